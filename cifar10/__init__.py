@@ -1,0 +1,1 @@
+"""CIFAR-10 ResNets on tf.estimator: records, input pipeline, towers, model function."""

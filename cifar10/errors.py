@@ -1,0 +1,21 @@
+"""How a user's mistake ends: one line on standard error and exit code 2, never a traceback."""
+
+import sys
+from typing import Callable, NoReturn
+
+
+class InputError(ValueError):
+  """The user's input is at fault. The message names the value and the remedy, in one line."""
+
+
+def run_command(main: Callable[[], None]) -> NoReturn:
+  """Runs a command's main function and exits: 0 when done, 2 on an InputError, 130 on Ctrl-C."""
+  try:
+    main()
+  except InputError as error:
+    print(f'error: {error}', file=sys.stderr)
+    sys.exit(2)
+  except KeyboardInterrupt:
+    print('interrupted', file=sys.stderr)
+    sys.exit(130)
+  sys.exit(0)

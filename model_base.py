@@ -1,0 +1,269 @@
+"""The layers and residual blocks of a ResNet, as raw ops in any data format and compute dtype.
+
+Activations are [batch, height, width, channels] with 'channels_last' and
+[batch, channels, height, width] with 'channels_first'; a convolution's kernel is
+[height, width, in, out] in both, so one checkpoint serves both formats.
+
+Variables are float32 always. With `dtype=tf.bfloat16` kernels are cast where they are used and
+activations are bfloat16; batch-norm parameters and statistics and the logits stay float32.
+
+Every layer takes the name of its variable scope from the caller and none counts its calls, so a
+second network built with `reuse=True` finds the variables of the first, in any order of building.
+
+Papers: He et al. 2015, 'Deep Residual Learning for Image Recognition' (arXiv 1512.03385): v1;
+He et al. 2016, 'Identity Mappings in Deep Residual Networks' (arXiv 1603.05027): v2;
+He et al. 2015, 'Delving Deep into Rectifiers' (arXiv 1502.01852): initialisation.
+"""
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+_NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
+
+
+class ResNet:
+  """Layers and blocks; a subclass stacks them in `forward_pass`."""
+
+  def __init__(
+    self,
+    is_training: bool,
+    data_format: str,
+    batch_norm_decay: float,
+    batch_norm_epsilon: float,
+    dtype: tf.DType = tf.float32,
+  ):
+    """Fixes what all layers share.
+
+    Args:
+      is_training: normalise by the batch and update the moving averages, or normalise by them.
+      data_format: 'channels_first' or 'channels_last', of every activation.
+      batch_norm_decay: what the moving averages keep of themselves at each step.
+      batch_norm_epsilon: added to the variance before the square root.
+      dtype: of activations and of the kernels at use: tf.float32 or tf.bfloat16.
+    """
+    if data_format not in _NHWC_OR_NCHW:
+      raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
+    # float16 is refused because its small gradients need loss scaling, which nothing here does.
+    if dtype not in (tf.float32, tf.bfloat16):
+      raise ValueError(f'dtype is {dtype!r}, not tf.float32 or tf.bfloat16')
+    self._is_training = is_training
+    self._data_format = data_format
+    self._op_data_format = _NHWC_OR_NCHW[data_format]
+    self._batch_norm_decay = batch_norm_decay
+    self._batch_norm_epsilon = batch_norm_epsilon
+    self._dtype = dtype
+    self._channel_axis = self._op_data_format.index('C')
+    self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
+
+  def forward_pass(self, x: tf.Tensor) -> tf.Tensor:
+    """Images to logits: what a subclass defines."""
+    raise NotImplementedError(f'{type(self).__name__} defines no forward_pass')
+
+  def _conv(
+    self, x: tf.Tensor, kernel_size: int, filters: int, strides: int, name: str = 'conv'
+  ) -> tf.Tensor:
+    """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides)."""
+    with tf.compat.v1.variable_scope(name):
+      in_filters = self._num_channels(x)
+      # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
+      # from layer to layer. A plain normal, as there: cutting its tails would lower the variance.
+      stddev = math.sqrt(2 / (kernel_size * kernel_size * in_filters))
+      kernel = self._variable(
+        'kernel',
+        [kernel_size, kernel_size, in_filters, filters],
+        tf.compat.v1.random_normal_initializer(stddev=stddev),
+      )
+      padding = 'SAME'
+      if strides > 1:
+        # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on
+        # 0, 2, 4, ... of one of odd size; explicit zeros make it the latter for every size.
+        x = self._pad_for_stride(x, kernel_size)
+        padding = 'VALID'
+      return tf.nn.conv2d(
+        x, tf.cast(kernel, self._dtype), strides, padding, data_format=self._op_data_format
+      )
+
+  def _batch_norm(self, x: tf.Tensor, name: str = 'batch_norm') -> tf.Tensor:
+    """Normalises each channel; in training also adds two ops to UPDATE_OPS.
+
+    Those move the averages by (1 - decay) of the way to the batch's mean and its unbiased
+    variance. Each network built adds its own: of several towers, run one's.
+    """
+    with tf.compat.v1.variable_scope(name):
+      shape = [self._num_channels(x)]
+      ones = tf.compat.v1.ones_initializer()
+      zeros = tf.compat.v1.zeros_initializer()
+      scale = self._variable('scale', shape, ones)
+      offset = self._variable('offset', shape, zeros)
+      moving_mean = self._variable('moving_mean', shape, zeros, trainable=False)
+      moving_variance = self._variable('moving_variance', shape, ones, trainable=False)
+      # The fused op takes bfloat16 activations beside float32 parameters, and sums in float32.
+      y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+        x,
+        scale,
+        offset,
+        mean=None if self._is_training else moving_mean,
+        variance=None if self._is_training else moving_variance,
+        epsilon=self._batch_norm_epsilon,
+        data_format=self._op_data_format,
+        is_training=self._is_training,
+      )
+      if self._is_training:
+        self._add_moving_average_update(moving_mean, mean)
+        self._add_moving_average_update(moving_variance, variance)
+      return y
+
+  def _relu(self, x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.relu(x)
+
+  def _fully_connected(
+    self, x: tf.Tensor, out_dim: int, name: str = 'fully_connected'
+  ) -> tf.Tensor:
+    """[batch, features] -> [batch, out_dim], in float32 whatever the compute dtype."""
+    with tf.compat.v1.variable_scope(name):
+      in_dim = x.shape[1]
+      # Variance 1 / fan-in: no ReLU follows, so nothing is halved that a 2 would make good.
+      kernel = self._variable(
+        'kernel',
+        [in_dim, out_dim],
+        tf.compat.v1.random_normal_initializer(stddev=math.sqrt(1 / in_dim)),
+      )
+      bias = self._variable('bias', [out_dim], tf.compat.v1.zeros_initializer())
+      return tf.matmul(tf.cast(x, tf.float32), kernel) + bias
+
+  def _avg_pool(self, x: tf.Tensor, pool_size: int, stride: int) -> tf.Tensor:
+    """Averages windows; n pixels become ceil(n / stride), as in `_conv`."""
+    # SAME leaves what it pads out of the mean.
+    return tf.nn.avg_pool2d(x, pool_size, stride, 'SAME', data_format=self._op_data_format)
+
+  def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
+    """Four-dimensional activations -> [batch, channels] float32, averaged in float32."""
+    return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
+
+  def _residual_v1(
+    self,
+    x: tf.Tensor,
+    kernel_size: int,
+    in_filter: int,
+    out_filter: int,
+    stride: int,
+    *,
+    activate_before_residual: bool = False,
+    name: str = 'residual_v1',
+  ) -> tf.Tensor:
+    """conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
+
+    `activate_before_residual` is there so that all blocks are called alike: the input of a v1
+    block has already been through a ReLU, so it changes nothing.
+    """
+    del activate_before_residual
+    with tf.compat.v1.variable_scope(name):
+      shortcut = self._parameter_free_shortcut(x, in_filter, out_filter, stride)
+      x = self._conv(x, kernel_size, out_filter, stride, name='conv1')
+      x = self._relu(self._batch_norm(x, name='bn1'))
+      x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
+      x = self._batch_norm(x, name='bn2')
+      return self._relu(x + shortcut)
+
+  def _residual_v2(
+    self,
+    x: tf.Tensor,
+    kernel_size: int,
+    in_filter: int,
+    out_filter: int,
+    stride: int,
+    *,
+    activate_before_residual: bool = False,
+    name: str = 'residual_v2',
+  ) -> tf.Tensor:
+    """bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
+
+    With `activate_before_residual` the shortcut too starts after the first bn and relu. The paper's
+    appendix has that in the network's first block, whose input no block has made.
+    """
+    with tf.compat.v1.variable_scope(name):
+      activated = self._relu(self._batch_norm(x, name='bn1'))
+      source = activated if activate_before_residual else x
+      shortcut = self._parameter_free_shortcut(source, in_filter, out_filter, stride)
+      x = self._conv(activated, kernel_size, out_filter, stride, name='conv1')
+      x = self._relu(self._batch_norm(x, name='bn2'))
+      x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
+      return x + shortcut
+
+  def _bottleneck_residual_v2(
+    self,
+    x: tf.Tensor,
+    kernel_size: int,
+    in_filter: int,
+    out_filter: int,
+    stride: int,
+    *,
+    activate_before_residual: bool = False,
+    name: str = 'bottleneck_residual_v2',
+  ) -> tf.Tensor:
+    """bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
+
+    A block that keeps its shape adds its input (after the first bn and relu with
+    `activate_before_residual`). One that changes it projects with a 1x1 convolution, which reads
+    the activated input in either case (Identity Mappings, appendix).
+    """
+    assert out_filter % 4 == 0, f'{out_filter} filters cannot be divided by 4'
+    with tf.compat.v1.variable_scope(name):
+      activated = self._relu(self._batch_norm(x, name='bn1'))
+      if in_filter != out_filter or stride != 1:
+        shortcut = self._conv(activated, 1, out_filter, stride, name='shortcut')
+      else:
+        shortcut = activated if activate_before_residual else x
+      x = self._conv(activated, 1, out_filter // 4, stride, name='conv1')
+      x = self._relu(self._batch_norm(x, name='bn2'))
+      x = self._conv(x, kernel_size, out_filter // 4, 1, name='conv2')
+      x = self._relu(self._batch_norm(x, name='bn3'))
+      x = self._conv(x, 1, out_filter, 1, name='conv3')
+      return x + shortcut
+
+  def _parameter_free_shortcut(
+    self, x: tf.Tensor, in_filter: int, out_filter: int, stride: int
+  ) -> tf.Tensor:
+    """Average pooling for a stride, zero channels on both sides for more channels.
+
+    The paper's option A, which also adds no variables, takes every second pixel instead.
+    """
+    assert in_filter <= out_filter, f'a shortcut cannot go from {in_filter} to {out_filter} filters'
+    if stride > 1:
+      x = self._avg_pool(x, stride, stride)
+    if in_filter < out_filter:
+      before = (out_filter - in_filter) // 2
+      x = self._pad(x, {self._channel_axis: [before, out_filter - in_filter - before]})
+    return x
+
+  def _pad_for_stride(self, x: tf.Tensor, kernel_size: int) -> tf.Tensor:
+    """Adds kernel_size - 1 zeros to height and to width, (kernel_size - 1) // 2 of them before."""
+    total = kernel_size - 1
+    before = total // 2
+    return self._pad(x, {axis: [before, total - before] for axis in self._spatial_axes})
+
+  def _pad(self, x: tf.Tensor, zeros: dict[int, list[int]]) -> tf.Tensor:
+    """Adds zeros[axis] = [before, after] zeros along the axes named."""
+    if not any(sum(paddings) for paddings in zeros.values()):
+      return x
+    return tf.pad(x, [zeros.get(axis, [0, 0]) for axis in range(4)])
+
+  def _num_channels(self, x: tf.Tensor) -> int:
+    return x.shape[self._channel_axis]
+
+  def _variable(self, name: str, shape: list[int], initializer: Any, trainable: bool = True) -> Any:
+    """One float32 variable, made or found again by the enclosing scope's name."""
+    return tf.compat.v1.get_variable(
+      name, shape, dtype=tf.float32, initializer=initializer, trainable=trainable
+    )
+
+  def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
+    """Adds moving -= (1 - decay) * (moving - batch) to UPDATE_OPS."""
+    # Beside the variable: one small mean travels there, not the average here and back.
+    with tf.compat.v1.device(moving.device):
+      update = moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
+    # The operation and not a tensor or variable: its name starts with the tower's name scope, so
+    # `get_collection(UPDATE_OPS, scope)` tells the towers apart.
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
