@@ -1,0 +1,203 @@
+"""The input pipeline: record files -> shuffled, distorted batches -> one shard for each tower.
+
+The split is read once into two uint8 / int32 tensors; from then on a batch is one gather of a few
+hundred images by a shuffled index, and its distortion one gather of pixels. Working on whole
+batches is what makes it fast: tf.data pays its cost per element, and so pays it once per batch.
+
+Shuffling and distortion are stateless functions of (seed, epoch) and (seed, batch number), so a
+run that starts again at example k goes on with exactly the batches it would have seen.
+"""
+
+from typing import Optional
+
+import tensorflow as tf
+
+from cifar10 import records
+from cifar10.errors import InputError
+
+TRAIN_AND_VALIDATION = 'train+validation'
+
+_PAD = 4  # Pixels of zeros on each side before a crop back to 32x32 (He et al. 2015, section 4.2).
+_CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
+
+
+class Cifar10DataSet:
+  """One split of CIFAR-10 in record files, or 'train+validation' together."""
+
+  def __init__(self, data_dir: str, subset: str = 'train', use_distortion: bool = True):
+    """Names the split; nothing is read yet.
+
+    Args:
+      data_dir: the folder that generate_cifar10_tfrecords.py filled.
+      subset: 'train', 'validation', 'eval' or 'train+validation'.
+      use_distortion: crop and flip training batches at random.
+
+    Raises:
+      InputError: no such subset.
+    """
+    self._subsets = subset.split('+') if subset == TRAIN_AND_VALIDATION else [subset]
+    if not set(self._subsets) <= set(records.SUBSETS):
+      known = ', '.join((*records.SUBSETS, TRAIN_AND_VALIDATION))
+      raise InputError(f'subset {subset!r} is not one of {known}')
+    self._data_dir = data_dir
+    self._use_distortion = use_distortion
+
+  def get_filenames(self) -> list[str]:
+    """The record files to read, in order."""
+    return [records.record_path(self._data_dir, subset) for subset in self._subsets]
+
+  def num_examples_per_epoch(self) -> int:
+    """How many examples the files hold, from the manifest or by a scan; raises InputError."""
+    return sum(records.num_examples(self._data_dir, subset) for subset in self._subsets)
+
+  def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Serialized Examples [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
+    planes, labels = records.parse_examples(serialized)
+    return records.planes_to_images(planes), labels
+
+  def preprocess(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Distorts a training batch where that was asked for; uint8 [batch, 32, 32, 3] both ways."""
+    return random_crop_and_flip(images, seed) if self._use_distortion else images
+
+  def make_batch(
+    self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int = 0
+  ) -> tf.data.Dataset:
+    """Endless shuffled (and distorted) training batches.
+
+    Args:
+      batch_size: examples in every batch; batches run on across the end of an epoch.
+      seed: fixes the order and the distortions.
+      worker: each worker of a cluster draws an order of its own.
+      first_example: where in the endless sequence to start: a multiple of `batch_size`.
+
+    Returns:
+      A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
+    """
+    num_examples = self.num_examples_per_epoch()
+    key = tf.constant([seed, worker], tf.int32)
+    order_key, distortion_key = (tf.random.experimental.stateless_fold_in(key, i) for i in (0, 1))
+
+    def gather(batch_number, indices, images, labels):
+      batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
+      return self.preprocess(tf.gather(images, indices), batch_seed), tf.gather(labels, indices)
+
+    def batches(images, labels):  # The whole split, which the inner dataset holds on to.
+      order = _shuffled_indices(num_examples, batch_size, order_key, first_example)
+      return order.enumerate(first_example // batch_size).map(
+        lambda number, indices: gather(number, indices, images, labels),
+        num_parallel_calls=tf.data.AUTOTUNE,
+      )
+
+    return self._whole_split(num_examples).flat_map(batches).prefetch(tf.data.AUTOTUNE)
+
+  def one_pass(self, batch_size: int) -> tf.data.Dataset:
+    """Every example once, in the files' order; the last batch may be smaller."""
+    self.num_examples_per_epoch()  # Checks the files before TensorFlow meets them.
+    serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
+    return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
+
+  def _whole_split(self, num_examples: int) -> tf.data.Dataset:
+    """One element: images uint8 [n, 32, 32, 3] and labels int32 [n]."""
+    serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
+    return serialized.map(self.parser).unbatch().batch(num_examples, drop_remainder=True)
+
+
+def input_fn(
+  data_dir: str,
+  subset: str,
+  num_shards: int,
+  batch_size: int,
+  use_distortion_for_training: bool = True,
+  *,
+  seed: int = 0,
+  worker: int = 0,
+  first_example: int = 0,
+  is_training: Optional[bool] = None,
+) -> tf.data.Dataset:
+  """The Estimator's input: batches cut into one shard for each tower.
+
+  Example i of a batch belongs to tower i mod n: one strided slice a tower, and never a tensor an
+  image, which made the old program slower with four GPUs than with two.
+
+  Args:
+    data_dir, subset: which files.
+    num_shards: how many towers.
+    batch_size: examples in a batch, all towers together.
+    use_distortion_for_training: random crops and flips while training.
+    seed, worker, first_example: as in `Cifar10DataSet.make_batch`.
+    is_training: endless and shuffled, or one pass; by default one pass only for 'eval'.
+
+  Returns:
+    A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), a shard a tower.
+
+  Raises:
+    InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
+  """
+  data_set = Cifar10DataSet(data_dir, subset, use_distortion_for_training)
+  if is_training is None:
+    is_training = subset != 'eval'
+  if is_training:
+    if batch_size % num_shards:
+      raise InputError(f'batch size {batch_size} is not divisible by {num_shards} towers')
+    batches = data_set.make_batch(batch_size, seed, worker, first_example)
+  else:
+    batches = data_set.one_pass(batch_size)
+
+  def shard(images, labels):
+    towers = range(num_shards)
+    return (
+      tuple(images[tower::num_shards] for tower in towers),
+      tuple(labels[tower::num_shards] for tower in towers),
+    )
+
+  return batches.map(shard).prefetch(tf.data.AUTOTUNE)
+
+
+def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  """Pads 4, crops back and mirrors, each image by its own random numbers.
+
+  One gather of pixels does it all: output pixel (y, x) of image b is padded pixel
+  (y + dy[b], x' + dx[b]), where x' is x or, mirrored, 31 - x.
+
+  Args:
+    images: uint8 [batch, 32, 32, 3].
+    seed: int32 [2]; equal seeds distort equally.
+
+  Returns:
+    uint8 [batch, 32, 32, 3].
+  """
+  batch, size = tf.shape(images)[0], records.WIDTH
+  padded_size = size + 2 * _PAD
+  padded = tf.pad(images, [[0, 0], [_PAD, _PAD], [_PAD, _PAD], [0, 0]])
+  offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+  # dy, dx: [batch, 1] in 0..8; mirrored: [batch, 1].
+  dy, dx = tf.unstack(
+    tf.random.stateless_uniform([2, batch, 1], offset_seed, 0, 2 * _PAD + 1, tf.int32)
+  )
+  mirrored = tf.random.stateless_uniform([batch, 1], mirror_seed, 0, 2, tf.int32) == 1
+  pixels = tf.range(size)
+  rows = pixels + dy + padded_size * tf.range(batch)[:, tf.newaxis]  # [batch, 32] of all rows.
+  columns = tf.where(mirrored, size - 1 - pixels, pixels) + dx  # [batch, 32]
+  index = rows[:, :, tf.newaxis] * padded_size + columns[:, tf.newaxis, :]  # [batch, 32, 32]
+  distorted = tf.gather(tf.reshape(padded, [-1, records.DEPTH]), index)
+  return tf.ensure_shape(distorted, images.shape)
+
+
+def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+  """uint8 0..255 -> `dtype` -1..1, on the tower: a quarter of float32's bytes travel to it."""
+  return tf.cast(images, dtype) / 128 - 1
+
+
+def _shuffled_indices(
+  num_examples: int, batch_size: int, key: tf.Tensor, first_example: int
+) -> tf.data.Dataset:
+  """Endless batches of indices int32 [batch_size]; every epoch is a permutation of its own."""
+  first_epoch, offset = divmod(first_example, num_examples)
+
+  def permutation(epoch):
+    seed = tf.random.experimental.stateless_fold_in(key, epoch)
+    indices = tf.random.experimental.stateless_shuffle(tf.range(num_examples), seed)
+    return indices[tf.where(epoch == first_epoch, offset, 0) :]
+
+  epochs = tf.data.Dataset.counter(start=first_epoch)
+  return epochs.map(permutation).rebatch(batch_size, drop_remainder=True)

@@ -1,0 +1,115 @@
+"""What happens between steps: progress in the log, examples/s in TensorBoard."""
+
+import logging
+import os
+import time
+from typing import Any
+
+import tensorflow as tf
+
+log = logging.getLogger('cifar10')
+
+
+class ProgressHook(tf.compat.v1.train.SessionRunHook):
+  """Logs a line every few seconds, and writes examples/s beside the other summaries."""
+
+  def __init__(
+    self,
+    tensors: dict[str, tf.Tensor],
+    last_step: int,
+    examples_per_step: int,
+    output_dir: str,
+    every_seconds: float = 10,
+  ):
+    """Args:
+    tensors: scalars to show, by name.
+    last_step: the global step at which training ends: what time is left is told from it.
+    examples_per_step: of a global step, all workers' together.
+    output_dir: where TensorBoard reads.
+    every_seconds: between two lines.
+    """
+    self._tensors = tensors
+    self._last_step = last_step
+    self._examples_per_step = examples_per_step
+    self._output_dir = output_dir
+    self._every_seconds = every_seconds
+    self._show = False
+
+  def begin(self) -> None:
+    self._global_step = tf.compat.v1.train.get_global_step()
+    self._writer = tf.compat.v1.summary.FileWriterCache.get(self._output_dir)
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._step = session.run(self._global_step)
+    self._since = time.monotonic()
+    if self._step:
+      log.info('resuming at step %s of %s', f'{self._step:,}', f'{self._last_step:,}')
+
+  def before_run(self, run_context: Any) -> Any:
+    # Only every few seconds: a fetch of every step would copy four scalars from the device.
+    self._show = time.monotonic() - self._since >= self._every_seconds
+    if not self._show:
+      return None
+    return tf.compat.v1.train.SessionRunArgs([self._global_step, self._tensors])
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if self._show:
+      self._report(*run_values.results)
+
+  def _report(self, step: int, values: dict[str, float]) -> None:
+    now = time.monotonic()
+    if step <= self._step:
+      return
+    steps_per_second = (step - self._step) / (now - self._since)
+    examples_per_second = steps_per_second * self._examples_per_step
+    seconds_left = max(self._last_step - step, 0) / steps_per_second
+    shown = '  '.join(f'{name} {value:.4g}' for name, value in values.items())
+    log.info(
+      'step %s of %s  %s  %.0f images/s  %s left',
+      f'{step:,}',
+      f'{self._last_step:,}',
+      shown,
+      examples_per_second,
+      format_duration(seconds_left),
+    )
+    summary = tf.compat.v1.Summary()
+    summary.value.add(tag='examples_per_second', simple_value=examples_per_second)
+    self._writer.add_summary(summary, step)
+    self._step, self._since = step, now
+
+
+class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):
+  """Logs one line when an evaluation is over."""
+
+  def __init__(self, name: str, values: dict[str, tf.Tensor]):
+    """Args:
+    name: of the split that is evaluated.
+    values: the metrics' value tensors.
+    """
+    self._name = name
+    self._values = values
+
+  def begin(self) -> None:
+    self._global_step = tf.compat.v1.train.get_global_step()
+
+  def end(self, session: Any) -> None:
+    step, values = session.run([self._global_step, self._values])
+    shown = '  '.join(f'{name} {value:.4f}' for name, value in values.items())
+    log.info('evaluated on %s at step %s  %s', self._name, f'{step:,}', shown)
+
+
+def format_duration(seconds: float) -> str:
+  """7 -> '7 s', 90 -> '2 min', 5400 -> '1 h 30 min'."""
+  if seconds < 60:
+    return f'{seconds:.0f} s'
+  minutes = round(seconds / 60)
+  return f'{minutes} min' if minutes < 60 else f'{minutes // 60} h {minutes % 60} min'
+
+
+def set_up_logging(verbose: bool) -> None:
+  """One line an event on standard error; TensorFlow's own log only when asked for."""
+  logging.basicConfig(format='%(asctime)s %(message)s', datefmt='%H:%M:%S', level=logging.WARNING)
+  log.setLevel(logging.INFO)
+  tf.get_logger().setLevel(logging.INFO if verbose else logging.ERROR)
+  if not verbose:
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')

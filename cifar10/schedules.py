@@ -1,0 +1,42 @@
+"""The learning rate as a function of the global step, and what an epoch is in steps."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def examples_per_global_step(batch_size: int, num_workers: int = 1, sync: bool = False) -> int:
+  """How many examples one global step consumes.
+
+  In synchronous training one step takes a batch from every worker; in asynchronous training each
+  worker's batch is a step of its own. The schedule and the examples/s counter both ask here.
+  """
+  return batch_size * num_workers if sync else batch_size
+
+
+def boundaries_in_steps(
+  epochs: Sequence[float], examples_per_epoch: int, examples_per_step: int
+) -> list[int]:
+  """The steps at which `epochs` epochs are over: ceil(epochs x examples / examples a step)."""
+  return [-int(-epoch * examples_per_epoch // examples_per_step) for epoch in epochs]
+
+
+def learning_rate(
+  global_step: tf.Tensor, boundaries: Sequence[int], values: Sequence[float]
+) -> tf.Tensor:
+  """values[i] where i boundaries have been reached: step boundaries[0] is the first of values[1].
+
+  `tf.compat.v1.train.piecewise_constant` changes one step later, at boundaries + 1; He et al. cut
+  'at 32k iterations', after 32,000 steps, numbers 0 to 31,999.
+
+  Args:
+    global_step: int64 scalar, how many updates came before this one.
+    boundaries: rising steps.
+    values: one more than boundaries.
+
+  Returns:
+    float32 scalar.
+  """
+  assert len(values) == len(boundaries) + 1
+  reached = tf.reduce_sum(tf.cast(global_step >= tf.constant(boundaries, tf.int64), tf.int32))
+  return tf.gather(tf.constant(values, tf.float32), reached)
