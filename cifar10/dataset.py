@@ -8,8 +8,6 @@ Shuffling and distortion are stateless functions of (seed, epoch) and (seed, bat
 run that starts again at example k goes on with exactly the batches it would have seen.
 """
 
-from typing import Optional
-
 import tensorflow as tf
 
 from cifar10 import records
@@ -112,7 +110,7 @@ def input_fn(
   seed: int = 0,
   worker: int = 0,
   first_example: int = 0,
-  is_training: Optional[bool] = None,
+  is_training: bool | None = None,
 ) -> tf.data.Dataset:
   """The Estimator's input: batches cut into one shard for each tower.
 

@@ -1,7 +1,8 @@
 """How a user's mistake ends: one line on standard error and exit code 2, never a traceback."""
 
 import sys
-from typing import Callable, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 
 class InputError(ValueError):

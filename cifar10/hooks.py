@@ -81,12 +81,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):
   """Logs one line when an evaluation is over."""
 
-  def __init__(self, name: str, values: dict[str, tf.Tensor]):
-    """Args:
-    name: of the split that is evaluated.
-    values: the metrics' value tensors.
-    """
-    self._name = name
+  def __init__(self, values: dict[str, tf.Tensor]):
+    """`values` are the metrics' value tensors, by name."""
     self._values = values
 
   def begin(self) -> None:
@@ -95,7 +91,7 @@ class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):
   def end(self, session: Any) -> None:
     step, values = session.run([self._global_step, self._values])
     shown = '  '.join(f'{name} {value:.4f}' for name, value in values.items())
-    log.info('evaluated on %s at step %s  %s', self._name, f'{step:,}', shown)
+    log.info('evaluated at step %s  %s', f'{step:,}', shown)
 
 
 def format_duration(seconds: float) -> str:

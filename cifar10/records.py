@@ -10,7 +10,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, Optional
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
@@ -114,7 +114,7 @@ def describe_subset(data_dir: str, subset: str, examples: int) -> dict[str, Any]
   }
 
 
-def read_manifest(data_dir: str) -> Optional[dict[str, Any]]:
+def read_manifest(data_dir: str) -> dict[str, Any] | None:
   """The manifest's content, or None where there is none; raises InputError for a damaged one."""
   path = os.path.join(data_dir, MANIFEST_NAME)
   try:

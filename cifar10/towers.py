@@ -4,8 +4,8 @@ A tower is one device's copy of the network, working on its shard of the batch. 
 one set of variables. One CPU is the one-tower case of the same code.
 """
 
-from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 

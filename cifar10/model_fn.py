@@ -1,0 +1,229 @@
+"""Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cifar10 import dataset, hooks, records, resnet, schedules, towers
+from cifar10.hparams import HParams
+
+# Each is one program-wide choice of names: a checkpoint's, and a SavedModel's.
+_VARIABLE_SCOPE = 'resnet'
+IMAGES = 'images'
+
+_SHOWN_IMAGES = 4  # Augmented training images in a summary.
+
+
+class Placement(NamedTuple):
+  """Where a replica's towers and variables live, and how its activations are laid out."""
+
+  tower_devices: list[str]
+  variable_strategy: str  # 'CPU' or 'GPU'
+  num_gpus: int
+  data_format: str  # 'channels_first' or 'channels_last'
+
+
+def get_model_fn(
+  hparams: HParams, placement: Placement, examples_per_epoch: int
+) -> Callable[..., Any]:
+  """The Estimator's model function.
+
+  Args:
+    hparams: the network and its optimization.
+    placement: towers and variables.
+    examples_per_epoch: of the training split: turns epochs into steps.
+
+  Returns:
+    model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
+    a shard for each tower; EVAL takes one. In PREDICT features is {'images': uint8
+    [n, 32, 32, 3]}.
+  """
+
+  def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+    if mode == tf.estimator.ModeKeys.PREDICT:
+      return _predict_spec(hparams, placement, features[IMAGES])
+    if mode == tf.estimator.ModeKeys.EVAL:
+      return _eval_spec(hparams, placement, features[0], labels[0])
+    return _train_spec(hparams, placement, features, labels, examples_per_epoch, config.model_dir)
+
+  return model_fn
+
+
+def _network(hparams: HParams, placement: Placement, is_training: bool) -> resnet.ResNetCifar10:
+  return resnet.ResNetCifar10(
+    hparams.num_layers,
+    is_training,
+    placement.data_format,
+    hparams.batch_norm_decay,
+    hparams.batch_norm_epsilon,
+    version=hparams.resnet_version,
+    bottleneck=hparams.bottleneck,
+    dtype=tf.as_dtype(hparams.dtype),
+  )
+
+
+def _train_spec(
+  hparams: HParams,
+  placement: Placement,
+  image_shards: Sequence[tf.Tensor],
+  label_shards: Sequence[tf.Tensor],
+  examples_per_epoch: int,
+  job_dir: str,
+) -> Any:
+  """Every tower, the mean of their gradients, and the update."""
+  built, update_ops = _build_towers(hparams, placement, image_shards, label_shards)
+  gradients = towers.average_gradients([tower.gradients for tower in built])
+  cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
+  loss = cross_entropy + built[0].weight_penalty
+  accuracy = _mean_accuracy(built, label_shards)
+
+  examples_per_step = schedules.examples_per_global_step(hparams.train_batch_size)
+  global_step = tf.compat.v1.train.get_or_create_global_step()
+  learning_rate = _learning_rate(hparams, global_step, examples_per_epoch, examples_per_step)
+  optimizer = tf.compat.v1.train.MomentumOptimizer(learning_rate, hparams.momentum)
+  with tf.control_dependencies(update_ops):
+    train_op = optimizer.apply_gradients(gradients, global_step)
+
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
+  _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, image_shards[0])
+  progress = hooks.ProgressHook(scalars, hparams.train_steps, examples_per_step, job_dir)
+  return tf.estimator.EstimatorSpec(
+    tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=[progress]
+  )
+
+
+def _build_towers(
+  hparams: HParams,
+  placement: Placement,
+  image_shards: Sequence[tf.Tensor],
+  label_shards: Sequence[tf.Tensor],
+) -> tuple[list[towers.Tower], list[tf.Operation]]:
+  """All towers over one set of variables, and the moving averages' updates."""
+  network = _network(hparams, placement, is_training=True)
+  place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
+  built: list[towers.Tower] = []
+  update_ops: list[tf.Operation] = []
+  for index, (device, images, labels) in enumerate(
+    zip(placement.tower_devices, image_shards, label_shards)
+  ):
+    setter = towers.device_setter(device, place_variable)
+    with (
+      tf.compat.v1.variable_scope(_VARIABLE_SCOPE, reuse=index > 0),
+      tf.compat.v1.name_scope(f'tower_{index}') as scope,
+      tf.compat.v1.device(setter),
+    ):
+      normalised = dataset.normalise(images, tf.as_dtype(hparams.dtype))
+      built.append(
+        towers.build_tower(normalised, labels, network.forward_pass, hparams.weight_decay)
+      )
+      if index == 0:
+        # Tower 0 only: every tower would update the same moving averages, N times a step.
+        update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
+  return built, update_ops
+
+
+def _eval_spec(hparams: HParams, placement: Placement, images: tf.Tensor, labels: tf.Tensor) -> Any:
+  """One tower and the metrics, each an exact mean over the examples."""
+  logits = _inference_logits(hparams, placement, images)
+  cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+  weight_penalty = hparams.weight_decay * tf.add_n(
+    [tf.nn.l2_loss(variable) for variable in tf.compat.v1.trainable_variables()]
+  )
+  correct = tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32)
+  top5 = tf.cast(tf.nn.in_top_k(labels, logits, 5), tf.float32)
+  mean = tf.compat.v1.metrics.mean
+  metrics = {
+    'accuracy': mean(correct),
+    'accuracy_top5': mean(top5),
+    'cross_entropy': mean(cross_entropy),
+    'weight_penalty': mean(weight_penalty),
+    'examples': _count(labels),
+  }
+  for label, class_name in enumerate(records.CLASS_NAMES):
+    is_class = tf.cast(tf.equal(labels, label), tf.float32)
+    metrics[f'accuracy/{class_name}'] = mean(correct, weights=is_class)
+  shown = {key: metrics[key][0] for key in ('accuracy', 'accuracy_top5', 'cross_entropy')}
+  return tf.estimator.EstimatorSpec(
+    tf.estimator.ModeKeys.EVAL,
+    loss=tf.reduce_mean(cross_entropy) + weight_penalty,
+    eval_metric_ops=metrics,
+    evaluation_hooks=[hooks.EvaluationLogHook(shown)],
+  )
+
+
+def _predict_spec(hparams: HParams, placement: Placement, images: tf.Tensor) -> Any:
+  """Classes and probabilities of uint8 images [n, 32, 32, 3]."""
+  logits = _inference_logits(hparams, placement, images)
+  predictions = {
+    'classes': tf.argmax(logits, 1),  # int64 [n]
+    'probabilities': tf.nn.softmax(logits),  # float32 [n, 10]
+  }
+  return tf.estimator.EstimatorSpec(
+    tf.estimator.ModeKeys.PREDICT,
+    predictions=predictions,
+    export_outputs={'serving_default': tf.estimator.export.PredictOutput(predictions)},
+  )
+
+
+def _inference_logits(hparams: HParams, placement: Placement, images: tf.Tensor) -> tf.Tensor:
+  """One tower, moving averages, no gradients: float32 [n, 10]."""
+  place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
+  setter = towers.device_setter(placement.tower_devices[0], place_variable)
+  network = _network(hparams, placement, is_training=False)
+  with tf.compat.v1.variable_scope(_VARIABLE_SCOPE), tf.compat.v1.device(setter):
+    return network.forward_pass(dataset.normalise(images, tf.as_dtype(hparams.dtype)))
+
+
+def _learning_rate(
+  hparams: HParams, global_step: tf.Tensor, examples_per_epoch: int, examples_per_step: int
+) -> tf.Tensor:
+  boundaries = list(hparams.lr_boundaries_steps) or schedules.boundaries_in_steps(
+    hparams.lr_boundaries_epochs, examples_per_epoch, examples_per_step
+  )
+  values = [hparams.learning_rate * value for value in hparams.lr_values]
+  return schedules.learning_rate(global_step, boundaries, values)
+
+
+def _mean_accuracy(built: Sequence[towers.Tower], label_shards: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Of the whole training batch: float32 scalar."""
+  correct = [
+    tf.cast(tf.equal(tf.argmax(tower.logits, 1, tf.int32), labels), tf.float32)
+    for tower, labels in zip(built, label_shards)
+  ]
+  return tf.reduce_mean(tf.concat(correct, 0))
+
+
+def _summarize(
+  scalars: dict[str, tf.Tensor],
+  cross_entropy: tf.Tensor,
+  weight_penalty: tf.Tensor,
+  gradients: towers.GradientsAndVariables,
+  images: tf.Tensor,
+) -> None:
+  """What TensorBoard shows of training; computed only at the steps that write it."""
+  summary = tf.compat.v1.summary
+  for name, value in scalars.items():
+    if name != 'loss':  # The Estimator writes that one.
+      summary.scalar(name, value)
+  summary.scalar('loss_parts/cross_entropy', cross_entropy)
+  summary.scalar('loss_parts/weight_penalty', weight_penalty)
+  summary.scalar('gradient_norm', tf.linalg.global_norm([gradient for gradient, _ in gradients]))
+  summary.image('augmented_images', images, max_outputs=_SHOWN_IMAGES)
+
+
+def _count(labels: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
+  """A metric: how many examples were evaluated, int64 (a float32 sum stops at 2^24)."""
+  total = tf.compat.v1.get_variable(
+    'examples',
+    [],
+    tf.int64,
+    tf.compat.v1.zeros_initializer(),
+    trainable=False,
+    collections=[
+      tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
+      tf.compat.v1.GraphKeys.METRIC_VARIABLES,
+    ],
+  )
+  update = total.assign_add(tf.cast(tf.shape(labels)[0], tf.int64))
+  return total.read_value(), update
