@@ -45,7 +45,14 @@ def get_model_fn(
       return _predict_spec(hparams, placement, features[IMAGES])
     if mode == tf.estimator.ModeKeys.EVAL:
       return _eval_spec(hparams, placement, features[0], labels[0])
-    return _train_spec(hparams, placement, features, labels, examples_per_epoch, config.model_dir)
+    return _train_spec(
+      hparams,
+      placement,
+      features,
+      labels,
+      examples_per_epoch=examples_per_epoch,
+      job_dir=config.model_dir,
+    )
 
   return model_fn
 
@@ -68,6 +75,7 @@ def _train_spec(
   placement: Placement,
   image_shards: Sequence[tf.Tensor],
   label_shards: Sequence[tf.Tensor],
+  *,
   examples_per_epoch: int,
   job_dir: str,
 ) -> Any:
@@ -109,8 +117,8 @@ def _build_towers(
   ):
     setter = towers.device_setter(device, place_variable)
     with (
-      tf.compat.v1.variable_scope(_VARIABLE_SCOPE, reuse=index > 0),
       tf.compat.v1.name_scope(f'tower_{index}') as scope,
+      tf.compat.v1.variable_scope(_VARIABLE_SCOPE, reuse=index > 0),
       tf.compat.v1.device(setter),
     ):
       normalised = dataset.normalise(images, tf.as_dtype(hparams.dtype))

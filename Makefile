@@ -1,0 +1,46 @@
+# `make demo` and `make test` are the two commands of the README; both set up what they need.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+DEMO := demo
+# TensorFlow 2.15.1, the last with tf.estimator, has packages for these; the newest comes first.
+PYTHONS := python3.11 python3.10 python3
+# Run, not only looked up: version managers put a `python3.10` on PATH that cannot start.
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
+PYTHON := $(shell for name in $(PYTHONS); do \
+  $$name -c '$(SUPPORTED)' >/dev/null 2>&1 && echo $$name && break; done)
+
+.PHONY: install demo test test-all lint clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.txt requirements-dev.txt
+	@test -n '$(PYTHON)' || { echo 'error: no Python 3.10 or 3.11 on PATH, and TensorFlow 2.15.1 runs on no other; install one' >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt
+	touch $@
+
+demo: $(STAMP)
+	rm -rf $(DEMO)
+	$(BIN)/python generate_cifar10_tfrecords.py --data-dir $(DEMO)/data --synthetic 1000
+	$(BIN)/python cifar10_main.py --data-dir $(DEMO)/data --job-dir $(DEMO)/job --num-layers 8 \
+	  --train-steps 400 --eval-every-steps 200 --lr-boundaries-steps 250,350 --lr-values 1,0.1,0.01 \
+	  --batch-norm-decay 0.95
+	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode export
+	$(BIN)/python -c "import tensorflow as tf; tf.io.write_file('$(DEMO)/grey.png', tf.io.encode_png(tf.fill([32, 32, 3], tf.constant(128, tf.uint8))))" 2>/dev/null
+	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) $(DEMO)

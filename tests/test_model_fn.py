@@ -1,0 +1,195 @@
+"""The model function: what each mode builds, where it is placed, and what its metrics count."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10 import model_fn, towers
+from cifar10.hparams import HParams
+
+TINY = HParams(num_layers=8, train_batch_size=8, train_steps=10)
+MODES = tf.estimator.ModeKeys
+
+
+@pytest.fixture
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def placement(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
+  devices = towers.tower_devices(num_gpus, num_cpu_towers)
+  data_format = 'channels_first' if num_gpus else 'channels_last'
+  return model_fn.Placement(devices, strategy, num_gpus, data_format)
+
+
+def build(mode, where, batch=8, hparams=TINY, seed=0):
+  """The EstimatorSpec of one mode on random images, cut into shards."""
+  rng = np.random.default_rng(seed)
+  images = tf.constant(rng.integers(0, 256, [batch, 32, 32, 3]), tf.uint8)
+  labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
+  n = len(where.tower_devices) if mode == MODES.TRAIN else 1
+  tf.compat.v1.train.get_or_create_global_step()
+  function = model_fn.get_model_fn(hparams, where, examples_per_epoch=80)
+  config = tf.estimator.RunConfig(model_dir='unused')
+  if mode == MODES.PREDICT:
+    return function({'images': images}, None, mode, config)
+  shards = tuple(images[i::n] for i in range(n)), tuple(labels[i::n] for i in range(n))
+  return function(*shards, mode, config)
+
+
+def devices(graph, types):
+  return {op.device for op in graph.get_operations() if op.type in types}
+
+
+VARIABLES = {'VarHandleOp'}
+CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
+
+
+@pytest.mark.parametrize(
+  ('where', 'variables', 'convolutions'),
+  [
+    ((0, 1, 'CPU'), {'/device:CPU:0'}, {'/device:CPU:0'}),
+    ((0, 2, 'CPU'), {'/device:CPU:0'}, {'/device:CPU:0', '/device:CPU:1'}),
+    ((1, 1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0'}),
+    ((2, 1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0', '/device:GPU:1'}),
+    ((2, 1, 'GPU'), {'/device:GPU:0', '/device:GPU:1'}, {'/device:GPU:0', '/device:GPU:1'}),
+  ],
+)
+def test_variables_and_convolutions_are_placed(graph, where, variables, convolutions):
+  build(MODES.TRAIN, placement(*where))
+  trainable = tf.compat.v1.trainable_variables()
+  assert {v.device for v in trainable} == variables
+  assert devices(graph, CONVOLUTIONS) == convolutions
+  # Momentum lives beside its variable, or every update would fetch it.
+  slots = {v.op.name: v for v in tf.compat.v1.global_variables()}
+  for v in trainable:
+    slot = slots[f'{v.op.name}/Momentum']
+    assert slot.device == v.device
+
+
+def test_each_tower_convolves_as_often_as_the_others(graph):
+  build(MODES.TRAIN, placement(num_cpu_towers=4))
+  counts = [
+    sum(op.type == 'Conv2D' and op.device == device for op in graph.get_operations())
+    for device in towers.tower_devices(0, 4)
+  ]
+  # ResNet-8: the first and two in each of three blocks.
+  assert counts == [7, 7, 7, 7]
+
+
+def test_towers_share_their_variables(graph):
+  build(MODES.TRAIN, placement(num_cpu_towers=2))
+  two = {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
+  with tf.Graph().as_default():
+    build(MODES.TRAIN, placement())
+    assert two == {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
+
+
+def test_only_tower_0_moves_the_averages(graph):
+  spec = build(MODES.TRAIN, placement(num_cpu_towers=2))
+  moving_mean = next(
+    v for v in tf.compat.v1.global_variables() if v.op.name == 'resnet/init/batch_norm/moving_mean'
+  )
+  updates = [
+    op
+    for op in graph.get_operations()
+    if op.type == 'AssignSubVariableOp' and op.inputs[0] is moving_mean.handle
+  ]
+  assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
+  run = set()
+  pending = [spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op]
+  while pending:
+    op = pending.pop()
+    if op not in run:
+      run.add(op)
+      pending += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+  assert [op.name.split('/')[0] for op in updates if op in run] == ['tower_0']
+
+
+@pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
+def test_no_optimizer_and_one_tower_outside_training(graph, mode):
+  build(mode, placement(num_gpus=2))
+  names = {v.op.name for v in tf.compat.v1.global_variables()}
+  assert not any('Momentum' in name for name in names)
+  assert not devices(graph, {'Conv2DBackpropFilter'})
+  assert devices(graph, CONVOLUTIONS) == {'/device:GPU:0'}
+
+
+def run_session():
+  session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={'CPU': 2}))
+  session.run(
+    [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
+  )
+  return session
+
+
+def test_a_step_is_momentum_on_the_mean_gradient(graph):
+  """First step of momentum: new = old - learning rate x gradient; a bias's gradient is known.
+
+  At equal logits the bias's gradient is mean softmax - mean one-hot; here it is taken from the
+  graph's own logits, and the penalty adds weight decay x bias = 0, as the bias starts at 0.
+  """
+  spec = build(MODES.TRAIN, placement(num_cpu_towers=2))
+  bias = next(v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith('/bias'))
+  logits = [graph.get_tensor_by_name(f'tower_{i}/resnet/fully_connected/add:0') for i in range(2)]
+  labels = np.random.default_rng(0)
+  labels.integers(0, 256, [8, 32, 32, 3])
+  labels = labels.integers(0, 10, 8)
+  with run_session() as session:
+    tower_logits = session.run(logits)
+    session.run(spec.train_op)
+    after = session.run(bias)
+  expected = np.zeros(10)
+  for i, values in enumerate(tower_logits):
+    softmax = np.exp(values) / np.exp(values).sum(1, keepdims=True)
+    expected += (softmax - np.eye(10)[labels[i::2]]).mean(0) / 2
+  np.testing.assert_allclose(after, -0.1 * expected, atol=1e-5)
+  assert np.abs(expected).max() > 0.01
+
+
+def test_metrics_are_exact_over_uneven_batches(graph):
+  """Batches of 3, 3 and 1: means over 7 examples, each counted once."""
+  rng = np.random.default_rng(5)
+  images = rng.integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
+  labels = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
+  dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(3)
+  iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
+  batch_images, batch_labels = iterator.get_next()
+  tf.compat.v1.train.get_or_create_global_step()
+  config = tf.estimator.RunConfig(model_dir='unused')
+  function = model_fn.get_model_fn(TINY, placement(), examples_per_epoch=80)
+  spec = function((batch_images,), (batch_labels,), MODES.EVAL, config)
+  logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')
+  with run_session() as session:
+    seen = []
+    updates = [update for _, update in spec.eval_metric_ops.values()]
+    for _ in range(3):
+      seen.append(session.run([logits, updates])[0])
+    metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
+  seen = np.concatenate(seen)
+  right = seen.argmax(1) == labels
+  in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, labels, strict=True)]
+  shifted = seen - seen.max(1, keepdims=True)
+  log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+  assert metrics['examples'] == 7
+  assert metrics['accuracy'] == pytest.approx(right.mean())
+  assert metrics['accuracy_top5'] == pytest.approx(np.mean(in_top5))
+  assert metrics['cross_entropy'] == pytest.approx(
+    -log_softmax[np.arange(7), labels].mean(), rel=1e-4
+  )
+  assert metrics['accuracy/airplane'] == pytest.approx(right[:2].mean())
+  assert metrics['accuracy/cat'] == pytest.approx(right[4:].mean())
+
+
+def test_learning_rate_follows_the_schedule_in_the_graph(graph):
+  # 80 examples, 8 a step: 10 steps an epoch; 82 epochs end at step 820.
+  build(MODES.TRAIN, placement())
+  global_step = tf.compat.v1.train.get_global_step()
+  rate = model_fn._learning_rate(TINY, global_step, 80, 8)
+  with run_session() as session:
+    rates = []
+    for step in (0, 819, 820, 1230, 3000):
+      session.run(global_step.assign(step))
+      rates.append(session.run(rate))
+  assert rates == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.0002])

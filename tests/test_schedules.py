@@ -1,0 +1,39 @@
+"""Learning rates and epochs against values worked out by hand."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10 import schedules
+
+
+@pytest.mark.parametrize(
+  ('workers', 'sync', 'examples'),
+  [(1, False, 128), (1, True, 128), (3, False, 128), (2, True, 256), (3, True, 384)],
+)
+def test_a_synchronous_step_takes_a_batch_from_every_worker(workers, sync, examples):
+  assert schedules.examples_per_global_step(128, workers, sync) == examples
+
+
+def test_boundaries_come_from_the_true_number_of_examples():
+  # 40,000 / 128 = 312.5 steps an epoch: 82 x 312.5 = 25,625; 123 x 312.5 = 38,437.5, rounded up;
+  # 300 x 312.5 = 93,750.
+  assert schedules.boundaries_in_steps([82, 123, 300], 40_000, 128) == [25_625, 38_438, 93_750]
+
+
+def test_half_epochs_and_two_workers():
+  # 100 examples, 40 a step: 0.5 epochs are 50 examples, 1.25 steps, so step 2 is the first after.
+  assert schedules.boundaries_in_steps([0.5, 2], 100, 40) == [2, 5]
+
+
+@pytest.mark.parametrize(
+  ('step', 'rate'), [(0, 0.1), (9, 0.1), (10, 0.01), (19, 0.01), (20, 0.001), (10**9, 0.001)]
+)
+def test_a_boundary_is_the_first_step_of_the_next_rate(step, rate):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    value = schedules.learning_rate(tf.constant(step, tf.int64), [10, 20], [0.1, 0.01, 0.001])
+    assert session.run(value) == pytest.approx(rate)
+
+
+def test_no_boundaries_is_a_constant_rate():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    assert session.run(schedules.learning_rate(tf.constant(5, tf.int64), [], [0.5])) == 0.5
