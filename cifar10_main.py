@@ -360,15 +360,11 @@ def _numbers(number: Callable[[str], Any]) -> Callable[[str], tuple]:
   return parse
 
 
-class _Parser(argparse.ArgumentParser):
-  def error(self, message: str) -> Any:
-    """One line, as for every other mistake; argparse would print the usage before it."""
-    self.exit(2, f'error: {message}; see --help\n')
-
-
 def _parser() -> argparse.ArgumentParser:
   """All flags. A hyper-parameter's stays unset unless given, so that a job dir can fill it in."""
-  parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = errors.OneLineParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
   _add_run_flags(parser.add_argument_group('what runs'))
   _add_hparam_flags(parser.add_argument_group('network and optimization'))
   _add_device_flags(parser.add_argument_group('devices'))

@@ -1,5 +1,6 @@
 """How a user's mistake ends: one line on standard error and exit code 2, never a traceback."""
 
+import argparse
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -7,6 +8,13 @@ from typing import NoReturn
 
 class InputError(ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
+
+
+class OneLineParser(argparse.ArgumentParser):
+  """An argument parser that fails like everything else, without printing its usage first."""
+
+  def error(self, message: str) -> NoReturn:
+    self.exit(2, f'error: {message}; see --help\n')
 
 
 def run_command(main: Callable[[], None]) -> NoReturn:

@@ -73,7 +73,7 @@ def planes_to_images(planes: tf.Tensor) -> tf.Tensor:
 
 def write_records(path: str, images: np.ndarray, labels: Iterable[int]) -> None:
   """Writes images uint8 [n, 3072] and labels [n]; the file appears under `path` when complete."""
-  with _replacing(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
+  with replacing(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
     for image, label in zip(images, labels):
       writer.write(encode_example(image, label))
 
@@ -134,7 +134,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
 def write_manifest(data_dir: str, manifest: dict[str, Any]) -> None:
   """Writes DIR/cifar10.json, whole or not at all."""
   path = os.path.join(data_dir, MANIFEST_NAME)
-  with _replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+  with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
     json.dump(manifest, file, indent=2)
     file.write('\n')
 
@@ -171,7 +171,7 @@ def _remedy(path: str, force: bool = False) -> str:
 
 
 @contextlib.contextmanager
-def _replacing(path: str) -> Iterator[str]:
+def replacing(path: str) -> Iterator[str]:
   """A name to write to beside `path`: takes its place at the end, or goes when anything fails."""
   temporary = f'{path}.{os.getpid()}.tmp'
   try:
