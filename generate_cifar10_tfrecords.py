@@ -149,7 +149,8 @@ def _find_archive(flags: argparse.Namespace) -> tuple[str, dict[str, str]]:
   return path, archive.PUBLISHED_SHA256
 
 
-def _local_archive(data_dir: str) -> str | None:
+def _local_archive(data_dir: str) -> str:
+  """The archive or the unpacked folder in the data dir; empty where there is none."""
   from cifar10 import archive  # noqa: PLC0415
 
   for name in (archive.ARCHIVE_NAME, archive.FOLDER_NAME):

@@ -172,7 +172,8 @@ def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   dy, dx = tf.unstack(
     tf.random.stateless_uniform([2, batch, 1], offset_seed, 0, 2 * _PAD + 1, tf.int32)
   )
-  mirrored = tf.random.stateless_uniform([batch, 1], mirror_seed, 0, 2, tf.int32) == 1
+  # Not `==`: in a v1 graph, the Estimator's, that compares Python objects and is always False.
+  mirrored = tf.equal(tf.random.stateless_uniform([batch, 1], mirror_seed, 0, 2, tf.int32), 1)
   pixels = tf.range(size)
   rows = pixels + dy + padded_size * tf.range(batch)[:, tf.newaxis]  # [batch, 32] of all rows.
   columns = tf.where(mirrored, size - 1 - pixels, pixels) + dx  # [batch, 32]
@@ -195,7 +196,7 @@ def _shuffled_indices(
   def permutation(epoch):
     seed = tf.random.experimental.stateless_fold_in(key, epoch)
     indices = tf.random.experimental.stateless_shuffle(tf.range(num_examples), seed)
-    return indices[tf.where(epoch == first_epoch, offset, 0) :]
+    return indices[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
 
   epochs = tf.data.Dataset.counter(start=first_epoch)
   return epochs.map(permutation).rebatch(batch_size, drop_remainder=True)

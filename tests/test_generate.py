@@ -124,7 +124,7 @@ def test_a_synthetic_archive_is_not_taken_for_the_published_one(made, tmp_path):
 
 def test_a_killed_conversion_leaves_no_half_file(tmp_path):
   with subprocess.Popen(
-    [sys.executable, SCRIPT, '--data-dir', tmp_path, '--synthetic', '3000'],
+    [sys.executable, SCRIPT, '--data-dir', tmp_path, '--synthetic', '1500'],
     stderr=subprocess.DEVNULL,
     stdout=subprocess.DEVNULL,
   ) as process:

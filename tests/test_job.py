@@ -1,0 +1,202 @@
+"""Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10 import archive, records
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
+
+
+def succeeded(result):
+  """The last line's JSON; everything else on stderr is our own log."""
+  assert result.returncode == 0, result.stderr
+  for line in result.stderr.splitlines():
+    assert re.match(r'\d\d:\d\d:\d\d ', line), result.stderr
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope='module')
+def job(run_main, data_dir, tmp_path_factory):
+  """A job dir after 8 steps, and what the run printed."""
+  folder = str(tmp_path_factory.mktemp('jobs') / 'job')
+  flags = ['--train-steps', 8, '--eval-every-steps', 4, '--save-every-steps', 2]
+  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags, *ONE_THREAD)
+  return folder, result
+
+
+def variables(job_dir, step):
+  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_ends_with_one_evaluation_of_the_test_set(job):
+  folder, result = job
+  line = succeeded(result)
+  assert line['subset'] == 'eval'
+  assert line['examples'] == 70  # 32 + 32 + 6: nothing dropped, nothing twice.
+  assert line['global_step'] == 8
+  assert line['checkpoint'] == os.path.join(folder, 'model.ckpt-8')
+  assert 0 <= line['accuracy'] <= line['accuracy_top5'] <= 1
+  assert line['loss'] > line['cross_entropy'] > 0
+  assert set(line['accuracy_by_class']) == set(records.CLASS_NAMES)
+  # Of seven images of each class: the mean over classes is the mean over images.
+  assert np.mean(list(line['accuracy_by_class'].values())) == pytest.approx(
+    line['accuracy'], abs=1e-5
+  )
+
+
+def test_saves_and_evaluates_as_often_as_asked(job):
+  folder, result = job
+  saved = {name for name in os.listdir(folder) if name.endswith('.index')}
+  assert saved == {f'model.ckpt-{step}.index' for step in (0, 2, 4, 6, 8)}
+  evaluated = re.findall(r'evaluated at step (\d+)', result.stderr)
+  assert evaluated == ['4', '8', '8']  # Validation twice, then the test set.
+  assert os.path.isdir(os.path.join(folder, 'eval_validation'))
+  assert os.path.isdir(os.path.join(folder, 'eval_eval'))
+
+
+def test_resuming_continues_the_same_run(job, run_main, data_dir, tmp_path):
+  """4 steps and 4 more end with the variables of 8 steps: same data, same updates."""
+  for steps in (4, 8):
+    flags = ['--train-steps', steps, '--eval-every-steps', 100]
+    result = run_main('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags, *ONE_THREAD)
+    line = succeeded(result)
+    assert line['global_step'] == steps
+  assert 'resuming at step 4 of 8' in result.stderr
+  expected, actual = variables(job[0], 8), variables(tmp_path, 8)
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+  assert any(np.abs(variables(job[0], 4)[name] - expected[name]).max() > 1e-3 for name in expected)
+
+
+def test_a_finished_job_only_evaluates_again(job, run_main, data_dir):
+  folder, first = job
+  flags = ['--train-steps', 8, '--eval-every-steps', 4]
+  line = succeeded(run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags))
+  before = succeeded(first)
+  assert line['global_step'] == 8
+  assert line['accuracy'] == before['accuracy']
+  assert line['loss'] == pytest.approx(before['loss'], rel=1e-4)
+
+
+def test_two_towers_and_bfloat16_train(run_main, data_dir, tmp_path):
+  flags = ['--train-steps', 3, '--num-cpu-towers', 2, '--dtype', 'bfloat16', '--sync']
+  result = run_main('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  assert succeeded(result)['global_step'] == 3
+  assert '2 tower(s)' in result.stderr
+  assert '--sync is ignored' in result.stderr
+
+
+def test_evaluates_an_earlier_checkpoint(job, run_main, data_dir):
+  checkpoint = os.path.join(job[0], 'model.ckpt-4')
+  flags = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', checkpoint]
+  line = succeeded(run_main('--data-dir', data_dir, '--job-dir', job[0], *flags))
+  assert (line['global_step'], line['examples'], line['subset']) == (4, 64, 'validation')
+
+
+def test_a_missing_checkpoint_is_named(job, run_main, data_dir):
+  flags = ['--mode', 'evaluate', '--checkpoint', 'nowhere/model.ckpt-9']
+  result = run_main('--data-dir', data_dir, '--job-dir', job[0], *flags)
+  assert result.returncode == 2
+  assert result.stderr.count('\n') == 1
+  assert 'nowhere/model.ckpt-9 does not exist' in result.stderr
+
+
+def test_predicts_files_as_the_exported_model_does(job, run_main, tmp_path):
+  planes = archive.synthetic_images(np.array([3]), np.random.default_rng(1))
+  image = records.planes_to_images(tf.constant(planes))[0]
+  png, jpeg = str(tmp_path / 'a.png'), str(tmp_path / 'b.jpg')
+  tf.io.write_file(png, tf.io.encode_png(image))
+  tf.io.write_file(jpeg, tf.io.encode_jpeg(tf.image.resize(image, [50, 80], 'nearest')))
+  result = run_main('--job-dir', job[0], '--mode', 'predict', '--images', png, jpeg)
+  succeeded(result)
+  lines = [json.loads(line) for line in result.stdout.splitlines()]
+  assert [line['file'] for line in lines] == [png, jpeg]
+  assert f'{jpeg}: resized from 80x50 to 32x32' in result.stderr
+  for line in lines:
+    probabilities = line['probabilities']
+    assert list(probabilities) == list(records.CLASS_NAMES)
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
+    assert line['class'] == max(probabilities, key=probabilities.get)
+
+  exported = succeeded(run_main('--job-dir', job[0], '--mode', 'export'))
+  network = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
+  answer = network(images=image[tf.newaxis])
+  np.testing.assert_allclose(
+    answer['probabilities'][0], list(lines[0]['probabilities'].values()), atol=1e-4
+  )
+  assert records.CLASS_NAMES[int(answer['classes'][0])] == lines[0]['class']
+
+
+def test_an_unreadable_image_is_named(job, run_main, tmp_path):
+  (tmp_path / 'text.png').write_text('no image')
+  flags = ['--mode', 'predict', '--images', tmp_path / 'text.png']
+  result = run_main('--job-dir', job[0], *flags)
+  assert result.returncode == 2
+  assert 'text.png cannot be read as PNG or JPEG' in result.stderr.splitlines()[-1]
+  assert 'Traceback' not in result.stderr
+
+
+def test_a_loss_that_is_no_number_ends_with_one_line(run_main, data_dir, tmp_path):
+  flags = ['--train-steps', 50, '--learning-rate', '1e30']
+  result = run_main('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  assert result.returncode == 2
+  assert 'the loss became NaN with --learning-rate 1e+30' in result.stderr.splitlines()[-1]
+  assert 'Traceback' not in result.stderr
+
+
+def read_json(url):
+  with urllib.request.urlopen(url, timeout=10) as response:
+    return json.load(response)
+
+
+@pytest.fixture
+def tensorboard(job):
+  """The real server on the job dir, on a free port -> its address."""
+  command = [sys.executable, '-m', 'tensorboard.main', '--logdir', job[0], '--port', '0']
+  with subprocess.Popen(
+    [*command, '--host', '127.0.0.1', '--load_fast=false'],
+    stderr=subprocess.PIPE,
+    stdout=subprocess.DEVNULL,
+    text=True,
+  ) as process:
+    try:
+      address = None
+      for line in process.stderr:  # Ends when the server does; pytest's time limit guards the rest.
+        if found := re.search(r'http://127\.0\.0\.1:\d+/', line):
+          address = found.group()
+          break
+      assert address, 'TensorBoard did not start'
+      yield address
+    finally:
+      process.terminate()
+
+
+def test_tensorboard_shows_training_and_evaluation(tensorboard):
+  deadline = time.monotonic() + 60
+  tags = {}
+  while not {'.', 'eval_validation', 'eval_eval'} <= set(tags):
+    assert time.monotonic() < deadline, tags
+    tags = read_json(f'{tensorboard}data/plugin/scalars/tags')
+    time.sleep(0.5)
+  shown = {'loss', 'accuracy', 'learning_rate', 'gradient_norm'}
+  assert shown | {'loss_parts/cross_entropy', 'loss_parts/weight_penalty'} <= set(tags['.'])
+  assert {'accuracy', 'accuracy_top5', 'accuracy/cat'} <= set(tags['eval_validation'])
+  rates = read_json(f'{tensorboard}data/plugin/scalars/scalars?run=.&tag=learning_rate')
+  assert rates[0][2] == pytest.approx(0.1)  # [wall time, step, value]
+  url = f'{tensorboard}data/plugin/scalars/scalars?run=eval_validation&tag=accuracy'
+  assert [step for _, step, _ in read_json(url)] == [4, 8]
+  images = read_json(f'{tensorboard}data/plugin/images/tags')
+  assert any('augmented_images' in tag for tag in images['.'])

@@ -1,0 +1,175 @@
+"""The flags: defaults of old, and every refusal before anything is written."""
+
+import dataclasses
+import json
+import os
+import sys
+
+import pytest
+
+import cifar10_main
+from cifar10.errors import InputError
+from cifar10.hparams import HParams
+
+
+def main(monkeypatch, *flags):
+  monkeypatch.setattr(sys, 'argv', ['cifar10_main.py', *map(str, flags)])
+  cifar10_main.main()
+
+
+def parse(*flags):
+  return vars(cifar10_main._parser().parse_args(['--job-dir', 'j', *flags]))
+
+
+def test_defaults_of_old():
+  hparams = HParams()
+  assert (hparams.num_layers, hparams.train_steps) == (44, 80_000)
+  assert (hparams.train_batch_size, hparams.eval_batch_size) == (128, 100)
+  assert (hparams.momentum, hparams.weight_decay, hparams.learning_rate) == (0.9, 2e-4, 0.1)
+  assert (hparams.batch_norm_decay, hparams.batch_norm_epsilon) == (0.997, 1e-5)
+  assert hparams.use_distortion_for_training
+  flags = parse()
+  assert flags['variable_strategy'] == 'CPU'
+  assert flags['num_gpus'] is None
+  assert not flags['sync']
+  assert not flags['log_device_placement']
+  # Hyper-parameters stay unset unless given: the job dir's configuration fills them in.
+  assert not {field.name for field in dataclasses.fields(HParams)} & set(flags)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'value'),
+  [
+    (['--use-distortion-for-training'], True),
+    (['--use-distortion-for-training', 'True'], True),
+    (['--use-distortion-for-training', 'False'], False),
+    (['--use-distortion-for-training=false'], False),
+    (['--no-use-distortion-for-training'], False),
+  ],
+)
+def test_a_boolean_flag_means_what_it_says(flags, value):
+  assert parse(*flags)['use_distortion_for_training'] is value
+
+
+def test_a_flag_of_the_old_program_reaches_the_hyper_parameters():
+  flags = parse('--lr-values', '1,0.5', '--lr-boundaries-steps', '7', '--num-layers', '20')
+  assert flags['lr_values'] == (1.0, 0.5)
+  assert flags['lr_boundaries_steps'] == (7,)
+  assert flags['num_layers'] == 20
+
+
+REFUSED = [
+  (['--num-gpus', -1], '--num-gpus is -1'),
+  (['--num-gpus', 3], '--num-gpus 3 but TensorFlow sees 0'),
+  (['--variable-strategy', 'GPU'], 'needs a GPU and there is none'),
+  (['--data-format', 'channels_first'], 'channels_first needs a GPU'),
+  (['--num-layers', 45], 'number of layers 45 is not 6n'),
+  (['--num-layers', 20, '--bottleneck'], 'version 2 only'),
+  (['--num-layers', 44, '--bottleneck', '--resnet-version', 2], 'nearest: 38 or 47'),
+  (['--num-cpu-towers', 3], '128 is not divisible by 3 towers'),
+  (['--num-cpu-towers', 0], '--num-cpu-towers is 0'),
+  (['--train-batch-size', 0], '--train-batch-size is 0'),
+  (['--eval-batch-size', -5], '--eval-batch-size is -5'),
+  (['--train-steps', 0], '--train-steps is 0'),
+  (['--eval-every-steps', 0], '--eval-every-steps is 0'),
+  (['--save-every-steps', 0], '--save-every-steps is 0'),
+  (['--num-intra-threads', -1], '--num-intra-threads is -1'),
+  (['--learning-rate', 0], '--learning-rate is 0'),
+  (['--weight-decay', -1], '--weight-decay is -1'),
+  (['--momentum', 1], '--momentum is 1'),
+  (['--lr-values', '1,0.1'], '2 values and its boundaries are 3'),
+  (['--lr-values', '1,0.1', '--lr-boundaries-epochs', '-1'], 'must rise from above 0'),
+  (['--lr-values', '1,1,1', '--lr-boundaries-steps', '5,5'], 'must rise from above 0'),
+  (['--mode', 'predict'], 'needs --images'),
+  (['--images', 'a.png'], 'belongs to --mode predict'),
+  (['--mode', 'evaluate'], 'holds no trained network'),
+  (['--mode', 'export'], 'holds no trained network'),
+]
+
+
+@pytest.mark.parametrize(('flags', 'message'), REFUSED)
+def test_refuses_before_anything_is_written(monkeypatch, data_dir, tmp_path, flags, message):
+  job = tmp_path / 'job'
+  with pytest.raises(InputError) as error:
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', job, *flags)
+  assert message in str(error.value)
+  assert '\n' not in str(error.value)
+  assert not job.exists()
+
+
+@pytest.mark.parametrize('flags', [['--lr-values', 'a'], ['--num-layers', 'x'], ['--nonsense']])
+def test_unparsable_flags_end_with_one_line(monkeypatch, capsys, flags):
+  with pytest.raises(SystemExit) as end:
+    main(monkeypatch, '--data-dir', 'd', '--job-dir', 'j', *flags)
+  assert end.value.code == 2
+  assert capsys.readouterr().err.count('\n') == 1
+
+
+def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
+  missing = tmp_path / 'no data'
+  result = run_main('--data-dir', missing, '--job-dir', tmp_path / 'job', '--num-layers', 8)
+  assert result.returncode == 2
+  assert result.stdout == ''
+  [line] = result.stderr.splitlines()
+  assert line.startswith('error: ')
+  assert f'python generate_cifar10_tfrecords.py --data-dir {missing}' in line
+  assert not (tmp_path / 'job').exists()
+
+
+def test_help_does_not_wait_for_tensorflow(run_main):
+  result = run_main('--help', timeout=10)
+  assert result.returncode == 0
+  assert '--use-distortion-for-training' in result.stdout
+
+
+@pytest.mark.parametrize(
+  ('config', 'message'),
+  [
+    ('{"num_layers": 20, "train_on": "train"}', 'num_layers is 20 there and 8 here'),
+    ('{"num_layers": 8, "train_on": "train"}', 'train_on is train there and train'),
+    ('{', 'is damaged'),
+    ('[]', 'is damaged'),
+  ],
+)
+def test_a_job_dir_keeps_its_configuration(monkeypatch, data_dir, tmp_path, config, message):
+  (tmp_path / 'config.json').write_text(config)
+  flags = ['--num-layers', 8, '--train-on', 'train+validation']
+  with pytest.raises(InputError) as error:
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path, *flags)
+  assert message in str(error.value)
+  assert (tmp_path / 'config.json').read_text() == config
+  assert os.listdir(tmp_path) == ['config.json']
+
+
+def test_refuses_other_data_than_the_jobs(monkeypatch, data_dir, tmp_path):
+  config = {'num_layers': 8, 'data': {'train': 'another digest'}}
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(InputError, match='was trained on other data'):
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path)
+
+
+def test_refuses_a_job_dir_of_another_program(monkeypatch, data_dir, tmp_path):
+  (tmp_path / 'checkpoint').touch()
+  with pytest.raises(InputError, match='another program wrote them'):
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path)
+
+
+def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
+  (tmp_path / 'job').touch()
+  with pytest.raises(InputError, match='is not a folder'):
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job')
+
+
+@pytest.mark.parametrize(
+  ('value', 'message'),
+  [
+    ('{"cluster": {"worker": ["a:1"], "ps": ["b:2"]}}', 'a cluster of 2 tasks'),
+    ('not json', 'is not a JSON object'),
+    ('[1]', 'is not a JSON object'),
+  ],
+)
+def test_refuses_a_cluster_for_now(monkeypatch, data_dir, tmp_path, value, message):
+  monkeypatch.setenv('TF_CONFIG', value)
+  with pytest.raises(InputError, match=message):
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job')
+  assert not (tmp_path / 'job').exists()
