@@ -263,7 +263,7 @@ class _Job:
   def _checkpoint(self) -> str:
     """--checkpoint or the latest; raises InputError where there is none."""
     tf, named = self._tf, self._flags.checkpoint
-    if named and not tf.train.checkpoint_exists(named):
+    if named and not tf.io.gfile.exists(named + '.index'):
       raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
     checkpoint = named or tf.train.latest_checkpoint(self._flags.job_dir)
     if not checkpoint:

@@ -1,0 +1,81 @@
+"""Writes a finished job's result and learning curve to benchmarks/results/.
+
+  python benchmarks/learning_curve.py --job-dir JOB --result RESULT.json --name NAME \
+    --command 'python cifar10_main.py ...' --commit COMMIT
+
+RESULT.json is the standard output of the training command; NAME.json gets it with the command, the
+commit and the environment, NAME.csv one line for each evaluation on the way.
+"""
+
+import argparse
+import csv
+import glob
+import json
+import os
+import sys
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import environment
+import tensorflow as tf
+
+RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'results')
+
+
+def main() -> None:
+  """Reads the job dir, writes both files."""
+  flags = _parse_flags()
+  rows = list(_curve(flags.job_dir))
+  with open(os.path.join(RESULTS, flags.name + '.csv'), 'w', newline='', encoding='utf-8') as file:
+    writer = csv.DictWriter(
+      file, ['step', 'split', 'accuracy', 'cross_entropy'], lineterminator='\n'
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+  with open(flags.result, encoding='utf-8') as file:
+    result = json.loads(file.read().splitlines()[-1])
+  result['checkpoint'] = os.path.basename(result['checkpoint'])
+  record = {
+    'name': flags.name,
+    'command': flags.command,
+    'commit': flags.commit,
+    'minutes': flags.minutes,
+    'n': 1,
+    **environment.describe(),
+    'result': result,
+  }
+  with open(os.path.join(RESULTS, flags.name + '.json'), 'w', encoding='utf-8') as file:
+    json.dump(record, file, indent=2)
+    file.write('\n')
+  print(json.dumps(record))
+
+
+def _curve(job_dir: str):
+  """A row for each evaluation, in order of split and step."""
+  for folder in sorted(glob.glob(os.path.join(job_dir, 'eval_*'))):
+    split = os.path.basename(folder)[len('eval_') :]
+    rows: dict[int, dict] = {}
+    for path in sorted(glob.glob(os.path.join(folder, 'events.*'))):
+      for event in tf.compat.v1.train.summary_iterator(path):
+        values = {value.tag: value.simple_value for value in event.summary.value}
+        if 'accuracy' in values:
+          rows[event.step] = {
+            'step': event.step,
+            'split': split,
+            'accuracy': round(values['accuracy'], 4),
+            'cross_entropy': round(values['cross_entropy'], 4),
+          }
+    yield from (rows[step] for step in sorted(rows))
+
+
+def _parse_flags() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(description=__doc__)
+  for flag in ('--job-dir', '--result', '--name', '--command', '--commit'):
+    parser.add_argument(flag, required=True)
+  parser.add_argument('--minutes', type=float, required=True, help='wall time of the command')
+  return parser.parse_args()
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,102 @@
+"""Every command in the README runs, in order, on small data; its make targets exist."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+import tensorflow as tf
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def readme():
+  with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as file:
+    return file.read()
+
+
+def commands():
+  """The lines of all `sh` blocks, without comments."""
+  blocks = re.findall(r'```sh\n(.*?)```', readme(), re.S)
+  lines = '\n'.join(blocks).replace('\\\n', ' ').splitlines()
+  return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def small(words):
+  """The command with flags added that make it short: an appended flag wins over an earlier one."""
+  if words[1] == 'generate_cifar10_tfrecords.py':
+    return [*words, '--synthetic', '40']
+  if words[1] == 'cifar10_main.py' and '--mode' not in words:
+    return [*words, '--num-layers', '8', '--train-steps', '2', '--train-batch-size', '16']
+  return words
+
+
+def serves_scalars(words, folder):
+  """Starts TensorBoard as the README does, on a free port, and reads a scalar's name."""
+  command = [sys.executable, '-m', 'tensorboard.main', *words[1:]]
+  with subprocess.Popen(
+    [*command, '--port', '0', '--host', '127.0.0.1', '--load_fast=false'],
+    cwd=folder,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as process:
+    try:
+      found = (re.search(r'http://127\.0\.0\.1:\d+/', line) for line in process.stderr)
+      url = next(match for match in found if match).group() + 'data/plugin/scalars/tags'
+      deadline = time.monotonic() + 60
+      while time.monotonic() < deadline:
+        with urllib.request.urlopen(url, timeout=10) as response:
+          if 'learning_rate' in json.load(response).get('.', {}):
+            return True
+        time.sleep(0.5)
+      return False
+    finally:
+      process.terminate()
+
+
+def test_make_targets_exist():
+  targets = {words[1] for words in commands() if words[0] == 'make'}
+  assert targets == {'demo', 'test', 'install'}
+  for target in targets:
+    # -n: `make demo` itself is CI's; here it only has to be there.
+    subprocess.run(['make', '-n', target], cwd=ROOT, check=True, capture_output=True, timeout=30)
+
+
+@pytest.mark.slow
+def test_every_command_runs(tmp_path):
+  for name in os.listdir(ROOT):
+    if name.endswith('.py') or name in ('cifar10', 'benchmarks'):
+      os.symlink(os.path.join(ROOT, name), tmp_path / name)
+  # Any image: the README's reader has a cat.
+  picture = tf.io.encode_png(tf.fill([40, 50, 3], tf.constant(200, tf.uint8)))
+  tf.io.write_file(str(tmp_path / 'cat.png'), picture)
+  ran = []
+  for words in commands():
+    if words[0] == 'tensorboard':
+      assert serves_scalars(words, tmp_path)
+    elif words[0] == 'python':
+      result = subprocess.run(
+        [sys.executable, *small(words)[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+      )
+      assert result.returncode == 0, (words, result.stderr)
+      json.loads(result.stdout.splitlines()[-1])
+    else:
+      assert words[0] == 'make' or words == ['.', '.venv/bin/activate'], words
+    ran.append(words[0])
+  assert ran.count('python') >= 7
+
+
+def test_the_tables_are_made_from_the_results():
+  report = [sys.executable, os.path.join(ROOT, 'benchmarks', 'report.py'), '--check']
+  result = subprocess.run(report, capture_output=True, text=True, timeout=60, check=False)
+  assert result.returncode == 0, result.stderr
