@@ -197,6 +197,7 @@ def test_tensorboard_shows_training_and_evaluation(tensorboard):
   rates = read_json(f'{tensorboard}data/plugin/scalars/scalars?run=.&tag=learning_rate')
   assert rates[0][2] == pytest.approx(0.1)  # [wall time, step, value]
   url = f'{tensorboard}data/plugin/scalars/scalars?run=eval_validation&tag=accuracy'
-  assert [step for _, step, _ in read_json(url)] == [4, 8]
+  # The run's own come first; another test may have evaluated a checkpoint again.
+  assert [step for _, step, _ in read_json(url)][:2] == [4, 8]
   images = read_json(f'{tensorboard}data/plugin/images/tags')
   assert any('augmented_images' in tag for tag in images['.'])

@@ -1,0 +1,225 @@
+"""Images/s of the whole program beside a bare session loop and Keras `fit`, in turn, in one run.
+
+  python benchmarks/training.py --data-dir DATA
+
+- program: the Estimator with the hooks and the input pipeline that cifar10_main.py gives it;
+- bare: a session loop over the same graph on a constant batch, the limit;
+- keras: `tf.keras` `fit` on the same layers, fed by the same batches.
+
+Each measurement is a process of its own, so that none inherits another's threads or memory.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import environment
+import tensorflow as tf
+
+import cifar10_main
+from cifar10 import dataset, errors, model_fn, towers
+from cifar10.hparams import HParams
+
+_WARM_UP = 15  # Steps: the first ones choose algorithms and fill the pipeline.
+
+
+class StepTimes(tf.compat.v1.train.SessionRunHook):
+  """When each step ended, in seconds."""
+
+  def __init__(self):
+    self.times: list[float] = []
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self.times.append(time.perf_counter())
+
+
+class KerasTimes(tf.keras.callbacks.Callback):
+  """When each batch ended, in seconds."""
+
+  def __init__(self):
+    super().__init__()
+    self.times: list[float] = []
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    self.times.append(time.perf_counter())
+
+
+def main() -> None:
+  """Runs the variants in turn, each in its own process; prints medians and ratios."""
+  flags = _parse_flags()
+  if flags.variant:
+    print(json.dumps(_measure(flags)))
+    return
+  rates: dict[str, list[float]] = {}
+  for pair in range(flags.pairs):
+    for dtype in flags.dtypes.split(','):
+      for variant in VARIANTS:
+        rate = _in_a_process(flags, variant, dtype)
+        rates.setdefault(f'{variant} {dtype}', []).append(rate)
+        print(f'pair {pair + 1}: {variant} {dtype} {rate:,.0f} images/s', file=sys.stderr)
+  ratios = {}
+  for dtype in flags.dtypes.split(','):
+    for other in ('bare', 'keras'):
+      pairs = zip(rates[f'program {dtype}'], rates[f'{other} {dtype}'])
+      ratio = statistics.median(program / peer for program, peer in pairs)
+      ratios[f'program / {other}, {dtype}'] = round(ratio, 3)
+  record = {
+    'name': 'training',
+    'command': f'python benchmarks/training.py --num-layers {flags.num_layers} '
+    f'--batch-size {flags.batch_size}',
+    'pairs': flags.pairs,
+    **environment.describe(),
+    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'ratios': ratios,
+    'all_images_per_second': rates,
+  }
+  print(json.dumps(record))
+
+
+def _in_a_process(flags: argparse.Namespace, variant: str, dtype: str) -> float:
+  command = [sys.executable, os.path.abspath(__file__), '--variant', variant, '--dtypes', dtype]
+  for name in ('data_dir', 'num_layers', 'batch_size', 'steps'):
+    command += [f'--{name.replace("_", "-")}', str(getattr(flags, name))]
+  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=1200)
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+def _measure(flags: argparse.Namespace) -> float:
+  """One variant's images/s after the warm-up."""
+  hparams = HParams(
+    num_layers=flags.num_layers,
+    train_batch_size=flags.batch_size,
+    dtype=flags.dtypes,
+    train_steps=_WARM_UP + flags.steps,
+  )
+  times = VARIANTS[flags.variant](flags.data_dir, hparams)[_WARM_UP - 1 :]
+  return (len(times) - 1) * flags.batch_size / (times[-1] - times[0])
+
+
+def _program(data_dir: str, hparams: HParams) -> list[float]:
+  """cifar10_main.py's own job, with one more hook."""
+  with tempfile.TemporaryDirectory() as folder:
+    arguments = ['--data-dir', data_dir, '--job-dir', folder, '--mode', 'train', '--num-gpus', '0']
+    job = cifar10_main._Job(cifar10_main._parser().parse_args(arguments), hparams, 0)
+    step_times = StepTimes()
+    job._estimator.train(
+      job._train_input_fn(),
+      max_steps=hparams.train_steps,
+      hooks=[*job._saver_hooks(), step_times],
+    )
+  return step_times.times
+
+
+def _bare(data_dir: str, hparams: HParams) -> list[float]:
+  """The same graph on a constant batch, and nothing but its train op."""
+  batch = hparams.train_batch_size
+  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  images, labels = next(iter(dataset.Cifar10DataSet(data_dir).make_batch(batch)))
+  constants = images.numpy(), labels.numpy()
+  with tf.Graph().as_default():
+    tf.compat.v1.train.get_or_create_global_step()
+    config = tf.estimator.RunConfig(model_dir=tempfile.gettempdir())
+    build = model_fn.get_model_fn(hparams, placement, 40_000)
+    features, targets = (tf.constant(constant) for constant in constants)
+    spec = build((features,), (targets,), tf.estimator.ModeKeys.TRAIN, config)
+    times = []
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      for _ in range(hparams.train_steps):
+        session.run(spec.train_op)
+        times.append(time.perf_counter())
+  return times
+
+
+def _keras(data_dir: str, hparams: HParams) -> list[float]:
+  """`fit` on the same layers and loss, fed by the same batches, normalised in the pipeline."""
+  if hparams.dtype == 'bfloat16':
+    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+  network = keras_resnet(hparams)
+  network.compile(
+    tf.keras.optimizers.SGD(hparams.learning_rate, momentum=hparams.momentum),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=['accuracy'],
+  )
+  batches = dataset.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size)
+  batches = batches.map(lambda images, labels: (dataset.normalise(images, tf.float32), labels))
+  callback = KerasTimes()
+  network.fit(
+    batches.prefetch(tf.data.AUTOTUNE),
+    steps_per_epoch=hparams.train_steps,
+    epochs=1,
+    verbose=0,
+    callbacks=[callback],
+  )
+  return callback.times
+
+
+def keras_resnet(hparams: HParams) -> Any:
+  """The 6n+2 network of version 1 in Keras layers: images [batch, 32, 32, 3] -> logits."""
+  layers = tf.keras.layers
+  penalty = tf.keras.regularizers.L2(hparams.weight_decay / 2)  # Keras does not halve squares.
+
+  def conv(x, filters, stride):
+    if stride > 1:
+      x = layers.ZeroPadding2D(1)(x)
+    padding = 'valid' if stride > 1 else 'same'
+    settings = {'use_bias': False, 'kernel_regularizer': penalty}
+    return layers.Conv2D(filters, 3, stride, padding, **settings)(x)
+
+  def batch_norm(x):
+    return layers.BatchNormalization(
+      momentum=hparams.batch_norm_decay,
+      epsilon=hparams.batch_norm_epsilon,
+      beta_regularizer=penalty,
+      gamma_regularizer=penalty,
+    )(x)
+
+  def block(x, filters, stride):
+    shortcut = x
+    if stride > 1:
+      shortcut = layers.AveragePooling2D(stride)(x)
+      zeros = [[0, 0], [0, 0], [0, 0], [filters // 4, filters // 4]]
+      shortcut = layers.Lambda(lambda value: tf.pad(value, zeros))(shortcut)
+    y = layers.ReLU()(batch_norm(conv(x, filters, stride)))
+    y = batch_norm(conv(y, filters, 1))
+    return layers.ReLU()(layers.Add()([y, shortcut]))
+
+  images = tf.keras.Input([32, 32, 3])
+  x = layers.ReLU()(batch_norm(conv(images, 16, 1)))
+  for stage, filters in enumerate((16, 32, 64)):
+    for index in range((hparams.num_layers - 2) // 6):
+      x = block(x, filters, 2 if stage and not index else 1)
+  x = layers.GlobalAveragePooling2D()(x)
+  settings = {'kernel_regularizer': penalty, 'bias_regularizer': penalty, 'dtype': 'float32'}
+  return tf.keras.Model(images, layers.Dense(10, **settings)(x))
+
+
+VARIANTS = {'program': _program, 'bare': _bare, 'keras': _keras}
+
+
+def _parse_flags() -> argparse.Namespace:
+  parser = errors.OneLineParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--data-dir', required=True, help='record files')
+  parser.add_argument('--num-layers', type=int, default=20)
+  parser.add_argument('--batch-size', type=int, default=128)
+  parser.add_argument('--dtypes', default='float32,bfloat16')
+  parser.add_argument('--steps', type=int, default=60, help='measured steps')
+  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--variant', choices=tuple(VARIANTS), help='measure one, in this process')
+  return parser.parse_args()
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
