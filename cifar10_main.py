@@ -15,298 +15,90 @@ from typing import Any
 
 from cifar10 import errors, job_dir
 from cifar10.errors import InputError
-from cifar10.hparams import FIXED_FIELDS, NETWORK_FIELDS, HParams
+from cifar10.hparams import FIXED_FIELDS, NETWORK_FIELDS, HParams, RunOptions
 
 _MODES = ('train_and_evaluate', 'train', 'evaluate', 'predict', 'export')
-_HPARAM_NAMES = frozenset(field.name for field in dataclasses.fields(HParams))
 
 
 def main() -> None:
   """The command: parses and checks the flags, then runs one mode."""
   flags = _parser().parse_args()
-  given = {name: value for name, value in vars(flags).items() if name in _HPARAM_NAMES}
+  given = _of_class(HParams, flags)
   hparams = HParams(**given)
-  _check_flags(flags, hparams)
-  config = job_dir.read_config(flags.job_dir)
+  options = RunOptions(**_of_class(RunOptions, flags))
+  _check_mode(flags)
+  _check_hparams(hparams)
+  _check_options(options)
+  training = flags.mode.startswith('train')
+  config = job_dir.read_config(options.job_dir)
   if config:
-    fields = FIXED_FIELDS if flags.mode.startswith('train') else NETWORK_FIELDS
-    hparams = job_dir.adopt_config(hparams, given, config, fields, flags.job_dir)
-  elif not flags.mode.startswith('train'):
-    raise InputError(f'--job-dir {flags.job_dir} holds no trained network; train one first')
+    fields = FIXED_FIELDS if training else NETWORK_FIELDS
+    hparams = job_dir.adopt_config(hparams, given, config, fields, options.job_dir)
+  elif not training:
+    raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   if not flags.verbose:
-    # TensorFlow reads it when it is imported, so that import waits until here; so does --help's.
+    # TensorFlow reads it when it is imported: so late that --help and refusals do not wait for it.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  for line in run(flags, hparams, config):
-    print(json.dumps(line))
-
-
-def run(flags: argparse.Namespace, hparams: HParams, config: dict | None) -> list[dict]:
-  """Runs one mode on checked flags.
-
-  Args:
-    flags: the command line.
-    hparams: the network and its optimization.
-    config: the job dir's, None for a new one.
-
-  Returns:
-    What to print: JSON objects, the last one the result.
-  """
-  import tensorflow as tf  # noqa: PLC0415 (after TF_CPP_MIN_LOG_LEVEL is set)
-
-  from cifar10 import hooks  # noqa: PLC0415
-  from cifar10.resnet import check_num_layers  # noqa: PLC0415
+  from cifar10 import hooks, job  # noqa: PLC0415
 
   hooks.set_up_logging(flags.verbose)
-  check_num_layers(hparams.num_layers, hparams.bottleneck)
-  num_gpus = _check_gpus(flags, len(tf.config.list_physical_devices('GPU')))
-  job = _Job(flags, hparams, num_gpus)
-  modes: dict[str, Callable[[], list[dict]]] = {
-    'train_and_evaluate': lambda: job.train_and_evaluate(config),
-    'train': lambda: job.train(config),
+  results = _run(flags, job.Job(hparams, options))
+  for result in results:
+    print(json.dumps(result))
+
+
+def _run(flags: argparse.Namespace, job: Any) -> list[dict[str, Any]]:
+  """One mode -> the JSON objects to print, the result last."""
+  if flags.mode == 'predict':
+    return job.predict(flags.images)
+  modes = {
+    'train_and_evaluate': job.train_and_evaluate,
+    'train': job.train,
     'evaluate': job.evaluate,
-    'predict': job.predict,
     'export': job.export,
   }
-  try:
-    return modes[flags.mode]()
-  except tf.compat.v1.train.NanLossDuringTrainingError:
-    raise InputError(
-      f'the loss became NaN with --learning-rate {hparams.learning_rate}; lower it, name a new '
-      '--job-dir or resume from the last checkpoint'
-    ) from None
+  return [modes[flags.mode]()]
 
 
-class _Job:
-  """One Estimator and what the modes do with it."""
-
-  def __init__(self, flags: argparse.Namespace, hparams: HParams, num_gpus: int):
-    import tensorflow as tf  # noqa: PLC0415
-
-    from cifar10 import cluster, dataset, model_fn, towers  # noqa: PLC0415
-
-    cluster.check_single_process()
-    self._flags, self._hparams, self._tf, self._dataset = flags, hparams, tf, dataset
-    self._num_towers = num_gpus or flags.num_cpu_towers
-    training = flags.mode.startswith('train')
-    if training and hparams.train_batch_size % self._num_towers:
-      raise InputError(
-        f'--train-batch-size {hparams.train_batch_size} is not divisible by '
-        f'{self._num_towers} towers'
-      )
-    examples = dataset.Cifar10DataSet(flags.data_dir, hparams.train_on) if training else None
-    self._num_examples = examples.num_examples_per_epoch() if examples else 1
-    self._while_training = flags.subset or ('validation' if hparams.train_on == 'train' else 'eval')
-    self._at_end = flags.subset or 'eval'
-    placement = model_fn.Placement(
-      towers.tower_devices(num_gpus, flags.num_cpu_towers),
-      flags.variable_strategy,
-      num_gpus,
-      flags.data_format or ('channels_first' if num_gpus else 'channels_last'),
-    )
-    session = cluster.session_config(
-      flags.num_cpu_towers,
-      flags.num_intra_threads,
-      flags.num_inter_threads,
-      flags.log_device_placement,
-    )
-    self._estimator = tf.estimator.Estimator(
-      model_fn.get_model_fn(hparams, placement, self._num_examples),
-      config=cluster.run_config(
-        flags.job_dir, hparams.seed, flags.eval_every_steps, flags.keep_checkpoints, session
-      ),
-    )
-
-  def train_and_evaluate(self, config: dict | None) -> list[dict]:
-    """Trains to --train-steps, evaluating on the way; then evaluates the test split once."""
-    self._check_splits({self._while_training, self._at_end})
-    self._start(config)
-    tf = self._tf
-    tf.estimator.train_and_evaluate(
-      self._estimator,
-      tf.estimator.TrainSpec(
-        self._train_input_fn(), self._hparams.train_steps, hooks=self._saver_hooks()
-      ),
-      tf.estimator.EvalSpec(
-        self._eval_input_fn(self._while_training),
-        steps=None,
-        name=self._while_training,
-        start_delay_secs=0,
-        throttle_secs=0,  # Every checkpoint: --eval-every-steps says how many there are.
-      ),
-    )
-    return [self._evaluated(self._at_end)]
-
-  def train(self, config: dict | None) -> list[dict]:
-    """Trains to --train-steps and evaluates nothing."""
-    self._start(config)
-    self._estimator.train(
-      self._train_input_fn(), max_steps=self._hparams.train_steps, hooks=self._saver_hooks()
-    )
-    checkpoint = self._checkpoint()
-    return [{'global_step': self._global_step(checkpoint), 'checkpoint': checkpoint}]
-
-  def evaluate(self) -> list[dict]:
-    """Evaluates one checkpoint on one split."""
-    self._check_splits({self._at_end})
-    return [self._evaluated(self._at_end)]
-
-  def predict(self) -> list[dict]:
-    """One line for each image file."""
-    from cifar10 import inference  # noqa: PLC0415
-
-    return inference.predict(self._estimator, self._flags.images, self._checkpoint())
-
-  def export(self) -> list[dict]:
-    """Writes a SavedModel under JOB/export/ and names it."""
-    from cifar10 import inference  # noqa: PLC0415
-
-    checkpoint = self._checkpoint()
-    path = self._estimator.export_saved_model(
-      os.path.join(self._flags.job_dir, 'export'),
-      inference.serving_input_receiver_fn,
-      checkpoint_path=checkpoint,
-    )
-    return [{'saved_model': path.decode(), 'checkpoint': checkpoint}]
-
-  def _start(self, config: dict | None) -> None:
-    """Refuses other data than the job's; writes a new job's configuration; says what will run."""
-    from cifar10 import hooks, records  # noqa: PLC0415
-
-    flags, hparams = self._flags, self._hparams
-    manifest = records.read_manifest(flags.data_dir)
-    data = manifest and {name: entry['sha256'] for name, entry in manifest['subsets'].items()}
-    if config and config['data'] and data and config['data'] != data:
-      raise InputError(
-        f'--job-dir {flags.job_dir} was trained on other data than {flags.data_dir}: their '
-        'manifests differ; name another folder'
-      )
-    if not config:
-      job_dir.write_config(
-        flags.job_dir, {**{name: getattr(hparams, name) for name in FIXED_FIELDS}, 'data': data}
-      )
-    if flags.sync:
-      hooks.log.info('--sync is ignored: there is one replica, which waits for nobody')
-    if flags.num_workers != 1:
-      hooks.log.info('--num-workers is ignored: the cluster says how many there are')
-    hooks.log.info(
-      'training ResNet-%s on %s examples, batch %s, %s, %s tower(s), to step %s',
-      hparams.num_layers,
-      f'{self._num_examples:,}',
-      hparams.train_batch_size,
-      hparams.dtype,
-      self._num_towers,
-      f'{hparams.train_steps:,}',
-    )
-
-  def _train_input_fn(self) -> Callable[[], Any]:
-    hparams = self._hparams
-    latest = self._tf.train.latest_checkpoint(self._flags.job_dir)
-    done = self._global_step(latest) if latest else 0
-    return lambda: self._dataset.input_fn(
-      self._flags.data_dir,
-      hparams.train_on,
-      self._num_towers,
-      hparams.train_batch_size,
-      hparams.use_distortion_for_training,
-      seed=hparams.seed,
-      first_example=done * hparams.train_batch_size,
-      is_training=True,
-    )
-
-  def _eval_input_fn(self, subset: str) -> Callable[[], Any]:
-    return lambda: self._dataset.input_fn(
-      self._flags.data_dir, subset, 1, self._hparams.eval_batch_size, is_training=False
-    )
-
-  def _saver_hooks(self) -> list[Any]:
-    """Two when saving and evaluating differ: the Estimator evaluates when the first one saves."""
-    flags = self._flags
-    steps = [flags.eval_every_steps, flags.save_every_steps or flags.eval_every_steps]
-    if flags.mode == 'train':
-      steps = steps[1:]
-    saver = self._tf.compat.v1.train.CheckpointSaverHook
-    return [saver(flags.job_dir, save_steps=every) for every in dict.fromkeys(steps)]
-
-  def _check_splits(self, subsets: set[str]) -> None:
-    """Raises InputError before an hour of training rather than after it."""
-    for subset in subsets:
-      self._dataset.Cifar10DataSet(self._flags.data_dir, subset).num_examples_per_epoch()
-
-  def _evaluated(self, subset: str) -> dict:
-    """One evaluation, as the program prints it."""
-    checkpoint = self._checkpoint()
-    metrics = self._estimator.evaluate(
-      self._eval_input_fn(subset), name=subset, checkpoint_path=checkpoint
-    )
-    result = {
-      'accuracy': metrics['accuracy'],
-      'accuracy_top5': metrics['accuracy_top5'],
-      # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
-      'loss': metrics['cross_entropy'] + metrics['weight_penalty'],
-      'cross_entropy': metrics['cross_entropy'],
-    }
-    result = {name: round(float(value), 6) for name, value in result.items()}
-    per_class = {
-      name.split('/')[1]: round(float(value), 6)
-      for name, value in metrics.items()
-      if name.startswith('accuracy/')
-    }
-    return {
-      **result,
-      'accuracy_by_class': per_class,
-      'global_step': int(metrics['global_step']),
-      'examples': int(metrics['examples']),
-      'subset': subset,
-      'checkpoint': checkpoint,
-    }
-
-  def _checkpoint(self) -> str:
-    """--checkpoint or the latest; raises InputError where there is none."""
-    tf, named = self._tf, self._flags.checkpoint
-    if named and not tf.io.gfile.exists(named + '.index'):
-      raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
-    checkpoint = named or tf.train.latest_checkpoint(self._flags.job_dir)
-    if not checkpoint:
-      raise InputError(f'--job-dir {self._flags.job_dir} holds no checkpoint; train first')
-    return checkpoint
-
-  def _global_step(self, checkpoint: str) -> int:
-    return int(self._tf.train.load_variable(checkpoint, 'global_step'))
+def _of_class(options: type, flags: argparse.Namespace) -> dict[str, Any]:
+  """The flags that are fields of this dataclass."""
+  names = {field.name for field in dataclasses.fields(options)}
+  return {name: value for name, value in vars(flags).items() if name in names}
 
 
-def _check_flags(flags: argparse.Namespace, hparams: HParams) -> None:
-  """Everything that can be refused without TensorFlow; raises InputError."""
-  for name in ('train_steps', 'train_batch_size', 'eval_batch_size'):
-    _require(getattr(hparams, name) >= 1, name, getattr(hparams, name), 'must be 1 or more')
-  for name in ('num_cpu_towers', 'eval_every_steps', 'keep_checkpoints'):
-    _require(getattr(flags, name) >= 1, name, getattr(flags, name), 'must be 1 or more')
-  for name in ('num_intra_threads', 'num_inter_threads'):
-    _require(getattr(flags, name) >= 0, name, getattr(flags, name), 'must be 0 (all) or more')
-  _require(
-    flags.save_every_steps is None or flags.save_every_steps >= 1,
-    'save_every_steps',
-    flags.save_every_steps,
-    'must be 1 or more',
-  )
-  for name in ('momentum', 'batch_norm_decay'):
-    value = getattr(hparams, name)
-    _require(0 <= value < 1, name, value, 'must be at least 0 and below 1')
-  _require(hparams.learning_rate > 0, 'learning_rate', hparams.learning_rate, 'must be above 0')
-  _require(hparams.weight_decay >= 0, 'weight_decay', hparams.weight_decay, 'must be 0 or more')
-  _require(
-    hparams.batch_norm_epsilon > 0, 'batch_norm_epsilon', hparams.batch_norm_epsilon, 'must be > 0'
-  )
-  _check_schedule(hparams)
-  if flags.num_gpus is not None:
-    _require(flags.num_gpus >= 0, 'num_gpus', flags.num_gpus, 'must be 0 (the CPU) or more')
+def _check_mode(flags: argparse.Namespace) -> None:
+  """Raises InputError where a mode lacks what it needs or has what it does not take."""
   if flags.mode == 'predict' and not flags.images:
     raise InputError('--mode predict needs --images FILE...')
   if flags.images and flags.mode != 'predict':
     raise InputError(f'--images belongs to --mode predict, not {flags.mode}')
-  if flags.mode in ('train_and_evaluate', 'train', 'evaluate') and not flags.data_dir:
+  if flags.mode not in ('predict', 'export') and not flags.data_dir:
     raise InputError(f'--mode {flags.mode} needs --data-dir DIR')
+
+
+def _check_options(options: RunOptions) -> None:
+  """Raises InputError for a number out of range."""
+  for name in ('num_cpu_towers', 'eval_every_steps', 'save_every_steps', 'keep_checkpoints'):
+    _require(options, name, lambda value: value is None or value >= 1, 'must be 1 or more')
+  for name in ('num_intra_threads', 'num_inter_threads'):
+    _require(options, name, lambda value: value >= 0, 'must be 0 (all cores) or more')
+  _require(
+    options, 'num_gpus', lambda value: value is None or value >= 0, 'must be 0 (the CPU) or more'
+  )
+
+
+def _check_hparams(hparams: HParams) -> None:
+  """Raises InputError for a number out of range or numbers that do not fit each other."""
+  for name in ('train_steps', 'train_batch_size', 'eval_batch_size'):
+    _require(hparams, name, lambda value: value >= 1, 'must be 1 or more')
+  for name in ('momentum', 'batch_norm_decay'):
+    _require(hparams, name, lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
+  for name in ('learning_rate', 'batch_norm_epsilon'):
+    _require(hparams, name, lambda value: value > 0, 'must be above 0')
+  _require(hparams, 'weight_decay', lambda value: value >= 0, 'must be 0 or more')
   if hparams.bottleneck and hparams.resnet_version != 2:
     raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
+  _check_schedule(hparams)
 
 
 def _check_schedule(hparams: HParams) -> None:
@@ -320,26 +112,9 @@ def _check_schedule(hparams: HParams) -> None:
     raise InputError(f'learning-rate boundaries {list(boundaries)} must rise from above 0')
 
 
-def _check_gpus(flags: argparse.Namespace, visible: int) -> int:
-  """How many GPUs to use; raises InputError for a combination that cannot run."""
-  num_gpus = visible if flags.num_gpus is None else flags.num_gpus
-  if num_gpus > visible:
-    raise InputError(f'--num-gpus {num_gpus} but TensorFlow sees {visible}; ask for fewer')
-  if num_gpus and flags.num_cpu_towers > 1:
-    raise InputError(
-      f'--num-cpu-towers {flags.num_cpu_towers} and {num_gpus} GPUs; add --num-gpus 0'
-    )
-  if flags.variable_strategy == 'GPU' and not num_gpus:
-    raise InputError('--variable-strategy GPU needs a GPU and there is none; use CPU')
-  if flags.data_format == 'channels_first' and not num_gpus:
-    raise InputError(
-      '--data-format channels_first needs a GPU and there is none; use channels_last'
-    )
-  return num_gpus
-
-
-def _require(condition: bool, name: str, value: Any, remedy: str) -> None:
-  if not condition:
+def _require(owner: Any, name: str, accepts: Callable[[Any], bool], remedy: str) -> None:
+  value = getattr(owner, name)
+  if not accepts(value):
     raise InputError(f'--{name.replace("_", "-")} is {value}: it {remedy}')
 
 

@@ -12,7 +12,10 @@ import logging
 import os
 from typing import Any
 
-from cifar10 import errors
+# TensorFlow reads it when it is imported; without it, it greets with ten lines about GPUs.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+from cifar10 import archive, errors, records
 from cifar10.errors import InputError
 
 log = logging.getLogger('cifar10')
@@ -29,8 +32,6 @@ def main() -> None:
     raise InputError('--archive and --synthetic name two sources; give one of them')
   logging.basicConfig(format='%(asctime)s %(message)s', datefmt='%H:%M:%S', level=logging.WARNING)
   log.setLevel(logging.INFO)
-  # TensorFlow reads it when it is imported, which `generate` does.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   print(json.dumps(generate(flags)))
 
 
@@ -43,8 +44,6 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   Raises:
     InputError: see `_missing_subsets`, and everything that archive.py refuses.
   """
-  from cifar10 import records  # noqa: PLC0415 (imports TensorFlow)
-
   source = _describe_source(flags)
   try:
     os.makedirs(flags.data_dir, exist_ok=True)
@@ -75,8 +74,6 @@ def _missing_subsets(data_dir: str, source: dict[str, Any]) -> tuple[str, ...]:
     InputError: the folder holds records of another source, or an older program's without a
       manifest, which would be overwritten.
   """
-  from cifar10 import records  # noqa: PLC0415
-
   manifest = records.read_manifest(data_dir)
   present = [s for s in records.SUBSETS if os.path.exists(records.record_path(data_dir, s))]
   if manifest is None:
@@ -101,8 +98,6 @@ def _missing_subsets(data_dir: str, source: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _intact(data_dir: str, subset: str, entry: dict[str, Any]) -> bool:
-  from cifar10 import records  # noqa: PLC0415
-
   path = records.record_path(data_dir, subset)
   if not os.path.exists(path):
     log.info('%s is missing: making it again', path)
@@ -115,8 +110,6 @@ def _intact(data_dir: str, subset: str, entry: dict[str, Any]) -> bool:
 
 def _convert(flags: argparse.Namespace, source: dict[str, Any], subsets: tuple[str, ...]) -> None:
   """Writes these splits, and then the manifest of all."""
-  from cifar10 import archive, records  # noqa: PLC0415
-
   path, digests = _find_archive(flags)
   manifest = records.read_manifest(flags.data_dir) if not flags.force else None
   entries: dict[str, Any] = manifest['subsets'] if manifest else {}
@@ -134,8 +127,6 @@ def _convert(flags: argparse.Namespace, source: dict[str, Any], subsets: tuple[s
 
 def _find_archive(flags: argparse.Namespace) -> tuple[str, dict[str, str]]:
   """The archive to read, made or downloaded if need be, and its members' digests."""
-  from cifar10 import archive  # noqa: PLC0415
-
   if flags.synthetic:
     path = os.path.join(flags.data_dir, archive.SYNTHETIC_NAME)
     digests = archive.write_synthetic(path, flags.synthetic, flags.seed)
@@ -151,8 +142,6 @@ def _find_archive(flags: argparse.Namespace) -> tuple[str, dict[str, str]]:
 
 def _local_archive(data_dir: str) -> str:
   """The archive or the unpacked folder in the data dir; empty where there is none."""
-  from cifar10 import archive  # noqa: PLC0415
-
   for name in (archive.ARCHIVE_NAME, archive.FOLDER_NAME):
     if os.path.exists(path := os.path.join(data_dir, name)):
       return path
@@ -166,9 +155,7 @@ def _parser() -> argparse.ArgumentParser:
   add = parser.add_argument
   add('--data-dir', default='.', help='where the files go (default: the current folder)')
   add('--archive', metavar='FILE', help='read this archive instead of one in the data dir')
-  add(
-    '--url', default='https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz', help='the archive'
-  )
+  add('--url', default=archive.URL, help='where the archive is published')
   add('--force', action='store_true', help='make all files again, whatever is there')
   add('--synthetic', type=int, metavar='N', help='generate N images a batch instead of CIFAR-10')
   add('--seed', type=int, default=0, help='of --synthetic (default: 0)')

@@ -26,9 +26,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import environment
 import tensorflow as tf
 
-import cifar10_main
-from cifar10 import dataset, errors, model_fn, towers
-from cifar10.hparams import HParams
+from cifar10 import dataset, errors, job, model_fn, towers
+from cifar10.hparams import HParams, RunOptions
 
 _WARM_UP = 15  # Steps: the first ones choose algorithms and fill the pipeline.
 
@@ -107,16 +106,11 @@ def _measure(flags: argparse.Namespace) -> float:
 
 
 def _program(data_dir: str, hparams: HParams) -> list[float]:
-  """cifar10_main.py's own job, with one more hook."""
+  """What cifar10_main.py runs, with one more hook."""
+  step_times = StepTimes()
   with tempfile.TemporaryDirectory() as folder:
-    arguments = ['--data-dir', data_dir, '--job-dir', folder, '--mode', 'train', '--num-gpus', '0']
-    job = cifar10_main._Job(cifar10_main._parser().parse_args(arguments), hparams, 0)
-    step_times = StepTimes()
-    job._estimator.train(
-      job._train_input_fn(),
-      max_steps=hparams.train_steps,
-      hooks=[*job._saver_hooks(), step_times],
-    )
+    options = RunOptions(job_dir=folder, data_dir=data_dir, num_gpus=0)
+    job.Job(hparams, options).train(hooks=[step_times])
   return step_times.times
 
 

@@ -29,6 +29,7 @@ from cifar10.errors import InputError
 
 log = logging.getLogger('cifar10')
 
+URL = 'https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz'
 ARCHIVE_NAME = 'cifar-10-python.tar.gz'
 FOLDER_NAME = 'cifar-10-batches-py'
 SYNTHETIC_NAME = 'cifar-10-synthetic.tar.gz'

@@ -1,7 +1,6 @@
 """What happens between steps: progress in the log, examples/s in TensorBoard."""
 
 import logging
-import os
 import time
 from typing import Any
 
@@ -107,5 +106,3 @@ def set_up_logging(verbose: bool) -> None:
   logging.basicConfig(format='%(asctime)s %(message)s', datefmt='%H:%M:%S', level=logging.WARNING)
   log.setLevel(logging.INFO)
   tf.get_logger().setLevel(logging.INFO if verbose else logging.ERROR)
-  if not verbose:
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')

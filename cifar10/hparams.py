@@ -1,4 +1,4 @@
-"""Every hyper-parameter once, with its unit or reason."""
+"""Every hyper-parameter and every option of a run once, with its unit or reason."""
 
 import dataclasses
 
@@ -28,6 +28,28 @@ class HParams:
   batch_norm_epsilon: float = 1e-5  # added to the variance
   dtype: str = 'float32'  # of activations and kernels at use; variables are float32 always
   seed: int = 0  # of initial values, order and distortions
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+  """Where a job runs and what it keeps: nothing here changes what is learned."""
+
+  job_dir: str  # checkpoints, summaries, exports
+  data_dir: str | None = None  # record files; predict and export need none
+  subset: str | None = None  # the split to evaluate; None: validation on the way, eval at the end
+  checkpoint: str | None = None  # to evaluate, predict with or export; None: the latest
+  num_gpus: int | None = None  # towers on GPUs; None: as many as are visible
+  num_cpu_towers: int = 1  # towers on virtual CPUs, where there is no GPU
+  variable_strategy: str = 'CPU'  # or GPU: spread over the GPUs by size
+  data_format: str | None = None  # channels_first or channels_last; None: by device
+  num_intra_threads: int = 0  # in an operation; 0: all cores
+  num_inter_threads: int = 0  # between operations; 0: all cores
+  log_device_placement: bool = False
+  eval_every_steps: int = 1000  # global steps
+  save_every_steps: int | None = None  # global steps; None: when evaluating
+  keep_checkpoints: int = 5
+  sync: bool = False  # one process ignores it
+  num_workers: int = 1  # ignored: the cluster says how many
 
 
 # What a checkpoint only fits, or a result only means, when it stays the same.

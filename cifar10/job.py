@@ -1,0 +1,269 @@
+"""One job: an Estimator on its job dir, and what each mode does with it."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10 import cluster, dataset, inference, job_dir, model_fn, records, towers
+from cifar10.errors import InputError
+from cifar10.hooks import log
+from cifar10.hparams import FIXED_FIELDS, HParams, RunOptions
+from cifar10.resnet import check_num_layers
+
+JsonObject = dict[str, Any]
+
+
+class Job:
+  """Trains, evaluates, predicts with and exports one network in one job dir."""
+
+  def __init__(self, hparams: HParams, options: RunOptions):
+    """Checks what only TensorFlow can check, the devices; writes nothing.
+
+    Raises:
+      InputError: layers, devices or an environment that cannot run.
+    """
+    cluster.check_single_process()
+    check_num_layers(hparams.num_layers, hparams.bottleneck)
+    num_gpus = _check_gpus(options, len(tf.config.list_physical_devices('GPU')))
+    self._hparams = hparams
+    self._options = options
+    self._placement = model_fn.Placement(
+      towers.tower_devices(num_gpus, options.num_cpu_towers),
+      options.variable_strategy,
+      num_gpus,
+      options.data_format or ('channels_first' if num_gpus else 'channels_last'),
+    )
+
+  def train_and_evaluate(self) -> JsonObject:
+    """Trains to the last step, evaluating on the way; then evaluates the test split once.
+
+    Returns:
+      The last evaluation, as `evaluate` returns it.
+
+    Raises:
+      InputError: data that is missing or not the job's, a batch that the towers cannot share, or a
+        loss that became NaN.
+    """
+    # Choosing by the test set would leak it; it serves only where nothing else is left.
+    on_the_way = 'validation' if self._hparams.train_on == 'train' else 'eval'
+    on_the_way = self._options.subset or on_the_way
+    for subset in (on_the_way, self._final_subset):  # Before an hour of training, not after it.
+      self._check_subset(subset)
+    estimator = self._start()
+    train_spec = tf.estimator.TrainSpec(
+      self._train_input_fn(), self._hparams.train_steps, hooks=self._saver_hooks(evaluating=True)
+    )
+    eval_spec = tf.estimator.EvalSpec(
+      self._eval_input_fn(on_the_way),
+      steps=None,
+      name=on_the_way,
+      start_delay_secs=0,
+      throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
+    )
+    with self._naming_nan():
+      tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+    return self._evaluated(self._final_subset)
+
+  def train(self, hooks: Sequence[Any] = ()) -> JsonObject:
+    """Trains to the last step, with `hooks` beside its own, and evaluates nothing."""
+    estimator = self._start()
+    with self._naming_nan():
+      estimator.train(
+        self._train_input_fn(),
+        max_steps=self._hparams.train_steps,
+        hooks=[*self._saver_hooks(evaluating=False), *hooks],
+      )
+    checkpoint = self._checkpoint()
+    return {'global_step': _global_step(checkpoint), 'checkpoint': checkpoint}
+
+  def evaluate(self) -> JsonObject:
+    """Evaluates one checkpoint on one split."""
+    self._check_subset(self._final_subset)
+    return self._evaluated(self._final_subset)
+
+  def predict(self, images: Sequence[str]) -> list[JsonObject]:
+    """One result for each image file, in order."""
+    return inference.predict(self._estimator(), images, self._checkpoint())
+
+  def export(self) -> JsonObject:
+    """Writes a SavedModel under JOB/export/ and names it."""
+    checkpoint = self._checkpoint()
+    path = self._estimator().export_saved_model(
+      os.path.join(self._options.job_dir, 'export'),
+      inference.serving_input_receiver_fn,
+      checkpoint_path=checkpoint,
+    )
+    return {'saved_model': path.decode(), 'checkpoint': checkpoint}
+
+  @property
+  def _final_subset(self) -> str:
+    return self._options.subset or 'eval'
+
+  @property
+  def _data_dir(self) -> str:
+    assert self._options.data_dir  # The command asks for it in the modes that read data.
+    return self._options.data_dir
+
+  def _estimator(self, examples_per_epoch: int = 0) -> Any:
+    """The Estimator; only training knows, and needs, how long an epoch is."""
+    options = self._options
+    session = cluster.session_config(
+      options.num_cpu_towers,
+      options.num_intra_threads,
+      options.num_inter_threads,
+      options.log_device_placement,
+    )
+    return tf.estimator.Estimator(
+      model_fn.get_model_fn(self._hparams, self._placement, examples_per_epoch),
+      config=cluster.run_config(
+        options.job_dir,
+        self._hparams.seed,
+        options.eval_every_steps,
+        options.keep_checkpoints,
+        session,
+      ),
+    )
+
+  def _start(self) -> Any:
+    """Checks data and job dir, writes a new job's configuration -> the Estimator to train."""
+    hparams, options = self._hparams, self._options
+    num_towers = len(self._placement.tower_devices)
+    if hparams.train_batch_size % num_towers:
+      raise InputError(
+        f'--train-batch-size {hparams.train_batch_size} is not divisible by {num_towers} towers'
+      )
+    train_set = dataset.Cifar10DataSet(self._data_dir, hparams.train_on)
+    num_examples = train_set.num_examples_per_epoch()
+    self._claim_job_dir()
+    if options.sync:
+      log.info('--sync is ignored: there is one replica, which waits for nobody')
+    if options.num_workers != 1:
+      log.info('--num-workers is ignored: the cluster says how many there are')
+    log.info(
+      'training ResNet-%s on %s examples, batch %s, %s, %s tower(s), to step %s',
+      hparams.num_layers,
+      f'{num_examples:,}',
+      hparams.train_batch_size,
+      hparams.dtype,
+      num_towers,
+      f'{hparams.train_steps:,}',
+    )
+    return self._estimator(num_examples)
+
+  def _claim_job_dir(self) -> None:
+    """Writes a new job dir's configuration; refuses other data than an old one's."""
+    folder = self._options.job_dir
+    manifest = records.read_manifest(self._data_dir)
+    data = manifest and {name: entry['sha256'] for name, entry in manifest['subsets'].items()}
+    config = job_dir.read_config(folder)
+    if config is None:
+      fixed = {name: getattr(self._hparams, name) for name in FIXED_FIELDS}
+      job_dir.write_config(folder, {**fixed, 'data': data})
+    elif data and config.get('data') not in (None, data):
+      raise InputError(
+        f'--job-dir {folder} was trained on other data than {self._data_dir}: their manifests '
+        'differ; name another folder'
+      )
+
+  def _train_input_fn(self) -> Callable[[], Any]:
+    """Batches that go on where the latest checkpoint left off."""
+    hparams = self._hparams
+    latest = tf.train.latest_checkpoint(self._options.job_dir)
+    steps_done = _global_step(latest) if latest else 0
+    return lambda: dataset.input_fn(
+      self._data_dir,
+      hparams.train_on,
+      len(self._placement.tower_devices),
+      hparams.train_batch_size,
+      hparams.use_distortion_for_training,
+      seed=hparams.seed,
+      first_example=steps_done * hparams.train_batch_size,
+      is_training=True,
+    )
+
+  def _eval_input_fn(self, subset: str) -> Callable[[], Any]:
+    return lambda: dataset.input_fn(
+      self._data_dir, subset, 1, self._hparams.eval_batch_size, is_training=False
+    )
+
+  def _saver_hooks(self, evaluating: bool) -> list[Any]:
+    """The Estimator evaluates when the first one saves; a second may save at other steps."""
+    options = self._options
+    steps = [options.save_every_steps or options.eval_every_steps]
+    if evaluating:
+      steps.insert(0, options.eval_every_steps)
+    saver = tf.compat.v1.train.CheckpointSaverHook
+    return [saver(options.job_dir, save_steps=every) for every in dict.fromkeys(steps)]
+
+  def _check_subset(self, subset: str) -> None:
+    """Raises InputError where the split's file is missing or damaged."""
+    dataset.Cifar10DataSet(self._data_dir, subset).num_examples_per_epoch()
+
+  def _evaluated(self, subset: str) -> JsonObject:
+    """One evaluation, as the program prints it."""
+    checkpoint = self._checkpoint()
+    metrics = self._estimator().evaluate(
+      self._eval_input_fn(subset), name=subset, checkpoint_path=checkpoint
+    )
+    per_class = {name: metrics[f'accuracy/{name}'] for name in records.CLASS_NAMES}
+    return {
+      'accuracy': _rounded(metrics['accuracy']),
+      'accuracy_top5': _rounded(metrics['accuracy_top5']),
+      # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
+      'loss': _rounded(metrics['cross_entropy'] + metrics['weight_penalty']),
+      'cross_entropy': _rounded(metrics['cross_entropy']),
+      'accuracy_by_class': {name: _rounded(value) for name, value in per_class.items()},
+      'global_step': int(metrics['global_step']),
+      'examples': int(metrics['examples']),
+      'subset': subset,
+      'checkpoint': checkpoint,
+    }
+
+  def _checkpoint(self) -> str:
+    """The one that was named, or the latest; raises InputError where there is none."""
+    named = self._options.checkpoint
+    if named and not tf.io.gfile.exists(named + '.index'):
+      raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
+    checkpoint = named or tf.train.latest_checkpoint(self._options.job_dir)
+    if not checkpoint:
+      raise InputError(f'--job-dir {self._options.job_dir} holds no checkpoint; train first')
+    return checkpoint
+
+  @contextlib.contextmanager
+  def _naming_nan(self) -> Iterator[None]:
+    try:
+      yield
+    except tf.compat.v1.train.NanLossDuringTrainingError:
+      raise InputError(
+        f'the loss became NaN with --learning-rate {self._hparams.learning_rate}; lower it, name a '
+        'new --job-dir or resume from the last checkpoint'
+      ) from None
+
+
+def _check_gpus(options: RunOptions, visible: int) -> int:
+  """How many GPUs to use; raises InputError for a combination that cannot run."""
+  num_gpus = visible if options.num_gpus is None else options.num_gpus
+  if num_gpus > visible:
+    raise InputError(f'--num-gpus {num_gpus} but TensorFlow sees {visible}; ask for fewer')
+  if num_gpus and options.num_cpu_towers > 1:
+    raise InputError(
+      f'--num-cpu-towers {options.num_cpu_towers} and {num_gpus} GPUs; add --num-gpus 0'
+    )
+  if options.variable_strategy == 'GPU' and not num_gpus:
+    raise InputError('--variable-strategy GPU needs a GPU and there is none; use CPU')
+  if options.data_format == 'channels_first' and not num_gpus:
+    raise InputError(
+      '--data-format channels_first needs a GPU and there is none; use channels_last'
+    )
+  return num_gpus
+
+
+def _global_step(checkpoint: str) -> int:
+  return int(tf.train.load_variable(checkpoint, 'global_step'))
+
+
+def _rounded(value: Any) -> float:
+  return round(float(value), 6)
