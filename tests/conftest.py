@@ -1,6 +1,8 @@
-"""What several test files share: small records, and the program as a process."""
+"""What several test files share: small records, the program and TensorBoard as processes."""
 
+import contextlib
 import os
+import re
 import subprocess
 import sys
 
@@ -41,3 +43,26 @@ def run_main():
     )
 
   return run
+
+
+@pytest.fixture(scope='session')
+def serve_tensorboard():
+  """A context that runs the real server on a free port -> its address."""
+
+  @contextlib.contextmanager
+  def serve(*flags, cwd=None):
+    command = [sys.executable, '-m', 'tensorboard.main', *flags, '--port', '0']
+    with subprocess.Popen(
+      [*command, '--host', '127.0.0.1', '--load_fast=false'],
+      cwd=cwd,
+      stderr=subprocess.PIPE,
+      stdout=subprocess.DEVNULL,
+      text=True,
+    ) as process:
+      try:
+        found = (re.search(r'http://127\.0\.0\.1:\d+/', line) for line in process.stderr)
+        yield next(match for match in found if match).group()
+      finally:
+        process.kill()  # Not SIGTERM: a TensorBoard that is reading files can ignore it for good.
+
+  return serve

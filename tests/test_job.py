@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 import urllib.request
 
@@ -163,25 +161,9 @@ def read_json(url):
 
 
 @pytest.fixture
-def tensorboard(job):
-  """The real server on the job dir, on a free port -> its address."""
-  command = [sys.executable, '-m', 'tensorboard.main', '--logdir', job[0], '--port', '0']
-  with subprocess.Popen(
-    [*command, '--host', '127.0.0.1', '--load_fast=false'],
-    stderr=subprocess.PIPE,
-    stdout=subprocess.DEVNULL,
-    text=True,
-  ) as process:
-    try:
-      address = None
-      for line in process.stderr:  # Ends when the server does; pytest's time limit guards the rest.
-        if found := re.search(r'http://127\.0\.0\.1:\d+/', line):
-          address = found.group()
-          break
-      assert address, 'TensorBoard did not start'
-      yield address
-    finally:
-      process.terminate()
+def tensorboard(job, serve_tensorboard):
+  with serve_tensorboard('--logdir', job[0]) as address:
+    yield address
 
 
 def test_tensorboard_shows_training_and_evaluation(tensorboard):
