@@ -74,7 +74,7 @@ def main() -> None:
       ratios[f'program / {other}, {dtype}'] = round(ratio, 3)
   record = {
     'name': 'training',
-    'command': f'python benchmarks/training.py --num-layers {flags.num_layers} '
+    'command': f'python benchmarks/training.py --data-dir data --num-layers {flags.num_layers} '
     f'--batch-size {flags.batch_size}',
     'pairs': flags.pairs,
     **environment.describe(),
