@@ -45,7 +45,8 @@ def main() -> None:
   ratios = [ours / old for ours, old in zip(rates['ours'], rates['old order'])]
   record = {
     'name': 'input pipeline',
-    'command': f'python benchmarks/input_pipeline.py --data-dir data --batch-size {flags.batch_size}',
+    'command': 'python benchmarks/input_pipeline.py --data-dir data '
+    f'--batch-size {flags.batch_size}',
     'pairs': flags.pairs,
     **environment.describe(),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},

@@ -57,6 +57,7 @@ def main() -> None:
   """Runs the variants in turn, each in its own process; prints medians and ratios."""
   flags = _parse_flags()
   if flags.variant:
+    tf.get_logger().setLevel('ERROR')
     print(json.dumps(_measure(flags)))
     return
   rates: dict[str, list[float]] = {}
