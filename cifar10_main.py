@@ -7,6 +7,7 @@ split at the end, and prints the result as one JSON line. The same command resum
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from cifar10 import errors, job_dir
+from cifar10.cluster import Cluster, read_cluster
 from cifar10.errors import InputError
 from cifar10.hparams import FIXED_FIELDS, NETWORK_FIELDS, HParams, RunOptions
+from cifar10.watch import Watch
 
 _MODES = ('train_and_evaluate', 'train', 'evaluate', 'predict', 'export')
 
@@ -30,6 +33,10 @@ def main() -> None:
   _check_hparams(hparams)
   _check_options(options)
   training = flags.mode.startswith('train')
+  cluster = (
+    read_cluster(os.environ.get('TF_CONFIG', ''), options.job_dir) if training else Cluster()
+  )
+  _check_cluster(options, cluster)
   config = job_dir.read_config(options.job_dir)
   if config:
     fields = FIXED_FIELDS if training else NETWORK_FIELDS
@@ -39,16 +46,26 @@ def main() -> None:
   if not flags.verbose:
     # TensorFlow reads it when it is imported: so late that --help and refusals do not wait for it.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  if cluster.task_type in ('ps', 'evaluator'):
+    os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # A worker on this host needs the memory.
   from cifar10 import hooks, job  # noqa: PLC0415
 
   hooks.set_up_logging(flags.verbose)
-  results = _run(flags, job.Job(hparams, options))
+  spare_workers = options.backup_workers if options.sync else cluster.num_workers
+  watch = Watch(cluster, spare_workers, options.start_timeout)
+  # Prediction and export are over at once: SIGTERM may end them as it ends any program.
+  with watch if training or flags.mode == 'evaluate' else contextlib.nullcontext():
+    results = _run(flags, job.Job(hparams, options, cluster, watch), cluster.task_type)
   for result in results:
     print(json.dumps(result))
 
 
-def _run(flags: argparse.Namespace, job: Any) -> list[dict[str, Any]]:
-  """One mode -> the JSON objects to print, the result last."""
+def _run(flags: argparse.Namespace, job: Any, task_type: str) -> list[dict[str, Any]]:
+  """One mode, or one task's part -> the JSON objects to print, the result last."""
+  if task_type == 'ps':
+    return [job.serve()]
+  if task_type == 'evaluator':
+    return [job.evaluate_on_the_way()]
   if flags.mode == 'predict':
     return job.predict(flags.images)
   modes = {
@@ -76,12 +93,28 @@ def _check_mode(flags: argparse.Namespace) -> None:
     raise InputError(f'--mode {flags.mode} needs --data-dir DIR')
 
 
+def _check_cluster(options: RunOptions, cluster: Cluster) -> None:
+  """Raises InputError for backup workers that the cluster has no use for."""
+  if not options.backup_workers:
+    return
+  if not options.sync:
+    raise InputError(f'--backup-workers {options.backup_workers} belongs to --sync; add it')
+  if options.backup_workers >= cluster.num_workers:
+    raise InputError(
+      f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
+      'among them; leave at least one'
+    )
+
+
 def _check_options(options: RunOptions) -> None:
   """Raises InputError for a number out of range."""
   for name in ('num_cpu_towers', 'eval_every_steps', 'save_every_steps', 'keep_checkpoints'):
     _require(options, name, lambda value: value is None or value >= 1, 'must be 1 or more')
   for name in ('num_intra_threads', 'num_inter_threads'):
     _require(options, name, lambda value: value >= 0, 'must be 0 (all cores) or more')
+  _require(options, 'backup_workers', lambda value: value >= 0, 'must be 0 or more')
+  for name in ('start_timeout', 'evaluator_patience'):
+    _require(options, name, lambda value: value > 0, 'must be above 0 seconds')
   _require(
     options, 'num_gpus', lambda value: value is None or value >= 0, 'must be 0 (the CPU) or more'
   )
@@ -143,6 +176,7 @@ def _parser() -> argparse.ArgumentParser:
   _add_run_flags(parser.add_argument_group('what runs'))
   _add_hparam_flags(parser.add_argument_group('network and optimization'))
   _add_device_flags(parser.add_argument_group('devices'))
+  _add_cluster_flags(parser.add_argument_group('cluster, with TF_CONFIG'))
   return parser
 
 
@@ -161,9 +195,28 @@ def _add_run_flags(group: Any) -> None:
   add('--eval-every-steps', type=int, default=1000, help='(default: %(default)s)')
   add('--save-every-steps', type=int, help='(default: when evaluating)')
   add('--keep-checkpoints', type=int, default=5, help='(default: %(default)s)')
-  add('--sync', action='store_true', help='synchronous cluster training; one process ignores it')
-  add('--num-workers', type=int, default=1, help='ignored: the cluster says how many')
   add('--verbose', action='store_true', help="show TensorFlow's own log")
+
+
+def _add_cluster_flags(group: Any) -> None:
+  add = group.add_argument
+  add('--sync', action='store_true', help="one update from the mean of all workers' gradients")
+  add('--backup-workers', type=int, default=0, help='with --sync, do not wait for the last N')
+  add('--num-workers', type=int, default=1, help='ignored: TF_CONFIG says how many')
+  add(
+    '--start-timeout',
+    type=float,
+    default=600,
+    metavar='SECONDS',
+    help='end when a task that is needed has not come up (default: %(default)s)',
+  )
+  add(
+    '--evaluator-patience',
+    type=float,
+    default=600,
+    metavar='SECONDS',
+    help='an evaluator ends when the chief has been gone so long (default: %(default)s)',
+  )
 
 
 def _add_hparam_flags(group: Any) -> None:

@@ -111,7 +111,7 @@ def _program(data_dir: str, hparams: HParams) -> list[float]:
   step_times = StepTimes()
   with tempfile.TemporaryDirectory() as folder:
     options = RunOptions(job_dir=folder, data_dir=data_dir, num_gpus=0)
-    job.Job(hparams, options).train(hooks=[step_times])
+    job.Job(hparams, options).train([step_times])
   return step_times.times
 
 

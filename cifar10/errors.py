@@ -1,4 +1,4 @@
-"""How a user's mistake ends: one line on standard error and exit code 2, never a traceback."""
+"""How a command ends early: one line on standard error and an exit code, never a traceback."""
 
 import argparse
 import sys
@@ -10,6 +10,16 @@ class InputError(ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
 
 
+class TaskLostError(Exception):
+  """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
+
+
+class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
+  """SIGTERM ended the run in good order: what was learned is saved."""
+
+  exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
+
+
 class OneLineParser(argparse.ArgumentParser):
   """An argument parser that fails like everything else, without printing its usage first."""
 
@@ -18,12 +28,21 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def run_command(main: Callable[[], None]) -> NoReturn:
-  """Runs a command's main function and exits: 0 when done, 2 on an InputError, 130 on Ctrl-C."""
+  """Runs a command's main function and exits.
+
+  The code is 0 when done, 1 on a TaskLostError, 2 on an InputError, 130 on Ctrl-C, 143 on SIGTERM.
+  """
   try:
     main()
   except InputError as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(2)
+  except TaskLostError as error:
+    print(f'error: {error}', file=sys.stderr)
+    sys.exit(1)
+  except Terminated:
+    print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
+    sys.exit(Terminated.exit_code)
   except KeyboardInterrupt:
     print('interrupted', file=sys.stderr)
     sys.exit(130)

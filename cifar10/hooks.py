@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.watch import Watch
+
 log = logging.getLogger('cifar10')
 
 
@@ -18,6 +20,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     last_step: int,
     examples_per_step: int,
     output_dir: str,
+    *,
+    is_chief: bool = True,
     every_seconds: float = 10,
   ):
     """Args:
@@ -25,24 +29,28 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     last_step: the global step at which training ends: what time is left is told from it.
     examples_per_step: of a global step, all workers' together.
     output_dir: where TensorBoard reads.
+    is_chief: whether to write there: one process does.
     every_seconds: between two lines.
     """
     self._tensors = tensors
     self._last_step = last_step
     self._examples_per_step = examples_per_step
     self._output_dir = output_dir
+    self._is_chief = is_chief
     self._every_seconds = every_seconds
     self._show = False
 
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
-    self._writer = tf.compat.v1.summary.FileWriterCache.get(self._output_dir)
+    if self._is_chief:
+      self._writer = tf.compat.v1.summary.FileWriterCache.get(self._output_dir)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._step = session.run(self._global_step)
     self._since = time.monotonic()
     if self._step:
-      log.info('resuming at step %s of %s', f'{self._step:,}', f'{self._last_step:,}')
+      verb = 'resuming' if self._is_chief else 'joining'
+      log.info('%s at step %s of %s', verb, f'{self._step:,}', f'{self._last_step:,}')
 
   def before_run(self, run_context: Any) -> Any:
     # Only every few seconds: a fetch of every step would copy four scalars from the device.
@@ -71,10 +79,35 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
       examples_per_second,
       format_duration(seconds_left),
     )
-    summary = tf.compat.v1.Summary()
-    summary.value.add(tag='examples_per_second', simple_value=examples_per_second)
-    self._writer.add_summary(summary, step)
+    if self._is_chief:
+      summary = tf.compat.v1.Summary()
+      summary.value.add(tag='examples_per_second', simple_value=examples_per_second)
+      self._writer.add_summary(summary, step)
     self._step, self._since = step, now
+
+
+class TaskHook(tf.compat.v1.train.SessionRunHook):
+  """Tells the watch of every step, and ends training after the step in which SIGTERM came."""
+
+  def __init__(self, watch: Watch):
+    self._watch = watch
+    self.steps = 0  # That this process made itself.
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self.steps += 1
+    self._watch.progressed()
+    if self._watch.stopping:
+      run_context.request_stop()
+
+
+class AbandonHook(tf.compat.v1.train.SessionRunHook):
+  """Abandons an evaluation when SIGTERM comes."""
+
+  def __init__(self, watch: Watch):
+    self._watch = watch
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._watch.check()
 
 
 class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):

@@ -48,7 +48,10 @@ class RunOptions:
   eval_every_steps: int = 1000  # global steps
   save_every_steps: int | None = None  # global steps; None: when evaluating
   keep_checkpoints: int = 5
-  sync: bool = False  # one process ignores it
+  sync: bool = False  # an update from every worker's gradient; one process ignores it
+  backup_workers: int = 0  # with sync: an update needs so many gradients less
+  start_timeout: float = 600  # seconds for a cluster's tasks to come up
+  evaluator_patience: float = 600  # seconds an evaluator waits for a chief that is gone
   num_workers: int = 1  # ignored: the cluster says how many
 
 

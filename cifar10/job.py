@@ -1,35 +1,65 @@
 """One job: an Estimator on its job dir, and what each mode does with it."""
 
 import contextlib
+import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from cifar10 import cluster, dataset, inference, job_dir, model_fn, records, towers
-from cifar10.errors import InputError
-from cifar10.hooks import log
+from cifar10 import (
+  dataset,
+  hooks,
+  inference,
+  job_dir,
+  model_fn,
+  parameter_server,
+  records,
+  run_config,
+  towers,
+)
+from cifar10.cluster import Cluster, reachable
+from cifar10.errors import InputError, TaskLostError
 from cifar10.hparams import FIXED_FIELDS, HParams, RunOptions
 from cifar10.resnet import check_num_layers
+from cifar10.watch import Watch
+
+log = logging.getLogger('cifar10')
 
 JsonObject = dict[str, Any]
+
+_ALONE = Cluster()
 
 
 class Job:
   """Trains, evaluates, predicts with and exports one network in one job dir."""
 
-  def __init__(self, hparams: HParams, options: RunOptions):
+  def __init__(
+    self,
+    hparams: HParams,
+    options: RunOptions,
+    cluster: Cluster = _ALONE,
+    watch: Watch | None = None,
+  ):
     """Checks what only TensorFlow can check, the devices; writes nothing.
 
+    Args:
+      hparams: the network and its optimization.
+      options: where it runs.
+      cluster: which task of a run this process is.
+      watch: hears SIGTERM; by default nobody does.
+
     Raises:
-      InputError: layers, devices or an environment that cannot run.
+      InputError: layers or devices that cannot run.
     """
-    cluster.check_single_process()
     check_num_layers(hparams.num_layers, hparams.bottleneck)
     num_gpus = _check_gpus(options, len(tf.config.list_physical_devices('GPU')))
     self._hparams = hparams
     self._options = options
+    self._cluster = cluster
+    self._watch = watch or Watch()
     self._placement = model_fn.Placement(
       towers.tower_devices(num_gpus, options.num_cpu_towers),
       options.variable_strategy,
@@ -40,44 +70,64 @@ class Job:
   def train_and_evaluate(self) -> JsonObject:
     """Trains to the last step, evaluating on the way; then evaluates the test split once.
 
+    In a cluster the chief and the workers train. An evaluator evaluates on the way, and at the end
+    in the chief's place, where TF_CONFIG lists one.
+
     Returns:
-      The last evaluation, as `evaluate` returns it.
+      The last evaluation, as `evaluate` returns it; of a worker, its name and steps; of a chief
+      with an evaluator, the last checkpoint.
 
     Raises:
       InputError: data that is missing or not the job's, a batch that the towers cannot share, or a
         loss that became NaN.
+      Terminated: SIGTERM came; the chief has saved.
     """
-    # Choosing by the test set would leak it; it serves only where nothing else is left.
-    on_the_way = 'validation' if self._hparams.train_on == 'train' else 'eval'
-    on_the_way = self._options.subset or on_the_way
-    for subset in (on_the_way, self._final_subset):  # Before an hour of training, not after it.
+    evaluates_at_the_end = self._cluster.is_chief and not self._cluster.has_evaluator
+    subsets = (self._subset_on_the_way, self._final_subset) if evaluates_at_the_end else ()
+    for subset in subsets:  # Before an hour of training, not after it.
       self._check_subset(subset)
-    estimator = self._start()
-    train_spec = tf.estimator.TrainSpec(
-      self._train_input_fn(), self._hparams.train_steps, hooks=self._saver_hooks(evaluating=True)
-    )
-    eval_spec = tf.estimator.EvalSpec(
-      self._eval_input_fn(on_the_way),
-      steps=None,
-      name=on_the_way,
-      start_delay_secs=0,
-      throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
-    )
-    with self._naming_nan():
-      tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
-    return self._evaluated(self._final_subset)
+    steps = self._train(evaluating=True)
+    if not self._cluster.is_chief:
+      return {'task': self._cluster.name, 'steps': steps}
+    return self._evaluated(self._final_subset) if evaluates_at_the_end else self._saved()
 
-  def train(self, hooks: Sequence[Any] = ()) -> JsonObject:
-    """Trains to the last step, with `hooks` beside its own, and evaluates nothing."""
-    estimator = self._start()
-    with self._naming_nan():
-      estimator.train(
-        self._train_input_fn(),
-        max_steps=self._hparams.train_steps,
-        hooks=[*self._saver_hooks(evaluating=False), *hooks],
-      )
-    checkpoint = self._checkpoint()
-    return {'global_step': _global_step(checkpoint), 'checkpoint': checkpoint}
+  def train(self, more_hooks: Sequence[Any] = ()) -> JsonObject:
+    """Trains to the last step, with `more_hooks` beside its own, and evaluates nothing."""
+    steps = self._train(evaluating=False, more_hooks=more_hooks)
+    return self._saved() if self._cluster.is_chief else {'task': self._cluster.name, 'steps': steps}
+
+  def serve(self) -> JsonObject:
+    """Is a parameter server until everyone is done; raises Terminated on SIGTERM."""
+    parameter_server.serve(self._cluster, self._watch)
+    return {'task': self._cluster.name}
+
+  def evaluate_on_the_way(self) -> JsonObject:
+    """Is an evaluator: evaluates new checkpoints as they come, and the last one like the chief.
+
+    Raises:
+      InputError: the chief has gone, and no checkpoint came for so long as the options say.
+      Terminated: SIGTERM came.
+    """
+    for subset in (self._subset_on_the_way, self._final_subset):
+      self._check_subset(subset)
+    patience = self._options.evaluator_patience
+    seen, seen_at = None, time.monotonic()
+    while True:
+      self._watch.check()
+      checkpoint = tf.train.latest_checkpoint(self._options.job_dir)
+      if checkpoint and checkpoint != seen:
+        seen, seen_at = checkpoint, time.monotonic()
+        if _global_step(checkpoint) >= self._hparams.train_steps:
+          return self._evaluated(self._final_subset)
+        self._evaluated(self._subset_on_the_way)
+      elif self._chief_is_there():
+        seen_at = time.monotonic()
+      elif time.monotonic() - seen_at > patience:
+        raise TaskLostError(
+          f'no new checkpoint in {self._options.job_dir} for {patience:g} s, and the chief cannot '
+          'be reached; start it again, or raise --evaluator-patience'
+        )
+      time.sleep(1)
 
   def evaluate(self) -> JsonObject:
     """Evaluates one checkpoint on one split."""
@@ -107,25 +157,69 @@ class Job:
     assert self._options.data_dir  # The command asks for it in the modes that read data.
     return self._options.data_dir
 
-  def _estimator(self, examples_per_epoch: int = 0) -> Any:
-    """The Estimator; only training knows, and needs, how long an epoch is."""
+  @property
+  def _subset_on_the_way(self) -> str:
+    # Choosing by the test set would leak it; it serves only where nothing else is left.
+    return self._options.subset or ('validation' if self._hparams.train_on == 'train' else 'eval')
+
+  @property
+  def _gradients_per_update(self) -> int:
+    return self._cluster.gradients_per_update(self._options.sync, self._options.backup_workers)
+
+  def _estimator(self, examples_per_epoch: int = 0, cluster: Cluster = _ALONE) -> Any:
+    """The Estimator. Only training knows, and needs, the epoch's length and the cluster."""
     options = self._options
-    session = cluster.session_config(
+    session = run_config.session_config(
       options.num_cpu_towers,
       options.num_intra_threads,
       options.num_inter_threads,
       options.log_device_placement,
+      cluster.device_filters,
     )
+    replication = model_fn.Replication(cluster, self._gradients_per_update, self._watch)
     return tf.estimator.Estimator(
-      model_fn.get_model_fn(self._hparams, self._placement, examples_per_epoch),
-      config=cluster.run_config(
-        options.job_dir,
-        self._hparams.seed,
-        options.eval_every_steps,
-        options.keep_checkpoints,
-        session,
+      model_fn.get_model_fn(self._hparams, self._placement, examples_per_epoch, replication),
+      config=run_config.run_config(
+        job_dir=options.job_dir,
+        seed=self._hparams.seed,
+        save_every_steps=options.eval_every_steps,
+        keep_checkpoints=options.keep_checkpoints,
+        session=session,
+        cluster=cluster,
       ),
     )
+
+  def _train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> int:
+    """Trains to the last step -> how many of the steps this process made."""
+    estimator = self._start()
+    task_hook = hooks.TaskHook(self._watch)
+    train_spec = tf.estimator.TrainSpec(
+      self._train_input_fn(),
+      self._hparams.train_steps,
+      hooks=[*self._saver_hooks(evaluating), task_hook, *more_hooks],
+    )
+    eval_spec = tf.estimator.EvalSpec(
+      self._eval_input_fn(self._subset_on_the_way),
+      steps=None,
+      name=self._subset_on_the_way,
+      start_delay_secs=0,
+      throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
+    )
+    with self._naming_nan():
+      if evaluating or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
+        tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+      else:
+        estimator.train(
+          train_spec.input_fn, max_steps=train_spec.max_steps, hooks=list(train_spec.hooks)
+        )
+    self._watch.check()
+    self._watch.finish()
+    if self._cluster.is_distributed:
+      parameter_server.announce_done(self._cluster)
+    return task_hook.steps
+
+  def _chief_is_there(self) -> bool:
+    return any(map(reachable, self._cluster.addresses.get('chief', ())))
 
   def _start(self) -> Any:
     """Checks data and job dir, writes a new job's configuration -> the Estimator to train."""
@@ -137,21 +231,35 @@ class Job:
       )
     train_set = dataset.Cifar10DataSet(self._data_dir, hparams.train_on)
     num_examples = train_set.num_examples_per_epoch()
-    self._claim_job_dir()
-    if options.sync:
+    if self._cluster.is_chief:
+      self._claim_job_dir()
+    if options.sync and not self._gradients_per_update:
       log.info('--sync is ignored: there is one replica, which waits for nobody')
     if options.num_workers != 1:
       log.info('--num-workers is ignored: the cluster says how many there are')
     log.info(
-      'training ResNet-%s on %s examples, batch %s, %s, %s tower(s), to step %s',
+      'training ResNet-%s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
       hparams.num_layers,
       f'{num_examples:,}',
       hparams.train_batch_size,
       hparams.dtype,
       num_towers,
+      self._described_cluster(),
       f'{hparams.train_steps:,}',
     )
-    return self._estimator(num_examples)
+    return self._estimator(num_examples, self._cluster)
+
+  def _described_cluster(self) -> str:
+    """', as worker 0 of 3 workers and 1 parameter server(s), synchronously' in a cluster."""
+    cluster = self._cluster
+    if not cluster.is_distributed:
+      return ''
+    gradients = self._gradients_per_update
+    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
+    return (
+      f', as {cluster.name} of {cluster.num_workers} workers and {cluster.num_ps} parameter '
+      f'server(s), updating {updates}'
+    )
 
   def _claim_job_dir(self) -> None:
     """Writes a new job dir's configuration; refuses other data than an old one's."""
@@ -172,7 +280,9 @@ class Job:
     """Batches that go on where the latest checkpoint left off."""
     hparams = self._hparams
     latest = tf.train.latest_checkpoint(self._options.job_dir)
-    steps_done = _global_step(latest) if latest else 0
+    batches_done = _global_step(latest) if latest else 0
+    if not self._gradients_per_update:  # About that many: each worker goes at its own pace.
+      batches_done //= self._cluster.num_workers
     return lambda: dataset.input_fn(
       self._data_dir,
       hparams.train_on,
@@ -180,17 +290,24 @@ class Job:
       hparams.train_batch_size,
       hparams.use_distortion_for_training,
       seed=hparams.seed,
-      first_example=steps_done * hparams.train_batch_size,
+      worker=self._cluster.worker,
+      first_example=batches_done * hparams.train_batch_size,
       is_training=True,
     )
 
   def _eval_input_fn(self, subset: str) -> Callable[[], Any]:
-    return lambda: dataset.input_fn(
-      self._data_dir, subset, 1, self._hparams.eval_batch_size, is_training=False
-    )
+    def input_fn() -> Any:
+      self._watch.check()  # SIGTERM leaves no time to evaluate what was just saved.
+      return dataset.input_fn(
+        self._data_dir, subset, 1, self._hparams.eval_batch_size, is_training=False
+      )
+
+    return input_fn
 
   def _saver_hooks(self, evaluating: bool) -> list[Any]:
     """The Estimator evaluates when the first one saves; a second may save at other steps."""
+    if not self._cluster.is_chief:
+      return []
     options = self._options
     steps = [options.save_every_steps or options.eval_every_steps]
     if evaluating:
@@ -201,6 +318,11 @@ class Job:
   def _check_subset(self, subset: str) -> None:
     """Raises InputError where the split's file is missing or damaged."""
     dataset.Cifar10DataSet(self._data_dir, subset).num_examples_per_epoch()
+
+  def _saved(self) -> JsonObject:
+    """The last checkpoint, as the program prints it."""
+    checkpoint = self._checkpoint()
+    return {'global_step': _global_step(checkpoint), 'checkpoint': checkpoint}
 
   def _evaluated(self, subset: str) -> JsonObject:
     """One evaluation, as the program prints it."""

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10 import dataset, hooks, records, resnet, schedules, towers
+from cifar10 import dataset, hooks, records, resnet, schedules, sync, towers
+from cifar10.cluster import Cluster
 from cifar10.hparams import HParams
+from cifar10.watch import Watch
 
 # Each is one program-wide choice of names: a checkpoint's, and a SavedModel's.
 _VARIABLE_SCOPE = 'resnet'
@@ -24,8 +26,24 @@ class Placement(NamedTuple):
   data_format: str  # 'channels_first' or 'channels_last'
 
 
+class Replication(NamedTuple):
+  """This replica's part in a cluster."""
+
+  cluster: Cluster
+  gradients_per_update: int  # of synchronous training; 0: each is applied as it comes
+  watch: Watch
+
+  @property
+  def updates_moving_averages(self) -> bool:
+    """Once a step: in synchronous training all workers make a step together."""
+    return self.cluster.is_chief or not self.gradients_per_update
+
+
 def get_model_fn(
-  hparams: HParams, placement: Placement, examples_per_epoch: int
+  hparams: HParams,
+  placement: Placement,
+  examples_per_epoch: int,
+  replication: Replication | None = None,
 ) -> Callable[..., Any]:
   """The Estimator's model function.
 
@@ -33,6 +51,7 @@ def get_model_fn(
     hparams: the network and its optimization.
     placement: towers and variables.
     examples_per_epoch: of the training split: turns epochs into steps.
+    replication: the cluster, in training; by default one process.
 
   Returns:
     model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
@@ -40,18 +59,21 @@ def get_model_fn(
     [n, 32, 32, 3]}.
   """
 
+  replication = replication or Replication(Cluster(), 0, Watch())
+
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf.estimator.ModeKeys.PREDICT:
       return _predict_spec(hparams, placement, features[IMAGES])
     if mode == tf.estimator.ModeKeys.EVAL:
-      return _eval_spec(hparams, placement, features[0], labels[0])
+      return _eval_spec(hparams, placement, features[0], labels[0], replication.watch)
     return _train_spec(
       hparams,
       placement,
+      replication,
       features,
       labels,
       examples_per_epoch=examples_per_epoch,
-      job_dir=config.model_dir,
+      config=config,
     )
 
   return model_fn
@@ -73,43 +95,79 @@ def _network(hparams: HParams, placement: Placement, is_training: bool) -> resne
 def _train_spec(
   hparams: HParams,
   placement: Placement,
+  replication: Replication,
   image_shards: Sequence[tf.Tensor],
   label_shards: Sequence[tf.Tensor],
   *,
   examples_per_epoch: int,
-  job_dir: str,
+  config: Any,
 ) -> Any:
   """Every tower, the mean of their gradients, and the update."""
-  built, update_ops = _build_towers(hparams, placement, image_shards, label_shards)
+  cluster = replication.cluster
+  place_variable = towers.variable_placement(
+    placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
+  )
+  placement = placement._replace(
+    tower_devices=[cluster.job + device for device in placement.tower_devices]
+  )
+  built, update_ops = _build_towers(hparams, placement, place_variable, image_shards, label_shards)
   gradients = towers.average_gradients([tower.gradients for tower in built])
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
   accuracy = _mean_accuracy(built, label_shards)
 
-  examples_per_step = schedules.examples_per_global_step(hparams.train_batch_size)
+  examples_per_step = schedules.examples_per_global_step(
+    hparams.train_batch_size, replication.gradients_per_update or 1
+  )
   global_step = tf.compat.v1.train.get_or_create_global_step()
   learning_rate = _learning_rate(hparams, global_step, examples_per_epoch, examples_per_step)
   optimizer = tf.compat.v1.train.MomentumOptimizer(learning_rate, hparams.momentum)
-  with tf.control_dependencies(update_ops):
+  training_hooks: list[Any] = []
+  if replication.gradients_per_update:
+    optimizer = sync.SyncReplicas(optimizer, cluster, replication.gradients_per_update)
+  with tf.control_dependencies(update_ops if replication.updates_moving_averages else []):
     train_op = optimizer.apply_gradients(gradients, global_step)
+  if replication.gradients_per_update:
+    training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
 
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
   _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, image_shards[0])
-  progress = hooks.ProgressHook(scalars, hparams.train_steps, examples_per_step, job_dir)
-  return tf.estimator.EstimatorSpec(
-    tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=[progress]
+  training_hooks.append(
+    hooks.ProgressHook(
+      scalars,
+      hparams.train_steps,
+      examples_per_step,
+      config.model_dir,
+      is_chief=cluster.is_chief,
+    )
   )
+  _add_saver(config)
+  return tf.estimator.EstimatorSpec(
+    tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=training_hooks
+  )
+
+
+def _add_saver(config: Any) -> None:
+  """Lets the chief write whole checkpoints.
+
+  The Estimator's own saver has each parameter server write its part: into a folder that all of
+  them would have to share.
+  """
+  saver = tf.compat.v1.train.Saver(
+    max_to_keep=config.keep_checkpoint_max, defer_build=True, save_relative_paths=True
+  )
+  tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
 
 
 def _build_towers(
   hparams: HParams,
   placement: Placement,
+  place_variable: Callable[[tf.Operation], str],
   image_shards: Sequence[tf.Tensor],
   label_shards: Sequence[tf.Tensor],
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
   """All towers over one set of variables, and the moving averages' updates."""
   network = _network(hparams, placement, is_training=True)
-  place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
   built: list[towers.Tower] = []
   update_ops: list[tf.Operation] = []
   for index, (device, images, labels) in enumerate(
@@ -131,7 +189,9 @@ def _build_towers(
   return built, update_ops
 
 
-def _eval_spec(hparams: HParams, placement: Placement, images: tf.Tensor, labels: tf.Tensor) -> Any:
+def _eval_spec(
+  hparams: HParams, placement: Placement, images: tf.Tensor, labels: tf.Tensor, watch: Watch
+) -> Any:
   """One tower and the metrics, each an exact mean over the examples."""
   logits = _inference_logits(hparams, placement, images)
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -156,7 +216,7 @@ def _eval_spec(hparams: HParams, placement: Placement, images: tf.Tensor, labels
     tf.estimator.ModeKeys.EVAL,
     loss=tf.reduce_mean(cross_entropy) + weight_penalty,
     eval_metric_ops=metrics,
-    evaluation_hooks=[hooks.EvaluationLogHook(shown)],
+    evaluation_hooks=[hooks.AbandonHook(watch), hooks.EvaluationLogHook(shown)],
   )
 
 

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 
-def examples_per_global_step(batch_size: int, num_workers: int = 1, sync: bool = False) -> int:
-  """How many examples one global step consumes.
+def examples_per_global_step(batch_size: int, gradients_per_update: int = 1) -> int:
+  """How many examples one global step learns from.
 
-  In synchronous training one step takes a batch from every worker; in asynchronous training each
-  worker's batch is a step of its own. The schedule and the examples/s counter both ask here.
+  In synchronous training one step takes a batch from every worker (backup workers' come too late
+  and are dropped); in asynchronous training each worker's batch is a step of its own. The schedule
+  and the examples/s counter both ask here.
   """
-  return batch_size * num_workers if sync else batch_size
+  return batch_size * gradients_per_update
 
 
 def boundaries_in_steps(

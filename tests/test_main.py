@@ -161,15 +161,21 @@ def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('value', 'message'),
+  ('settings', 'message'),
   [
-    ('{"cluster": {"worker": ["a:1"], "ps": ["b:2"]}}', 'a cluster of 2 tasks'),
-    ('not json', 'is not a JSON object'),
-    ('[1]', 'is not a JSON object'),
+    (('not json', []), 'TF_CONFIG is not JSON'),
+    (('{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}', []), 'say who this process is'),
+    (('', ['--backup-workers', 1]), 'belongs to --sync'),
+    (('', ['--backup-workers', 1, '--sync']), '1 of 1 worker(s)'),
+    (('', ['--backup-workers', -1]), '--backup-workers is -1'),
+    (('', ['--start-timeout', 0]), '--start-timeout is 0'),
+    (('', ['--evaluator-patience', -5]), '--evaluator-patience is -5'),
   ],
 )
-def test_refuses_a_cluster_for_now(monkeypatch, data_dir, tmp_path, value, message):
-  monkeypatch.setenv('TF_CONFIG', value)
-  with pytest.raises(InputError, match=message):
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job')
+def test_refuses_a_cluster_that_cannot_run(monkeypatch, data_dir, tmp_path, settings, message):
+  config, flags = settings
+  monkeypatch.setenv('TF_CONFIG', config)
+  with pytest.raises(InputError) as error:
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
+  assert message in str(error.value)
   assert not (tmp_path / 'job').exists()

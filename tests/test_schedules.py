@@ -4,20 +4,50 @@ import pytest
 import tensorflow as tf
 
 from cifar10 import schedules
+from cifar10.cluster import Cluster
 
 
 @pytest.mark.parametrize(
-  ('workers', 'sync', 'examples'),
-  [(1, False, 128), (1, True, 128), (3, False, 128), (2, True, 256), (3, True, 384)],
+  ('workers', 'sync', 'backup', 'gradients', 'examples'),
+  [
+    # One process, whose --sync is ignored.
+    (1, False, 0, 0, 128),
+    (1, True, 0, 0, 128),
+    # Asynchronous: each worker's batch is a step of its own.
+    (2, False, 0, 0, 128),
+    (3, False, 0, 0, 128),
+    # Synchronous: 2 x 128, 3 x 128; a backup worker's batch is dropped: 2 x 128.
+    (2, True, 0, 2, 256),
+    (3, True, 0, 3, 384),
+    (3, True, 1, 2, 256),
+  ],
 )
-def test_a_synchronous_step_takes_a_batch_from_every_worker(workers, sync, examples):
-  assert schedules.examples_per_global_step(128, workers, sync) == examples
+def test_a_synchronous_step_takes_a_batch_from_every_worker(
+  workers, sync, backup, gradients, examples
+):
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2')[: workers - 1], 'ps': ('c:1',)})
+  assert cluster.gradients_per_update(sync, backup) == gradients
+  assert schedules.examples_per_global_step(128, gradients or 1) == examples
 
 
 def test_boundaries_come_from_the_true_number_of_examples():
   # 40,000 / 128 = 312.5 steps an epoch: 82 x 312.5 = 25,625; 123 x 312.5 = 38,437.5, rounded up;
   # 300 x 312.5 = 93,750.
   assert schedules.boundaries_in_steps([82, 123, 300], 40_000, 128) == [25_625, 38_438, 93_750]
+
+
+@pytest.mark.parametrize(
+  ('gradients', 'boundaries'),
+  [
+    # 82 epochs are 3,280,000 examples: / 256 = 12,812.5 steps, / 384 = 8,541.67 steps. 123 epochs
+    # are 4,920,000: 19,218.75 and 12,812.5. 300 are 12,000,000: 46,875 and 31,250.
+    (2, [12_813, 19_219, 46_875]),
+    (3, [8_542, 12_813, 31_250]),
+  ],
+)
+def test_boundaries_of_synchronous_workers(gradients, boundaries):
+  examples = schedules.examples_per_global_step(128, gradients)
+  assert schedules.boundaries_in_steps([82, 123, 300], 40_000, examples) == boundaries
 
 
 def test_half_epochs_and_two_workers():

@@ -1,0 +1,256 @@
+"""Runs a whole cluster on this machine, a process a task.
+
+  python -m cifar10.local_cluster --workers 2 --ps 1 -- --data-dir DATA --job-dir JOB
+
+starts a chief, two workers and a parameter server on free ports, each with the flags after `--`,
+which are cifar10_main.py's. Each line of their logs starts with the task's name. The last line on
+standard output is the chief's result, or the evaluator's where there is one.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+from cifar10 import errors
+
+_PROGRAM = os.path.join(
+  os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'cifar10_main.py'
+)
+_GRACE_SECONDS = 20  # For a task to end by itself after a signal.
+_MAX_RESTARTS = 10  # Of all tasks together: what fails again and again needs a person.
+_LOOK_SECONDS = 0.2
+
+
+def show(name: str, line: str) -> None:
+  """Prints one line of a task's log."""
+  print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
+
+
+class LocalCluster:
+  """The processes of one cluster. Leaving its context ends them all.
+
+  Each task can be started, killed and started again under its own address: the ports stay reserved
+  until the end, so that no other process on the machine is given one of them.
+  """
+
+  def __init__(
+    self,
+    flags: Sequence[Any],
+    num_workers: int,
+    num_ps: int,
+    evaluator: bool = False,
+    show: Callable[[str, str], None] = show,
+  ):
+    """Args:
+    flags: cifar10_main.py's, the same for all.
+    num_workers: beside the chief, which works too.
+    num_ps: parameter servers.
+    evaluator: whether there is one.
+    show: is given each line of a task's log with the task's name, from several threads.
+    """
+    self._flags = [str(flag) for flag in flags]
+    counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
+    self._reserved = {job: [_reserve_port() for _ in range(counts[job])] for job in counts}
+    self._show = show
+    self.processes: dict[str, subprocess.Popen] = {}
+    self.results: dict[str, str] = {}  # The last line that each task printed.
+    self._readers: list[threading.Thread] = []
+
+  @property
+  def names(self) -> list[str]:
+    """All tasks, the chief first: 'chief 0', 'worker 0', ..."""
+    return [
+      f'{job} {index}' for job, ports in self._reserved.items() for index in range(len(ports))
+    ]
+
+  def tf_config(self, name: str) -> str:
+    """The TF_CONFIG of one task."""
+    cluster = {
+      job: [f'127.0.0.1:{reserved.getsockname()[1]}' for reserved in ports]
+      for job, ports in self._reserved.items()
+      if ports
+    }
+    job, index = name.split()
+    return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
+
+  def start(self, *names: str) -> None:
+    """Starts these tasks, or starts them again; all, when none is named."""
+    for name in names or self.names:
+      environment = {
+        **os.environ,
+        'TF_CONFIG': self.tf_config(name),
+        'TF_GRPC_REUSE_PORT': '1',  # The task listens on the port that is reserved here.
+        'PYTHONUNBUFFERED': '1',
+      }
+      process = subprocess.Popen(
+        [sys.executable, _PROGRAM, *self._flags],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C comes from here, once, and not from the terminal.
+      )
+      self.processes[name] = process
+      self._show(name, f'started as process {process.pid}')
+      assert process.stdout
+      assert process.stderr
+      self._read(process.stderr, name, self._show)
+      self._read(process.stdout, name, self.results.__setitem__)
+
+  def codes(self) -> dict[str, int]:
+    """The exit codes of those tasks that have ended; that of a signal is negative."""
+    codes = {name: process.poll() for name, process in self.processes.items()}
+    return {name: code for name, code in codes.items() if code is not None}
+
+  def wait(self, timeout: float) -> dict[str, int]:
+    """The exit codes of all tasks, or of those that have ended when the seconds are over."""
+    deadline = time.monotonic() + timeout
+    while len(codes := self.codes()) < len(self.processes) and time.monotonic() < deadline:
+      time.sleep(_LOOK_SECONDS)
+    return codes
+
+  def end(self, number: int = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
+    """Sends a signal to all that run, and kills those that it has not ended in time."""
+    for process in self.processes.values():
+      if process.poll() is None:
+        process.send_signal(number)
+    self.wait(grace)
+    for process in self.processes.values():
+      process.kill()
+      process.wait()
+    for reader in self._readers:
+      reader.join()
+
+  def __enter__(self) -> 'LocalCluster':
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    self.end(signal.SIGKILL)
+    for ports in self._reserved.values():
+      for reserved in ports:
+        reserved.close()
+
+  def _read(self, stream: IO[str], name: str, use: Callable[[str, str], None]) -> None:
+    def read() -> None:
+      with stream:
+        for line in stream:
+          use(name, line.rstrip('\n'))
+
+    self._readers.append(threading.Thread(target=read, daemon=True))
+    self._readers[-1].start()
+
+
+def main() -> None:
+  """The command: starts all, watches over them, prints the result."""
+  own, flags = _split(sys.argv[1:])
+  options = _parser().parse_args(own)
+  with LocalCluster(flags, options.workers, options.ps, options.evaluator) as cluster:
+    with _signals_raise():
+      try:
+        cluster.start()
+        code = _supervise(cluster, options.restart)
+      except _Signalled as signalled:
+        print(f'signal {signalled.number}: ending all tasks', file=sys.stderr)
+        cluster.end(signalled.number)
+        code = 128 + signalled.number
+    if code == 0:
+      print(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
+  sys.exit(code)
+
+
+def _supervise(cluster: LocalCluster, restart: bool) -> int:
+  """Waits until all have ended, or one has failed and is not to be started again."""
+  restarts = 0
+  while True:
+    codes = cluster.codes()
+    failed = {name: code for name, code in codes.items() if code}
+    for name, code in failed.items():
+      said = f'signal {-code}' if code < 0 else f'code {code}'
+      # 2 is a mistake in the flags, which another start would only repeat.
+      if not restart or code == 2 or restarts == _MAX_RESTARTS:
+        show(name, f'ended with {said}; ending all tasks')
+        cluster.end()
+        return 128 - code if code < 0 else code
+      restarts += 1
+      show(name, f'ended with {said}; starting it again')
+      cluster.start(name)
+    if not failed and len(codes) == len(cluster.names):
+      return 0
+    time.sleep(_LOOK_SECONDS)
+
+
+class _Signalled(Exception):  # noqa: N818  (an order, not an error)
+  def __init__(self, number: int):
+    super().__init__(number)
+    self.number = number
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+  """The first Ctrl-C or SIGTERM raises _Signalled; more of them hurry nobody."""
+
+  def handle(number: int, frame: Any) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):
+      signal.signal(each, signal.SIG_IGN)
+    raise _Signalled(number)
+
+  before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    yield
+  finally:
+    for each, handler in before.items():
+      signal.signal(each, handler)
+
+
+def _reserve_port() -> socket.socket:
+  """A socket that holds a free port of 127.0.0.1 and lets a process of this user listen there."""
+  reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+  reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+  reserved.bind(('127.0.0.1', 0))
+  return reserved
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+  """Our own arguments, and cifar10_main.py's after `--`."""
+  if '--' not in arguments:
+    return list(arguments), []
+  at = list(arguments).index('--')
+  return list(arguments[:at]), list(arguments[at + 1 :])
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = errors.OneLineParser(
+    prog='python -m cifar10.local_cluster',
+    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--restart] -- FLAGS',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  number = _at_least(0)
+  parser.add_argument('--workers', type=number, default=1, help='beside the chief (default: 1)')
+  parser.add_argument('--ps', type=_at_least(1), default=1, help='parameter servers (default: 1)')
+  parser.add_argument('--evaluator', action='store_true', help='evaluates in place of the chief')
+  parser.add_argument('--restart', action='store_true', help='start a task that fails again')
+  return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+  def parse(text: str) -> int:
+    if not text.isdigit() or int(text) < least:
+      raise argparse.ArgumentTypeError(f'{text!r} is not a number, {least} or more')
+    return int(text)
+
+  return parse
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
