@@ -32,7 +32,7 @@ demo: $(STAMP)
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow and not cluster'
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest
