@@ -33,9 +33,14 @@ def main() -> None:
   _check_hparams(hparams)
   _check_options(options)
   training = flags.mode.startswith('train')
+  num_ps_needed = 0 if options.distribute else 1
   cluster = (
-    read_cluster(os.environ.get('TF_CONFIG', ''), options.job_dir) if training else Cluster()
+    read_cluster(os.environ.get('TF_CONFIG', ''), options.job_dir, num_ps_needed)
+    if training
+    else Cluster()
   )
+  if training:
+    _check_distribution(options, cluster)
   _check_cluster(options, cluster)
   config = job_dir.read_config(options.job_dir)
   if config:
@@ -52,7 +57,9 @@ def main() -> None:
 
   hooks.set_up_logging(flags.verbose)
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
-  watch = Watch(cluster, spare_workers, options.start_timeout)
+  if options.distribute:
+    spare_workers = 0
+  watch = Watch(cluster, spare_workers, options.start_timeout, options.distribute is not None)
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
   with watch if training or flags.mode == 'evaluate' else contextlib.nullcontext():
     results = _run(flags, job.Job(hparams, options, cluster, watch), cluster.task_type)
@@ -97,6 +104,11 @@ def _check_cluster(options: RunOptions, cluster: Cluster) -> None:
   """Raises InputError for backup workers that the cluster has no use for."""
   if not options.backup_workers:
     return
+  if options.distribute:
+    raise InputError(
+      f'--distribute {options.distribute} waits for everyone; leave --backup-workers '
+      f'{options.backup_workers} out'
+    )
   if not options.sync:
     raise InputError(f'--backup-workers {options.backup_workers} belongs to --sync; add it')
   if options.backup_workers >= cluster.num_workers:
@@ -104,6 +116,34 @@ def _check_cluster(options: RunOptions, cluster: Cluster) -> None:
       f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
       'among them; leave at least one'
     )
+
+
+def _check_distribution(options: RunOptions, cluster: Cluster) -> None:
+  """Raises InputError for an all-reduce that does not fit the cluster or the other flags."""
+  if not options.distribute:
+    return
+  name = f'--distribute {options.distribute}'
+  num_tasks = sum(map(len, cluster.addresses.values()))
+  if cluster.num_ps:
+    raise InputError(
+      f'{name} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out'
+    )
+  if options.distribute == 'mirrored' and num_tasks > 1:
+    raise InputError(
+      f'{name} is for one host and TF_CONFIG lists {num_tasks} tasks; use multi_worker_mirrored'
+    )
+  if options.distribute == 'multi_worker_mirrored':
+    if num_tasks <= 1:
+      raise InputError(
+        f'{name} needs a TF_CONFIG with a chief and workers; on one host use mirrored'
+      )
+    if options.num_cpu_towers > 1:
+      raise InputError(
+        f'{name} has one replica on a CPU, not --num-cpu-towers {options.num_cpu_towers}; '
+        'start more workers'
+      )
+  if options.variable_strategy == 'GPU':
+    raise InputError(f'{name} copies variables to every device; leave --variable-strategy GPU out')
 
 
 def _check_options(options: RunOptions) -> None:
@@ -176,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
   _add_run_flags(parser.add_argument_group('what runs'))
   _add_hparam_flags(parser.add_argument_group('network and optimization'))
   _add_device_flags(parser.add_argument_group('devices'))
-  _add_cluster_flags(parser.add_argument_group('cluster, with TF_CONFIG'))
+  _add_cluster_flags(parser.add_argument_group('several devices or, with TF_CONFIG, processes'))
   return parser
 
 
@@ -200,6 +240,11 @@ def _add_run_flags(group: Any) -> None:
 
 def _add_cluster_flags(group: Any) -> None:
   add = group.add_argument
+  add(
+    '--distribute',
+    choices=('mirrored', 'multi_worker_mirrored'),
+    help='all-reduce instead of parameter servers: on one host, or between chief and workers',
+  )
   add('--sync', action='store_true', help="one update from the mean of all workers' gradients")
   add('--backup-workers', type=int, default=0, help='with --sync, do not wait for the last N')
   add('--num-workers', type=int, default=1, help='ignored: TF_CONFIG says how many')

@@ -256,7 +256,15 @@ class ResNet:
   def _variable(self, name: str, shape: list[int], initializer: Any, trainable: bool = True) -> Any:
     """One float32 variable, made or found again by the enclosing scope's name."""
     return tf.compat.v1.get_variable(
-      name, shape, dtype=tf.float32, initializer=initializer, trainable=trainable
+      name,
+      shape,
+      dtype=tf.float32,
+      initializer=initializer,
+      trainable=trainable,
+      # For tf.distribute: its replicas assign moving averages, as towers do: the first one's count.
+      aggregation=tf.VariableAggregation.NONE
+      if trainable
+      else tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
     )
 
   def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:

@@ -65,6 +65,11 @@ class Cluster:
     return f'/job:{self.task_type}/task:{self.task_index}' if self.is_distributed else ''
 
   @property
+  def port(self) -> int:
+    """Where this task of a cluster listens."""
+    return int(self.addresses[self.task_type][self.task_index].rpartition(':')[2])
+
+  @property
   def device_filters(self) -> list[str]:
     """Whom this task's sessions talk to: by default each waits for every other task."""
     if not self.is_distributed:

@@ -151,6 +151,18 @@ def input_fn(
   return batches.map(shard).prefetch(tf.data.AUTOTUNE)
 
 
+def deal(batches: tf.data.Dataset) -> tf.data.Dataset:
+  """`input_fn`'s batches of n shards -> n elements of one shard each, in the towers' order.
+
+  The strategies of tf.distribute give consecutive elements to consecutive replicas.
+  """
+
+  def elements(images, labels):
+    return tf.data.Dataset.from_tensor_slices(((tf.stack(images),), (tf.stack(labels),)))
+
+  return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
+
+
 def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Pads 4, crops back and mirrors, each image by its own random numbers.
 

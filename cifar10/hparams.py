@@ -48,6 +48,7 @@ class RunOptions:
   eval_every_steps: int = 1000  # global steps
   save_every_steps: int | None = None  # global steps; None: when evaluating
   keep_checkpoints: int = 5
+  distribute: str | None = None  # mirrored or multi_worker_mirrored: all-reduce, by tf.distribute
   sync: bool = False  # an update from every worker's gradient; one process ignores it
   backup_workers: int = 0  # with sync: an update needs so many gradients less
   start_timeout: float = 600  # seconds for a cluster's tasks to come up

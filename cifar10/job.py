@@ -60,6 +60,14 @@ class Job:
     self._options = options
     self._cluster = cluster
     self._watch = watch or Watch()
+    self._strategy = None
+    if options.distribute and cluster.task_type != 'evaluator':
+      devices = towers.tower_devices(num_gpus, options.num_cpu_towers)
+      # Before any operation runs: between processes it starts TensorFlow's server, and then waits
+      # for the others where no other thread runs.
+      self._watch.wait_for_peers()
+      self._strategy = run_config.strategy(options.distribute, cluster, devices, num_gpus)
+      self._watch.listen()
     self._placement = model_fn.Placement(
       towers.tower_devices(num_gpus, options.num_cpu_towers),
       options.variable_strategy,
@@ -163,11 +171,18 @@ class Job:
     return self._options.subset or ('validation' if self._hparams.train_on == 'train' else 'eval')
 
   @property
-  def _gradients_per_update(self) -> int:
-    return self._cluster.gradients_per_update(self._options.sync, self._options.backup_workers)
+  def _reduces_with_others(self) -> bool:
+    return self._strategy is not None and self._cluster.is_distributed
 
-  def _estimator(self, examples_per_epoch: int = 0, cluster: Cluster = _ALONE) -> Any:
-    """The Estimator. Only training knows, and needs, the epoch's length and the cluster."""
+  @property
+  def _gradients_per_update(self) -> int:
+    sync = self._options.sync or self._strategy is not None
+    return self._cluster.gradients_per_update(sync, self._options.backup_workers)
+
+  def _estimator(
+    self, examples_per_epoch: int = 0, cluster: Cluster = _ALONE, strategy: Any = None
+  ) -> Any:
+    """The Estimator. Only training knows, and needs, the epoch's length and the other tasks."""
     options = self._options
     session = run_config.session_config(
       options.num_cpu_towers,
@@ -176,7 +191,9 @@ class Job:
       options.log_device_placement,
       cluster.device_filters,
     )
-    replication = model_fn.Replication(cluster, self._gradients_per_update, self._watch)
+    replication = model_fn.Replication(
+      cluster, self._gradients_per_update, self._watch, strategy is not None
+    )
     return tf.estimator.Estimator(
       model_fn.get_model_fn(self._hparams, self._placement, examples_per_epoch, replication),
       config=run_config.run_config(
@@ -186,13 +203,14 @@ class Job:
         keep_checkpoints=options.keep_checkpoints,
         session=session,
         cluster=cluster,
+        strategy=strategy,
       ),
     )
 
   def _train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> int:
     """Trains to the last step -> how many of the steps this process made."""
     estimator = self._start()
-    task_hook = hooks.TaskHook(self._watch)
+    task_hook = hooks.TaskHook(self._watch, decides=not self._reduces_with_others)
     train_spec = tf.estimator.TrainSpec(
       self._train_input_fn(),
       self._hparams.train_steps,
@@ -205,7 +223,7 @@ class Job:
       start_delay_secs=0,
       throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
     )
-    with self._naming_nan():
+    with self._naming_nan(), run_config.tf_config(self._cluster):
       if evaluating or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
         tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
       else:
@@ -213,7 +231,6 @@ class Job:
           train_spec.input_fn, max_steps=train_spec.max_steps, hooks=list(train_spec.hooks)
         )
     self._watch.check()
-    self._watch.finish()
     if self._cluster.is_distributed:
       parameter_server.announce_done(self._cluster)
     return task_hook.steps
@@ -233,7 +250,9 @@ class Job:
     num_examples = train_set.num_examples_per_epoch()
     if self._cluster.is_chief:
       self._claim_job_dir()
-    if options.sync and not self._gradients_per_update:
+    if options.sync and options.distribute:
+      log.info('--sync is ignored: --distribute %s always is', options.distribute)
+    elif options.sync and not self._gradients_per_update:
       log.info('--sync is ignored: there is one replica, which waits for nobody')
     if options.num_workers != 1:
       log.info('--num-workers is ignored: the cluster says how many there are')
@@ -247,7 +266,7 @@ class Job:
       self._described_cluster(),
       f'{hparams.train_steps:,}',
     )
-    return self._estimator(num_examples, self._cluster)
+    return self._estimator(num_examples, self._cluster, self._strategy)
 
   def _described_cluster(self) -> str:
     """', as worker 0 of 3 workers and 1 parameter server(s), synchronously' in a cluster."""
@@ -256,10 +275,8 @@ class Job:
       return ''
     gradients = self._gradients_per_update
     updates = f'every {gradients} gradients' if gradients else 'asynchronously'
-    return (
-      f', as {cluster.name} of {cluster.num_workers} workers and {cluster.num_ps} parameter '
-      f'server(s), updating {updates}'
-    )
+    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
+    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
   def _claim_job_dir(self) -> None:
     """Writes a new job dir's configuration; refuses other data than an old one's."""
@@ -283,17 +300,22 @@ class Job:
     batches_done = _global_step(latest) if latest else 0
     if not self._gradients_per_update:  # About that many: each worker goes at its own pace.
       batches_done //= self._cluster.num_workers
-    return lambda: dataset.input_fn(
-      self._data_dir,
-      hparams.train_on,
-      len(self._placement.tower_devices),
-      hparams.train_batch_size,
-      hparams.use_distortion_for_training,
-      seed=hparams.seed,
-      worker=self._cluster.worker,
-      first_example=batches_done * hparams.train_batch_size,
-      is_training=True,
-    )
+
+    def input_fn() -> Any:
+      batches = dataset.input_fn(
+        self._data_dir,
+        hparams.train_on,
+        len(self._placement.tower_devices),
+        hparams.train_batch_size,
+        hparams.use_distortion_for_training,
+        seed=hparams.seed,
+        worker=self._cluster.worker,
+        first_example=batches_done * hparams.train_batch_size,
+        is_training=True,
+      )
+      return batches if self._strategy is None else dataset.deal(batches)
+
+    return input_fn
 
   def _eval_input_fn(self, subset: str) -> Callable[[], Any]:
     def input_fn() -> Any:

@@ -154,6 +154,8 @@ def main() -> None:
   """The command: starts all, watches over them, prints the result."""
   own, flags = _split(sys.argv[1:])
   options = _parser().parse_args(own)
+  if options.sync:
+    flags.append('--sync')
   with LocalCluster(flags, options.workers, options.ps, options.evaluator) as cluster:
     with _signals_raise():
       try:
@@ -231,25 +233,22 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
   parser = errors.OneLineParser(
     prog='python -m cifar10.local_cluster',
-    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--restart] -- FLAGS',
+    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS',
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  number = _at_least(0)
-  parser.add_argument('--workers', type=number, default=1, help='beside the chief (default: 1)')
-  parser.add_argument('--ps', type=_at_least(1), default=1, help='parameter servers (default: 1)')
+  parser.add_argument('--workers', type=_count, default=1, help='beside the chief (default: 1)')
+  parser.add_argument('--ps', type=_count, default=1, help='parameter servers (default: 1)')
   parser.add_argument('--evaluator', action='store_true', help='evaluates in place of the chief')
+  parser.add_argument('--sync', action='store_true', help="cifar10_main.py's: the same after --")
   parser.add_argument('--restart', action='store_true', help='start a task that fails again')
   return parser
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-  def parse(text: str) -> int:
-    if not text.isdigit() or int(text) < least:
-      raise argparse.ArgumentTypeError(f'{text!r} is not a number, {least} or more')
-    return int(text)
-
-  return parse
+def _count(text: str) -> int:
+  if not text.isdigit():
+    raise argparse.ArgumentTypeError(f'{text!r} is not a number, 0 or more')
+  return int(text)
 
 
 if __name__ == '__main__':

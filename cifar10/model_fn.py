@@ -32,11 +32,17 @@ class Replication(NamedTuple):
   cluster: Cluster
   gradients_per_update: int  # of synchronous training; 0: each is applied as it comes
   watch: Watch
+  all_reduce: bool = False  # tf.distribute copies the variables and adds up the gradients
 
   @property
   def updates_moving_averages(self) -> bool:
     """Once a step: in synchronous training all workers make a step together."""
     return self.cluster.is_chief or not self.gradients_per_update
+
+  @property
+  def updates_together(self) -> bool:
+    """Whether the chief makes the updates from what workers push to parameter servers."""
+    return bool(self.gradients_per_update) and not self.all_reduce
 
 
 def get_model_fn(
@@ -102,16 +108,27 @@ def _train_spec(
   examples_per_epoch: int,
   config: Any,
 ) -> Any:
-  """Every tower, the mean of their gradients, and the update."""
+  """Every tower, the mean of their gradients, and the update.
+
+  Under a strategy of tf.distribute this is called once a replica, and builds one tower.
+  """
   cluster = replication.cluster
-  place_variable = towers.variable_placement(
-    placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
-  )
-  placement = placement._replace(
-    tower_devices=[cluster.job + device for device in placement.tower_devices]
-  )
+  place_variable: Callable[[tf.Operation], str]
+  if replication.all_reduce:
+    place_variable = towers.as_it_comes
+    placement = placement._replace(tower_devices=[''])
+  else:
+    place_variable = towers.variable_placement(
+      placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
+    )
+    placement = placement._replace(
+      tower_devices=[cluster.job + device for device in placement.tower_devices]
+    )
   built, update_ops = _build_towers(hparams, placement, place_variable, image_shards, label_shards)
   gradients = towers.average_gradients([tower.gradients for tower in built])
+  num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+  if num_replicas > 1:  # Strategies add up gradients and losses; what is wanted is the mean.
+    gradients = [(gradient / num_replicas, variable) for gradient, variable in gradients]
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
   accuracy = _mean_accuracy(built, label_shards)
@@ -123,11 +140,14 @@ def _train_spec(
   learning_rate = _learning_rate(hparams, global_step, examples_per_epoch, examples_per_step)
   optimizer = tf.compat.v1.train.MomentumOptimizer(learning_rate, hparams.momentum)
   training_hooks: list[Any] = []
-  if replication.gradients_per_update:
+  if replication.updates_together:
     optimizer = sync.SyncReplicas(optimizer, cluster, replication.gradients_per_update)
-  with tf.control_dependencies(update_ops if replication.updates_moving_averages else []):
-    train_op = optimizer.apply_gradients(gradients, global_step)
-  if replication.gradients_per_update:
+  train_op = optimizer.apply_gradients(gradients, global_step)
+  if replication.updates_moving_averages:
+    # Grouped, not as control dependencies of the whole update: those of the ops that synchronous
+    # training runs between two batches would compute a batch more each time.
+    train_op = tf.group(train_op, *update_ops)
+  if replication.updates_together:
     training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
 
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
@@ -141,9 +161,15 @@ def _train_spec(
       is_chief=cluster.is_chief,
     )
   )
-  _add_saver(config)
+  if not replication.all_reduce:
+    _add_saver(config)
+  elif cluster.is_distributed:
+    training_hooks.append(hooks.AgreementHook(replication.watch))
   return tf.estimator.EstimatorSpec(
-    tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=training_hooks
+    tf.estimator.ModeKeys.TRAIN,
+    loss=loss / num_replicas if num_replicas > 1 else loss,
+    train_op=train_op,
+    training_hooks=training_hooks,
   )
 
 

@@ -1,4 +1,4 @@
-"""What goes on beside the training: SIGTERM is heard, and missing tasks are named.
+"""What goes on beside the training: signals are heard, and missing tasks are named.
 
 The main thread spends its time inside TensorFlow, where Python runs no signal handler and a missing
 task is waited for in silence. A thread of its own listens and looks instead.
@@ -8,10 +8,12 @@ import logging
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from cifar10.cluster import Cluster, reachable
 from cifar10.errors import Terminated
@@ -19,7 +21,9 @@ from cifar10.errors import Terminated
 log = logging.getLogger('cifar10')
 
 REPORT_SECONDS = 15  # Between two lines about who is missing.
-_STOP_SECONDS = 14  # After SIGTERM: for the step and the checkpoint, before the process is ended.
+_LOOK_SECONDS = 0.25
+_LOST_SECONDS = 5  # Without a step, before all-reduce looks who is gone.
+_STOP_SECONDS = 14  # After a signal: for the step and the checkpoint, before the process is ended.
 
 
 class Watch:
@@ -30,19 +34,26 @@ class Watch:
     cluster: Cluster | None = None,
     spare_workers: int = 0,
     start_timeout: float = 600,
+    all_reduce: bool = False,
   ):
     """Args:
     cluster: all tasks, with this process's part in it.
     spare_workers: so many may be missing without holding up the others.
     start_timeout: seconds for the others to come up.
+    all_reduce: one that is gone has taken everybody's training with it.
     """
     self.stopping = False  # SIGTERM came: finish the step, save, and leave.
     self._peers = cluster.peers if cluster and cluster.is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
+    self._own_port = cluster.port if cluster and self._peers else 0
+    self._all_reduce = all_reduce
+    self._times_gone = dict.fromkeys(self._peers, 0)
     self._never_seen = dict(self._peers)
     self._stepped = False
     self._over = False
+    self._is_on = False
+    self._left = threading.Event()
     self._waiting_since = time.monotonic()
     self._on_stop: Callable[[], None] = lambda: None
 
@@ -52,14 +63,36 @@ class Watch:
     os.set_blocking(self._sender, False)
     # The handler in C writes to the pipe at once, whatever the main thread is doing.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
-    self._handler_before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    self._handler_before = signal.getsignal(signal.SIGTERM)
+    self._is_on = True
+    self.listen()
     threading.Thread(target=self._run, args=[receiver], daemon=True).start()
     return self
 
   def __exit__(self, *exception: object) -> None:
+    self._left.set()
     signal.signal(signal.SIGTERM, self._handler_before)
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the pipe's end, and ends.
+
+  def listen(self) -> None:
+    """Hears SIGTERM: again, after TensorFlow's coordination service took it over."""
+    if not self._is_on:
+      return
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+  def wait_for_peers(self) -> None:
+    """Returns once everyone in the cluster listens, this process included meanwhile.
+
+    Raises:
+      Terminated: SIGTERM came.
+    """
+    if not self._peers:
+      return
+    with socket.create_server(('', self._own_port), reuse_port=True):
+      while not all(map(reachable, self._peers.values())):
+        self.check()
+        time.sleep(_LOOK_SECONDS)
 
   def progressed(self) -> None:
     """A step is over, so that nobody is waited for now."""
@@ -70,8 +103,14 @@ class Watch:
     """Training is over: the others may leave."""
     self._over = True
 
+  def stop_with_others(self) -> None:
+    """Another task heard SIGTERM, and none can go on without it."""
+    if not self.stopping:
+      log.info('another task ends by SIGTERM: so does this one')
+    self.stopping = True
+
   def call_on_stop(self, wake: Callable[[], None]) -> None:
-    """`wake` is called, in another thread, on SIGTERM; it replaces an earlier one."""
+    """`wake` is called, in another thread, on SIGTERM and Ctrl-C; it replaces an earlier one."""
     self._on_stop = wake
 
   def check(self) -> None:
@@ -82,13 +121,16 @@ class Watch:
   def _run(self, receiver: int) -> None:
     started = reported = time.monotonic()
     while (heard := self._listen(receiver)) is not None:
-      if signal.SIGTERM in heard:
-        self._stop()
+      for number in (signal.SIGTERM, signal.SIGINT):
+        if number in heard:
+          self._stop(number)
       now = time.monotonic()
       if self._over or not self._peers:
         continue
       if now - started >= self._start_timeout:
         self._give_up_on_missing()
+      if self._all_reduce and self._stepped:
+        self._give_up_on_lost(now)
       if now - reported >= REPORT_SECONDS:
         reported = now
         self._report(is_starting=now - started < self._start_timeout)
@@ -99,18 +141,20 @@ class Watch:
     ready, _, _ = select.select([receiver], [], [], 1)
     return (os.read(receiver, 64) or None) if ready else b''
 
-  def _stop(self) -> None:
+  def _stop(self, number: signal.Signals) -> None:
     """Lets the main thread leave by itself; ends the process if it cannot."""
-    self.stopping = True
-    log.info('SIGTERM: finishing the step')
+    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there, once it is awake.
+      self.stopping = True
+      log.info('SIGTERM: finishing the step')
     try:
       self._on_stop()
     except Exception as error:  # The session may be broken, or gone; what follows needs none.
       log.debug('could not wake the main thread: %s', error)
-    time.sleep(_STOP_SECONDS)
-    log.error('error: the step did not end in %s s after SIGTERM; nothing was saved', _STOP_SECONDS)
-    sys.stderr.flush()
-    os._exit(Terminated.exit_code)
+    if not self._left.wait(_STOP_SECONDS):
+      _exit(
+        f'the step did not end in {_STOP_SECONDS} s after {number.name}; nothing was saved',
+        128 + number,
+      )
 
   def _report(self, is_starting: bool) -> None:
     self._look_for_new()
@@ -125,6 +169,19 @@ class Watch:
       if reachable(address):
         del self._never_seen[name]
 
+  def _give_up_on_lost(self, now: float) -> None:
+    """Ends the process if another one is gone, for which an all-reduce would wait forever."""
+    if now - self._waiting_since < _LOST_SECONDS:
+      return
+    for name, address in self._peers.items():
+      self._times_gone[name] = 0 if reachable(address) else self._times_gone[name] + 1
+    lost = {name: self._peers[name] for name, times in self._times_gone.items() if times >= 3}
+    if lost:
+      _exit(
+        f'{_listed(lost)} is gone, and all-reduce needs everyone; start all tasks again: they go '
+        'on from the last checkpoint'
+      )
+
   def _give_up_on_missing(self) -> None:
     """Ends the process if it has not begun, and cannot without those that never came up."""
     if self._stepped or not self._never_seen:
@@ -133,13 +190,17 @@ class Watch:
     workers = [name for name in self._never_seen if name.startswith('worker')]
     if len(workers) <= self._spare_workers and len(workers) == len(self._never_seen):
       return
-    log.error(
-      'error: %s did not come up in %g s; start what is missing, or raise --start-timeout',
-      _listed(self._never_seen),
-      self._start_timeout,
+    _exit(
+      f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
+      'missing, or raise --start-timeout'
     )
-    sys.stderr.flush()
-    os._exit(1)
+
+
+def _exit(message: str, code: int = 1) -> NoReturn:
+  """Ends the process from this thread: the main one is inside TensorFlow and cannot be woken."""
+  log.error('error: %s', message)
+  sys.stderr.flush()
+  os._exit(code)
 
 
 def _listed(tasks: dict[str, str]) -> str:

@@ -46,6 +46,21 @@ def run_main():
 
 
 @pytest.fixture(scope='session')
+def start_main():
+  """Starts cifar10_main.py in a process of its own -> Popen, to be used as a context."""
+
+  def start(*flags):
+    return subprocess.Popen(
+      [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)],
+      stderr=subprocess.PIPE,
+      stdout=subprocess.DEVNULL,
+      text=True,
+    )
+
+  return start
+
+
+@pytest.fixture(scope='session')
 def serve_tensorboard():
   """A context that runs the real server on a free port -> its address."""
 

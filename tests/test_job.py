@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import time
 import urllib.request
 
@@ -95,6 +96,38 @@ def test_two_towers_and_bfloat16_train(run_main, data_dir, tmp_path):
   assert succeeded(result)['global_step'] == 3
   assert '2 tower(s)' in result.stderr
   assert '--sync is ignored' in result.stderr
+
+
+def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path):
+  """From the same initial values: three steps of two replicas or two towers end alike."""
+  flags = ['--data-dir', data_dir, *SMALL, '--train-steps', 3, '--num-cpu-towers', 2]
+  succeeded(run_main('--job-dir', tmp_path / 'towers', *flags))
+  shutil.copytree(tmp_path / 'towers', tmp_path / 'replicas')
+  os.remove(tmp_path / 'replicas' / 'model.ckpt-3.index')
+  (tmp_path / 'replicas' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-0"')
+  result = run_main('--job-dir', tmp_path / 'replicas', *flags, '--distribute', 'mirrored')
+  assert succeeded(result)['global_step'] == 3
+  expected, actual = (variables(tmp_path / name, 3) for name in ('towers', 'replicas'))
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 10**6]
+  step = 0
+  for _ in range(2):
+    with start_main(*flags, '--eval-every-steps', 10**6) as process:
+      log = []
+      for line in process.stderr:
+        log.append(line)
+        if 'images/s' in line:
+          process.terminate()
+    assert process.returncode == 143, log
+    assert 'goes on from the last checkpoint' in log[-1]
+    assert step == 0 or any(f'resuming at step {step:,} ' in line for line in log), log
+    step_before, step = step, int(tf.train.latest_checkpoint(str(tmp_path)).rpartition('-')[2])
+    assert step > step_before
 
 
 def test_evaluates_an_earlier_checkpoint(job, run_main, data_dir):

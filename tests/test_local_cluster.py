@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.cluster
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 
 
@@ -49,6 +52,14 @@ class Tasks(LocalCluster):
     """Of the latest checkpoint; -1 before there is one."""
     checkpoint = tf.train.latest_checkpoint(self.job_dir)
     return int(checkpoint.rpartition('-')[2]) if checkpoint else -1
+
+  def steps_said(self, name, word):
+    """Those at which a task says to be 'resuming' or 'joining'."""
+    return [int(step.replace(',', '')) for step in self.said(name, f'{word} at step (\\S+)')]
+
+  def resumed(self):
+    """The steps at which the chief went on."""
+    return self.steps_said('chief 0', 'resuming')
 
   def until_step(self, step):
     self.until(lambda: self.step() >= step)
@@ -108,12 +119,67 @@ def test_every_task_ends(cluster, ps, sync, workers):
   assert (result['subset'], result['examples']) == ('eval', 70)
   if sync:
     assert result['global_step'] == 20
-  else:  # Each worker may be in a step when the last one is made.
-    assert 20 <= result['global_step'] <= 20 + workers
+  else:  # A worker that reads the step as the others write it makes up to two more.
+    assert 20 <= result['global_step'] <= 20 + 2 * workers
   for worker in range(workers):
     made = json.loads(tasks.results[f'worker {worker}'])
     assert made['task'] == f'worker {worker}'
     assert 0 <= made['steps'] <= 21
+
+
+def variables(job_dir, step):
+  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_path):
+  """From the same initial values: three steps of two workers either way end with equal values."""
+  flags = ['--train-steps', 3, '--eval-every-steps', 100]
+  servers = cluster(*flags, '--sync')
+  servers.start()
+  assert servers.ended() == [0, 0, 0], servers.text()
+  job = tmp_path / 'all_reduce'
+  shutil.copytree(servers.job_dir, job)
+  (job / 'model.ckpt-3.index').unlink()
+  (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-0"')
+  reduced = cluster(*flags, *ALL_REDUCE, '--job-dir', job, ps=0)
+  reduced.start()
+  assert reduced.ended() == [0, 0], reduced.text()
+  assert all(is_our_line(line) for _, line in reduced.log), reduced.text()
+  result = json.loads(reduced.results['chief 0'])
+  assert (result['global_step'], result['subset'], result['examples']) == (3, 'eval', 70)
+  assert json.loads(reduced.results['worker 0'])['steps'] == 3
+  expected, actual = variables(servers.job_dir, 3), variables(job, 3)
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
+  tasks = cluster(*FOREVER, *ALL_REDUCE, '--save-every-steps', 10**6, ps=0)
+  tasks.start()
+  tasks.until(lambda: tasks.said('chief 0', 'images/s'))
+  since = time.monotonic()
+  tasks.processes['worker 0'].terminate()
+  assert tasks.ended() == [143, 143], tasks.text()
+  assert time.monotonic() - since < 20
+  assert tasks.said('chief 0', 'another task ends by SIGTERM')
+  step = tasks.step()
+  assert step > 0  # Saved because of the signal, and not before.
+  tasks.start()
+  tasks.until(tasks.resumed)
+  assert tasks.resumed() == [step]
+
+
+def test_all_reduce_ends_when_one_is_gone(cluster):
+  tasks = cluster(*FOREVER, *ALL_REDUCE, ps=0)
+  tasks.start()
+  tasks.until_step(10)
+  tasks.kill('worker 0')
+  assert tasks.ended() == [1, -signal.SIGKILL], tasks.text()
+  [line] = tasks.said('chief 0', 'error: .*')
+  assert 'worker 0' in line
+  assert 'is gone' in line
 
 
 def test_an_evaluator_evaluates_and_ends(cluster):
@@ -195,11 +261,20 @@ def test_a_killed_parameter_server(cluster, sync):
   step = tasks.step()
   time.sleep(2)
   tasks.start('ps 1')
+  tasks.until(tasks.resumed)
   tasks.until_step(step + 20)
-  [resumed] = tasks.said('chief 0', 'resuming at step (\\d+)')
-  assert step <= int(resumed) <= step + 10  # A checkpoint was perhaps just being written.
-  tasks.until(lambda: len(tasks.said('worker 0', 'joining at step (\\d+)')) >= 1)
-  assert int(tasks.said('worker 0', 'joining at step (\\d+)')[-1]) >= step
+  [resumed] = tasks.resumed()
+  assert step <= resumed <= step + 10  # A checkpoint was perhaps just being written.
+  tasks.until(lambda: tasks.said('worker 0', 'joining'))
+  assert tasks.steps_said('worker 0', 'joining')[-1] >= step
+
+
+def check_resumed_at(resumed, checkpoint, sync):
+  if sync:
+    assert resumed == [checkpoint]
+  else:  # Workers that wait for nobody made steps before the chief read the counter.
+    [step] = resumed
+    assert checkpoint <= step
 
 
 @pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
@@ -210,8 +285,9 @@ def test_a_killed_chief(cluster, sync):
   tasks.kill('chief 0')
   step = tasks.step()
   tasks.start('chief 0')
+  tasks.until(tasks.resumed)
   tasks.until_step(step + 20)
-  assert tasks.said('chief 0', 'resuming at step (\\d+)') == [str(step)]
+  check_resumed_at(tasks.resumed(), step, sync)
   assert tasks.processes['worker 0'].poll() is None
   before = len(tasks.said('worker 0', 'images/s'))
   tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)
@@ -232,7 +308,8 @@ def test_sigterm(cluster, sync):
   step = tasks.step()
   assert step % 10 or step > 10  # Saved because of the signal, and not before.
   tasks.start('chief 0')
-  tasks.until(lambda: tasks.said('chief 0', f'resuming at step {step:,} '))
+  tasks.until(tasks.resumed)
+  check_resumed_at(tasks.resumed(), step, sync)
   codes, seconds = tasks.terminate(*tasks.names)
   assert codes == [143, 143, 143], tasks.text()
   assert seconds < 20
@@ -240,13 +317,19 @@ def test_sigterm(cluster, sync):
 
 
 @pytest.mark.parametrize(
-  ('missing', 'flags'), [('worker 0', ['--sync']), ('ps 0', []), ('chief 0', [])]
+  ('missing', 'flags', 'ps'),
+  [
+    ('worker 0', ['--sync'], 1),
+    ('ps 0', [], 1),
+    ('chief 0', [], 1),
+    ('worker 0', ALL_REDUCE, 0),
+  ],
 )
-def test_a_task_that_never_comes_up(cluster, missing, flags):
-  tasks = cluster(*FOREVER, *flags, '--start-timeout', 18)
+def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
+  tasks = cluster(*FOREVER, *flags, '--start-timeout', 18, ps=ps)
   others = [name for name in tasks.names if name != missing]
   tasks.start(*others)
-  assert tasks.ended() == [1, 1], tasks.text()
+  assert tasks.ended() == [1] * len(others), tasks.text()
   job, index = missing.split()
   address = json.loads(tasks.tf_config('chief 0'))['cluster'][job][int(index)]
   for name in others:
@@ -290,7 +373,7 @@ def test_the_command_ends_all_when_one_fails(data_dir, tmp_path):
 
 
 def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
-  own = ('--workers', '1', '--ps', '1', '--restart')
+  own = ('--workers', '1', '--ps', '1', '--restart', '--sync')
   with run(data_dir, tmp_path, *FOREVER, own=own) as process:
     children = wait_for_children(process.pid)
     victim = next(child for child in children if is_task(child, 'worker'))

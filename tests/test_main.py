@@ -160,6 +160,12 @@ def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
     main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job')
 
 
+ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
+TASK = '"task": {"type": "chief", "index": 0}'
+WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
+CLUSTER = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}}, {TASK}}}'
+
+
 @pytest.mark.parametrize(
   ('settings', 'message'),
   [
@@ -168,6 +174,13 @@ def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
     (('', ['--backup-workers', 1]), 'belongs to --sync'),
     (('', ['--backup-workers', 1, '--sync']), '1 of 1 worker(s)'),
     (('', ['--backup-workers', -1]), '--backup-workers is -1'),
+    (('', ['--distribute', 'multi_worker_mirrored']), 'needs a TF_CONFIG'),
+    ((CLUSTER, ['--distribute', 'mirrored']), 'uses no parameter servers and TF_CONFIG lists 1'),
+    ((WORKERS, ['--distribute', 'mirrored']), 'is for one host and TF_CONFIG lists 2 tasks'),
+    ((WORKERS, []), 'cluster.ps is []'),
+    ((WORKERS, [*ALL_REDUCE, '--num-cpu-towers', 2]), 'not --num-cpu-towers 2'),
+    ((WORKERS, [*ALL_REDUCE, '--backup-workers', 1]), 'leave --backup-workers 1 out'),
+    ((WORKERS, [*ALL_REDUCE, '--variable-strategy', 'GPU']), 'leave --variable-strategy GPU out'),
     (('', ['--start-timeout', 0]), '--start-timeout is 0'),
     (('', ['--evaluator-patience', -5]), '--evaluator-patience is -5'),
   ],

@@ -1,0 +1,128 @@
+"""Signals reach a main thread that is inside TensorFlow; missing tasks are named and given up."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from cifar10.cluster import Cluster
+from cifar10.errors import Terminated
+from cifar10.watch import Watch
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@pytest.mark.timeout(10)
+def test_sigterm_wakes_a_main_thread_that_is_blocked():
+  """Event.wait stands for a blocked session: no Python signal handler could set the event."""
+  woken = threading.Event()
+  with Watch() as watch:
+    watch.call_on_stop(woken.set)
+    watch.check()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert woken.wait(5)
+    assert watch.stopping
+    with pytest.raises(Terminated):
+      watch.check()
+
+
+@pytest.mark.timeout(10)
+def test_ctrl_c_wakes_it_too_and_stays_a_keyboard_interrupt():
+  woken = threading.Event()
+  with Watch() as watch:
+    watch.call_on_stop(woken.set)
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+      woken.wait(5)
+    assert woken.wait(5)
+    assert not watch.stopping
+
+
+def test_leaving_puts_signals_back():
+  before = signal.getsignal(signal.SIGTERM)
+  with Watch():
+    assert signal.getsignal(signal.SIGTERM) != before
+  assert signal.getsignal(signal.SIGTERM) == before
+  assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.fixture
+def addresses():
+  """'here' has a listener; nobody listens at 'nowhere', and nobody else can."""
+  with socket.create_server(('127.0.0.1', 0)) as here, socket.socket() as nowhere:
+    nowhere.bind(('127.0.0.1', 0))
+    yield {
+      name: f'127.0.0.1:{each.getsockname()[1]}'
+      for name, each in {'here': here, 'nowhere': nowhere}.items()
+    }
+
+
+GIVES_UP = """
+import sys, time
+sys.path.insert(0, {root!r})
+from cifar10.cluster import Cluster
+from cifar10.watch import Watch
+with Watch(Cluster({cluster!r}), {spare}, start_timeout=1) as watch:
+  {before}
+  time.sleep(4)
+print('went on')
+"""
+
+
+@pytest.mark.parametrize(
+  ('tasks', 'spare', 'before', 'gives_up'),
+  [
+    (('here', ['nowhere']), 0, '', True),
+    (('here', ['nowhere']), 1, '', False),  # A backup worker may be missing,
+    (('here', ['nowhere', 'nowhere']), 1, '', True),  # but not two;
+    (('nowhere', ['here']), 1, '', True),  # a parameter server never.
+    (('here', ['here']), 0, '', False),
+    (('nowhere', ['here']), 0, 'watch.progressed()', False),  # It was there: steps were made.
+    (('nowhere', ['here']), 0, 'watch.finish()', False),
+  ],
+)
+def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
+  ps, workers = tasks
+  cluster = {
+    'chief': ('127.0.0.1:1',),
+    'ps': (addresses[ps],),
+    'worker': tuple(addresses[worker] for worker in workers),
+  }
+  script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=spare, before=before or 'pass')
+  result = subprocess.run(
+    [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
+  )
+  if not gives_up:
+    assert (result.returncode, result.stdout) == (0, 'went on\n')
+    return
+  assert result.returncode == 1
+  address = addresses['nowhere']
+  missing = 'ps 0' if ps == 'nowhere' else 'worker 0'
+  assert f'error: {missing} ({address})' in result.stderr
+  assert 'did not come up in 1 s' in result.stderr
+  assert '--start-timeout' in result.stderr
+
+
+def test_missing_tasks_are_named(addresses, caplog, monkeypatch):
+  """At the report's time: those never seen; once all were seen, those gone if no step is made."""
+  caplog.set_level('INFO', logger='cifar10')
+  now = [100.0]
+  monkeypatch.setattr('cifar10.watch.time.monotonic', lambda: now[0])
+  cluster = {
+    'chief': ('127.0.0.1:1',),
+    'ps': (addresses['here'],),
+    'worker': (addresses['nowhere'],),
+  }
+  watch = Watch(Cluster(cluster))
+  watch._report(is_starting=True)
+  watch._report(is_starting=False)  # A step was just made, perhaps: nothing to say.
+  now[0] += 15
+  watch._report(is_starting=False)
+  watch.progressed()
+  watch._report(is_starting=False)
+  line = f'waiting for worker 0 ({addresses["nowhere"]})'
+  assert [record.getMessage() for record in caplog.records] == [line, line]
