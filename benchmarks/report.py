@@ -36,7 +36,26 @@ def main() -> None:
 
 def tables(records: list[dict]) -> str:
   """One block for each kind of record."""
-  return ''.join(_accuracy(r) if 'result' in r else _speed(r) for r in records)
+  return ''.join(_table(record) for record in records)
+
+
+def _table(record: dict) -> str:
+  if 'accuracies' in record:
+    return _spread(record)
+  return _accuracy(record) if 'result' in record else _speed(record)
+
+
+def _spread(record: dict) -> str:
+  """Several seeds of two ways to train."""
+  rows = ''.join(
+    f'| {name} | {", ".join(f"{100 * value:.2f}" for value in values)} '
+    f'| {100 * record["mean"][name]:.2f} |\n'
+    for name, values in record['accuracies'].items()
+  )
+  return (
+    f'`{record["command"]}`: accuracy in per cent on the 10,000 test images after '
+    f'{record["examples"]:,} examples, by seed\n\n| | seeds | mean |\n|---|---|---:|\n{rows}\n'
+  )
 
 
 def _accuracy(record: dict) -> str:
@@ -56,8 +75,17 @@ def _speed(record: dict) -> str:
   ratios = ', '.join(f'{name}: **{value:.2f}**' for name, value in record['ratios'].items())
   return (
     f'`{record["command"]}` on {_environment(record)}, medians of {record["pairs"]} pairs in one '
-    f'run; {ratios}\n\n| | images/s |\n|---|---:|\n{rows}\n'
+    f'run; {ratios}\n\n| | images/s |\n|---|---:|\n{rows}\n{_protocol_cost(record)}'
   )
+
+
+def _protocol_cost(record: dict) -> str:
+  """What a cluster's step costs when it computes next to nothing."""
+  steps = record.get('tiny_milliseconds_per_step')
+  if not steps:
+    return ''
+  listed = ', '.join(f'{name} {value:.1f} ms' for name, value in steps.items())
+  return f'A synchronous step of ResNet-8 with batch 1, all on the same cores: {listed}.\n\n'
 
 
 def _environment(record: dict) -> str:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10 import model_fn, towers
+from cifar10 import hooks, model_fn, schedules, towers
+from cifar10.cluster import Cluster
 from cifar10.hparams import HParams
+from cifar10.watch import Watch
 
 TINY = HParams(num_layers=8, train_batch_size=8, train_steps=10)
 MODES = tf.estimator.ModeKeys
@@ -23,14 +25,14 @@ def placement(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
   return model_fn.Placement(devices, strategy, num_gpus, data_format)
 
 
-def build(mode, where, batch=8, hparams=TINY, seed=0):
+def build(mode, where, batch=8, hparams=TINY, *, seed=0, replication=None):
   """The EstimatorSpec of one mode on random images, cut into shards."""
   rng = np.random.default_rng(seed)
   images = tf.constant(rng.integers(0, 256, [batch, 32, 32, 3]), tf.uint8)
   labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
-  function = model_fn.get_model_fn(hparams, where, examples_per_epoch=80)
+  function = model_fn.get_model_fn(hparams, where, 80, replication)
   config = tf.estimator.RunConfig(model_dir='unused')
   if mode == MODES.PREDICT:
     return function({'images': images}, None, mode, config)
@@ -66,6 +68,59 @@ def test_variables_and_convolutions_are_placed(graph, where, variables, convolut
   for v in trainable:
     slot = slots[f'{v.op.name}/Momentum']
     assert slot.device == v.device
+
+
+def replication(workers, ps=2, gradients=0, task=('chief', 0)):
+  """A part in a cluster of so many workers, the chief among them."""
+  addresses = {
+    'chief': ('a:1',),
+    'worker': tuple(f'b:{port}' for port in range(1, workers)),
+    'ps': tuple(f'c:{port}' for port in range(1, ps + 1)),
+  }
+  return model_fn.Replication(Cluster(addresses, *task), gradients, Watch())
+
+
+@pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
+def test_parameter_servers_share_the_variables_by_size(graph, task):
+  build(MODES.TRAIN, placement(num_cpu_towers=2), replication=replication(3, task=task))
+  held = {f'/job:ps/task:{index}/device:CPU:0': 0 for index in range(2)}
+  largest = 0
+  for v in tf.compat.v1.trainable_variables():
+    size = v.shape.num_elements() * v.dtype.size
+    held[v.device] += size
+    largest = max(largest, size)
+  assert abs(held['/job:ps/task:0/device:CPU:0'] - held['/job:ps/task:1/device:CPU:0']) <= largest
+  job, index = task
+  towers_here = {f'/job:{job}/task:{index}/device:CPU:{tower}' for tower in range(2)}
+  assert devices(graph, CONVOLUTIONS) == towers_here
+
+
+@pytest.mark.parametrize(
+  ('replicas', 'examples_per_step', 'first_boundary'),
+  [
+    # The batch is 8 and an epoch 80 examples; the first boundary is epoch 82: example 6,560.
+    ((1, 0), 8, 820),
+    ((2, 0), 8, 820),  # Asynchronous: a global step is one worker's batch.
+    ((3, 0), 8, 820),
+    ((2, 2), 16, 410),  # Synchronous: a global step is all workers' batches,
+    ((3, 3), 24, 274),  # 6,560 / 24 = 273.3,
+    ((3, 2), 16, 410),  # or those of all but the backup worker.
+  ],
+)
+def test_epochs_count_what_an_update_is_made_of(
+  graph, monkeypatch, replicas, examples_per_step, first_boundary
+):
+  workers, gradients = replicas
+  scheduled = []
+  schedule = schedules.learning_rate
+  monkeypatch.setattr(
+    model_fn.schedules, 'learning_rate', lambda *given: scheduled.append(given) or schedule(*given)
+  )
+  spec = build(MODES.TRAIN, placement(), replication=replication(workers, gradients=gradients))
+  [progress] = [hook for hook in spec.training_hooks if isinstance(hook, hooks.ProgressHook)]
+  assert progress._examples_per_step == examples_per_step
+  [(_, boundaries, _)] = scheduled
+  assert boundaries[0] == first_boundary
 
 
 def test_each_tower_convolves_as_often_as_the_others(graph):

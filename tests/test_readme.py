@@ -1,9 +1,12 @@
 """Every command in the README runs, in order, on small data; its make targets exist."""
 
+import functools
+import itertools
 import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -31,9 +34,37 @@ def small(words):
   """The command with flags added that make it short: an appended flag wins over an earlier one."""
   if words[1] == 'generate_cifar10_tfrecords.py':
     return [*words, '--synthetic', '40']
-  if words[1] == 'cifar10_main.py' and '--mode' not in words:
+  trains = words[1] == 'cifar10_main.py' or '-m' in words
+  if trains and '--mode' not in words:
     return [*words, '--num-layers', '8', '--train-steps', '2', '--train-batch-size', '16']
   return words
+
+
+def free_ports(words):
+  """The command with ports that nothing else uses; the same ones for the same ones."""
+  return [
+    re.sub(r'localhost:(\d+)', lambda match: f'localhost:{free_port(match[1])}', w) for w in words
+  ]
+
+
+@functools.cache
+def free_port(instead_of):
+  with socket.create_server(('localhost', 0)) as server:
+    return server.getsockname()[1]
+
+
+def start(words, cwd):
+  """The process of a command line: assignments first, `&` perhaps last."""
+  assigned = dict(itertools.takewhile(lambda pair: len(pair) > 1, (w.split('=', 1) for w in words)))
+  command = [word for word in words[len(assigned) :] if word != '&']
+  return subprocess.Popen(
+    [sys.executable, *small(command)[1:]],
+    cwd=cwd,
+    env={**os.environ, **assigned},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
 
 
 def shows_training(address):
@@ -63,26 +94,29 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
   # Any image: the README's reader has a cat.
   picture = tf.io.encode_png(tf.fill([40, 50, 3], tf.constant(200, tf.uint8)))
   tf.io.write_file(str(tmp_path / 'cat.png'), picture)
-  ran = []
-  for words in commands():
-    if words[0] == 'tensorboard':
-      with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
-        assert shows_training(address)
-    elif words[0] == 'python':
-      result = subprocess.run(
-        [sys.executable, *small(words)[1:]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-      )
-      assert result.returncode == 0, (words, result.stderr)
-      json.loads(result.stdout.splitlines()[-1])
-    else:
-      assert words[0] == 'make' or words == ['.', '.venv/bin/activate'], words
-    ran.append(words[0])
-  assert ran.count('python') >= 7
+  ran = 0
+  running = []
+  try:
+    for words in commands():
+      if words[0] == 'tensorboard':
+        with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
+          assert shows_training(address)
+      elif 'python' in words:
+        running.append(start(free_ports(words), tmp_path))
+        while running and words[-1] != '&':
+          process = running[-1]
+          output, log = process.communicate(timeout=180)
+          assert process.returncode == 0, (words, log)
+          json.loads(output.splitlines()[-1])
+          running.pop()
+          ran += 1
+      else:
+        assert words[0] == 'make' or words == ['.', '.venv/bin/activate'], words
+  finally:
+    for process in running:
+      process.terminate()  # A cluster ends its own processes.
+      process.communicate(timeout=60)
+  assert ran >= 12
 
 
 def test_the_tables_are_made_from_the_results():

@@ -1,0 +1,113 @@
+"""Images/s of a chief, a worker and a parameter server beside one process, on the same cores.
+
+  python benchmarks/cluster.py --data-dir DATA
+
+Each measurement is the median of what the chief's log says every ten seconds, after the first line.
+A second part shows what the protocol costs: milliseconds of a synchronous step of a tiny network,
+batch 1, as workers are added; all share the same cores, so the computation grows, too.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import environment
+
+from cifar10 import errors
+from cifar10.local_cluster import LocalCluster
+
+_VARIANTS: dict[str, tuple[int, int, list[str]]] = {  # Workers, parameter servers, flags.
+  'one process': (0, 0, []),
+  'parameter server, asynchronous': (1, 1, []),
+  'parameter server, synchronous': (1, 1, ['--sync']),
+  'all-reduce': (1, 0, ['--distribute', 'multi_worker_mirrored']),
+}
+_MOST_WORKERS = 3  # Beside the chief, in the second part.
+
+
+def main() -> None:
+  """Measures in turn; prints images/s, ratios and milliseconds a step."""
+  flags = _parse_flags()
+  rates: dict[str, list[float]] = {name: [] for name in _VARIANTS}
+  network = ['--num-layers', flags.num_layers, '--train-batch-size', flags.batch_size]
+  for pair in range(flags.pairs):
+    for name, variant in _VARIANTS.items():
+      rates[name].append(_images_per_second(flags, [*network, '--dtype', flags.dtype], variant))
+      print(f'pair {pair + 1}: {name} {rates[name][-1]:,.0f} images/s', file=sys.stderr)
+  milliseconds = {}
+  for workers in range(_MOST_WORKERS + 1):
+    tiny = ['--num-layers', 8, '--train-batch-size', 1]
+    rate = _images_per_second(flags, tiny, (workers, 1, ['--sync']) if workers else (0, 0, []))
+    milliseconds[f'chief and {workers} worker(s)'] = round(1000 * (1 + workers) / rate, 2)
+    print(f'chief and {workers} worker(s): {list(milliseconds.values())[-1]} ms', file=sys.stderr)
+  alone = rates['one process']
+  record = {
+    'name': 'cluster',
+    'command': f'python benchmarks/cluster.py --data-dir data --num-layers {flags.num_layers} '
+    f'--batch-size {flags.batch_size} --dtype {flags.dtype}',
+    'pairs': flags.pairs,
+    **environment.describe(),
+    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'ratios': {
+      f'{name} / one process': round(statistics.median(a / b for a, b in zip(values, alone)), 3)
+      for name, values in rates.items()
+      if values is not alone
+    },
+    'all_images_per_second': rates,
+    'tiny_milliseconds_per_step': milliseconds,
+  }
+  print(json.dumps(record))
+
+
+def _images_per_second(
+  flags: argparse.Namespace, network: Sequence[Any], variant: tuple[int, int, list[str]]
+) -> float:
+  """The median of the chief's lines about its progress, without the first, the warm-up's."""
+  workers, ps, more = variant
+  rates: list[float] = []
+  enough = threading.Event()
+
+  def read(name: str, line: str) -> None:
+    found = re.search(r'([\d.]+) images/s', line)
+    if name == 'chief 0' and found:
+      rates.append(float(found[1]))
+    if 'error: ' in line or len(rates) > flags.lines:
+      enough.set()
+
+  with tempfile.TemporaryDirectory() as folder:
+    common = ['--data-dir', flags.data_dir, '--job-dir', folder, '--num-gpus', 0]
+    endless = ['--train-steps', 10**7, '--eval-every-steps', 10**7]
+    command = [*common, *endless, *network, *more]
+    with LocalCluster(command, workers, ps, show=read) as cluster:
+      cluster.start()
+      enough.wait(600)
+  if len(rates) <= flags.lines:
+    raise errors.InputError(f'the cluster did not train; try its flags: {command}')
+  # In asynchronous training a step is one worker's batch, so that the rate counts all of them.
+  return statistics.median(rates[1:])
+
+
+def _parse_flags() -> argparse.Namespace:
+  parser = errors.OneLineParser(description=__doc__)
+  parser.add_argument('--data-dir', required=True)
+  parser.add_argument('--num-layers', type=int, default=20)
+  parser.add_argument('--batch-size', type=int, default=128, help="each worker's")
+  parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
+  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--lines', type=int, default=2, help='of ten seconds, a measurement')
+  return parser.parse_args()
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
