@@ -2,23 +2,28 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/installed
 DEMO := demo
-# TensorFlow 2.15.1, the last with tf.estimator, has packages for these; the newest comes first.
-PYTHONS := python3.11 python3.10 python3
-# Run, not only looked up: version managers put a `python3.10` on PATH that cannot start.
-SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
+# TensorFlow has packages for these; the newest comes first. `make PYTHON=python3.11 ...` chooses.
+PYTHONS := python3.13 python3.12 python3.11 python3.10 python3
+# Run, not only looked up: version managers put a `python3.13` on PATH that cannot start.
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON := $(shell for name in $(PYTHONS); do \
   $$name -c '$(SUPPORTED)' >/dev/null 2>&1 && echo $$name && break; done)
+VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+# Another Python makes the environment anew.
+STAMP := $(VENV)/installed-$(VERSION)
 
-.PHONY: install demo test test-all lint clean
+.PHONY: install demo test test-full test-short test-all lint clean
 
 install: $(STAMP)
 
 $(STAMP): requirements.txt requirements-dev.txt
-	@test -n '$(PYTHON)' || { echo 'error: no Python 3.10 or 3.11 on PATH, and TensorFlow 2.15.1 runs on no other; install one' >&2; exit 2; }
+	@test -n '$(PYTHON)' || { echo 'error: no Python 3.10 to 3.13 on PATH, and TensorFlow with its Estimator runs on no other; install one' >&2; exit 2; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo 'error: Python $(VERSION) is not supported; use 3.10 to 3.13' >&2; exit 2; }
+	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt
+	@echo "chose Python $(VERSION) with TensorFlow $$($(BIN)/pip show tensorflow | sed -n 's/^Version: //p')" >&2
 	touch $@
 
 demo: $(STAMP)
@@ -34,8 +39,16 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow and not cluster'
 
-test-all: $(STAMP)
+test-full: $(STAMP)
 	$(BIN)/python -m pytest
+
+# The quick tests and one cluster.
+test-short: test
+	$(BIN)/python -m pytest 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
+
+# Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
+test-all: $(STAMP)
+	$(BIN)/python tests/support.py 3.11:full newest:short
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -43,4 +56,4 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) $(DEMO)
+	rm -rf $(VENV) $(VENV)-* $(DEMO)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from cifar10 import errors, job_dir
+from cifar10 import errors, job_dir, quiet
 from cifar10.cluster import Cluster, read_cluster
 from cifar10.errors import InputError
 from cifar10.hparams import FIXED_FIELDS, NETWORK_FIELDS, HParams, RunOptions
@@ -48,11 +48,10 @@ def main() -> None:
     hparams = job_dir.adopt_config(hparams, given, config, fields, options.job_dir)
   elif not training:
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
-  if not flags.verbose:
-    # TensorFlow reads it when it is imported: so late that --help and refusals do not wait for it.
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   if cluster.task_type in ('ps', 'evaluator'):
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # A worker on this host needs the memory.
+  if not flags.verbose:
+    quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
   from cifar10 import hooks, job  # noqa: PLC0415
 
   hooks.set_up_logging(flags.verbose)

@@ -12,11 +12,12 @@ import logging
 import os
 from typing import Any
 
-# TensorFlow reads it when it is imported; without it, it greets with ten lines about GPUs.
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+from cifar10 import quiet
 
-from cifar10 import archive, errors, records
-from cifar10.errors import InputError
+quiet.import_tensorflow()  # Before the modules that import it.
+
+from cifar10 import archive, errors, records  # noqa: E402
+from cifar10.errors import InputError  # noqa: E402
 
 log = logging.getLogger('cifar10')
 

@@ -10,7 +10,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 README = os.path.join(ROOT, 'README.md')
 RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
-MARKED = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
+RESULTS_BLOCK = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
+SUPPORT_BLOCK = re.compile(r'(<!-- support -->\n).*?(<!-- /support -->)', re.S)
 
 
 def main() -> None:
@@ -24,7 +25,10 @@ def main() -> None:
   for path in sorted(glob.glob(os.path.join(RESULTS, '*.json'))):
     with open(path, encoding='utf-8') as file:
       records.append(json.load(file))
-  after = MARKED.sub(lambda match: match[1] + tables(records) + match[2], before)
+  results = tables([record for record in records if record['name'] != 'support'])
+  support = ''.join(_support(record) for record in records if record['name'] == 'support')
+  after = RESULTS_BLOCK.sub(lambda match: match[1] + results + match[2], before)
+  after = SUPPORT_BLOCK.sub(lambda match: match[1] + support + match[2], after)
   if check and after != before:
     print('README.md is out of date: run python benchmarks/report.py', file=sys.stderr)
     sys.exit(1)
@@ -56,6 +60,19 @@ def _spread(record: dict) -> str:
     f'`{record["command"]}`: accuracy in per cent on the 10,000 test images after '
     f'{record["examples"]:,} examples, by seed\n\n| | seeds | mean |\n|---|---|---:|\n{rows}\n'
   )
+
+
+def _support(record: dict) -> str:
+  """What tests/support.py found on each Python."""
+  pythons = dict(record['pythons'])
+  across = pythons.pop('across', None)
+  rows = ''.join(
+    f'| {version} | {outcome.get("tensorflow", "")} | {outcome["outcome"]} |\n'
+    for version, outcome in sorted(pythons.items(), key=lambda item: int(item[0].split('.')[1]))
+  )
+  said = f'\nRead across: {across["outcome"]}.\n' if across else ''
+  refused = '| 3.14 | none has a package for it | refused by `make install` |\n'
+  return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
 
 
 def _accuracy(record: dict) -> str:

@@ -27,6 +27,7 @@ import environment
 import tensorflow as tf
 
 from cifar10 import dataset, errors, job, model_fn, towers
+from cifar10.estimator import tf_estimator
 from cifar10.hparams import HParams, RunOptions
 
 _WARM_UP = 15  # Steps: the first ones choose algorithms and fill the pipeline.
@@ -123,10 +124,10 @@ def _bare(data_dir: str, hparams: HParams) -> list[float]:
   constants = images.numpy(), labels.numpy()
   with tf.Graph().as_default():
     tf.compat.v1.train.get_or_create_global_step()
-    config = tf.estimator.RunConfig(model_dir=tempfile.gettempdir())
+    config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     build = model_fn.get_model_fn(hparams, placement, 40_000)
     features, targets = (tf.constant(constant) for constant in constants)
-    spec = build((features,), (targets,), tf.estimator.ModeKeys.TRAIN, config)
+    spec = build((features,), (targets,), tf_estimator.ModeKeys.TRAIN, config)
     times = []
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())

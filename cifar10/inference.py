@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from cifar10 import hooks, model_fn, records
 from cifar10.errors import InputError
+from cifar10.estimator import tf_estimator
 
 
 def read_image(path: str) -> np.ndarray:
@@ -57,4 +58,4 @@ def serving_input_receiver_fn() -> Any:
   shape = [None, records.HEIGHT, records.WIDTH, records.DEPTH]
   images = tf.compat.v1.placeholder(tf.uint8, shape, name=model_fn.IMAGES)
   receiver = {model_fn.IMAGES: images}
-  return tf.estimator.export.ServingInputReceiver(receiver, receiver)
+  return tf_estimator.export.ServingInputReceiver(receiver, receiver)

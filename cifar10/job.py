@@ -22,6 +22,7 @@ from cifar10 import (
 )
 from cifar10.cluster import Cluster, reachable
 from cifar10.errors import InputError, TaskLostError
+from cifar10.estimator import REDUCES_BETWEEN_PROCESSES, tf_estimator
 from cifar10.hparams import FIXED_FIELDS, HParams, RunOptions
 from cifar10.resnet import check_num_layers
 from cifar10.watch import Watch
@@ -55,6 +56,7 @@ class Job:
       InputError: layers or devices that cannot run.
     """
     check_num_layers(hparams.num_layers, hparams.bottleneck)
+    _check_distribution(options)
     num_gpus = _check_gpus(options, len(tf.config.list_physical_devices('GPU')))
     self._hparams = hparams
     self._options = options
@@ -194,7 +196,7 @@ class Job:
     replication = model_fn.Replication(
       cluster, self._gradients_per_update, self._watch, strategy is not None
     )
-    return tf.estimator.Estimator(
+    return tf_estimator.Estimator(
       model_fn.get_model_fn(self._hparams, self._placement, examples_per_epoch, replication),
       config=run_config.run_config(
         job_dir=options.job_dir,
@@ -211,12 +213,12 @@ class Job:
     """Trains to the last step -> how many of the steps this process made."""
     estimator = self._start()
     task_hook = hooks.TaskHook(self._watch, decides=not self._reduces_with_others)
-    train_spec = tf.estimator.TrainSpec(
+    train_spec = tf_estimator.TrainSpec(
       self._train_input_fn(),
       self._hparams.train_steps,
       hooks=[*self._saver_hooks(evaluating), task_hook, *more_hooks],
     )
-    eval_spec = tf.estimator.EvalSpec(
+    eval_spec = tf_estimator.EvalSpec(
       self._eval_input_fn(self._subset_on_the_way),
       steps=None,
       name=self._subset_on_the_way,
@@ -225,7 +227,7 @@ class Job:
     )
     with self._naming_nan(), run_config.tf_config(self._cluster):
       if evaluating or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
-        tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+        tf_estimator.train_and_evaluate(estimator, train_spec, eval_spec)
       else:
         estimator.train(
           train_spec.input_fn, max_steps=train_spec.max_steps, hooks=list(train_spec.hooks)
@@ -385,6 +387,16 @@ class Job:
         f'the loss became NaN with --learning-rate {self._hparams.learning_rate}; lower it, name a '
         'new --job-dir or resume from the last checkpoint'
       ) from None
+
+
+def _check_distribution(options: RunOptions) -> None:
+  """Raises InputError for an all-reduce that this TensorFlow's Estimator cannot do."""
+  name = 'multi_worker_mirrored'
+  if options.distribute == name and not REDUCES_BETWEEN_PROCESSES:
+    raise InputError(
+      f"--distribute {name} needs the Estimator's part in TensorFlow, which {tf.__version__} no "
+      'longer has; use parameter servers, or Python 3.10 or 3.11 with TensorFlow 2.15.1'
+    )
 
 
 def _check_gpus(options: RunOptions, visible: int) -> int:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from cifar10 import dataset, hooks, records, resnet, schedules, sync, towers
 from cifar10.cluster import Cluster
+from cifar10.estimator import tf_estimator
 from cifar10.hparams import HParams
 from cifar10.watch import Watch
 
@@ -68,9 +69,9 @@ def get_model_fn(
   replication = replication or Replication(Cluster(), 0, Watch())
 
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-    if mode == tf.estimator.ModeKeys.PREDICT:
+    if mode == tf_estimator.ModeKeys.PREDICT:
       return _predict_spec(hparams, placement, features[IMAGES])
-    if mode == tf.estimator.ModeKeys.EVAL:
+    if mode == tf_estimator.ModeKeys.EVAL:
       return _eval_spec(hparams, placement, features[0], labels[0], replication.watch)
     return _train_spec(
       hparams,
@@ -165,8 +166,8 @@ def _train_spec(
     _add_saver(config)
   elif cluster.is_distributed:
     training_hooks.append(hooks.AgreementHook(replication.watch))
-  return tf.estimator.EstimatorSpec(
-    tf.estimator.ModeKeys.TRAIN,
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.TRAIN,
     loss=loss / num_replicas if num_replicas > 1 else loss,
     train_op=train_op,
     training_hooks=training_hooks,
@@ -238,8 +239,8 @@ def _eval_spec(
     is_class = tf.cast(tf.equal(labels, label), tf.float32)
     metrics[f'accuracy/{class_name}'] = mean(correct, weights=is_class)
   shown = {key: metrics[key][0] for key in ('accuracy', 'accuracy_top5', 'cross_entropy')}
-  return tf.estimator.EstimatorSpec(
-    tf.estimator.ModeKeys.EVAL,
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.EVAL,
     loss=tf.reduce_mean(cross_entropy) + weight_penalty,
     eval_metric_ops=metrics,
     evaluation_hooks=[hooks.AbandonHook(watch), hooks.EvaluationLogHook(shown)],
@@ -253,10 +254,10 @@ def _predict_spec(hparams: HParams, placement: Placement, images: tf.Tensor) -> 
     'classes': tf.argmax(logits, 1),  # int64 [n]
     'probabilities': tf.nn.softmax(logits),  # float32 [n, 10]
   }
-  return tf.estimator.EstimatorSpec(
-    tf.estimator.ModeKeys.PREDICT,
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.PREDICT,
     predictions=predictions,
-    export_outputs={'serving_default': tf.estimator.export.PredictOutput(predictions)},
+    export_outputs={'serving_default': tf_estimator.export.PredictOutput(predictions)},
   )
 
 

@@ -53,7 +53,9 @@ def encode_example(image: np.ndarray, label: int) -> bytes:
     'image': tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()])),
     'label': tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)])),
   }
-  return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+  example = tf.train.Example(features=tf.train.Features(feature=feature))
+  # By default the features' order depends on protobuf's release, and so would the files' digests.
+  return example.SerializeToString(deterministic=True)
 
 
 def parse_examples(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

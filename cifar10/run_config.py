@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster import Cluster
+from cifar10.estimator import tf_estimator
 
 
 def session_config(
@@ -46,7 +47,7 @@ def run_config(
   """The Estimator's RunConfig for this task."""
   _shorten_waits()
   with tf_config(cluster):
-    return tf.estimator.RunConfig(
+    return tf_estimator.RunConfig(
       model_dir=job_dir,
       tf_random_seed=seed,
       # All-reduce would have every worker write its own, into a folder that nobody reads.

@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from cifar10 import hooks, model_fn, schedules, towers
 from cifar10.cluster import Cluster
+from cifar10.estimator import tf_estimator
 from cifar10.hparams import HParams
 from cifar10.watch import Watch
 
 TINY = HParams(num_layers=8, train_batch_size=8, train_steps=10)
-MODES = tf.estimator.ModeKeys
+MODES = tf_estimator.ModeKeys
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def build(mode, where, batch=8, hparams=TINY, *, seed=0, replication=None):
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
   function = model_fn.get_model_fn(hparams, where, 80, replication)
-  config = tf.estimator.RunConfig(model_dir='unused')
+  config = tf_estimator.RunConfig(model_dir='unused')
   if mode == MODES.PREDICT:
     return function({'images': images}, None, mode, config)
   shards = tuple(images[i::n] for i in range(n)), tuple(labels[i::n] for i in range(n))
@@ -212,7 +213,7 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
   batch_images, batch_labels = iterator.get_next()
   tf.compat.v1.train.get_or_create_global_step()
-  config = tf.estimator.RunConfig(model_dir='unused')
+  config = tf_estimator.RunConfig(model_dir='unused')
   function = model_fn.get_model_fn(TINY, placement(), examples_per_epoch=80)
   spec = function((batch_images,), (batch_labels,), MODES.EVAL, config)
   logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')

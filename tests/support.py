@@ -1,0 +1,94 @@
+"""Runs the tests on several Pythons, each with the TensorFlow that requirements.txt picks for it.
+
+  python tests/support.py 3.11:full newest:short [--write]
+
+Each has an environment of its own, .venv-3.11 for instance, made where it is missing. A Python that
+is not on PATH is reported as not tested. With two environments, what is written under one is read
+under the other. --write keeps the outcome in benchmarks/results/support.json, from which
+benchmarks/report.py makes the README's table.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RECORD = os.path.join(ROOT, 'benchmarks', 'results', 'support.json')
+PYTHONS = ('3.10', '3.11', '3.12', '3.13')
+NOT_TESTED = 'not tested: no such Python on PATH'
+
+
+def main():
+  """Tests what was asked for, and ends with code 1 if anything failed."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('wanted', nargs='+', metavar='PYTHON:full|short')
+  parser.add_argument('--write', action='store_true', help='keep the outcome for the README')
+  flags = parser.parse_args()
+  present = [version for version in PYTHONS if is_present(version)]
+  outcomes = {}
+  for wanted in flags.wanted:
+    version, _, form = wanted.partition(':')
+    if version == 'newest':
+      version = present[-1]
+    outcomes[version] = test(version, form) if version in present else {'outcome': NOT_TESTED}
+    print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
+  tested = [version for version, outcome in outcomes.items() if 'tensorflow' in outcome]
+  if len(tested) > 1:
+    outcomes['across'] = test_across(tested[0], tested[-1])
+  if flags.write:
+    with open(RECORD, 'w', encoding='utf-8') as file:
+      json.dump({'name': 'support', 'pythons': outcomes}, file, indent=1)
+      file.write('\n')
+  print(json.dumps(outcomes))
+  sys.exit(any(outcome['outcome'].startswith('failed') for outcome in outcomes.values()))
+
+
+def is_present(version):
+  """Whether it runs: version managers put names on PATH that do not."""
+  try:
+    command = [f'python{version}', '-c', '']
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+  except OSError:
+    return False
+
+
+def environment(version):
+  return os.path.join(ROOT, f'.venv-{version}')
+
+
+def test(version, form):
+  """Installs and tests one -> its TensorFlow, its outcome."""
+  make = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}']
+  subprocess.run([*make, 'install'], cwd=ROOT, check=True, stdout=sys.stderr)
+  code = subprocess.run(
+    [*make, f'test-{form}'], cwd=ROOT, check=False, stdout=sys.stderr
+  ).returncode
+  ask = 'from importlib.metadata import version; print(version("tensorflow"))'
+  python = os.path.join(environment(version), 'bin', 'python')
+  found = subprocess.run([python, '-c', ask], check=True, capture_output=True, text=True)
+  said = 'all tests' if form == 'full' else 'quick tests and one cluster'
+  outcome = f'failed (code {code}): {said}' if code else f'passed: {said}'
+  return {'tensorflow': found.stdout.strip(), 'outcome': outcome}
+
+
+def test_across(one, other):
+  """What is written under one is read under the other, both ways."""
+  code = 0
+  for here, there in ((one, other), (other, one)):
+    python = os.path.join(environment(here), 'bin', 'python')
+    variables = {**os.environ, 'OTHER_PYTHON': os.path.join(environment(there), 'bin', 'python')}
+    code |= subprocess.run(
+      [python, '-m', 'pytest', 'tests/test_across.py'],
+      cwd=ROOT,
+      env=variables,
+      check=False,
+      stdout=sys.stderr,
+    ).returncode
+  said = f'checkpoints and SavedModels between Python {one} and {other}'
+  return {'outcome': f'failed: {said}' if code else f'passed: {said}'}
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,33 @@
+"""The one place that knows TensorFlow's releases: what was not tested is refused in one line."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10 import estimator, job
+from cifar10.cluster import Cluster
+from cifar10.errors import InputError
+from cifar10.hparams import HParams, RunOptions
+
+
+@pytest.mark.parametrize('version', ['2.22.0', '2.16.1'])
+def test_a_release_that_was_not_tested_is_refused(monkeypatch, version):
+  monkeypatch.setattr(tf, '__version__', version)
+  with pytest.raises(InputError) as error:
+    estimator._restored()
+  assert f'TensorFlow {version}' in str(error.value)
+  assert 'requirements.txt' in str(error.value)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  monkeypatch.setattr(tf, '__version__', f'{estimator._TESTED}.0')
+  monkeypatch.setattr(estimator, '_PACKAGE', 'no_such_package')
+  with pytest.raises(InputError, match='without tensorflow-estimator'):
+    estimator._restored()
+
+
+def test_all_reduce_between_processes_needs_the_old_line(monkeypatch):
+  monkeypatch.setattr(job, 'REDUCES_BETWEEN_PROCESSES', False)
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',)})
+  options = RunOptions('job', distribute='multi_worker_mirrored')
+  with pytest.raises(InputError, match=r'use parameter servers, or Python 3\.10 or 3\.11'):
+    job.Job(HParams(), options, cluster)
