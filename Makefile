@@ -47,8 +47,8 @@ test-short: test
 	$(BIN)/python -m pytest 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
-test-all: $(STAMP)
-	$(BIN)/python tests/support.py 3.11:full newest:short
+test-all:
+	$(PYTHON) tests/support.py 3.11:full newest:short
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,82 @@
+"""Training speed of both lines of TensorFlow, in turn, in one run.
+
+  python benchmarks/lines.py --data-dir DATA .venv-3.11/bin/python .venv-3.13/bin/python
+
+Each measurement is benchmarks/training.py's of the whole program, under one of the two Pythons.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import environment
+
+from cifar10 import errors
+
+_TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
+_ASK = (
+  'import platform; from importlib.metadata import version; '
+  'print("TensorFlow", version("tensorflow"), "Python", platform.python_version())'
+)
+
+
+def main() -> None:
+  """Measures in turn; prints images/s and the second Python's over the first's."""
+  parser = errors.OneLineParser(description=__doc__)
+  parser.add_argument('--data-dir', required=True)
+  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--steps', type=int, default=120)
+  parser.add_argument('pythons', nargs=2, metavar='PYTHON')
+  flags = parser.parse_args()
+  names = [_run([python, '-c', _ASK]) for python in flags.pythons]
+  rates: dict[str, list[float]] = {}
+  for pair in range(flags.pairs):
+    for dtype in ('float32', 'bfloat16'):
+      for python, name in zip(flags.pythons, names):
+        rate = _images_per_second(flags, python, dtype)
+        rates.setdefault(f'{name}, {dtype}', []).append(rate)
+        print(f'pair {pair + 1}: {name}, {dtype} {rate:,.0f} images/s', file=sys.stderr)
+  first, second = names
+  record = {
+    'name': 'lines',
+    'command': 'python benchmarks/lines.py --data-dir data .venv-3.11/bin/python '
+    '.venv-3.13/bin/python',
+    'pairs': flags.pairs,
+    **environment.describe(),
+    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'ratios': {
+      f'{second} / {first}, {dtype}': round(
+        statistics.median(
+          new / old for new, old in zip(rates[f'{second}, {dtype}'], rates[f'{first}, {dtype}'])
+        ),
+        3,
+      )
+      for dtype in ('float32', 'bfloat16')
+    },
+    'all_images_per_second': rates,
+  }
+  print(json.dumps(record))
+
+
+def _images_per_second(flags: argparse.Namespace, python: str, dtype: str) -> float:
+  """ResNet-20, batch 128, the whole program."""
+  command = [python, _TRAINING, '--variant', 'program', '--dtypes', dtype]
+  command += ['--data-dir', flags.data_dir, '--steps', str(flags.steps)]
+  return float(json.loads(_run(command).splitlines()[-1]))
+
+
+def _run(command: list[str]) -> str:
+  result = subprocess.run(
+    command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=600
+  )
+  return result.stdout.strip()
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
