@@ -22,7 +22,8 @@ log = logging.getLogger('cifar10')
 
 REPORT_SECONDS = 15  # Between two lines about who is missing.
 _LOOK_SECONDS = 0.25
-_LOST_SECONDS = 5  # Without a step, before all-reduce looks who is gone.
+_LOST_SECONDS = 5  # Without a step, before all-reduce looks who is gone,
+_LOST_LOOKS = 3  # and looks in a row, a second apart: a server that starts may be away for one.
 _STOP_SECONDS = 14  # After a signal: for the step and the checkpoint, before the process is ended.
 
 
@@ -77,9 +78,8 @@ class Watch:
 
   def listen(self) -> None:
     """Hears SIGTERM: again, after TensorFlow's coordination service took it over."""
-    if not self._is_on:
-      return
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    if self._is_on:
+      signal.signal(signal.SIGTERM, lambda number, frame: None)
 
   def wait_for_peers(self) -> None:
     """Returns once everyone in the cluster listens, this process included meanwhile.
@@ -93,6 +93,8 @@ class Watch:
       while not all(map(reachable, self._peers.values())):
         self.check()
         time.sleep(_LOOK_SECONDS)
+    self._never_seen.clear()
+    self._waiting_since = time.monotonic()
 
   def progressed(self) -> None:
     """A step is over, so that nobody is waited for now."""
@@ -129,7 +131,7 @@ class Watch:
         continue
       if now - started >= self._start_timeout:
         self._give_up_on_missing()
-      if self._all_reduce and self._stepped:
+      if self._all_reduce and not self._never_seen:
         self._give_up_on_lost(now)
       if now - reported >= REPORT_SECONDS:
         reported = now
@@ -175,7 +177,9 @@ class Watch:
       return
     for name, address in self._peers.items():
       self._times_gone[name] = 0 if reachable(address) else self._times_gone[name] + 1
-    lost = {name: self._peers[name] for name, times in self._times_gone.items() if times >= 3}
+    lost = {
+      name: self._peers[name] for name, times in self._times_gone.items() if times >= _LOST_LOOKS
+    }
     if lost:
       _exit(
         f'{_listed(lost)} is gone, and all-reduce needs everyone; start all tasks again: they go '

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from cifar10.cluster import Cluster
+from cifar10.cluster import Cluster, reachable
 from cifar10.errors import Terminated
 from cifar10.watch import Watch
 
@@ -54,6 +54,7 @@ def test_leaving_puts_signals_back():
 def addresses():
   """'here' has a listener; nobody listens at 'nowhere', and nobody else can."""
   with socket.create_server(('127.0.0.1', 0)) as here, socket.socket() as nowhere:
+    nowhere.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     nowhere.bind(('127.0.0.1', 0))
     yield {
       name: f'127.0.0.1:{each.getsockname()[1]}'
@@ -105,6 +106,42 @@ def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
   assert f'error: {missing} ({address})' in result.stderr
   assert 'did not come up in 1 s' in result.stderr
   assert '--start-timeout' in result.stderr
+
+
+def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
+  """After five seconds without a step, and three looks in a row that find nobody."""
+  said = []
+  now = [100.0]
+  monkeypatch.setattr('cifar10.watch._exit', said.append)
+  monkeypatch.setattr('cifar10.watch.time.monotonic', lambda: now[0])
+  watch = Watch(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['nowhere'],)}))
+  for seconds in (1, 4.9, 5, 6):
+    watch._give_up_on_lost(100 + seconds)
+  assert not said
+  watch._give_up_on_lost(107)
+  [line] = said
+  assert f'worker 0 ({addresses["nowhere"]}) is gone' in line
+  watch = Watch(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['here'],)}))
+  for seconds in (5, 6, 7, 8):
+    watch._give_up_on_lost(100 + seconds)
+  assert len(said) == 1
+
+
+def test_all_reduce_waits_until_everyone_listens(addresses):
+  with socket.socket() as own:
+    own.bind(('127.0.0.1', 0))
+    port = own.getsockname()[1]
+  cluster = Cluster({'chief': (f'127.0.0.1:{port}',), 'worker': (addresses['nowhere'],)})
+  watch = Watch(cluster)
+  waiting = threading.Thread(target=watch.wait_for_peers)
+  waiting.start()
+  waiting.join(1)
+  assert waiting.is_alive()
+  assert reachable(f'127.0.0.1:{port}')  # It can be seen itself meanwhile.
+  worker = int(addresses['nowhere'].rpartition(':')[2])
+  with socket.create_server(('127.0.0.1', worker), reuse_port=True):
+    waiting.join(5)
+  assert not waiting.is_alive()
 
 
 def test_missing_tasks_are_named(addresses, caplog, monkeypatch):
