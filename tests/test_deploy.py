@@ -159,6 +159,7 @@ def test_the_slurm_script_starts_every_task_with_its_flags(tmp_path):
     **os.environ,
     'PATH': f'{tmp_path}:{os.environ["PATH"]}',
     'SLURM_JOB_NODELIST': 'node[1-4]',
+    'PYTHON': 'python',  # Which `make PYTHON=...` sets otherwise.
   }
   result = subprocess.run(
     ['bash', 'deploy/slurm.sh', '/data', '/job', '--sync', '--num-layers', '20'],
