@@ -130,7 +130,8 @@ def reference_crop(image, dy, dx, mirrored):
 def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored():
   count = 400
   images = np.random.default_rng(0).integers(1, 256, [count, 32, 32, 3]).astype(np.uint8)
-  distorted = run(dataset.random_crop_and_flip(tf.constant(images), tf.constant([1, 2])))
+  padded = tf.map_fn(dataset.pad, tf.constant(images), fn_output_signature=tf.string)
+  distorted = run(dataset.random_crop_and_flip(padded, tf.constant([1, 2])))
   assert distorted.dtype == np.uint8
   found = []
   for image, result in zip(images, distorted, strict=True):
