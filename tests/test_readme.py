@@ -15,6 +15,8 @@ import urllib.request
 import pytest
 import tensorflow as tf
 
+from cifar10.estimator import REDUCES_BETWEEN_PROCESSES
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -101,6 +103,8 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
       if words[0] == 'tensorboard':
         with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
           assert shows_training(address)
+      elif 'multi_worker_mirrored' in words and not REDUCES_BETWEEN_PROCESSES:
+        continue  # The README says on which TensorFlow it is refused.
       elif 'python' in words:
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
@@ -116,7 +120,7 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
     for process in running:
       process.terminate()  # A cluster ends its own processes.
       process.communicate(timeout=60)
-  assert ran >= 12
+  assert ran >= 12 - (not REDUCES_BETWEEN_PROCESSES)
 
 
 def test_the_tables_are_made_from_the_results():
