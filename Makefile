@@ -12,8 +12,9 @@ PYTHON := $(shell for name in $(PYTHONS); do \
 VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 # Another Python makes the environment anew.
 STAMP := $(VENV)/installed-$(VERSION)
+ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
-.PHONY: install demo test test-full test-short test-all lint clean
+.PHONY: install demo test test-full test-quick test-short test-all lint clean
 
 install: $(STAMP)
 
@@ -43,8 +44,13 @@ test-full: $(STAMP)
 	$(BIN)/python -m pytest
 
 # The quick tests and one cluster.
-test-short: test
-	$(BIN)/python -m pytest 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
+test-quick: test
+	$(BIN)/python -m pytest $(ONE_CLUSTER)
+
+# What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
+test-short: $(STAMP)
+	$(BIN)/python -m pytest tests/test_estimator.py tests/test_towers.py tests/test_model_fn.py \
+	  tests/test_run_config.py tests/test_job.py $(ONE_CLUSTER)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
 test-all:

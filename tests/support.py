@@ -17,13 +17,18 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECORD = os.path.join(ROOT, 'benchmarks', 'results', 'support.json')
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
+FORMS = {  # The targets of the Makefile, test-full and so on, and what they run.
+  'full': 'all tests',
+  'quick': 'quick tests and one cluster',
+  'short': 'training, resuming, towers, export and one cluster',
+}
 NOT_TESTED = 'not tested: no such Python on PATH'
 
 
 def main():
   """Tests what was asked for, and ends with code 1 if anything failed."""
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('wanted', nargs='+', metavar='PYTHON:full|short')
+  parser.add_argument('wanted', nargs='+', metavar='PYTHON:full|quick|short')
   parser.add_argument('--write', action='store_true', help='keep the outcome for the README')
   flags = parser.parse_args()
   present = [version for version in PYTHONS if is_present(version)]
@@ -68,8 +73,7 @@ def test(version, form):
   ask = 'from importlib.metadata import version; print(version("tensorflow"))'
   python = os.path.join(environment(version), 'bin', 'python')
   found = subprocess.run([python, '-c', ask], check=True, capture_output=True, text=True)
-  said = 'all tests' if form == 'full' else 'quick tests and one cluster'
-  outcome = f'failed (code {code}): {said}' if code else f'passed: {said}'
+  outcome = f'failed (code {code}): {FORMS[form]}' if code else f'passed: {FORMS[form]}'
   return {'tensorflow': found.stdout.strip(), 'outcome': outcome}
 
 
