@@ -106,12 +106,16 @@ class Cifar10DataSet:
 
   def _whole_split(self, num_examples: int) -> tf.data.Dataset:
     """One element: padded images, string [n], and labels, int32 [n]."""
+
+    def parse_and_pad(serialized):
+      images, labels = self.parser(serialized)
+      return pad(images), labels
+
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
-    examples = serialized.map(self.parser).unbatch()
-    padded = examples.map(
-      lambda image, label: (pad(image), label), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return padded.batch(num_examples, drop_remainder=True)
+    padded = serialized.map(parse_and_pad, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    # Two at a time: it is over before AUTOTUNE would have found that out.
+    strings = padded.map(lambda image, label: (as_string(image), label), num_parallel_calls=2)
+    return strings.batch(num_examples, drop_remainder=True)
 
 
 def input_fn(
@@ -177,25 +181,29 @@ def deal(batches: tf.data.Dataset) -> tf.data.Dataset:
   return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
 
 
-def pad(image: tf.Tensor) -> tf.Tensor:
-  """uint8 [32, 32, 3] -> scalar string: the padded image's bytes, row after row."""
-  padded = tf.pad(image, [[_PAD, _PAD + 1], [_PAD, _PAD], [0, 0]])
-  # A serialised tensor ends with its content.
-  return tf.strings.substr(tf.io.serialize_tensor(padded), -_PADDED_BYTES, _PADDED_BYTES)
+def pad(images: tf.Tensor) -> tf.Tensor:
+  """uint8 [n, 32, 32, 3] -> uint8 [n, 41, 40, 3], with zeros around."""
+  return tf.pad(images, [[0, 0], [_PAD, _PAD + 1], [_PAD, _PAD], [0, 0]])
+
+
+def as_string(padded: tf.Tensor) -> tf.Tensor:
+  """uint8 [41, 40, 3] -> scalar string that ends with the image's bytes, row after row."""
+  return tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
 
 
 def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor) -> tf.Tensor:
   """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded one.
 
   Args:
-    padded: string [batch], from `pad`.
+    padded: string [batch], from `as_string`.
     dy, dx: int32 [batch], 0 to 8.
 
   Returns:
     uint8 [batch, 32, 32, 3].
   """
   window_bytes = tf.fill(tf.shape(padded), records.HEIGHT * _ROW_BYTES)
-  windows = tf.strings.substr(padded, dy * _ROW_BYTES + dx * records.DEPTH, window_bytes)
+  start = dy * _ROW_BYTES + dx * records.DEPTH - _PADDED_BYTES  # Counted from the end.
+  windows = tf.strings.substr(padded, start, window_bytes)
   rows = tf.io.decode_raw(windows, tf.uint8)
   shape = [-1, records.HEIGHT, _PADDED_WIDTH, records.DEPTH]
   return tf.reshape(rows, shape)[:, :, : records.WIDTH]
@@ -205,7 +213,7 @@ def random_crop_and_flip(padded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Crops and mirrors, each image by its own random numbers.
 
   Args:
-    padded: string [batch], from `pad`.
+    padded: string [batch], from `as_string`.
     seed: int32 [2]; equal seeds distort equally.
 
   Returns:

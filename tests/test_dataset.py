@@ -130,7 +130,8 @@ def reference_crop(image, dy, dx, mirrored):
 def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored():
   count = 400
   images = np.random.default_rng(0).integers(1, 256, [count, 32, 32, 3]).astype(np.uint8)
-  padded = tf.map_fn(dataset.pad, tf.constant(images), fn_output_signature=tf.string)
+  padded = dataset.pad(tf.constant(images))
+  padded = tf.map_fn(dataset.as_string, padded, fn_output_signature=tf.string)
   distorted = run(dataset.random_crop_and_flip(padded, tf.constant([1, 2])))
   assert distorted.dtype == np.uint8
   found = []
