@@ -70,7 +70,7 @@ def _support(record: dict) -> str:
     f'| {version} | {outcome.get("tensorflow", "")} | {outcome["outcome"]} |\n'
     for version, outcome in sorted(pythons.items(), key=lambda item: int(item[0].split('.')[1]))
   )
-  said = f'\nRead across: {across["outcome"]}.\n' if across else ''
+  said = f'\nAlso {across["outcome"]}.\n' if across else ''
   refused = '| 3.14 | none has a package for it | refused by `make install` |\n'
   return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
 
