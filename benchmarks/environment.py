@@ -1,8 +1,9 @@
-"""What a measurement depends on: versions and hardware."""
+"""What a measurement depends on: commit, versions and hardware."""
 
 import os
 import platform
 import re
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import tensorflow as tf
 
 
 def describe() -> dict[str, Any]:
-  """Versions, processor and its number of cores."""
+  """Commit, versions, processor and its number of cores."""
   return {
+    'commit': _commit(),
     'versions': {
       'python': platform.python_version(),
       'tensorflow': tf.__version__,
@@ -19,6 +21,14 @@ def describe() -> dict[str, Any]:
     },
     'hardware': {'processor': _processor(), 'cores': os.cpu_count()},
   }
+
+
+def _commit() -> str:
+  """The checkout's, or '' outside of one."""
+  command = ['git', 'rev-parse', '--short', 'HEAD']
+  here = os.path.dirname(os.path.abspath(__file__))
+  result = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+  return result.stdout.strip()
 
 
 def _processor() -> str:

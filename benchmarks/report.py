@@ -11,6 +11,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 README = os.path.join(ROOT, 'README.md')
 RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
 RESULTS_BLOCK = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
+# In the README's order.
+_KINDS = [
+  'resnet20_20_epochs',
+  'training',
+  'lines',
+  'input pipeline',
+  'cluster',
+  'cluster_accuracy',
+]
 SUPPORT_BLOCK = re.compile(r'(<!-- support -->\n).*?(<!-- /support -->)', re.S)
 
 
@@ -40,7 +49,8 @@ def main() -> None:
 
 def tables(records: list[dict]) -> str:
   """One block for each kind of record."""
-  return ''.join(_table(record) for record in records)
+  accuracies_first = sorted(records, key=lambda record: _KINDS.index(record['name']))
+  return ''.join(_table(record) for record in accuracies_first)
 
 
 def _table(record: dict) -> str:
@@ -107,10 +117,10 @@ def _protocol_cost(record: dict) -> str:
 
 def _environment(record: dict) -> str:
   hardware, versions = record['hardware'], record['versions']
-  return (
-    f'{hardware["cores"]} cores of {hardware["processor"]}, TensorFlow {versions["tensorflow"]}, '
-    f'Python {versions["python"]}'
-  )
+  cores = f'{hardware["cores"]} cores of {hardware["processor"]}'
+  if record['name'] == 'lines':  # Its rows say which versions.
+    return cores
+  return f'{cores}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
 
 
 if __name__ == '__main__':

@@ -43,8 +43,11 @@ def main():
   if len(tested) > 1:
     outcomes['across'] = test_across(tested[0], tested[-1])
   if flags.write:
+    ask = ['git', 'rev-parse', '--short', 'HEAD']
+    commit = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     with open(RECORD, 'w', encoding='utf-8') as file:
-      json.dump({'name': 'support', 'pythons': outcomes}, file, indent=1)
+      record = {'name': 'support', 'commit': commit.strip(), 'pythons': outcomes}
+      json.dump(record, file, indent=1)
       file.write('\n')
   print(json.dumps(outcomes))
   sys.exit(any(outcome['outcome'].startswith('failed') for outcome in outcomes.values()))
