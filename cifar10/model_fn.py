@@ -113,65 +113,66 @@ def _train_spec(
 
   Under a strategy of tf.distribute this is called once a replica, and builds one tower.
   """
-  cluster = replication.cluster
-  place_variable: Callable[[tf.Operation], str]
-  if replication.all_reduce:
-    place_variable = towers.as_it_comes
-    placement = placement._replace(tower_devices=[''])
-  else:
-    place_variable = towers.variable_placement(
-      placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
-    )
-    placement = placement._replace(
-      tower_devices=[cluster.job + device for device in placement.tower_devices]
-    )
-  built, update_ops = _build_towers(hparams, placement, place_variable, image_shards, label_shards)
+  built, update_ops = _build_towers(hparams, placement, replication, image_shards, label_shards)
   gradients = towers.average_gradients([tower.gradients for tower in built])
-  num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-  if num_replicas > 1:  # Strategies add up gradients and losses; what is wanted is the mean.
-    gradients = [(gradient / num_replicas, variable) for gradient, variable in gradients]
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
-  accuracy = _mean_accuracy(built, label_shards)
-
   examples_per_step = schedules.examples_per_global_step(
     hparams.train_batch_size, replication.gradients_per_update or 1
   )
+  learning_rate = _learning_rate(hparams, examples_per_epoch, examples_per_step)
+  train_op, training_hooks = _update(hparams, replication, learning_rate, gradients, update_ops)
+
+  accuracy = _mean_accuracy(built, label_shards)
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
+  _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, image_shards[0])
+  progress = hooks.ProgressHook(
+    scalars,
+    hparams.train_steps,
+    examples_per_step,
+    config.model_dir,
+    is_chief=replication.cluster.is_chief,
+  )
+  if not replication.all_reduce:
+    _add_saver(config)
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.TRAIN,
+    loss=loss / _num_replicas(),  # Which the Estimator adds up.
+    train_op=train_op,
+    training_hooks=[*training_hooks, progress],
+  )
+
+
+def _num_replicas() -> int:
+  """Of a strategy of tf.distribute; 1 without one."""
+  return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _update(
+  hparams: HParams,
+  replication: Replication,
+  learning_rate: tf.Tensor,
+  gradients: towers.GradientsAndVariables,
+  update_ops: Sequence[tf.Operation],
+) -> tuple[tf.Operation, list[Any]]:
+  """What changes the variables, moving averages included, and the hooks that it needs."""
   global_step = tf.compat.v1.train.get_or_create_global_step()
-  learning_rate = _learning_rate(hparams, global_step, examples_per_epoch, examples_per_step)
   optimizer = tf.compat.v1.train.MomentumOptimizer(learning_rate, hparams.momentum)
   training_hooks: list[Any] = []
+  if _num_replicas() > 1:  # Strategies add gradients up; what is wanted is the mean.
+    gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
   if replication.updates_together:
-    optimizer = sync.SyncReplicas(optimizer, cluster, replication.gradients_per_update)
+    optimizer = sync.SyncReplicas(optimizer, replication.cluster, replication.gradients_per_update)
   train_op = optimizer.apply_gradients(gradients, global_step)
+  if replication.updates_together:
+    training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
+  if replication.all_reduce and replication.cluster.is_distributed:
+    training_hooks.append(hooks.AgreementHook(replication.watch))
   if replication.updates_moving_averages:
     # Grouped, not as control dependencies of the whole update: those of the ops that synchronous
     # training runs between two batches would compute a batch more each time.
     train_op = tf.group(train_op, *update_ops)
-  if replication.updates_together:
-    training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
-
-  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
-  _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, image_shards[0])
-  training_hooks.append(
-    hooks.ProgressHook(
-      scalars,
-      hparams.train_steps,
-      examples_per_step,
-      config.model_dir,
-      is_chief=cluster.is_chief,
-    )
-  )
-  if not replication.all_reduce:
-    _add_saver(config)
-  elif cluster.is_distributed:
-    training_hooks.append(hooks.AgreementHook(replication.watch))
-  return tf_estimator.EstimatorSpec(
-    tf_estimator.ModeKeys.TRAIN,
-    loss=loss / num_replicas if num_replicas > 1 else loss,
-    train_op=train_op,
-    training_hooks=training_hooks,
-  )
+  return train_op, training_hooks
 
 
 def _add_saver(config: Any) -> None:
@@ -186,20 +187,32 @@ def _add_saver(config: Any) -> None:
   tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
 
 
+def _devices(
+  placement: Placement, replication: Replication
+) -> tuple[list[str], Callable[[tf.Operation], str]]:
+  """Each tower's device, and where variables go."""
+  if replication.all_reduce:  # The strategy has put this replica's one tower on its device.
+    return [''], lambda op: ''
+  cluster = replication.cluster
+  place_variable = towers.variable_placement(
+    placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
+  )
+  return [cluster.job + device for device in placement.tower_devices], place_variable
+
+
 def _build_towers(
   hparams: HParams,
   placement: Placement,
-  place_variable: Callable[[tf.Operation], str],
+  replication: Replication,
   image_shards: Sequence[tf.Tensor],
   label_shards: Sequence[tf.Tensor],
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
   """All towers over one set of variables, and the moving averages' updates."""
+  tower_devices, place_variable = _devices(placement, replication)
   network = _network(hparams, placement, is_training=True)
   built: list[towers.Tower] = []
   update_ops: list[tf.Operation] = []
-  for index, (device, images, labels) in enumerate(
-    zip(placement.tower_devices, image_shards, label_shards)
-  ):
+  for index, (device, images, labels) in enumerate(zip(tower_devices, image_shards, label_shards)):
     setter = towers.device_setter(device, place_variable)
     with (
       tf.compat.v1.name_scope(f'tower_{index}') as scope,
@@ -270,13 +283,12 @@ def _inference_logits(hparams: HParams, placement: Placement, images: tf.Tensor)
     return network.forward_pass(dataset.normalise(images, tf.as_dtype(hparams.dtype)))
 
 
-def _learning_rate(
-  hparams: HParams, global_step: tf.Tensor, examples_per_epoch: int, examples_per_step: int
-) -> tf.Tensor:
+def _learning_rate(hparams: HParams, examples_per_epoch: int, examples_per_step: int) -> tf.Tensor:
   boundaries = list(hparams.lr_boundaries_steps) or schedules.boundaries_in_steps(
     hparams.lr_boundaries_epochs, examples_per_epoch, examples_per_step
   )
   values = [hparams.learning_rate * value for value in hparams.lr_values]
+  global_step = tf.compat.v1.train.get_or_create_global_step()
   return schedules.learning_rate(global_step, boundaries, values)
 
 

@@ -54,11 +54,6 @@ def variable_placement(
   return GreedyPlacement([f'{job}/device:CPU:0'])
 
 
-def as_it_comes(op: tf.Operation) -> str:
-  """No placement of our own: a strategy of tf.distribute makes its own copies of variables."""
-  return ''
-
-
 def device_setter(tower: str, placement: Callable[[tf.Operation], str]) -> Callable[[Any], str]:
   """A function for `tf.compat.v1.device`: variables as placed, everything else on the tower."""
 
