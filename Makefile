@@ -20,7 +20,7 @@ install: $(STAMP)
 
 $(STAMP): requirements.txt requirements-dev.txt
 	@test -n '$(PYTHON)' || { echo 'error: no Python 3.10 to 3.13 on PATH, and TensorFlow with its Estimator runs on no other; install one' >&2; exit 2; }
-	@$(PYTHON) -c '$(SUPPORTED)' || { echo 'error: Python $(VERSION) is not supported; use 3.10 to 3.13' >&2; exit 2; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo 'error: $(PYTHON) does not start, or is no Python from 3.10 to 3.13; name another' >&2; exit 2; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt
