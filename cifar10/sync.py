@@ -12,8 +12,10 @@ distorts the original:
   missing: so SIGTERM still ends in a checkpoint.
 - A chief that (re)starts empties the accumulators and sends everyone on, so that gradients of a
   step that was rolled back are never applied, and nobody waits for a token that died with it.
+  Workers push nothing before its first start, so that no batch is lost to a chief that is slow.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,8 @@ import tensorflow as tf
 from cifar10.cluster import Cluster
 from cifar10.towers import GradientsAndVariables
 from cifar10.watch import Watch
+
+_LOOK_SECONDS = 0.1
 
 
 class SyncReplicas:
@@ -47,8 +51,9 @@ class SyncReplicas:
     self.global_step = global_step
     self.local_step = tf.compat.v1.placeholder(tf.int64, [], 'local_step')
     with tf.device(global_step.device):
-      # Notes to the chief, and the chief's word to each worker to go on.
+      # Notes to the chief, its word to each worker to go on, and that it has ever begun.
       self._arrivals = self._queue('arrivals')
+      self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
     accumulators = [self._accumulator(variable) for _, variable in gradients]
     pushed = []
@@ -95,7 +100,8 @@ class SyncReplicas:
     self.counts = counts
     self.empty = [accumulator.take_grad(1).op for accumulator in accumulators]
     self.set_step = [accumulator.set_global_step(self.global_step) for accumulator in accumulators]
-    self.send_on = tf.group(*go_on)
+    with tf.control_dependencies(go_on):  # A worker that begins now forgets them.
+      self.send_on = self._begun.enqueue(True)
     self.wake = self._arrivals.enqueue(True)
 
   def _build_worker(self) -> None:
@@ -105,6 +111,7 @@ class SyncReplicas:
       rest = queue.dequeue_many(queue.size())  # Of steps that went on without this worker.
     # True: go on. False: look around.
     self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
+    self.chief_has_begun = self._begun.size() > 0
     self.forget = queue.dequeue_many(queue.size()).op
     self.wake = queue.enqueue(False)
 
@@ -163,6 +170,8 @@ class _WorkerHook(_SyncHook):
   """Waits until the chief has updated."""
 
   def _begin(self, session: Any) -> None:
+    while not self._watch.stopping and not session.run(self._replicas.chief_has_begun):
+      time.sleep(_LOOK_SECONDS)
     session.run(self._replicas.forget)
 
   def _is_over(self, session: Any) -> bool:

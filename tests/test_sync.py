@@ -149,6 +149,22 @@ def test_a_chief_that_starts_again_forgets_what_was_pushed(make):
   assert chief.values() == (1, 9)
 
 
+def test_a_worker_that_is_up_first_loses_no_batch(make):
+  """It waits for the chief's start, which would have emptied what it had pushed."""
+  made = []
+  starting = threading.Thread(target=lambda: made.append(make(1, 3)))
+  starting.start()
+  starting.join(0.5)
+  assert starting.is_alive()
+  chief = make(0, 1)
+  starting.join(10)
+  worker = made[0]
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  assert chief.values() == (1, 9)
+
+
 @pytest.mark.parametrize('role', [0, 1], ids=['chief', 'worker'])
 def test_sigterm_ends_the_wait(make, role):
   replica = [make(0, 1), make(1, 3)][role]
