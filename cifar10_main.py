@@ -17,7 +17,14 @@ from typing import Any
 from cifar10 import errors, job_dir, quiet
 from cifar10.cluster import Cluster, read_cluster
 from cifar10.errors import InputError
-from cifar10.hparams import FIXED_FIELDS, NETWORK_FIELDS, HParams, RunOptions
+from cifar10.hparams import (
+  FIXED_FIELDS,
+  NETWORK_FIELDS,
+  RECIPES,
+  HParams,
+  RunOptions,
+  from_recipe,
+)
 from cifar10.watch import Watch
 
 _MODES = ('train_and_evaluate', 'train', 'evaluate', 'predict', 'export')
@@ -27,7 +34,8 @@ def main() -> None:
   """The command: parses and checks the flags, then runs one mode."""
   flags = _parser().parse_args()
   given = _of_class(HParams, flags)
-  hparams = HParams(**given)
+  hparams = from_recipe(flags.recipe, given)
+  given = {**RECIPES[flags.recipe].defaults, **given}
   options = RunOptions(**_of_class(RunOptions, flags))
   _check_mode(flags)
   _check_hparams(hparams)
@@ -41,11 +49,13 @@ def main() -> None:
   )
   if training:
     _check_distribution(options, cluster)
-  _check_cluster(options, cluster)
+  _check_cluster(hparams, options, cluster)
   config = job_dir.read_config(options.job_dir)
   if config:
     fields = FIXED_FIELDS if training else NETWORK_FIELDS
     hparams = job_dir.adopt_config(hparams, given, config, fields, options.job_dir)
+    if 'tta' not in given:
+      hparams = dataclasses.replace(hparams, tta=config.get('tta', hparams.tta))
   elif not training:
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   if cluster.task_type in ('ps', 'evaluator'):
@@ -99,8 +109,15 @@ def _check_mode(flags: argparse.Namespace) -> None:
     raise InputError(f'--mode {flags.mode} needs --data-dir DIR')
 
 
-def _check_cluster(options: RunOptions, cluster: Cluster) -> None:
-  """Raises InputError for backup workers that the cluster has no use for."""
+def _check_cluster(hparams: HParams, options: RunOptions, cluster: Cluster) -> None:
+  """Raises InputError for what the cluster has no use for, or no order of updates for."""
+  if hparams.lookahead_steps and (
+    options.distribute or (cluster.is_distributed and not options.sync)
+  ):
+    raise InputError(
+      f'--lookahead-steps {hparams.lookahead_steps} needs all updates made in one place; use '
+      'parameter servers with --sync, or --lookahead-steps 0'
+    )
   if not options.backup_workers:
     return
   if options.distribute:
@@ -161,19 +178,34 @@ def _check_options(options: RunOptions) -> None:
 
 def _check_hparams(hparams: HParams) -> None:
   """Raises InputError for a number out of range or numbers that do not fit each other."""
-  for name in ('train_steps', 'train_batch_size', 'eval_batch_size'):
+  for name in ('train_steps', 'train_batch_size', 'eval_batch_size', 'convs_per_group'):
     _require(hparams, name, lambda value: value >= 1, 'must be 1 or more')
-  for name in ('momentum', 'batch_norm_decay'):
+  for name in ('momentum', 'muon_momentum', 'batch_norm_decay', 'label_smoothing'):
     _require(hparams, name, lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
-  for name in ('learning_rate', 'batch_norm_epsilon'):
+  for name in ('learning_rate', 'batch_norm_epsilon', 'offset_lr_factor', 'head_lr_factor'):
     _require(hparams, name, lambda value: value > 0, 'must be above 0')
-  _require(hparams, 'weight_decay', lambda value: value >= 0, 'must be 0 or more')
+  for name in ('weight_decay', 'muon_learning_rate', 'lookahead_steps'):
+    _require(hparams, name, lambda value: value >= 0, 'must be 0 or more')
+  _require(hparams, 'crop_padding', lambda value: 0 <= value <= 31, 'must be 0 to 31 pixels')
+  _require(hparams, 'cutout', lambda value: 0 <= value <= 32, 'must be 0 to 32 pixels')
+  _require(
+    hparams,
+    'widths',
+    lambda widths: len(widths) == 3 and 24 <= widths[0] <= widths[1] <= widths[2],
+    'must be three numbers that do not fall, from 24 on',
+  )
   if hparams.bottleneck and hparams.resnet_version != 2:
     raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
   _check_schedule(hparams)
 
 
 def _check_schedule(hparams: HParams) -> None:
+  _require(
+    hparams,
+    'lr_triangle',
+    lambda numbers: not numbers or (len(numbers) == 3 and min(numbers) >= 0 and numbers[1] <= 1),
+    'must be three numbers: the first factor, when it is 1 (0 to 1, of training), the last',
+  )
   boundaries = hparams.lr_boundaries_steps or hparams.lr_boundaries_epochs
   if len(hparams.lr_values) != len(boundaries) + 1:
     raise InputError(
@@ -205,6 +237,24 @@ def _numbers(number: Callable[[str], Any]) -> Callable[[str], tuple]:
       raise argparse.ArgumentTypeError(f'{text!r} is not numbers with commas between') from None
 
   return parse
+
+
+def _as_flag(field: str, value: Any) -> str:
+  flag = f'--{field.replace("_", "-")}'
+  if isinstance(value, tuple):
+    value = ','.join(map(str, value))
+  return flag if value is True else f'{flag} {value}'
+
+
+class _ListRecipes(argparse.Action):
+  """Prints the recipes and ends, as --help does."""
+
+  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+    for name, recipe in RECIPES.items():
+      print(f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}')
+      flags = [_as_flag(field, value) for field, value in recipe.defaults.items()]
+      print(f'  is: {" ".join(flags) or "the defaults"}')
+    parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -264,6 +314,11 @@ def _add_cluster_flags(group: Any) -> None:
 
 
 def _add_hparam_flags(group: Any) -> None:
+  group.add_argument(
+    '--recipe', choices=tuple(RECIPES), default='classic', help='sets defaults (default: classic)'
+  )
+  group.add_argument('--list-recipes', action=_ListRecipes, nargs=0, help='say what they lead to')
+
   def add(flag: str, help_text: str, **settings: Any) -> None:
     default = getattr(HParams, flag[2:].replace('-', '_'))
     if isinstance(default, tuple):
@@ -272,19 +327,30 @@ def _add_hparam_flags(group: Any) -> None:
       flag, default=argparse.SUPPRESS, help=f'{help_text} (default: {default})', **settings
     )
 
-  add('--num-layers', '6n+2, or 9n+2 with --bottleneck', type=int)
+  add('--network', 'the kind', choices=('resnet', 'fastnet'))
+  add('--num-layers', 'of a resnet: 6n+2, or 9n+2 with --bottleneck', type=int)
   add('--resnet-version', '1: conv, bn, relu; 2: bn, relu, conv', type=int, choices=(1, 2))
   add('--bottleneck', '1x1, 3x3, 1x1 blocks', action='store_true')
+  add('--widths', "channels of a fastnet's three groups", type=_numbers(int))
+  add('--convs-per-group', 'of a fastnet', type=int)
   add('--train-on', 'the training split', choices=('train', 'train+validation'))
   add('--train-steps', 'global steps in all', type=int)
   add('--train-batch-size', 'examples a step, all towers together', type=int)
   add('--eval-batch-size', 'examples', type=int)
-  add('--learning-rate', 'multiplies --lr-values', type=float)
+  add('--learning-rate', 'multiplies the schedule', type=float)
   add('--lr-values', 'factors, one a phase', type=_numbers(float))
   add('--lr-boundaries-epochs', 'ends of the phases', type=_numbers(float))
   add('--lr-boundaries-steps', 'the same in steps', type=_numbers(int))
+  add('--lr-triangle', 'no phases: first factor, when it is 1, last factor', type=_numbers(float))
   add('--momentum', 'of the optimizer', type=float)
+  add('--nesterov', "Nesterov's momentum", action='store_true')
   add('--weight-decay', 'L2 on all trainable variables', type=float)
+  add('--offset-lr-factor', 'batch-norm offsets learn so much faster', type=float)
+  add('--head-lr-factor', 'the fully connected layer learns so much faster', type=float)
+  add('--muon-learning-rate', 'convolution kernels by Muon; 0: by SGD', type=float)
+  add('--muon-momentum', 'of Muon', type=float)
+  add('--label-smoothing', 'of the target, spread over the classes', type=float)
+  add('--lookahead-steps', 'between two meetings of fast and slow variables; 0: none', type=int)
   add(
     '--use-distortion-for-training',
     'random crops and mirrors',
@@ -298,9 +364,18 @@ def _add_hparam_flags(group: Any) -> None:
     action='store_false',
     default=argparse.SUPPRESS,
   )
+  add('--crop-padding', 'pixels on each side before a crop', type=int)
+  add('--padding-mode', 'what they are', choices=('zeros', 'reflect'))
+  add('--flip', 'alternating: every other epoch', choices=('random', 'alternating'))
+  add('--cutout', 'side of a blanked square in pixels; 0: none', type=int)
   add('--batch-norm-decay', 'of the moving averages', type=float)
   add('--batch-norm-epsilon', 'added to the variance', type=float)
-  add('--dtype', 'of activations', choices=('float32', 'bfloat16'))
+  add('--dtype', 'of activations', choices=('auto', 'float32', 'bfloat16'))
+  add(
+    '--tta',
+    'average the logits of views of a test image',
+    choices=('none', 'mirror', 'mirror+shift'),
+  )
   add('--seed', 'of initial values, order and distortions', type=int)
 
 

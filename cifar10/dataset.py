@@ -12,6 +12,9 @@ Shuffling and distortion are stateless functions of (seed, epoch) and (seed, bat
 run that starts again at example k goes on with exactly the batches it would have seen.
 """
 
+from typing import NamedTuple
+
+import numpy as np
 import tensorflow as tf
 
 from cifar10 import records
@@ -19,24 +22,39 @@ from cifar10.errors import InputError
 
 TRAIN_AND_VALIDATION = 'train+validation'
 
-_PAD = 4  # Pixels of zeros on each side before a crop back to 32x32 (He et al. 2015, section 4.2).
-_PADDED_WIDTH = records.WIDTH + 2 * _PAD
-_ROW_BYTES = _PADDED_WIDTH * records.DEPTH
-# One row more at the bottom: so the lowest crop's last row is whole from whichever column.
-_PADDED_BYTES = (records.HEIGHT + 2 * _PAD + 1) * _ROW_BYTES
 _CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
+_GREY = 128  # What `normalise` makes 0.
+
+
+class Distortion(NamedTuple):
+  """How training images are distorted; by default as in He et al. 2015, section 4.2."""
+
+  padding: int = 4  # pixels on each side before a crop back to 32x32
+  padding_mode: str = 'zeros'  # or 'reflect': the image's own pixels, mirrored at its edge
+  # 'random': each image, each time, with probability 1/2. 'alternating': at random in the first
+  # epoch, and every other epoch from then on (Jordan 2024, arXiv 2404.00498, section 3.6): so both
+  # forms are seen within any two epochs.
+  flip: str = 'random'
+  cutout: int = 0  # pixels: the side of a grey square (DeVries and Taylor 2017, arXiv 1708.04552)
 
 
 class Cifar10DataSet:
   """One split of CIFAR-10 in record files, or 'train+validation' together."""
 
-  def __init__(self, data_dir: str, subset: str = 'train', use_distortion: bool = True):
+  def __init__(
+    self,
+    data_dir: str,
+    subset: str = 'train',
+    use_distortion: bool = True,
+    distortion: Distortion = Distortion(),  # noqa: B008 - it cannot be changed
+  ):
     """Names the split; nothing is read yet.
 
     Args:
       data_dir: the folder that generate_cifar10_tfrecords.py filled.
       subset: 'train', 'validation', 'eval' or 'train+validation'.
       use_distortion: crop and flip training batches at random.
+      distortion: how.
 
     Raises:
       InputError: no such subset.
@@ -47,6 +65,7 @@ class Cifar10DataSet:
       raise InputError(f'subset {subset!r} is not one of {known}')
     self._data_dir = data_dir
     self._use_distortion = use_distortion
+    self._distortion = distortion
 
   def get_filenames(self) -> list[str]:
     """The record files to read, in order."""
@@ -61,11 +80,14 @@ class Cifar10DataSet:
     planes, labels = records.parse_examples(serialized)
     return records.planes_to_images(planes), labels
 
-  def preprocess(self, padded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  def preprocess(
+    self, padded: tf.Tensor, seed: tf.Tensor, is_mirrored: tf.Tensor | None = None
+  ) -> tf.Tensor:
     """A training batch, distorted where that was asked for: string [n] -> uint8 [n, 32, 32, 3]."""
-    if self._use_distortion:
-      return random_crop_and_flip(padded, seed)
-    return crop(padded, tf.fill(tf.shape(padded), _PAD), tf.fill(tf.shape(padded), _PAD))
+    if not self._use_distortion:
+      centre = tf.fill(tf.shape(padded), self._distortion.padding)
+      return crop(padded, centre, centre, self._distortion.padding)
+    return distort(padded, seed, self._distortion, is_mirrored)
 
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int = 0
@@ -83,16 +105,23 @@ class Cifar10DataSet:
     """
     num_examples = self.num_examples_per_epoch()
     key = tf.constant([seed, worker], tf.int32)
-    order_key, distortion_key = (tf.random.experimental.stateless_fold_in(key, i) for i in (0, 1))
+    order_key, distortion_key, flip_key = (
+      tf.random.experimental.stateless_fold_in(key, i) for i in range(3)
+    )
+    mirrored_first = tf.random.stateless_uniform([num_examples], flip_key, 0, 2, tf.int32)
 
-    def gather(batch_number, indices, padded, labels):
+    def gather(batch_number, indices, epochs, padded, labels):
       batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
-      return self.preprocess(tf.gather(padded, indices), batch_seed), tf.gather(labels, indices)
+      is_mirrored = None
+      if self._distortion.flip == 'alternating':
+        is_mirrored = (tf.gather(mirrored_first, indices) + epochs) % 2
+      images = self.preprocess(tf.gather(padded, indices), batch_seed, is_mirrored)
+      return images, tf.gather(labels, indices)
 
     def batches(padded, labels):  # The whole split, which the inner dataset holds on to.
       order = _shuffled_indices(num_examples, batch_size, order_key, first_example)
       return order.enumerate(first_example // batch_size).map(
-        lambda number, indices: gather(number, indices, padded, labels),
+        lambda number, drawn: gather(number, drawn[0], drawn[1], padded, labels),
         num_parallel_calls=tf.data.AUTOTUNE,
       )
 
@@ -104,12 +133,20 @@ class Cifar10DataSet:
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
     return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
 
+  def first_images(self, count: int) -> np.ndarray:
+    """The first examples' images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
+    self.num_examples_per_epoch()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(count)
+      images, _ = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
+      return session.run(images)
+
   def _whole_split(self, num_examples: int) -> tf.data.Dataset:
     """One element: padded images, string [n], and labels, int32 [n]."""
 
     def parse_and_pad(serialized):
       images, labels = self.parser(serialized)
-      return pad(images), labels
+      return pad(images, self._distortion), labels
 
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
     padded = serialized.map(parse_and_pad, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
@@ -125,6 +162,7 @@ def input_fn(
   batch_size: int,
   use_distortion_for_training: bool = True,
   *,
+  distortion: Distortion = Distortion(),  # noqa: B008 - it cannot be changed
   seed: int = 0,
   worker: int = 0,
   first_example: int = 0,
@@ -140,6 +178,7 @@ def input_fn(
     num_shards: how many towers.
     batch_size: examples in a batch, all towers together.
     use_distortion_for_training: random crops and flips while training.
+    distortion: how.
     seed, worker, first_example: as in `Cifar10DataSet.make_batch`.
     is_training: endless and shuffled, or one pass; by default one pass only for 'eval'.
 
@@ -149,7 +188,7 @@ def input_fn(
   Raises:
     InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
   """
-  data_set = Cifar10DataSet(data_dir, subset, use_distortion_for_training)
+  data_set = Cifar10DataSet(data_dir, subset, use_distortion_for_training, distortion)
   if is_training is None:
     is_training = subset != 'eval'
   if is_training:
@@ -181,57 +220,129 @@ def deal(batches: tf.data.Dataset) -> tf.data.Dataset:
   return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
 
 
-def pad(images: tf.Tensor) -> tf.Tensor:
-  """uint8 [n, 32, 32, 3] -> uint8 [n, 41, 40, 3], with zeros around."""
-  return tf.pad(images, [[0, 0], [_PAD, _PAD + 1], [_PAD, _PAD], [0, 0]])
+def pad(images: tf.Tensor, distortion: Distortion) -> tf.Tensor:
+  """uint8 [n, 32, 32, 3] -> uint8 [n, 32 + 2 padding + 1, 32 + 2 padding, 3].
+
+  The row more at the bottom is there so that the lowest crop's last row is whole from whichever
+  column; no crop shows it.
+  """
+  pixels = distortion.padding
+  mode = 'CONSTANT' if distortion.padding_mode == 'zeros' else 'REFLECT'
+  padded = tf.pad(images, [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]], mode)
+  return tf.pad(padded, [[0, 0], [0, 1], [0, 0], [0, 0]])
 
 
 def as_string(padded: tf.Tensor) -> tf.Tensor:
-  """uint8 [41, 40, 3] -> scalar string that ends with the image's bytes, row after row."""
+  """uint8 [height, width, 3] -> scalar string that ends with the image's bytes, row after row."""
   return tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
 
 
-def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor) -> tf.Tensor:
+def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
   """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded one.
 
   Args:
     padded: string [batch], from `as_string`.
-    dy, dx: int32 [batch], 0 to 8.
+    dy, dx: int32 [batch], 0 to 2 padding.
+    padding: what `pad` added on each side, in pixels.
 
   Returns:
     uint8 [batch, 32, 32, 3].
   """
-  window_bytes = tf.fill(tf.shape(padded), records.HEIGHT * _ROW_BYTES)
-  start = dy * _ROW_BYTES + dx * records.DEPTH - _PADDED_BYTES  # Counted from the end.
+  width = records.WIDTH + 2 * padding
+  row_bytes = width * records.DEPTH
+  window_bytes = tf.fill(tf.shape(padded), records.HEIGHT * row_bytes)
+  padded_bytes = (records.HEIGHT + 2 * padding + 1) * row_bytes
+  start = dy * row_bytes + dx * records.DEPTH - padded_bytes  # Counted from the end.
   windows = tf.strings.substr(padded, start, window_bytes)
   rows = tf.io.decode_raw(windows, tf.uint8)
-  shape = [-1, records.HEIGHT, _PADDED_WIDTH, records.DEPTH]
+  shape = [-1, records.HEIGHT, width, records.DEPTH]
   return tf.reshape(rows, shape)[:, :, : records.WIDTH]
 
 
-def random_crop_and_flip(padded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """Crops and mirrors, each image by its own random numbers.
+def distort(
+  padded: tf.Tensor, seed: tf.Tensor, distortion: Distortion, is_mirrored: tf.Tensor | None = None
+) -> tf.Tensor:
+  """Crops and mirrors, each image by its own random numbers; blanks a square of it.
 
   Args:
     padded: string [batch], from `as_string`.
     seed: int32 [2]; equal seeds distort equally.
+    distortion: how.
+    is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.
 
   Returns:
     uint8 [batch, 32, 32, 3].
   """
   batch = tf.shape(padded)[0]
   offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-  dy, dx = tf.unstack(
-    tf.random.stateless_uniform([2, batch], offset_seed, 0, 2 * _PAD + 1, tf.int32)
-  )
-  is_mirrored = tf.random.stateless_uniform([batch], mirror_seed, 0, 2, tf.int32)
-  cropped = crop(padded, dy, dx)
-  # As a stack of rows, the one form of this op that has a fast kernel.
-  rows = tf.reshape(cropped, [-1, records.WIDTH, records.DEPTH])
-  mirrored = tf.reshape(tf.reverse(rows, [1]), tf.shape(cropped))
+  places = 2 * distortion.padding + 1
+  dy, dx = tf.unstack(tf.random.stateless_uniform([2, batch], offset_seed, 0, places, tf.int32))
+  if is_mirrored is None:
+    is_mirrored = tf.random.stateless_uniform([batch], mirror_seed, 0, 2, tf.int32)
+  cropped = crop(padded, dy, dx, distortion.padding)
   # A gather copies whole images; tf.where, byte after byte, takes longer than all the rest.
-  chosen = tf.gather(tf.concat([cropped, mirrored], 0), tf.range(batch) + batch * is_mirrored)
-  return tf.ensure_shape(chosen, [padded.shape[0], *cropped.shape[1:]])
+  both = tf.concat([cropped, mirror(cropped)], 0)
+  chosen = tf.gather(both, tf.range(batch) + batch * is_mirrored)
+  chosen = tf.ensure_shape(chosen, [padded.shape[0], *cropped.shape[1:]])
+  if not distortion.cutout:
+    return chosen
+  return cut_out(chosen, tf.random.experimental.stateless_fold_in(seed, 0), distortion.cutout)
+
+
+def mirror(images: tf.Tensor) -> tf.Tensor:
+  """[n, height, width, channels], left and right exchanged."""
+  shape = tf.shape(images)
+  # As a stack of rows, the one form of this op that has a fast kernel.
+  rows = tf.reshape(images, [-1, *images.shape[2:]])
+  return tf.ensure_shape(tf.reshape(tf.reverse(rows, [1]), shape), images.shape)
+
+
+def cut_out(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
+  """Makes a square of `side` pixels grey in each image, somewhere whole within it.
+
+  Args:
+    images: uint8 [batch, 32, 32, 3].
+    seed: int32 [2].
+    side: pixels.
+
+  Returns:
+    uint8 [batch, 32, 32, 3].
+  """
+  batch = tf.shape(images)[0]
+  corners = tf.random.stateless_uniform([2, batch, 1], seed, 0, records.HEIGHT - side + 1, tf.int32)
+  behind = tf.range(records.HEIGHT) - corners  # How many pixels from the corner: [2, batch, 32].
+  in_rows, in_columns = tf.unstack(tf.cast((behind >= 0) & (behind < side), tf.uint8))
+  is_cut = (in_rows[:, :, tf.newaxis] * in_columns[:, tf.newaxis, :])[..., tf.newaxis]
+  return images * (1 - is_cut) + _GREY * is_cut
+
+
+def test_views(images: tf.Tensor, tta: str) -> tf.Tensor:
+  """The views of test images that a network is to see, the images themselves first.
+
+  Args:
+    images: uint8 [n, 32, 32, 3].
+    tta: 'none'; 'mirror': and mirrored; 'mirror+shift': and both moved by a pixel up and left, and
+      by a pixel down and right (Jordan 2024, section 3.5).
+
+  Returns:
+    uint8 [views * n, 32, 32, 3], view by view.
+  """
+  if tta == 'none':
+    return images
+  views = [images]
+  if tta == 'mirror+shift':
+    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')
+    views += [padded[:, :-2, :-2], padded[:, 2:, 2:]]
+  return tf.concat([*views, *map(mirror, views)], 0)
+
+
+def mean_of_views(logits: tf.Tensor, tta: str) -> tf.Tensor:
+  """`test_views`' logits, float32 [views * n, classes] -> [n, classes]; the shifts count half."""
+  if tta == 'none':
+    return logits
+  weights = 2 * ([0.5] if tta == 'mirror' else [0.25, 0.125, 0.125])
+  by_view = tf.reshape(logits, [len(weights), -1, logits.shape[1]])
+  return tf.tensordot(tf.constant(weights, logits.dtype), by_view, 1)
 
 
 def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -242,13 +353,18 @@ def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def _shuffled_indices(
   num_examples: int, batch_size: int, key: tf.Tensor, first_example: int
 ) -> tf.data.Dataset:
-  """Endless batches of indices int32 [batch_size]; every epoch is a permutation of its own."""
+  """Endless batches of indices and their epochs; every epoch is a permutation of its own.
+
+  Returns:
+    A dataset of (int32 [batch_size], int32 [batch_size]).
+  """
   first_epoch, offset = divmod(first_example, num_examples)
 
   def permutation(epoch):
     seed = tf.random.experimental.stateless_fold_in(key, epoch)
     indices = tf.random.experimental.stateless_shuffle(tf.range(num_examples), seed)
-    return indices[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
+    indices = indices[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
+    return indices, tf.fill(tf.shape(indices), tf.cast(epoch, tf.int32))
 
   epochs = tf.data.Dataset.counter(start=first_epoch)
   return epochs.map(permutation).rebatch(batch_size, drop_remainder=True)

@@ -1,12 +1,14 @@
 """One job: an Estimator on its job dir, and what each mode does with it."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cifar10 import (
@@ -23,6 +25,7 @@ from cifar10 import (
 from cifar10.cluster import Cluster, reachable
 from cifar10.errors import InputError, TaskLostError
 from cifar10.estimator import REDUCES_BETWEEN_PROCESSES, tf_estimator
+from cifar10.fastnet import WHITENING_IMAGES, whitening_kernel
 from cifar10.hparams import FIXED_FIELDS, HParams, RunOptions
 from cifar10.resnet import check_num_layers
 from cifar10.watch import Watch
@@ -55,10 +58,16 @@ class Job:
     Raises:
       InputError: layers or devices that cannot run.
     """
-    check_num_layers(hparams.num_layers, hparams.bottleneck)
+    if hparams.network == 'resnet':
+      check_num_layers(hparams.num_layers, hparams.bottleneck)
     _check_distribution(options)
     num_gpus = _check_gpus(options, len(tf.config.list_physical_devices('GPU')))
+    if hparams.dtype == 'auto':
+      dtype, reason = run_config.fast_dtype(num_gpus)
+      hparams = dataclasses.replace(hparams, dtype=dtype)
+      log.info('--dtype auto is %s: %s', dtype, reason)
     self._hparams = hparams
+    self._last_evaluation: tuple[str, JsonObject] | None = None  # The split, its metrics.
     self._options = options
     self._cluster = cluster
     self._watch = watch or Watch()
@@ -182,9 +191,13 @@ class Job:
     return self._cluster.gradients_per_update(sync, self._options.backup_workers)
 
   def _estimator(
-    self, examples_per_epoch: int = 0, cluster: Cluster = _ALONE, strategy: Any = None
+    self,
+    examples_per_epoch: int = 0,
+    cluster: Cluster = _ALONE,
+    strategy: Any = None,
+    whitening: np.ndarray | None = None,
   ) -> Any:
-    """The Estimator. Only training knows, and needs, the epoch's length and the other tasks."""
+    """The Estimator. Only training knows, and needs, the data and the other tasks."""
     options = self._options
     session = run_config.session_config(
       options.num_cpu_towers,
@@ -197,7 +210,9 @@ class Job:
       cluster, self._gradients_per_update, self._watch, strategy is not None
     )
     return tf_estimator.Estimator(
-      model_fn.get_model_fn(self._hparams, self._placement, examples_per_epoch, replication),
+      model_fn.get_model_fn(
+        self._hparams, self._placement, examples_per_epoch, replication, whitening
+      ),
       config=run_config.run_config(
         job_dir=options.job_dir,
         seed=self._hparams.seed,
@@ -227,7 +242,9 @@ class Job:
     )
     with self._naming_nan(), run_config.tf_config(self._cluster):
       if evaluating or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
-        tf_estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+        result = tf_estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+        if result and result[0]:  # Of one process only.
+          self._last_evaluation = (self._subset_on_the_way, result[0])
       else:
         estimator.train(
           train_spec.input_fn, max_steps=train_spec.max_steps, hooks=list(train_spec.hooks)
@@ -259,8 +276,8 @@ class Job:
     if options.num_workers != 1:
       log.info('--num-workers is ignored: the cluster says how many there are')
     log.info(
-      'training ResNet-%s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
-      hparams.num_layers,
+      'training %s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
+      f'ResNet-{hparams.num_layers}' if hparams.network == 'resnet' else hparams.network,
       f'{num_examples:,}',
       hparams.train_batch_size,
       hparams.dtype,
@@ -268,7 +285,10 @@ class Job:
       self._described_cluster(),
       f'{hparams.train_steps:,}',
     )
-    return self._estimator(num_examples, self._cluster, self._strategy)
+    whitening = None
+    if hparams.network == 'fastnet':
+      whitening = whitening_kernel(train_set.first_images(WHITENING_IMAGES))
+    return self._estimator(num_examples, self._cluster, self._strategy, whitening)
 
   def _described_cluster(self) -> str:
     """', as worker 0 of 3 workers and 1 parameter server(s), synchronously' in a cluster."""
@@ -288,7 +308,7 @@ class Job:
     config = job_dir.read_config(folder)
     if config is None:
       fixed = {name: getattr(self._hparams, name) for name in FIXED_FIELDS}
-      job_dir.write_config(folder, {**fixed, 'data': data})
+      job_dir.write_config(folder, {**fixed, 'tta': self._hparams.tta, 'data': data})
     elif data and config.get('data') not in (None, data):
       raise InputError(
         f'--job-dir {folder} was trained on other data than {self._data_dir}: their manifests '
@@ -310,6 +330,9 @@ class Job:
         len(self._placement.tower_devices),
         hparams.train_batch_size,
         hparams.use_distortion_for_training,
+        distortion=dataset.Distortion(
+          hparams.crop_padding, hparams.padding_mode, hparams.flip, hparams.cutout
+        ),
         seed=hparams.seed,
         worker=self._cluster.worker,
         first_example=batches_done * hparams.train_batch_size,
@@ -351,12 +374,18 @@ class Job:
   def _evaluated(self, subset: str) -> JsonObject:
     """One evaluation, as the program prints it."""
     checkpoint = self._checkpoint()
-    metrics = self._estimator().evaluate(
-      self._eval_input_fn(subset), name=subset, checkpoint_path=checkpoint
-    )
+    seen, metrics = self._last_evaluation or (None, {})
+    if seen != subset or metrics['global_step'] != _global_step(checkpoint):
+      metrics = self._estimator().evaluate(
+        self._eval_input_fn(subset), name=subset, checkpoint_path=checkpoint
+      )
     per_class = {name: metrics[f'accuracy/{name}'] for name in records.CLASS_NAMES}
+    plain = {
+      name: _rounded(value) for name, value in metrics.items() if name == 'accuracy_without_tta'
+    }
     return {
       'accuracy': _rounded(metrics['accuracy']),
+      **plain,
       'accuracy_top5': _rounded(metrics['accuracy_top5']),
       # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
       'loss': _rounded(metrics['cross_entropy'] + metrics['weight_penalty']),

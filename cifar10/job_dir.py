@@ -60,14 +60,17 @@ def adopt_config(
     InputError: one that was given differs from the job's; names every such field.
   """
   given = set(given)
+  # A field that is not there is younger than the job; JSON has lists for tuples.
+  job = {field: config.get(field, getattr(HParams, field)) for field in fields}
+  job = {field: tuple(value) if isinstance(value, list) else value for field, value in job.items()}
   different = [
-    f'{field} is {config[field]} there and {getattr(hparams, field)} here'
+    f'{field} is {job[field]} there and {getattr(hparams, field)} here'
     for field in fields
-    if field in given and field in config and config[field] != getattr(hparams, field)
+    if field in given and job[field] != getattr(hparams, field)
   ]
   if different:
     raise InputError(
       f'--job-dir {path} belongs to another configuration: {"; ".join(different)}; '
       'name another folder or leave those flags out'
     )
-  return dataclasses.replace(hparams, **{f: config[f] for f in fields if f in config})
+  return dataclasses.replace(hparams, **job)

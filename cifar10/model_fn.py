@@ -1,19 +1,30 @@
 """Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from cifar10 import dataset, hooks, records, resnet, schedules, sync, towers
+import model_base
+from cifar10 import (
+  dataset,
+  fastnet,
+  hooks,
+  optimizers,
+  records,
+  resnet,
+  schedules,
+  sync,
+  towers,
+)
 from cifar10.cluster import Cluster
 from cifar10.estimator import tf_estimator
 from cifar10.hparams import HParams
 from cifar10.watch import Watch
 
-# Each is one program-wide choice of names: a checkpoint's, and a SavedModel's.
-_VARIABLE_SCOPE = 'resnet'
-IMAGES = 'images'
+IMAGES = 'images'  # A SavedModel's input.
 
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 
@@ -51,6 +62,7 @@ def get_model_fn(
   placement: Placement,
   examples_per_epoch: int,
   replication: Replication | None = None,
+  whitening: np.ndarray | None = None,
 ) -> Callable[..., Any]:
   """The Estimator's model function.
 
@@ -59,6 +71,7 @@ def get_model_fn(
     placement: towers and variables.
     examples_per_epoch: of the training split: turns epochs into steps.
     replication: the cluster, in training; by default one process.
+    whitening: a fastnet's first kernel, in training.
 
   Returns:
     model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
@@ -81,21 +94,39 @@ def get_model_fn(
       labels,
       examples_per_epoch=examples_per_epoch,
       config=config,
+      whitening=whitening,
     )
 
   return model_fn
 
 
-def _network(hparams: HParams, placement: Placement, is_training: bool) -> resnet.ResNetCifar10:
-  return resnet.ResNetCifar10(
-    hparams.num_layers,
+def _network(
+  hparams: HParams,
+  placement: Placement,
+  is_training: bool,
+  whitening: np.ndarray | None = None,
+) -> model_base.ResNet:
+  common = (
     is_training,
     placement.data_format,
     hparams.batch_norm_decay,
     hparams.batch_norm_epsilon,
+  )
+  dtype = tf.as_dtype(hparams.dtype)
+  if hparams.network == 'fastnet':
+    return fastnet.FastNet(
+      hparams.widths,
+      *common,
+      convs_per_group=hparams.convs_per_group,
+      dtype=dtype,
+      whitening=whitening,
+    )
+  return resnet.ResNetCifar10(
+    hparams.num_layers,
+    *common,
     version=hparams.resnet_version,
     bottleneck=hparams.bottleneck,
-    dtype=tf.as_dtype(hparams.dtype),
+    dtype=dtype,
   )
 
 
@@ -108,20 +139,29 @@ def _train_spec(
   *,
   examples_per_epoch: int,
   config: Any,
+  whitening: np.ndarray | None,
 ) -> Any:
   """Every tower, the mean of their gradients, and the update.
 
   Under a strategy of tf.distribute this is called once a replica, and builds one tower.
   """
-  built, update_ops = _build_towers(hparams, placement, replication, image_shards, label_shards)
+  network = _network(hparams, placement, is_training=True, whitening=whitening)
+  built, update_ops = _build_towers(
+    hparams, placement, replication, network, list(zip(image_shards, label_shards))
+  )
   gradients = towers.average_gradients([tower.gradients for tower in built])
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
   examples_per_step = schedules.examples_per_global_step(
     hparams.train_batch_size, replication.gradients_per_update or 1
   )
-  learning_rate = _learning_rate(hparams, examples_per_epoch, examples_per_step)
-  train_op, training_hooks = _update(hparams, replication, learning_rate, gradients, update_ops)
+  learning_rate, muon_learning_rate = (
+    _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
+    for rate in (hparams.learning_rate, hparams.muon_learning_rate)
+  )
+  train_op, training_hooks = _update(
+    hparams, replication, (learning_rate, muon_learning_rate), gradients, update_ops
+  )
 
   accuracy = _mean_accuracy(built, label_shards)
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
@@ -151,13 +191,17 @@ def _num_replicas() -> int:
 def _update(
   hparams: HParams,
   replication: Replication,
-  learning_rate: tf.Tensor,
+  learning_rates: tuple[Any, Any],
   gradients: towers.GradientsAndVariables,
   update_ops: Sequence[tf.Operation],
 ) -> tuple[tf.Operation, list[Any]]:
   """What changes the variables, moving averages included, and the hooks that it needs."""
   global_step = tf.compat.v1.train.get_or_create_global_step()
-  optimizer = tf.compat.v1.train.MomentumOptimizer(learning_rate, hparams.momentum)
+  # Lookahead averages the moving averages, too, after their update. The chief of synchronous
+  # training updates variables when a step, those included, is over.
+  before = () if replication.updates_together else update_ops
+  optimizer = optimizers.make_optimizer(hparams, *learning_rates, before)
+  gradients = optimizers.in_groups(hparams, gradients)
   training_hooks: list[Any] = []
   if _num_replicas() > 1:  # Strategies add gradients up; what is wanted is the mean.
     gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
@@ -204,24 +248,29 @@ def _build_towers(
   hparams: HParams,
   placement: Placement,
   replication: Replication,
-  image_shards: Sequence[tf.Tensor],
-  label_shards: Sequence[tf.Tensor],
+  network: model_base.ResNet,
+  shards: Sequence[tuple[tf.Tensor, tf.Tensor]],
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
   """All towers over one set of variables, and the moving averages' updates."""
   tower_devices, place_variable = _devices(placement, replication)
-  network = _network(hparams, placement, is_training=True)
   built: list[towers.Tower] = []
   update_ops: list[tf.Operation] = []
-  for index, (device, images, labels) in enumerate(zip(tower_devices, image_shards, label_shards)):
+  for index, (device, (images, labels)) in enumerate(zip(tower_devices, shards)):
     setter = towers.device_setter(device, place_variable)
     with (
       tf.compat.v1.name_scope(f'tower_{index}') as scope,
-      tf.compat.v1.variable_scope(_VARIABLE_SCOPE, reuse=index > 0),
+      tf.compat.v1.variable_scope(hparams.network, reuse=index > 0),
       tf.compat.v1.device(setter),
     ):
       normalised = dataset.normalise(images, tf.as_dtype(hparams.dtype))
       built.append(
-        towers.build_tower(normalised, labels, network.forward_pass, hparams.weight_decay)
+        towers.build_tower(
+          normalised,
+          labels,
+          network.forward_pass,
+          functools.partial(optimizers.weight_decay, hparams),
+          hparams.label_smoothing,
+        )
       )
       if index == 0:
         # Tower 0 only: every tower would update the same moving averages, N times a step.
@@ -233,12 +282,15 @@ def _eval_spec(
   hparams: HParams, placement: Placement, images: tf.Tensor, labels: tf.Tensor, watch: Watch
 ) -> Any:
   """One tower and the metrics, each an exact mean over the examples."""
-  logits = _inference_logits(hparams, placement, images)
+  logits, plain_logits = _inference_logits(hparams, placement, images)
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-  weight_penalty = hparams.weight_decay * tf.add_n(
-    [tf.nn.l2_loss(variable) for variable in tf.compat.v1.trainable_variables()]
+  weight_penalty = towers.penalty(
+    tf.compat.v1.trainable_variables(), functools.partial(optimizers.weight_decay, hparams)
   )
-  correct = tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32)
+  correct, plain_correct = (
+    tf.cast(tf.equal(tf.argmax(values, 1, tf.int32), labels), tf.float32)
+    for values in (logits, plain_logits)
+  )
   top5 = tf.cast(tf.nn.in_top_k(labels, logits, 5), tf.float32)
   mean = tf.compat.v1.metrics.mean
   metrics = {
@@ -248,6 +300,8 @@ def _eval_spec(
     'weight_penalty': mean(weight_penalty),
     'examples': _count(labels),
   }
+  if hparams.tta != 'none':
+    metrics['accuracy_without_tta'] = mean(plain_correct)
   for label, class_name in enumerate(records.CLASS_NAMES):
     is_class = tf.cast(tf.equal(labels, label), tf.float32)
     metrics[f'accuracy/{class_name}'] = mean(correct, weights=is_class)
@@ -262,7 +316,7 @@ def _eval_spec(
 
 def _predict_spec(hparams: HParams, placement: Placement, images: tf.Tensor) -> Any:
   """Classes and probabilities of uint8 images [n, 32, 32, 3]."""
-  logits = _inference_logits(hparams, placement, images)
+  logits, _ = _inference_logits(hparams, placement, images)
   predictions = {
     'classes': tf.argmax(logits, 1),  # int64 [n]
     'probabilities': tf.nn.softmax(logits),  # float32 [n, 10]
@@ -274,21 +328,30 @@ def _predict_spec(hparams: HParams, placement: Placement, images: tf.Tensor) -> 
   )
 
 
-def _inference_logits(hparams: HParams, placement: Placement, images: tf.Tensor) -> tf.Tensor:
-  """One tower, moving averages, no gradients: float32 [n, 10]."""
+def _inference_logits(
+  hparams: HParams, placement: Placement, images: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """One tower, moving averages: the views' mean and the image's own logits, float32 [n, 10]."""
   place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
   setter = towers.device_setter(placement.tower_devices[0], place_variable)
   network = _network(hparams, placement, is_training=False)
-  with tf.compat.v1.variable_scope(_VARIABLE_SCOPE), tf.compat.v1.device(setter):
-    return network.forward_pass(dataset.normalise(images, tf.as_dtype(hparams.dtype)))
+  with tf.compat.v1.variable_scope(hparams.network), tf.compat.v1.device(setter):
+    views = dataset.test_views(images, hparams.tta)
+    logits = network.forward_pass(dataset.normalise(views, tf.as_dtype(hparams.dtype)))
+    return dataset.mean_of_views(logits, hparams.tta), logits[: tf.shape(images)[0]]
 
 
-def _learning_rate(hparams: HParams, examples_per_epoch: int, examples_per_step: int) -> tf.Tensor:
+def _scheduled(
+  rate: float, hparams: HParams, examples_per_epoch: int, examples_per_step: int
+) -> tf.Tensor:
+  """A learning rate times the schedule's factor at this step: float32 scalar."""
+  global_step = tf.compat.v1.train.get_or_create_global_step()
+  if hparams.lr_triangle:
+    return rate * schedules.triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
   boundaries = list(hparams.lr_boundaries_steps) or schedules.boundaries_in_steps(
     hparams.lr_boundaries_epochs, examples_per_epoch, examples_per_step
   )
-  values = [hparams.learning_rate * value for value in hparams.lr_values]
-  global_step = tf.compat.v1.train.get_or_create_global_step()
+  values = [rate * value for value in hparams.lr_values]
   return schedules.learning_rate(global_step, boundaries, values)
 
 

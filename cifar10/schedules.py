@@ -41,3 +41,24 @@ def learning_rate(
   assert len(values) == len(boundaries) + 1
   reached = tf.reduce_sum(tf.cast(global_step >= tf.constant(boundaries, tf.int64), tf.int32))
   return tf.gather(tf.constant(values, tf.float32), reached)
+
+
+def triangle(
+  global_step: tf.Tensor, last_step: int, first: float, peak: float, last: float
+) -> tf.Tensor:
+  """Rises in a line from `first` to 1 at part `peak` of training, and falls in a line to `last`.
+
+  Args:
+    global_step: int64 scalar, how many updates came before this one.
+    last_step: of training.
+    first, last: factors at step 0 and at `last_step`.
+    peak: 0 (no rise) to 1 (no fall).
+
+  Returns:
+    float32 scalar.
+  """
+  peak_step = int(peak * last_step)
+  step = tf.cast(global_step, tf.float32)
+  rise = 1.0 if peak_step == 0 else first + (1 - first) * step / peak_step
+  fall = last + (1 - last) * (last_step - step) / max(last_step - peak_step, 1)
+  return tf.where(step <= peak_step, rise, tf.maximum(fall, last))

@@ -69,7 +69,8 @@ def build_tower(
   images: tf.Tensor,
   labels: tf.Tensor,
   forward_pass: Callable[[tf.Tensor], tf.Tensor],
-  weight_decay: float,
+  weight_decay: Callable[[Any], float],
+  label_smoothing: float = 0.0,
 ) -> Tower:
   """One tower on one shard.
 
@@ -77,16 +78,35 @@ def build_tower(
     images: [shard, 32, 32, 3], normalised.
     labels: int32 [shard].
     forward_pass: images to logits.
-    weight_decay: times the sum of `tf.nn.l2_loss`, half the squares, over the trainable variables.
+    weight_decay: variable -> its coefficient in the penalty.
+    label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
+      arXiv 1512.00567, section 7).
   """
   logits = forward_pass(images)
-  cross_entropy = tf.reduce_mean(
-    tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-  )
+  cross_entropy = tf.reduce_mean(_cross_entropy(labels, logits, label_smoothing))
   variables = tf.compat.v1.trainable_variables()
-  weight_penalty = weight_decay * tf.add_n([tf.nn.l2_loss(variable) for variable in variables])
+  weight_penalty = penalty(variables, weight_decay)
   gradients = tf.gradients(cross_entropy + weight_penalty, variables)
   return Tower(logits, cross_entropy, weight_penalty, list(zip(gradients, variables)))
+
+
+def penalty(variables: Sequence[Any], weight_decay: Callable[[Any], float]) -> tf.Tensor:
+  """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar."""
+  groups: dict[float, list[tf.Tensor]] = {}
+  for variable in variables:
+    groups.setdefault(weight_decay(variable), []).append(tf.nn.l2_loss(variable))
+  parts = [decay * tf.add_n(losses) for decay, losses in groups.items()]
+  return parts[0] if len(parts) == 1 else tf.add_n(parts)
+
+
+def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
+  """float32 [shard]."""
+  if not label_smoothing:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+  num_classes = logits.shape[1]
+  rest = label_smoothing / num_classes
+  targets = tf.one_hot(labels, num_classes, 1 - label_smoothing + rest, rest)
+  return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
 def average_gradients(tower_gradients: Sequence[GradientsAndVariables]) -> GradientsAndVariables:

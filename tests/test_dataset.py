@@ -121,36 +121,118 @@ def test_starting_at_an_example_continues_the_same_batches(numbered, skipped):
     np.testing.assert_array_equal(labels, other_labels)
 
 
-def reference_crop(image, dy, dx, mirrored):
-  """Pad 4, crop at (dy, dx), mirror: by NumPy, one image."""
-  cropped = np.pad(image, [(4, 4), (4, 4), (0, 0)])[dy : dy + 32, dx : dx + 32]
+MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}
+
+
+def reference_crop(image, dy, dx, mirrored, distortion):
+  """Pad, crop at (dy, dx), mirror: by NumPy, one image."""
+  pixels = distortion.padding
+  padding = [(pixels, pixels), (pixels, pixels), (0, 0)]
+  padded = np.pad(image, padding, MODES_OF_NUMPY[distortion.padding_mode])
+  cropped = padded[dy : dy + 32, dx : dx + 32]
   return cropped[:, ::-1] if mirrored else cropped
 
 
-def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored():
-  count = 400
+def padded_strings(images, distortion):
+  padded = dataset.pad(tf.constant(images), distortion)
+  return tf.map_fn(dataset.as_string, padded, fn_output_signature=tf.string)
+
+
+@pytest.mark.parametrize(
+  'distortion', [dataset.Distortion(), dataset.Distortion(2, 'reflect')], ids=['zeros', 'reflect']
+)
+def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(distortion):
+  count, places = 400, 2 * distortion.padding + 1
   images = np.random.default_rng(0).integers(1, 256, [count, 32, 32, 3]).astype(np.uint8)
-  padded = dataset.pad(tf.constant(images))
-  padded = tf.map_fn(dataset.as_string, padded, fn_output_signature=tf.string)
-  distorted = run(dataset.random_crop_and_flip(padded, tf.constant([1, 2])))
+  padded = padded_strings(images, distortion)
+  distorted = run(dataset.distort(padded, tf.constant([1, 2]), distortion))
   assert distorted.dtype == np.uint8
   found = []
   for image, result in zip(images, distorted, strict=True):
-    # Zeros of the padding tell the offsets; where there are none all 25 positions are tried.
     matches = [
       (dy, dx, mirrored)
-      for dy in range(9)
-      for dx in range(9)
+      for dy in range(places)
+      for dx in range(places)
       for mirrored in (False, True)
-      if np.array_equal(reference_crop(image, dy, dx, mirrored), result)
+      if np.array_equal(reference_crop(image, dy, dx, mirrored, distortion), result)
     ]
     assert len(matches) == 1
     found += matches
-  # Each image draws for itself: of 400 draws all 9 offsets come up each way, and about half are
+  # Each image draws for itself: of 400 draws all offsets come up each way, and about half are
   # mirrored (200 +- 5 standard deviations of 10).
-  assert {dy for dy, _, _ in found} == {dx for _, dx, _ in found} == set(range(9))
+  assert {dy for dy, _, _ in found} == {dx for _, dx, _ in found} == set(range(places))
   assert 150 < sum(mirrored for _, _, mirrored in found) < 250
-  assert len(set(found)) > 120  # Of 162 kinds; one shared offset would leave 2.
+  # Of 162 kinds, or 50; one shared offset would leave 2.
+  assert len(set(found)) > (120 if places == 9 else 45)
+
+
+def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path):
+  """Image i is i in its left half and 100 + i in its right: its first byte tells which way."""
+  count = 40
+  planes = np.zeros([count, 3, 32, 32], np.uint8)
+  planes[:, :, :, :16] = np.arange(count)[:, None, None, None]
+  planes[:, :, :, 16:] = 100 + np.arange(count)[:, None, None, None]
+  records.write_records(
+    records.record_path(str(tmp_path), 'train'), planes.reshape(count, -1), np.arange(count) % 10
+  )
+  distortion = dataset.Distortion(0, 'reflect', 'alternating')
+  data_set = dataset.Cifar10DataSet(str(tmp_path), 'train', distortion=distortion)
+
+  def flips(first_example, batches):  # By epoch: which images are mirrored.
+    taken = take(data_set.make_batch(8, seed=5, first_example=first_example), batches)
+    seen = np.concatenate([images[:, 0, 0, 0] for images, _ in taken]).reshape(-1, count)
+    assert all(sorted(epoch % 100) == list(range(count)) for epoch in seen)
+    return [{value % 100 for value in epoch if value >= 100} for epoch in seen]
+
+  everyone = set(range(count))
+  epochs = flips(0, 20)
+  assert 8 < len(epochs[0]) < 32  # 20 +- 4 standard deviations of 3.2.
+  assert epochs == [epochs[0], everyone - epochs[0]] * 2
+  assert flips(count, 10) == epochs[1:3]  # Resuming in the second epoch.
+
+
+def test_cutout_greys_one_whole_square():
+  images = np.full([200, 32, 32, 3], 7, np.uint8)
+  cut = run(dataset.cut_out(tf.constant(images), tf.constant([1, 2]), 12))
+  corners = set()
+  for image in cut:
+    assert set(np.unique(image)) == {7, 128}
+    rows, columns = np.nonzero(image[..., 0] == 128)
+    assert len(rows) == 12 * 12
+    assert np.ptp(rows) == np.ptp(columns) == 11
+    assert (image[..., 0] == image[..., 1]).all()
+    assert (image[..., 0] == image[..., 2]).all()
+    corners.add((rows.min(), columns.min()))
+  # 21 places each way: 200 draws find both ends, and hardly ever the same corner.
+  assert {y for y, _ in corners} >= {0, 20}
+  assert len(corners) > 130
+
+
+def test_cutout_is_a_part_of_distortion():
+  distortion = dataset.Distortion(cutout=4)
+  images = np.full([6, 32, 32, 3], 7, np.uint8)
+  distorted = run(
+    dataset.distort(padded_strings(images, distortion), tf.constant([1, 2]), distortion)
+  )
+  assert [(image == 128).sum() for image in distorted] == [4 * 4 * 3] * 6
+
+
+@pytest.mark.parametrize(
+  ('tta', 'weights'),
+  [('none', [1]), ('mirror', [1 / 2] * 2), ('mirror+shift', [1 / 4, 1 / 8, 1 / 8] * 2)],
+)
+def test_views_and_their_mean(tta, weights):
+  images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3]).astype(np.uint8)
+  views = run(dataset.test_views(tf.constant(images), tta))
+  padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
+  expected = [images, padded[:, :-2, :-2], padded[:, 2:, 2:]][: 3 if 'shift' in tta else 1]
+  if tta != 'none':
+    expected += [view[:, :, ::-1] for view in expected]
+  np.testing.assert_array_equal(views, np.concatenate(expected))
+  logits = np.random.default_rng(1).normal(size=[5 * len(weights), 10]).astype(np.float32)
+  mean = run(dataset.mean_of_views(tf.constant(logits), tta))
+  by_hand = sum(w * logits[5 * i : 5 * i + 5] for i, w in enumerate(weights))
+  np.testing.assert_allclose(mean, by_hand, rtol=1e-5, atol=1e-6)
 
 
 def test_no_distortion_leaves_images_alone(numbered):

@@ -216,3 +216,61 @@ def test_tensorboard_shows_training_and_evaluation(tensorboard):
   assert [step for _, step, _ in read_json(url)][:2] == [4, 8]
   images = read_json(f'{tensorboard}data/plugin/images/tags')
   assert any('augmented_images' in tag for tag in images['.'])
+
+
+FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
+
+
+def test_a_fast_recipe_trains_evaluates_predicts_and_exports(run_main, data_dir, tmp_path):
+  job_dir = ['--job-dir', tmp_path / 'job']
+  flags = ['--data-dir', data_dir, *job_dir, *FAST, '--train-steps', 4]
+  result = run_main(*flags)
+  line = succeeded(result)
+  assert line['global_step'] == 4
+  assert 0 <= line['accuracy_without_tta'] <= 1
+  assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
+  # The test set is what it evaluated on the way: once is enough.
+  assert len(re.findall('evaluated at step 4', result.stderr)) == 1
+  # The job dir knows the network and the views.
+  evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
+  again = succeeded(run_main(*evaluate, '--dtype', 'auto'))
+  assert (again['accuracy'], again['accuracy_without_tta']) == pytest.approx(
+    (line['accuracy'], line['accuracy_without_tta'])
+  )
+  plain = succeeded(run_main(*evaluate, '--tta', 'none', '--dtype', 'auto'))
+  assert plain['accuracy'] == pytest.approx(line['accuracy_without_tta'])
+  assert 'accuracy_without_tta' not in plain
+  path = succeeded(run_main(*job_dir, '--mode', 'export'))['saved_model']
+  images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)
+  served = tf.saved_model.load(path).signatures['serving_default'](images=tf.constant(images))
+  for index, image in enumerate(images):
+    tf.io.write_file(str(tmp_path / f'{index}.png'), tf.io.encode_png(image))
+  files = [tmp_path / f'{index}.png' for index in range(3)]
+  predicted = run_main(*job_dir, '--mode', 'predict', '--images', *files).stdout.splitlines()
+  for line, probabilities in zip(predicted, served['probabilities'].numpy(), strict=True):
+    assert list(json.loads(line)['probabilities'].values()) == pytest.approx(
+      probabilities, abs=1e-4
+    )
+  refused = run_main(*flags, '--convs-per-group', 3)
+  assert refused.returncode == 2
+  assert 'convs_per_group is 2 there and 3 here' in refused.stderr
+
+
+@pytest.mark.parametrize('recipe', ['fast94', 'fast96'])
+def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
+  """2 steps and 2 more end with the variables, slow ones included, of 4 steps."""
+  common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
+  # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
+  common += ['--mode', 'train', '--lookahead-steps', 2, '--train-steps', 4]
+  succeeded(run_main(*common, '--job-dir', tmp_path / 'whole', '--save-every-steps', 2))
+  shutil.copytree(tmp_path / 'whole', tmp_path / 'parts')
+  os.remove(tmp_path / 'parts' / 'model.ckpt-4.index')
+  (tmp_path / 'parts' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"')
+  result = run_main(*common, '--job-dir', tmp_path / 'parts')
+  assert succeeded(result)['global_step'] == 4
+  assert 'resuming at step 2 of 4' in result.stderr
+  expected, actual = (variables(tmp_path / name, 4) for name in ('whole', 'parts'))
+  assert expected.keys() == actual.keys()
+  assert any(name.endswith('/slow') for name in expected)
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)

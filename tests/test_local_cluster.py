@@ -191,6 +191,21 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
   assert 'is gone' in line
 
 
+@pytest.mark.parametrize(
+  'flags',
+  [['--recipe', 'fast94'], ['--recipe', 'fast95', '--sync']],
+  ids=['muon-async', 'lookahead-sync'],
+)
+def test_fast_recipes_run_on_a_cluster(cluster, flags):
+  tasks = cluster(*flags, '--widths', '24,24,32', '--train-steps', 6)
+  tasks.start()
+  assert tasks.ended() == [0, 0, 0], tasks.text()
+  assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
+  assert json.loads(tasks.results['chief 0'])['examples'] == 70
+  slow = [name for name in variables(tasks.job_dir, tasks.step()) if name.endswith('/slow')]
+  assert bool(slow) == ('--sync' in flags)
+
+
 def test_an_evaluator_evaluates_and_ends(cluster):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync', evaluator=True)
   tasks.start()

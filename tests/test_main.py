@@ -9,7 +9,7 @@ import pytest
 
 import cifar10_main
 from cifar10.errors import InputError
-from cifar10.hparams import HParams
+from cifar10.hparams import RECIPES, HParams, from_recipe
 
 
 def main(monkeypatch, *flags):
@@ -58,7 +58,67 @@ def test_a_flag_of_the_old_program_reaches_the_hyper_parameters():
   assert flags['num_layers'] == 20
 
 
+def test_the_classic_recipe_is_the_defaults():
+  assert from_recipe('classic', {}) == HParams()
+
+
+def test_he2015_is_the_papers():
+  """64,000 steps of 128 on 50,000 images, cut at 32,000 and 48,000, momentum 0.9, decay 1e-4."""
+  recipe = from_recipe('he2015', {'num_layers': 20})
+  assert (recipe.train_steps, recipe.train_batch_size, recipe.num_layers) == (64_000, 128, 20)
+  assert (recipe.learning_rate, recipe.momentum, recipe.weight_decay) == (0.1, 0.9, 1e-4)
+  assert recipe.lr_values == (1, 0.1, 0.01)
+  assert recipe.lr_boundaries_steps == (32_000, 48_000)
+  assert recipe.train_on == 'train+validation'
+
+
+def test_a_flag_overrides_its_recipe():
+  recipe = from_recipe('he2015', {'lr_boundaries_epochs': (5, 6), 'weight_decay': 0.0})
+  assert recipe.lr_boundaries_steps == ()
+  assert (recipe.lr_boundaries_epochs, recipe.weight_decay) == ((5, 6), 0)
+  assert recipe.lr_values == (1, 0.1, 0.01)
+  assert from_recipe('fast95', {}).lr_triangle
+  assert not from_recipe('fast95', {'lr_values': (1.0,)}).lr_triangle
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_every_recipe_passes_the_checks_of_flags(name):
+  cifar10_main._check_hparams(from_recipe(name, {}))
+
+
+def test_recipes_are_listed(monkeypatch, capsys):
+  with pytest.raises(SystemExit) as end:
+    main(monkeypatch, '--list-recipes')
+  assert end.value.code == 0
+  listed = capsys.readouterr().out
+  for name, recipe in RECIPES.items():
+    assert f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}\n' in listed
+  assert '--lr-boundaries-steps 32000,48000' in listed
+  # What is listed can be given.
+  [line] = [line for line in listed.splitlines() if '--cutout' in line]
+  flags = parse(*line.removeprefix('  is: ').split())
+  assert from_recipe('classic', _hparams_of(flags)) == from_recipe('fast96', {})
+
+
+def _hparams_of(flags):
+  names = {field.name for field in dataclasses.fields(HParams)}
+  return {name: value for name, value in flags.items() if name in names}
+
+
 REFUSED = [
+  (['--recipe', 'fast94', '--widths', '64,256'], '--widths is (64, 256)'),
+  (['--recipe', 'fast94', '--widths', '64,32,256'], 'must be three numbers that do not fall'),
+  (['--recipe', 'fast94', '--cutout', 33], '--cutout is 33'),
+  (['--crop-padding', 32], '--crop-padding is 32'),
+  (['--label-smoothing', 1], '--label-smoothing is 1'),
+  (['--muon-learning-rate', -1], '--muon-learning-rate is -1'),
+  (['--lookahead-steps', -1], '--lookahead-steps is -1'),
+  (['--lr-triangle', '0.2,0.5'], '--lr-triangle is (0.2, 0.5)'),
+  (['--lr-triangle', '0.2,1.5,0'], 'the first factor, when it is 1'),
+  (
+    ['--lookahead-steps', 5, '--distribute', 'mirrored'],
+    '--lookahead-steps 5 needs all updates made in one place',
+  ),
   (['--num-gpus', -1], '--num-gpus is -1'),
   (['--num-gpus', 3], '--num-gpus 3 but TensorFlow sees 0'),
   (['--variable-strategy', 'GPU'], 'needs a GPU and there is none'),

@@ -491,3 +491,43 @@ def test_unknown_data_format_and_dtype_are_refused():
 def test_a_shortcut_to_fewer_filters_is_our_own_mistake():
   with tf.Graph().as_default(), pytest.raises(AssertionError, match='from 8 to 4 filters'):
     make_net()._residual_v1(tf.zeros([1, 4, 4, 8]), 3, 8, 4, 1)
+
+
+# The convolution for training on small images.
+
+
+@pytest.mark.parametrize('batch', [3, 256, 600])
+def test_small_convolution_has_the_gradients_of_conv2d(batch):
+  """Against the library's in float32, where both differ by rounding only."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.random.normal([batch, 5, 7, 4], seed=1)
+    kernel = tf.random.normal([3, 3, 4, 6], seed=2)
+    dy = tf.random.normal([batch, 5, 7, 6], seed=3)
+    forms = (model_base.small_conv2d(x, kernel), tf.nn.conv2d(x, kernel, 1, 'SAME'))
+    small, library = session.run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
+  for actual, expected in zip(small, library, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_filter_gradient_by_hand():
+  """x has a single 2 at (1, 1), dy a single 3 at (0, 1): 6 at row 1 - 0 + 1 = 2, column 1."""
+  x, dy = np.zeros([1, 3, 3, 1], np.float32), np.zeros([1, 3, 3, 1], np.float32)
+  x[0, 1, 1], dy[0, 0, 1] = 2, 3
+  gradient = model_base.filter_gradient(tf.constant(x), tf.constant(dy)).numpy()
+  expected = np.zeros([3, 3, 1, 1])
+  expected[2, 1] = 6
+  np.testing.assert_array_equal(gradient, expected)
+
+
+def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
+  def gradient_ops(size, dtype, is_training):
+    with tf.Graph().as_default() as graph:
+      network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+      y = network._conv(tf.zeros([2, size, size, 4], dtype), 3, 8, 1)
+      tf.gradients(y, tf.compat.v1.trainable_variables())
+      return sum(op.type == 'Conv2DBackpropFilter' for op in graph.get_operations())
+
+  assert gradient_ops(8, tf.bfloat16, is_training=True) == 0
+  assert gradient_ops(9, tf.bfloat16, is_training=True) == 1
+  assert gradient_ops(8, tf.float32, is_training=True) == 1
+  assert gradient_ops(8, tf.bfloat16, is_training=False) == 1

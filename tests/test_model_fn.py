@@ -242,7 +242,7 @@ def test_learning_rate_follows_the_schedule_in_the_graph(graph):
   # 80 examples, 8 a step: 10 steps an epoch; 82 epochs end at step 820.
   build(MODES.TRAIN, placement())
   global_step = tf.compat.v1.train.get_global_step()
-  rate = model_fn._learning_rate(TINY, 80, 8)
+  rate = model_fn._scheduled(0.1, TINY, 80, 8)
   with run_session() as session:
     rates = []
     for step in (0, 819, 820, 1230, 3000):

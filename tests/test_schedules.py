@@ -67,3 +67,16 @@ def test_a_boundary_is_the_first_step_of_the_next_rate(step, rate):
 def test_no_boundaries_is_a_constant_rate():
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     assert session.run(schedules.learning_rate(tf.constant(5, tf.int64), [], [0.5])) == 0.5
+
+
+def test_a_triangle_by_hand():
+  """Of 100 steps 20 rise from 0.2 to 1: 0.04 a step; 80 fall to 0.1: 0.9 / 80 a step."""
+  steps = (0, 1, 10, 20, 60, 99, 100, 150)
+  rates = [float(schedules.triangle(tf.constant(s), 100, 0.2, 0.2, 0.1)) for s in steps]
+  assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(('peak', 'expected'), [(0, [1, 0.75, 0]), (1, [0.5, 0.625, 1])])
+def test_a_triangle_may_only_fall_or_only_rise(peak, expected):
+  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, 0.0)) for s in (0, 1, 4)]
+  assert rates == pytest.approx(expected)

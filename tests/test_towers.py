@@ -70,12 +70,12 @@ def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers)
   images = tf.constant(rng.normal(size=[16, 32, 32, 3]).astype(np.float32))
   labels = tf.constant(rng.integers(0, 10, 16), tf.int32)
   with tf.compat.v1.variable_scope('net'):
-    whole = towers.build_tower(images, labels, linear, 2e-4)
+    whole = towers.build_tower(images, labels, linear, lambda variable: 2e-4)
   gradients = []
   for index in range(num_towers):
     with tf.compat.v1.variable_scope('net', reuse=True):
       shard = images[index::num_towers], labels[index::num_towers]
-      gradients.append(towers.build_tower(*shard, linear, 2e-4).gradients)
+      gradients.append(towers.build_tower(*shard, linear, lambda variable: 2e-4).gradients)
   [(mean, _)] = towers.average_gradients(gradients)
   expected, actual = run([whole.gradients[0][0], mean])
   np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
@@ -89,11 +89,34 @@ def test_loss_by_hand(graph):
     weight = variable('weight', [3.0, 4.0])
     return tf.zeros([2, 10]) + 0 * tf.reduce_sum(weight)
 
-  tower = towers.build_tower(images, labels, forward_pass, 0.1)
+  tower = towers.build_tower(images, labels, forward_pass, lambda variable: 0.1)
   cross_entropy, penalty = run([tower.cross_entropy, tower.weight_penalty])
   # Ten equal logits: ln 10. Half of 3^2 + 4^2 is 12.5, times 0.1.
   assert cross_entropy == pytest.approx(np.log(10))
   assert penalty == pytest.approx(1.25)
+
+
+def test_smoothed_labels_by_hand(graph):
+  """Logits ln 3 and nine zeros: softmax 3/12 and 1/12 each; smoothing 0.2: targets 0.82 and 0.02.
+
+  -(0.82 ln 0.25 + 9 * 0.02 ln (1/12)) = 0.82 * 1.386294 + 0.18 * 2.484907 = 1.584044.
+  """
+  logits = tf.constant([[np.log(3)] + [0] * 9], tf.float32)
+
+  def forward_pass(images):
+    return logits + 0 * variable('weight', 1.0)
+
+  tower = towers.build_tower(
+    tf.zeros([1, 32, 32, 3]), tf.constant([0]), forward_pass, lambda variable: 0.0, 0.2
+  )
+  assert run(tower.cross_entropy) == pytest.approx(1.584044)
+
+
+def test_each_variable_has_its_own_penalty(graph):
+  """Halves of squares: 0.1 * (9 + 16) / 2 + 0.2 * 4 / 2 = 1.65."""
+  a, b, c = variable('a', [3.0]), variable('b', [4.0]), variable('c', [2.0])
+  penalty = towers.penalty([a, b, c], lambda variable: 0.2 if variable is c else 0.1)
+  assert run(penalty) == pytest.approx(1.65)
 
 
 def test_a_tower_a_gpu_or_virtual_cpus():

@@ -1,0 +1,148 @@
+"""The fast recipes' network: what its fixed and initial kernels do, and its shapes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10 import archive, dataset, fastnet
+
+WIDTHS = (24, 32, 48)
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+@pytest.fixture(scope='module')
+def images():
+  rng = np.random.default_rng(0)
+  planes = archive.synthetic_images(np.arange(100) % 10, rng)
+  return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+def run(tensors):
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    return session.run(tensors)
+
+
+def network(convs_per_group=2, **settings):
+  return fastnet.FastNet(
+    WIDTHS, True, 'channels_last', 0.6, 1e-12, convs_per_group=convs_per_group, **settings
+  )
+
+
+def standardised(images):
+  scale, shift = fastnet.standardisation()
+  return (run(dataset.normalise(tf.constant(images), tf.float32)) * scale + shift).astype(
+    np.float32
+  )
+
+
+def test_standardised_values_by_hand():
+  """Byte 255 is 1: (1 - 0.4914) / 0.2470 = 2.0591; (1 - 0.4822) / 0.2435; (1 - 0.4465) / 0.2616."""
+  white = np.full([1, 1, 1, 3], 255, np.uint8)
+  np.testing.assert_allclose(standardised(white)[0, 0, 0], [2.0591, 2.1265, 2.1158], atol=1e-4)
+
+
+def test_whitening_makes_patches_uncorrelated(images):
+  """With variance 1 in each pattern that is not drowned by the 5e-4: eigenvalue / (it + 5e-4)."""
+  kernel = fastnet.whitening_kernel(images)
+  assert (kernel.shape, kernel.dtype) == ((2, 2, 3, 24), np.float32)
+  np.testing.assert_array_equal(kernel[..., 12:], -kernel[..., :12])
+  x = standardised(images)
+  outputs = run(tf.nn.conv2d(x, kernel[..., :12], 1, 'VALID')).reshape(-1, 12)
+  moments = outputs.T @ outputs / len(outputs)
+  variances = np.diag(moments)
+  assert np.abs(moments - np.diag(variances)).max() < 1e-2
+  assert (np.diff(variances) < 1e-3).all()  # The largest eigenvalue first.
+  assert variances[0] == pytest.approx(1, abs=1e-3)
+
+
+def test_first_outputs_of_a_new_convolution_are_its_inputs():
+  x = tf.random.normal([2, 5, 5, 3], seed=1)
+  kernel = fastnet.identity_initializer([3, 3, 3, 8])
+  x_value, kernel_value, y = run([x, kernel, tf.nn.conv2d(x, kernel, 1, 'SAME')])
+  np.testing.assert_allclose(y[..., :3], x_value, rtol=1e-6)
+  # The others are uniform to 1 / sqrt(27) = 0.19245.
+  others = kernel_value[..., 3:]
+  assert 0.18 < np.abs(others).max() <= 0.19245
+  square = run(fastnet.identity_initializer([3, 3, 4, 4]))
+  assert square.sum() == 4
+  assert (square[1, 1] == np.eye(4)).all()
+
+
+@pytest.mark.parametrize(('convs', 'more'), [(2, 0), (3, 1)])
+def test_parameters_by_hand(convs, more):
+  """Groups of widths a -> b: 9 a b + b offsets, and 9 b b + b for each further conv; 48 * 10.
+
+  Groups 24 -> 24 -> 32 -> 48, first convolutions: 9 (576 + 768 + 1,536) + 104 = 26,024; each
+  further: 9 (576 + 1,024 + 2,304) + 104 = 35,240; 26,024 + 35,240 + 480 = 61,744.
+  """
+  logits = network(convs).forward_pass(tf.zeros([4, 32, 32, 3]))
+  assert logits.shape == [4, 10]
+  assert logits.dtype == tf.float32
+  trainable = tf.compat.v1.trainable_variables()
+  assert sum(v.shape.num_elements() for v in trainable) == 61_744 + more * 35_240
+  names = {v.op.name for v in tf.compat.v1.global_variables()} - {v.op.name for v in trainable}
+  assert 'whitening/kernel' in names
+  assert not any(name.endswith('/scale') for name in names)
+
+
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+def test_the_first_layer_whitens_standardised_images(images, dtype):
+  """1.702 times the convolution of standardised images, though it reads -1..1."""
+  kernel = fastnet.whitening_kernel(images)
+  raw = dataset.normalise(tf.constant(images), dtype)
+  y = tf.cast(network(whitening=kernel, dtype=dtype)._whiten(raw), tf.float32)
+  [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
+  value, stored = run([y, variable])
+  np.testing.assert_array_equal(stored, kernel)
+  expected = 1.702 * run(tf.nn.conv2d(standardised(images), kernel, 1, 'VALID'))
+  scale = expected.std()
+  assert np.abs(value - expected).mean() < (1e-4 if dtype == tf.float32 else 0.01) * scale
+
+
+def test_silu_by_hand():
+  """2 sigmoid(2) = 2 / (1 + e^-2) = 1.76159; derivative s + y (1 - s) = 0.88080 + 0.20998."""
+  x = tf.constant([2.0, 0.0])
+  y = fastnet.silu(x)
+  value, gradient = run([y, tf.gradients(y, x)[0]])
+  np.testing.assert_allclose(value, [1.76159, 0], atol=1e-5)
+  np.testing.assert_allclose(gradient, [1.09078, 0.5], atol=1e-5)
+
+
+def test_the_activation_is_nearly_gelu():
+  x = np.linspace(-4, 4, 81).astype(np.float32)
+  ours = run(fastnet.silu(tf.constant(1.702 * x))) / 1.702
+  np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
+
+
+def test_channels_first_and_last_have_the_same_variables():
+  def shapes(data_format):
+    with tf.Graph().as_default():
+      fastnet.FastNet(WIDTHS, True, data_format, 0.6, 1e-12).forward_pass(tf.zeros([2, 32, 32, 3]))
+      return {v.op.name: v.shape for v in tf.compat.v1.global_variables()}
+
+  assert shapes('channels_first') == shapes('channels_last')
+
+
+def test_a_third_convolution_has_a_shortcut():
+  """With zeros in convs 2 and 3, what is left of a group is its first activation, activated."""
+  x = tf.nn.relu(tf.random.normal([8, 4, 4, 24], seed=3))
+  whole = network(3)
+  y = whole._group(x, 24)
+  variables = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    for name in ('conv2/kernel', 'conv3/kernel'):
+      session.run(variables[name].initializer)
+      session.run(variables[name].assign(tf.zeros(variables[name].shape)))
+    pooled, result = session.run([tf.nn.max_pool2d(x, 2, 2, 'VALID'), y])
+  mean, deviation = pooled.mean((0, 1, 2)), pooled.std((0, 1, 2))
+  normal = 1.702 * (pooled - mean) / deviation
+  first = normal / (1 + np.exp(-normal))
+  # The shortcut is added before the last activation.
+  np.testing.assert_allclose(result, first / (1 + np.exp(-first)), atol=1e-4)

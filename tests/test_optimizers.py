@@ -1,0 +1,161 @@
+"""Parameter groups, Muon and lookahead, by values worked out by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10 import optimizers
+from cifar10.hparams import HParams
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def variable(name, values):
+  return tf.compat.v1.get_variable(name, initializer=tf.constant(values, tf.float32))
+
+
+def after_steps(apply, variables, steps):
+  """The variables' values after each of so many updates."""
+  values = []
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    for _ in range(steps):
+      session.run(apply)
+      values.append(session.run(variables))
+  return values
+
+
+def global_step():
+  return tf.compat.v1.train.get_or_create_global_step()
+
+
+def test_groups_learn_faster_and_decay_less():
+  hparams = HParams(weight_decay=6.0, offset_lr_factor=64.0, head_lr_factor=3.0)
+  offset = variable('group1/bn1/offset', 1.0)
+  head = variable('fully_connected/kernel', 1.0)
+  kernel = variable('group1/conv1/kernel', 1.0)
+  decays = [optimizers.weight_decay(hparams, v) for v in (offset, head, kernel)]
+  assert decays == [6 / 64, 2, 6]
+  one = tf.constant(1.0)
+  scaled = optimizers.in_groups(hparams, [(one, v) for v in (offset, head, kernel)])
+  with tf.compat.v1.Session() as session:
+    assert session.run([gradient for gradient, _ in scaled]) == [64, 3, 1]
+
+
+def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
+  """Two steps of Nesterov's momentum, learning rate 0.1, gradient 1, factor 2.
+
+  v = 1: w = 0 - 0.2 (1 + 0.5 * 1) = -0.3.
+  v = 0.5 + 1 = 1.5: w = -0.3 - 0.2 (1 + 0.5 * 1.5) = -0.65.
+  """
+  hparams = HParams(offset_lr_factor=2.0, momentum=0.5, nesterov=True)
+  offset = variable('bn/offset', 0.0)
+  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.0)
+  gradients = optimizers.in_groups(hparams, [(tf.constant(1.0), offset)])
+  apply = optimizer.apply_gradients(gradients, global_step())
+  assert after_steps(apply, offset, 2) == pytest.approx([-0.3, -0.65])
+
+
+@pytest.mark.parametrize('shape', [(3, 3, 4, 16), (1, 1, 4, 16), (3, 3, 16, 16)])
+def test_orthogonalised_singular_values_are_near_1(shape):
+  kernel = np.random.default_rng(0).normal(size=shape)
+  with tf.compat.v1.Session() as session:
+    result = session.run(optimizers.orthogonalised(tf.constant(kernel, tf.float32)))
+  _, singular, _ = np.linalg.svd(result.reshape(-1, shape[-1]), full_matrices=False)
+  before_u, before, before_v = np.linalg.svd(kernel.reshape(-1, shape[-1]), full_matrices=False)
+  # Three iterations bring all that were above a twentieth of the norm between 0.3 and 1.3.
+  large = before / np.linalg.norm(kernel) > 0.05
+  assert large.sum() > len(large) / 2
+  assert singular.max() < 1.3
+  assert (np.sort(singular)[::-1][: large.sum()] > 0.3).all()
+  # The directions stay: the product with the nearest orthogonal matrix is nearly symmetric.
+  product = result.reshape(-1, shape[-1]).T @ (before_u @ before_v)
+  np.testing.assert_allclose(product, product.T, atol=1e-4)
+
+
+def test_orthogonalising_one_value_by_hand():
+  """x = 1: x <- 3.4445 x - 4.775 x^3 + 2.0315 x^5 = 0.7010, then 1.1136, then 0.7207."""
+  kernel = tf.constant(5.0, shape=[1, 1, 1, 1])
+  with tf.compat.v1.Session() as session:
+    result = session.run(optimizers.orthogonalised(kernel))
+  x = 1.0
+  for _ in range(3):
+    x = 3.4445 * x - 4.775 * x**3 + 2.0315 * x**5
+  assert x == pytest.approx(0.7207, abs=1e-4)
+  assert result.item() == pytest.approx(x, abs=1e-4)
+
+
+def test_a_step_of_muon_by_hand():
+  """One output of one input: the kernel 2 is scaled to norm 1, and moved by 0.1 * 0.7207."""
+  kernel = variable('conv/kernel', [[[[2.0]]]])
+  hparams = HParams(muon_learning_rate=1.0, muon_momentum=0.6)
+  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.1)
+  bias = variable('bias', 1.0)
+  apply = optimizer.apply_gradients(
+    [(tf.constant([[[[-3.0]]]]), kernel), (tf.constant(1.0), bias)], global_step()
+  )
+  [(moved, learned, step)] = after_steps(apply, [kernel, bias, global_step()], 1)
+  assert moved.item() == pytest.approx(1 + 0.07207, abs=1e-4)
+  assert learned == pytest.approx(0.9)  # Everything else by SGD.
+  assert step == 1
+  assert optimizers.weight_decay(hparams, kernel) == 0
+  assert optimizers.weight_decay(hparams, bias) == hparams.weight_decay
+
+
+def test_muons_momentum_is_nesterovs():
+  """Gradients g then 0: the second direction is g's again, as the momentum remembers it."""
+  gradient = np.random.default_rng(1).normal(size=[3, 3, 2, 2]).astype(np.float32)
+  kernel = variable('conv/kernel', np.ones([3, 3, 2, 2]))
+  step = global_step()
+  now = tf.where(tf.equal(step, 0), gradient, tf.zeros_like(gradient))
+  optimizer = optimizers.Muon(0.0, 0.6)
+  apply = optimizer.apply_gradients([(now, kernel)], step)
+  [slot] = [v for v in tf.compat.v1.global_variables() if v.op.name.endswith('/Muon')]
+  first, second = after_steps(apply, slot, 2)
+  np.testing.assert_allclose(first, gradient, rtol=1e-6)
+  np.testing.assert_allclose(second, 0.6 * gradient, rtol=1e-6)
+
+
+def test_lookahead_by_hand():
+  """Plain SGD from w = 10, gradient 1, learning rate 1; lookahead every 2 of 4 steps.
+
+  Step 2: w = 8; decay 0.95^2 (2/4)^3 = 0.1128125: 10 * it + 8 * (1 - it) = 8.225625.
+  Step 4: w = 6.225625; decay 0.9025: 8.225625 * it + 6.225625 * (1 - it) = 8.030625.
+  """
+  hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=4)
+  weight = variable('w', 10.0)
+  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0)
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, weight, 4) == pytest.approx([9, 8.225625, 7.225625, 8.030625])
+
+
+def test_lookahead_ends_with_the_slow_variables():
+  """Every 2 of 3 steps: at step 2 decay 0.9025 (2/3)^3 = 0.267407: 8.534815; at step 3 that."""
+  hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=3)
+  weight = variable('w', 10.0)
+  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0)
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, weight, 3) == pytest.approx([9, 8.534815, 8.534815])
+
+
+def test_lookahead_averages_the_moving_averages_after_their_update():
+  """The average goes 0 -> 4 at each step; at step 1 of 1, decay 0.95: 0.05 * 4 = 0.2."""
+  hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
+  weight = variable('w', 10.0)
+  average = tf.compat.v1.get_variable(
+    'moving_mean',
+    initializer=0.0,
+    trainable=False,
+    collections=[
+      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+      tf.compat.v1.GraphKeys.MODEL_VARIABLES,
+    ],
+  )
+  update = average.assign_add(4.0, read_value=False)
+  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, [update])
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, average, 1) == pytest.approx([0.2])
