@@ -14,7 +14,7 @@ VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.
 STAMP := $(VENV)/installed-$(VERSION)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
-.PHONY: install demo test test-full test-quick test-short test-all lint clean
+.PHONY: install demo test test-full test-quick test-short test-all lint bench-install clean
 
 install: $(STAMP)
 
@@ -60,6 +60,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What the benchmarks compare with, in an environment of its own; measured on Python 3.11.
+bench-install:
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet -r benchmarks/requirements.txt
 
 clean:
 	rm -rf $(VENV) $(VENV)-* $(DEMO)

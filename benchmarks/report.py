@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import statistics
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -13,6 +14,7 @@ RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
 RESULTS_BLOCK = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
 # In the README's order.
 _KINDS = [
+  'time_to_accuracy',
   'resnet20_20_epochs',
   'training',
   'lines',
@@ -56,6 +58,8 @@ def tables(records: list[dict]) -> str:
 def _table(record: dict) -> str:
   if 'accuracies' in record:
     return _spread(record)
+  if 'twins' in record:
+    return _time_to_accuracy(record)
   return _accuracy(record) if 'result' in record else _speed(record)
 
 
@@ -70,6 +74,34 @@ def _spread(record: dict) -> str:
     f'`{record["command"]}`: accuracy in per cent on the 10,000 test images after '
     f'{record["examples"]:,} examples, by seed\n\n| | seeds | mean |\n|---|---|---:|\n{rows}\n'
   )
+
+
+def _time_to_accuracy(record: dict) -> str:
+  """A fast recipe's seeds, and its twins' seconds."""
+  seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in record['runs'])
+  rows = f'| `--recipe {record["recipe"]}` | {record["seconds_median"]:.0f} | |\n'
+  for name, runs in record['twins'].items():
+    seconds = statistics.median(run['seconds'] for run in runs)
+    rows += f'| PyTorch, {name} | {seconds:.0f} | **{record["ratios"][name]:.2f}** |\n'
+  run = record['twins'] and next(iter(record['twins'].values()))[0]
+  part = (
+    f' The twins were measured over {run["steps_measured"]} steps and their test, and the rest '
+    'reckoned to take as long.'
+    if run and run['steps_measured'] < run['steps']
+    else ''
+  )
+  return (
+    f'**{100 * record["accuracy_mean"]:.2f} %** on the 10,000 test images, the mean of '
+    f'{len(record["runs"])} seeds ({seeds}), with test-time augmentation; without it '
+    f'{100 * record["accuracy_without_tta_mean"]:.2f} %. `{record["command"]}` on '
+    f'{_environment(record)}; seconds from command to exit, test included, medians:\n\n'
+    f'| | seconds | ours / theirs |\n|---|---:|---:|\n{rows}\n'
+    f'PyTorch {_torch(record)}, bfloat16, channels_last.{part}\n\n'
+  )
+
+
+def _torch(record: dict) -> str:
+  return next((run['torch'] for runs in record['twins'].values() for run in runs), 'not measured')
 
 
 def _support(record: dict) -> str:

@@ -1,0 +1,124 @@
+"""Seconds from command to test accuracy: a fast recipe beside its PyTorch twins.
+
+  python benchmarks/time_to_accuracy.py --data-dir DATA --torch-python .venv-bench/bin/python
+
+Of the program the whole command is timed, to its exit: imports, graph, training and the test with
+its six views; once for each seed. The twins run in the environment of `make bench-install`, from
+arrays that are in memory already; by default some of their steps are measured, and the rest are
+reckoned to take as long:
+
+- airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs) in bfloat16;
+- the same recipe: Muon, with the program's batch and number of steps.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import environment
+import numpy as np
+
+from cifar10 import dataset, errors, hparams
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def main() -> None:
+  """Runs every seed and, between them, the twins; prints one JSON object."""
+  flags = _parse_flags()
+  recipe = hparams.from_recipe(flags.recipe, {})
+  epochs = recipe.train_steps * recipe.train_batch_size / 50_000
+  twins = {
+    'airbench94': ['--optimizer', 'sgd', '--batch-size', '1024', '--epochs', '9.9'],
+    'same recipe': [
+      *('--optimizer', 'muon', '--batch-size', str(recipe.train_batch_size)),
+      *('--epochs', str(epochs), '--bias-epochs', '0'),
+      *('--muon-learning-rate', str(recipe.muon_learning_rate)),
+    ],
+  }
+  ours: list[dict] = []
+  theirs: dict[str, list[dict]] = {name: [] for name in twins if flags.torch_python}
+  with tempfile.TemporaryDirectory() as folder:
+    if theirs:
+      _export_arrays(flags.data_dir, folder)
+    for seed in map(int, flags.seeds.split(',')):
+      ours.append(_train(flags, seed, os.path.join(folder, str(seed))))
+      print(f'seed {seed}: {ours[-1]}', file=sys.stderr)
+      for name, runs in theirs.items():
+        runs.append(_twin(flags, folder, twins[name]))
+        print(f'{name}: {runs[-1]}', file=sys.stderr)
+  seconds = statistics.median(run['seconds'] for run in ours)
+  record = {
+    'name': 'time_to_accuracy',
+    'command': f'python benchmarks/time_to_accuracy.py --data-dir data --recipe {flags.recipe} '
+    f'--seeds {flags.seeds} --torch-python .venv-bench/bin/python',
+    **environment.describe(),
+    'recipe': flags.recipe,
+    'accuracy_mean': round(statistics.mean(run['accuracy'] for run in ours), 5),
+    'accuracy_without_tta_mean': round(
+      statistics.mean(run['accuracy_without_tta'] for run in ours), 5
+    ),
+    'seconds_median': round(seconds, 1),
+    'runs': ours,
+    'twins': theirs,
+    'ratios': {
+      name: round(seconds / statistics.median(run['seconds'] for run in runs), 3)
+      for name, runs in theirs.items()
+    },
+  }
+  print(json.dumps(record))
+
+
+def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
+  """One run of the program: its accuracies, and the seconds to its exit."""
+  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--recipe', flags.recipe]
+  command += ['--data-dir', flags.data_dir, '--job-dir', job_dir, '--seed', str(seed)]
+  since = time.perf_counter()
+  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
+  seconds = time.perf_counter() - since
+  line = json.loads(result.stdout.splitlines()[-1])
+  named = {name: line[name] for name in ('accuracy', 'accuracy_without_tta', 'global_step')}
+  return {'seed': seed, 'seconds': round(seconds, 1), **named}
+
+
+def _twin(flags: argparse.Namespace, folder: str, settings: list[str]) -> dict:
+  """One twin's seconds; with all steps its accuracies, too."""
+  command = [flags.torch_python, os.path.join(ROOT, 'benchmarks', 'torch_peer.py')]
+  command += ['--network', 'fastnet', '--images', os.path.join(folder, 'train_images.npy')]
+  command += ['--steps', str(flags.twin_steps), *settings]
+  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+def _export_arrays(data_dir: str, folder: str) -> None:
+  """Writes what the twins read: a process of theirs has no TensorFlow."""
+  for subset, name in ((dataset.TRAIN_AND_VALIDATION, 'train'), ('eval', 'test')):
+    batches = list(dataset.Cifar10DataSet(data_dir, subset).one_pass(10_000))
+    for kind, index in (('images', 0), ('labels', 1)):
+      whole = np.concatenate([batch[index].numpy() for batch in batches])
+      np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)
+
+
+def _parse_flags() -> argparse.Namespace:
+  parser = errors.OneLineParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--data-dir', required=True, help='record files of the whole CIFAR-10')
+  parser.add_argument('--recipe', choices=('fast94', 'fast95', 'fast96'), default='fast94')
+  parser.add_argument('--seeds', default='0,1,2')
+  parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
+  parser.add_argument('--twin-steps', type=int, default=30, help='to measure; 0: all')
+  return parser.parse_args()
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
