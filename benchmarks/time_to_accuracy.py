@@ -41,7 +41,7 @@ def main() -> None:
     'airbench94': ['--optimizer', 'sgd', '--batch-size', '1024', '--epochs', '9.9'],
     'same recipe': [
       *('--optimizer', 'muon', '--batch-size', str(recipe.train_batch_size)),
-      *('--epochs', str(epochs), '--bias-epochs', '0'),
+      *('--epochs', str(epochs)),
       *('--muon-learning-rate', str(recipe.muon_learning_rate)),
     ],
   }

@@ -86,20 +86,17 @@ class FastNet(model_base.ResNet):
     return logits / (self._widths[-1] * _SHARPNESS)
 
   def _whiten(self, x: tf.Tensor) -> tf.Tensor:
-    """Each 2x2 patch in the eigenvectors' terms, and negated.
-
-    The paper learns a bias here for three epochs; without one the backward pass can end before the
-    first group, which saves 5 % of a step.
-    """
+    """Each 2x2 patch in the eigenvectors' terms, and negated, plus a bias that is learned."""
     shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]
     with tf.compat.v1.variable_scope('whitening'):
       initial = np.zeros(shape) if self._whitening is None else self._whitening
       initializer = tf.compat.v1.constant_initializer(initial)
       kernel = self._variable('kernel', shape, initializer, trainable=False)
+      bias = self._variable('bias', shape[-1:], tf.compat.v1.zeros_initializer())
       # The images are standardised in the kernel: bfloat16 holds their 256 values exactly, but not
       # standardised ones, whose rounding the rarest patterns' eigenvalues would magnify.
       scale, shift = (tf.constant(value, tf.float32) for value in standardisation())
-      bias = tf.reduce_sum(kernel * shift[:, tf.newaxis], [0, 1, 2])
+      bias = bias + tf.reduce_sum(kernel * shift[:, tf.newaxis], [0, 1, 2])
       kernel = kernel * scale[:, tf.newaxis]
       kernel, bias = (tf.cast(_SHARPNESS * value, self._dtype) for value in (kernel, bias))
       x = tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format)

@@ -205,6 +205,8 @@ class Job:
       options.num_inter_threads,
       options.log_device_placement,
       cluster.device_filters,
+      # Of a cluster's graph it makes bfloat16 operations that only a single process can run.
+      fuses=not (cluster.is_distributed and self._hparams.dtype == 'bfloat16'),
     )
     replication = model_fn.Replication(
       cluster, self._gradients_per_update, self._watch, strategy is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from cifar10.cluster import Cluster
 from cifar10.estimator import tf_estimator
@@ -18,8 +19,13 @@ def session_config(
   num_inter_threads: int = 0,
   log_device_placement: bool = False,
   device_filters: Sequence[str] = (),
+  *,
+  fuses: bool = True,
 ) -> Any:
-  """The ConfigProto of every session; 0 threads means as many as there are cores."""
+  """The ConfigProto of every session; 0 threads means as many as there are cores.
+
+  Without `fuses` TensorFlow joins no operations into one.
+  """
   config = tf.compat.v1.ConfigProto(
     allow_soft_placement=True,  # Some ops have no GPU kernel.
     log_device_placement=log_device_placement,
@@ -31,6 +37,9 @@ def session_config(
   )
   # By default one process takes all memory of every GPU, and a second one on the host fails.
   config.gpu_options.allow_growth = True
+  if not fuses:
+    off = rewriter_config_pb2.RewriterConfig.OFF
+    config.graph_options.rewrite_options.remapping = off
   return config
 
 

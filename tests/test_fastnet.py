@@ -76,16 +76,16 @@ def test_first_outputs_of_a_new_convolution_are_its_inputs():
 
 @pytest.mark.parametrize(('convs', 'more'), [(2, 0), (3, 1)])
 def test_parameters_by_hand(convs, more):
-  """Groups of widths a -> b: 9 a b + b offsets, and 9 b b + b for each further conv; 48 * 10.
+  """Bias 24; group of widths a -> b: 9 a b + b offset, and 9 b b + b for each further; 48 * 10.
 
   Groups 24 -> 24 -> 32 -> 48, first convolutions: 9 (576 + 768 + 1,536) + 104 = 26,024; each
-  further: 9 (576 + 1,024 + 2,304) + 104 = 35,240; 26,024 + 35,240 + 480 = 61,744.
+  further: 9 (576 + 1,024 + 2,304) + 104 = 35,240; 26,024 + 35,240 + 24 + 480 = 61,768.
   """
   logits = network(convs).forward_pass(tf.zeros([4, 32, 32, 3]))
   assert logits.shape == [4, 10]
   assert logits.dtype == tf.float32
   trainable = tf.compat.v1.trainable_variables()
-  assert sum(v.shape.num_elements() for v in trainable) == 61_744 + more * 35_240
+  assert sum(v.shape.num_elements() for v in trainable) == 61_768 + more * 35_240
   names = {v.op.name for v in tf.compat.v1.global_variables()} - {v.op.name for v in trainable}
   assert 'whitening/kernel' in names
   assert not any(name.endswith('/scale') for name in names)
