@@ -25,9 +25,9 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import environment
-import numpy as np
+import peers
 
-from cifar10 import dataset, errors, hparams
+from cifar10 import errors, hparams
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -49,7 +49,7 @@ def main() -> None:
   theirs: dict[str, list[dict]] = {name: [] for name in twins if flags.torch_python}
   with tempfile.TemporaryDirectory() as folder:
     if theirs:
-      _export_arrays(flags.data_dir, folder)
+      peers.export_arrays(flags.data_dir, folder)
     for seed in map(int, flags.seeds.split(',')):
       ours.append(_train(flags, seed, os.path.join(folder, str(seed))))
       print(f'seed {seed}: {ours[-1]}', file=sys.stderr)
@@ -92,20 +92,8 @@ def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
 
 def _twin(flags: argparse.Namespace, folder: str, settings: list[str]) -> dict:
   """One twin's seconds; with all steps its accuracies, too."""
-  command = [flags.torch_python, os.path.join(ROOT, 'benchmarks', 'torch_peer.py')]
-  command += ['--network', 'fastnet', '--images', os.path.join(folder, 'train_images.npy')]
-  command += ['--steps', str(flags.twin_steps), *settings]
-  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
-  return json.loads(result.stdout.splitlines()[-1])
-
-
-def _export_arrays(data_dir: str, folder: str) -> None:
-  """Writes what the twins read: a process of theirs has no TensorFlow."""
-  for subset, name in ((dataset.TRAIN_AND_VALIDATION, 'train'), ('eval', 'test')):
-    batches = list(dataset.Cifar10DataSet(data_dir, subset).one_pass(10_000))
-    for kind, index in (('images', 0), ('labels', 1)):
-      whole = np.concatenate([batch[index].numpy() for batch in batches])
-      np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)
+  network = ['--network', 'fastnet', '--steps', flags.twin_steps]
+  return peers.run_torch(flags.torch_python, folder, [*network, *settings])
 
 
 def _parse_flags() -> argparse.Namespace:

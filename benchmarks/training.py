@@ -1,10 +1,12 @@
-"""Images/s of the whole program beside a bare session loop and Keras `fit`, in turn, in one run.
+"""Images/s of the whole program beside a bare session loop and its peers, in turn, in one run.
 
-  python benchmarks/training.py --data-dir DATA
+  python benchmarks/training.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 - program: the Estimator with the hooks and the input pipeline that cifar10_main.py gives it;
 - bare: a session loop over the same graph on a constant batch, the limit;
-- keras: `tf.keras` `fit` on the same layers, fed by the same batches.
+- keras: `tf.keras` `fit` on the same layers, fed by the same batches;
+- torch, torch compiled: PyTorch's twin (torch_peer.py), channels_last, autocast for bfloat16, whose
+  batches come out of memory. It is ResNet-20 only.
 
 Each measurement is a process of its own, so that none inherits another's threads or memory.
 """
@@ -24,6 +26,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import environment
+import peers
 import tensorflow as tf
 
 from cifar10 import dataset, errors, job, model_fn, towers
@@ -61,23 +64,31 @@ def main() -> None:
     tf.get_logger().setLevel('ERROR')
     print(json.dumps(_measure(flags)))
     return
+  others = ['bare', 'keras', *(_TORCH if flags.torch_python else ())]
   rates: dict[str, list[float]] = {}
-  for pair in range(flags.pairs):
-    for dtype in flags.dtypes.split(','):
-      for variant in VARIANTS:
-        rate = _in_a_process(flags, variant, dtype)
-        rates.setdefault(f'{variant} {dtype}', []).append(rate)
-        print(f'pair {pair + 1}: {variant} {dtype} {rate:,.0f} images/s', file=sys.stderr)
+  with tempfile.TemporaryDirectory() as folder:
+    if flags.torch_python:
+      peers.export_arrays(flags.data_dir, folder)
+    for pair in range(flags.pairs):
+      for dtype in flags.dtypes.split(','):
+        for variant in ('program', *others):
+          if variant in _TORCH:
+            rate = _in_torch(flags, folder, variant, dtype)
+          else:
+            rate = _in_a_process(flags, variant, dtype)
+          rates.setdefault(f'{variant} {dtype}', []).append(rate)
+          print(f'pair {pair + 1}: {variant} {dtype} {rate:,.0f} images/s', file=sys.stderr)
   ratios = {}
   for dtype in flags.dtypes.split(','):
-    for other in ('bare', 'keras'):
+    for other in others:
       pairs = zip(rates[f'program {dtype}'], rates[f'{other} {dtype}'])
       ratio = statistics.median(program / peer for program, peer in pairs)
       ratios[f'program / {other}, {dtype}'] = round(ratio, 3)
   record = {
     'name': 'training',
     'command': f'python benchmarks/training.py --data-dir data --num-layers {flags.num_layers} '
-    f'--batch-size {flags.batch_size}',
+    f'--batch-size {flags.batch_size}'
+    + (' --torch-python .venv-bench/bin/python' if flags.torch_python else ''),
     'pairs': flags.pairs,
     **environment.describe(),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
@@ -93,6 +104,12 @@ def _in_a_process(flags: argparse.Namespace, variant: str, dtype: str) -> float:
     command += [f'--{name.replace("_", "-")}', str(getattr(flags, name))]
   result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=1200)
   return json.loads(result.stdout.splitlines()[-1])
+
+
+def _in_torch(flags: argparse.Namespace, folder: str, variant: str, dtype: str) -> float:
+  settings = ['--network', 'resnet20', '--batch-size', flags.batch_size, '--dtype', dtype]
+  settings += ['--steps', flags.steps, *_TORCH[variant]]
+  return peers.run_torch(flags.torch_python, folder, settings)['images_per_second']
 
 
 def _measure(flags: argparse.Namespace) -> float:
@@ -200,6 +217,7 @@ def keras_resnet(hparams: HParams) -> Any:
   return tf.keras.Model(images, layers.Dense(10, **settings)(x))
 
 
+_TORCH = {'torch': [], 'torch compiled': ['--compile']}
 VARIANTS = {'program': _program, 'bare': _bare, 'keras': _keras}
 
 
@@ -213,6 +231,7 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--dtypes', default='float32,bfloat16')
   parser.add_argument('--steps', type=int, default=60, help='measured steps')
   parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   parser.add_argument('--variant', choices=tuple(VARIANTS), help='measure one, in this process')
   return parser.parse_args()
 

@@ -140,9 +140,11 @@ def whitening_kernel(images: np.ndarray) -> np.ndarray:
     first, each divided by the square root of its eigenvalue + 5e-4; then their negations, so that
     a ReLU loses nothing (paper, section 3.2).
   """
-  x: np.ndarray = (images.astype(np.float32) / 255 - _MEAN) / _DEVIATION
-  windows = np.lib.stride_tricks.sliding_window_view(x, (_PATCH, _PATCH), (1, 2))  # type: ignore
-  patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, _PATCH * _PATCH * 3)
+  x = (images.astype(np.float32) / 255 - _MEAN) / _DEVIATION
+  height, width = (size - _PATCH + 1 for size in x.shape[1:3])
+  corners = [(row, column) for row in range(_PATCH) for column in range(_PATCH)]
+  shifted = [x[:, row : row + height, column : column + width] for row, column in corners]
+  patches = np.concatenate(shifted, -1).reshape(-1, _PATCH * _PATCH * 3)
   eigenvalues, eigenvectors = np.linalg.eigh(patches.T @ patches / len(patches))
   scaled = (eigenvectors / np.sqrt(eigenvalues + _EPSILON))[:, ::-1]
   kernel = scaled.reshape(_PATCH, _PATCH, 3, -1)

@@ -1,0 +1,30 @@
+"""Starts the PyTorch twins in their own environment, on arrays that any Python can read."""
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cifar10 import dataset
+
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'torch_peer.py')
+
+
+def export_arrays(data_dir: str, folder: str) -> None:
+  """Writes train_images.npy (train and validation), test_images.npy and their labels."""
+  for subset, name in ((dataset.TRAIN_AND_VALIDATION, 'train'), ('eval', 'test')):
+    batches = list(dataset.Cifar10DataSet(data_dir, subset).one_pass(10_000))
+    for kind, index in (('images', 0), ('labels', 1)):
+      whole = np.concatenate([batch[index].numpy() for batch in batches])
+      np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)
+
+
+def run_torch(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
+  """What torch_peer.py prints, with these flags, on the arrays in the folder."""
+  images = os.path.join(folder, 'train_images.npy')
+  command = [python, _SCRIPT, '--images', images, *map(str, settings)]
+  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
+  return json.loads(result.stdout.splitlines()[-1])
