@@ -60,7 +60,8 @@ def main() -> None:
   record = {
     'name': 'time_to_accuracy',
     'command': f'python benchmarks/time_to_accuracy.py --data-dir data --recipe {flags.recipe} '
-    f'--seeds {flags.seeds} --torch-python .venv-bench/bin/python',
+    f'--seeds {flags.seeds} --torch-python .venv-bench/bin/python '
+    f'--twin-steps {flags.twin_steps}',
     **environment.describe(),
     'recipe': flags.recipe,
     'accuracy_mean': round(statistics.mean(run['accuracy'] for run in ours), 5),
