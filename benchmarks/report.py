@@ -92,7 +92,7 @@ def _time_to_accuracy(record: dict) -> str:
   )
   return (
     f'**{100 * record["accuracy_mean"]:.2f} %** on the 10,000 test images, the mean of '
-    f'{len(record["runs"])} seeds ({seeds}), with test-time augmentation; without it '
+    f'{len(record["runs"])} seed(s) ({seeds}), with test-time augmentation; without it '
     f'{100 * record["accuracy_without_tta_mean"]:.2f} %. `{record["command"]}` on '
     f'{_environment(record)}; seconds from command to exit, test included, medians:\n\n'
     f'| | seconds | ours / theirs |\n|---|---:|---:|\n{rows}\n'
