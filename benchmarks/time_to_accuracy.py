@@ -35,6 +35,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def main() -> None:
   """Runs every seed and, between them, the twins; prints one JSON object."""
   flags = _parse_flags()
+  if flags.torch_python and flags.recipe != 'fast94':
+    raise errors.InputError(
+      f"--recipe {flags.recipe}, but PyTorch's twins are fast94's; leave --torch-python out"
+    )
   recipe = hparams.from_recipe(flags.recipe, {})
   epochs = recipe.train_steps * recipe.train_batch_size / 50_000
   twins = {
@@ -60,8 +64,12 @@ def main() -> None:
   record = {
     'name': 'time_to_accuracy',
     'command': f'python benchmarks/time_to_accuracy.py --data-dir data --recipe {flags.recipe} '
-    f'--seeds {flags.seeds} --torch-python .venv-bench/bin/python '
-    f'--twin-steps {flags.twin_steps}',
+    f'--seeds {flags.seeds}'
+    + (
+      f' --torch-python .venv-bench/bin/python --twin-steps {flags.twin_steps}'
+      if flags.torch_python
+      else ''
+    ),
     **environment.describe(),
     'recipe': flags.recipe,
     'accuracy_mean': round(statistics.mean(run['accuracy'] for run in ours), 5),

@@ -42,7 +42,7 @@ def main() -> None:
   record = {
     'name': 'trace',
     'command': f'python benchmarks/trace.py --recipe {flags.recipe} --batch-size '
-    f'{flags.batch_size} --by {flags.by}',
+    f'{flags.batch_size} --by {flags.by}' + (f' --dtype {flags.dtype}' if flags.dtype else ''),
     **environment.describe(),
     'step_seconds': round(step_seconds, 4),
     'images_per_second': round(flags.batch_size / step_seconds),

@@ -64,6 +64,10 @@ def main() -> None:
     tf.get_logger().setLevel('ERROR')
     print(json.dumps(_measure(flags)))
     return
+  if flags.torch_python and flags.num_layers != 20:
+    raise errors.InputError(
+      f"--num-layers {flags.num_layers}, but PyTorch's twin has 20; leave --torch-python out"
+    )
   others = ['bare', 'keras', *(_TORCH if flags.torch_python else ())]
   rates: dict[str, list[float]] = {}
   with tempfile.TemporaryDirectory() as folder:

@@ -103,7 +103,7 @@ class FastNet(model_base.ResNet):
       return tf.nn.bias_add(x, bias, data_format=self._op_data_format)
 
   def _group(self, x: tf.Tensor, width: int) -> tf.Tensor:
-    """conv, pool, bn, relu; then convolutions with bn and relu, from three on with a shortcut."""
+    """conv, pool, bn, silu; then convolutions with bn and silu, from three on with a shortcut."""
     x = self._conv(x, 3, width, 1, name='conv1', initializer=identity_initializer)
     x = self._max_pool(x, 2)
     x = shortcut = silu(self._batch_norm(x, name='bn1', fixed_scale=_SHARPNESS))
@@ -138,7 +138,7 @@ def whitening_kernel(images: np.ndarray) -> np.ndarray:
   Returns:
     float32 [2, 2, 3, 24]: the eigenvectors of the patches' second moments, largest eigenvalue
     first, each divided by the square root of its eigenvalue + 5e-4; then their negations, so that
-    a ReLU loses nothing (paper, section 3.2).
+    an activation loses nothing (paper, section 3.2).
   """
   x = (images.astype(np.float32) / 255 - _MEAN) / _DEVIATION
   height, width = (size - _PATCH + 1 for size in x.shape[1:3])

@@ -140,7 +140,7 @@ RECIPES['fast94'] = Recipe(
     'learning_rate': 53.0,
     'lr_triangle': (0.0, 0.0, 0.0),
     'weight_decay': 3.8e-5,
-    'offset_lr_factor': 2.9,
+    'offset_lr_factor': 2.9,  # 1.702^2: batch norm multiplies by 1.702, which offsets are added to.
     'head_lr_factor': 12.6,
     'muon_learning_rate': 0.17,
   },
