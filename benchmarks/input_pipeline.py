@@ -1,8 +1,10 @@
-"""Images/s of the input pipeline beside the old program's order, in one process, pair by pair.
+"""Images/s of the input pipeline beside the old program's order and its peers, pair by pair.
 
-  python benchmarks/input_pipeline.py --data-dir DATA
+  python benchmarks/input_pipeline.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 The limit beside them is the index gather alone: batches picked from the decoded images by NumPy.
+PyTorch's DataLoader and tensorpack's DataFlow (loader_peer.py) run in processes of their own, from
+arrays in memory, each in one process and with two more; ratios are to the faster of the two.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +23,16 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import environment
 import numpy as np
+import peers
 import tensorflow as tf
 
 from cifar10 import dataset, errors, records
 
+_PEERS = {'torch': 'PyTorch DataLoader', 'tensorpack': 'tensorpack DataFlow'}
+
 
 def main() -> None:
-  """Measures ours, the old order and the limit in turn, `--pairs` times."""
+  """Measures ours, the old order, the limit and the peers in turn, `--pairs` times."""
   flags = _parse_flags()
   data_set = dataset.Cifar10DataSet(flags.data_dir)
   sources: dict[str, Iterator] = {
@@ -37,20 +43,34 @@ def main() -> None:
   rates: dict[str, list[float]] = {name: [] for name in sources}
   for source in sources.values():  # Fills caches and shuffle buffers.
     images_per_second(source, flags.batches, flags.batch_size)
-  for pair in range(flags.pairs):
-    for name, source in sources.items():
-      rates[name].append(images_per_second(source, flags.batches, flags.batch_size))
-    shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
-    print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
+  with tempfile.TemporaryDirectory() as folder:
+    if flags.torch_python:
+      peers.export_arrays(flags.data_dir, folder)
+    for pair in range(flags.pairs):
+      for name, source in sources.items():
+        rates[name].append(images_per_second(source, flags.batches, flags.batch_size))
+      for loader, name in _PEERS.items() if flags.torch_python else ():
+        for workers in (0, 2):
+          settings = ['--loader', loader, '--workers', workers, '--batch-size', flags.batch_size]
+          result = peers.run_loader(flags.torch_python, folder, settings)
+          rates.setdefault(f'{name}, {workers} processes', []).append(result['images_per_second'])
+      shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
+      print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
+  medians = {name: statistics.median(values) for name, values in rates.items()}
   ratios = [ours / old for ours, old in zip(rates['ours'], rates['old order'])]
+  to_peers = {}
+  for name in _PEERS.values() if flags.torch_python else ():
+    best = max(value for other, value in medians.items() if other.startswith(name))
+    to_peers[f'ours / {name}'] = round(medians['ours'] / best, 1)
   record = {
     'name': 'input pipeline',
     'command': 'python benchmarks/input_pipeline.py --data-dir data '
-    f'--batch-size {flags.batch_size}',
+    f'--batch-size {flags.batch_size}'
+    + (' --torch-python .venv-bench/bin/python' if flags.torch_python else ''),
     'pairs': flags.pairs,
     **environment.describe(),
-    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
-    'ratios': {'ours / old order': round(statistics.median(ratios), 2)},
+    'images_per_second': medians,
+    'ratios': {'ours / old order': round(statistics.median(ratios), 2), **to_peers},
     'all_ratios': [round(ratio, 2) for ratio in ratios],
   }
   print(json.dumps(record))
@@ -109,6 +129,7 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--data-dir', required=True, help='record files')
   parser.add_argument('--batch-size', type=int, default=128)
   parser.add_argument('--pairs', type=int, default=5)
+  parser.add_argument('--torch-python', help='of the environment that has the peers; or none')
   parser.add_argument('--batches', type=int, default=400, help='in each measurement')
   return parser.parse_args()
 

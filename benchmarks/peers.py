@@ -10,7 +10,7 @@ import numpy as np
 
 from cifar10 import dataset
 
-_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'torch_peer.py')
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def export_arrays(data_dir: str, folder: str) -> None:
@@ -24,7 +24,16 @@ def export_arrays(data_dir: str, folder: str) -> None:
 
 def run_torch(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
   """What torch_peer.py prints, with these flags, on the arrays in the folder."""
+  return _run(python, 'torch_peer.py', folder, settings)
+
+
+def run_loader(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
+  """The same of loader_peer.py."""
+  return _run(python, 'loader_peer.py', folder, settings)
+
+
+def _run(python: str, script: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
   images = os.path.join(folder, 'train_images.npy')
-  command = [python, _SCRIPT, '--images', images, *map(str, settings)]
+  command = [python, os.path.join(_FOLDER, script), '--images', images, *map(str, settings)]
   result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
   return json.loads(result.stdout.splitlines()[-1])

@@ -19,6 +19,8 @@ _KINDS = [
   'training',
   'lines',
   'input pipeline',
+  'inference',
+  'startup',
   'cluster',
   'cluster_accuracy',
 ]
@@ -60,6 +62,10 @@ def _table(record: dict) -> str:
     return _spread(record)
   if 'twins' in record:
     return _time_to_accuracy(record)
+  if 'milliseconds' in record:
+    return _inference(record)
+  if 'mebibytes' in record:
+    return _startup(record)
   return _accuracy(record) if 'result' in record else _speed(record)
 
 
@@ -131,11 +137,37 @@ def _speed(record: dict) -> str:
   rows = ''.join(
     f'| {name} | {value:,.0f} |\n' for name, value in record['images_per_second'].items()
   )
-  ratios = ', '.join(f'{name}: **{value:.2f}**' for name, value in record['ratios'].items())
   return (
     f'`{record["command"]}` on {_environment(record)}, medians of {record["pairs"]} pairs in one '
-    f'run; {ratios}\n\n| | images/s |\n|---|---:|\n{rows}\n{_protocol_cost(record)}'
+    f'run; {_ratios(record)}\n\n| | images/s |\n|---|---:|\n{rows}\n{_protocol_cost(record)}'
   )
+
+
+def _inference(record: dict) -> str:
+  """Seconds of a call, by precision and batch."""
+  rows = ''.join(
+    f'| {name} | {value:,.2f} | {record["images_per_second"][name]:,.0f} |\n'
+    for name, value in record['milliseconds'].items()
+  )
+  return (
+    f'`{record["command"]}`: an exported ResNet-20 on {_environment(record)}, medians of '
+    f'{record["pairs"]} pairs in one run; {_ratios(record)}\n\n'
+    f'| | ms a call | images/s |\n|---|---:|---:|\n{rows}\n'
+  )
+
+
+def _startup(record: dict) -> str:
+  """Seconds and peak memory."""
+  seconds = ''.join(f'| {case} | {value:.1f} s |\n' for case, value in record['seconds'].items())
+  memory = ''.join(f'| {case} | {value:,} MiB |\n' for case, value in record['mebibytes'].items())
+  return (
+    f'`{record["command"]}` on {_environment(record)}, medians of {record["pairs"]} runs; '
+    f'{_ratios(record)}\n\n| | |\n|---|---:|\n{seconds}{memory}\n'
+  )
+
+
+def _ratios(record: dict) -> str:
+  return ', '.join(f'{name}: **{value:.2f}**' for name, value in record['ratios'].items())
 
 
 def _protocol_cost(record: dict) -> str:

@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,13 +32,16 @@ _WARM_UP = 15  # Steps that are not counted when so many are measured.
 
 
 def main() -> None:
-  """Trains, or measures so many steps."""
+  """Trains, or measures so many steps of training or calls."""
   flags = _parse_flags()
   torch.manual_seed(flags.seed)
   torch.set_num_threads(flags.threads)
   images, labels = _load(flags.images)
-  train = _train_resnet if flags.network == 'resnet20' else _train_fastnet
-  print(json.dumps({**train(flags, images, labels), 'torch': torch.__version__}))
+  if flags.inference:
+    run = _infer_resnet
+  else:
+    run = _train_resnet if flags.network == 'resnet20' else _train_fastnet
+  print(json.dumps({**run(flags, images, labels), 'torch': torch.__version__}))
 
 
 def _load(path: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,6 +151,24 @@ def _train_resnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch
   return {
     'images_per_second': (len(measured) - 1) * flags.batch_size / (measured[-1] - measured[0])
   }
+
+
+@torch.inference_mode()
+def _infer_resnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
+  """Seconds of a call on one batch, images as they come: uint8 in, probabilities out."""
+  del labels
+  network = ResNet20().eval().to(memory_format=torch.channels_last)
+  run = torch.compile(network) if flags.compile else network
+  mean, deviation = (torch.tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
+  pixels = ((images[: flags.batch_size] * deviation + mean) * 255).round().byte()
+  times = []
+  for _ in range(_WARM_UP + flags.steps):
+    since = time.perf_counter()
+    with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
+      logits = run((pixels.float() / 255 - mean) / deviation)
+    logits.float().softmax(1).numpy()
+    times.append(time.perf_counter() - since)
+  return {'seconds': statistics.median(times[_WARM_UP:])}
 
 
 # The network of the fast recipes.
@@ -361,6 +383,7 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--muon-learning-rate', type=float, default=0.24)
   parser.add_argument('--steps', type=int, default=0, help='measure so many steps only')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
+  parser.add_argument('--inference', action='store_true', help='of resnet20: calls, not steps')
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)

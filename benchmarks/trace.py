@@ -42,7 +42,9 @@ def main() -> None:
   record = {
     'name': 'trace',
     'command': f'python benchmarks/trace.py --recipe {flags.recipe} --batch-size '
-    f'{flags.batch_size} --by {flags.by}' + (f' --dtype {flags.dtype}' if flags.dtype else ''),
+    f'{flags.batch_size} --by {flags.by}'
+    + (f' --num-layers {flags.num_layers}' if flags.num_layers else '')
+    + (f' --dtype {flags.dtype}' if flags.dtype else ''),
     **environment.describe(),
     'step_seconds': round(step_seconds, 4),
     'images_per_second': round(flags.batch_size / step_seconds),
@@ -54,6 +56,8 @@ def main() -> None:
 def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
   """Seconds a step in each operation, and seconds of a step that is not traced."""
   given: dict[str, Any] = {'train_batch_size': flags.batch_size}
+  if flags.num_layers:
+    given['num_layers'] = flags.num_layers
   if flags.dtype:
     given['dtype'] = flags.dtype
   chosen = hparams.from_recipe(flags.recipe, given)
@@ -101,6 +105,7 @@ def _parse_flags() -> argparse.Namespace:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   parser.add_argument('--recipe', choices=tuple(hparams.RECIPES), default='fast94')
+  parser.add_argument('--num-layers', type=int, help="(default: the recipe's)")
   parser.add_argument('--batch-size', type=int, default=500)
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), help="(default: the recipe's)")
   parser.add_argument('--by', choices=('type', 'node'), default='type')

@@ -3,7 +3,8 @@
   python benchmarks/training.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 - program: the Estimator with the hooks and the input pipeline that cifar10_main.py gives it;
-- bare: a session loop over the same graph on a constant batch, the limit;
+- bare: a session loop over the same graph on a constant batch;
+- convolutions: what is left if all else took no time, the limit: each convolution run alone;
 - keras: `tf.keras` `fit` on the same layers, fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_peer.py), channels_last, autocast for bfloat16, whose
   batches come out of memory. It is ResNet-20 only.
@@ -25,6 +26,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import convolutions
 import environment
 import peers
 import tensorflow as tf
@@ -68,7 +70,10 @@ def main() -> None:
     raise errors.InputError(
       f"--num-layers {flags.num_layers}, but PyTorch's twin has 20; leave --torch-python out"
     )
-  others = ['bare', 'keras', *(_TORCH if flags.torch_python else ())]
+  others = [
+    *(name for name in VARIANTS if name != 'program'),
+    *(_TORCH if flags.torch_python else ()),
+  ]
   rates: dict[str, list[float]] = {}
   with tempfile.TemporaryDirectory() as folder:
     if flags.torch_python:
@@ -117,48 +122,64 @@ def _in_torch(flags: argparse.Namespace, folder: str, variant: str, dtype: str) 
 
 
 def _measure(flags: argparse.Namespace) -> float:
-  """One variant's images/s after the warm-up."""
+  """One variant's images/s."""
   hparams = HParams(
     num_layers=flags.num_layers,
     train_batch_size=flags.batch_size,
     dtype=flags.dtypes,
     train_steps=_WARM_UP + flags.steps,
   )
-  times = VARIANTS[flags.variant](flags.data_dir, hparams)[_WARM_UP - 1 :]
-  return (len(times) - 1) * flags.batch_size / (times[-1] - times[0])
+  return VARIANTS[flags.variant](flags.data_dir, hparams)
 
 
-def _program(data_dir: str, hparams: HParams) -> list[float]:
+def _images_per_second(times: list[float], batch_size: int) -> float:
+  """After the warm-up."""
+  measured = times[_WARM_UP - 1 :]
+  return (len(measured) - 1) * batch_size / (measured[-1] - measured[0])
+
+
+def _program(data_dir: str, hparams: HParams) -> float:
   """What cifar10_main.py runs, with one more hook."""
   step_times = StepTimes()
   with tempfile.TemporaryDirectory() as folder:
     options = RunOptions(job_dir=folder, data_dir=data_dir, num_gpus=0)
     job.Job(hparams, options).train([step_times])
-  return step_times.times
+  return _images_per_second(step_times.times, hparams.train_batch_size)
 
 
-def _bare(data_dir: str, hparams: HParams) -> list[float]:
+def _bare(data_dir: str, hparams: HParams) -> float:
   """The same graph on a constant batch, and nothing but its train op."""
-  batch = hparams.train_batch_size
-  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
-  images, labels = next(iter(dataset.Cifar10DataSet(data_dir).make_batch(batch)))
-  constants = images.numpy(), labels.numpy()
   with tf.Graph().as_default():
-    tf.compat.v1.train.get_or_create_global_step()
-    config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-    build = model_fn.get_model_fn(hparams, placement, 40_000)
-    features, targets = (tf.constant(constant) for constant in constants)
-    spec = build((features,), (targets,), tf_estimator.ModeKeys.TRAIN, config)
+    train_op = _train_op(data_dir, hparams)
     times = []
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for _ in range(hparams.train_steps):
-        session.run(spec.train_op)
+        session.run(train_op)
         times.append(time.perf_counter())
-  return times
+  return _images_per_second(times, hparams.train_batch_size)
 
 
-def _keras(data_dir: str, hparams: HParams) -> list[float]:
+def _convolutions(data_dir: str, hparams: HParams) -> float:
+  with tf.Graph().as_default():
+    train_op = _train_op(data_dir, hparams)
+  return hparams.train_batch_size / convolutions.seconds(train_op)
+
+
+def _train_op(data_dir: str, hparams: HParams) -> tf.Operation:
+  """Of the program's graph, in the default one, on a constant batch."""
+  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  with tf.init_scope():
+    batches = dataset.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size)
+    images, labels = (tensor.numpy() for tensor in next(iter(batches)))
+  tf.compat.v1.train.get_or_create_global_step()
+  config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
+  build = model_fn.get_model_fn(hparams, placement, 40_000)
+  shards = (tf.constant(images),), (tf.constant(labels),)
+  return build(*shards, tf_estimator.ModeKeys.TRAIN, config).train_op
+
+
+def _keras(data_dir: str, hparams: HParams) -> float:
   """`fit` on the same layers and loss, fed by the same batches, normalised in the pipeline."""
   if hparams.dtype == 'bfloat16':
     tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
@@ -178,7 +199,7 @@ def _keras(data_dir: str, hparams: HParams) -> list[float]:
     verbose=0,
     callbacks=[callback],
   )
-  return callback.times
+  return _images_per_second(callback.times, hparams.train_batch_size)
 
 
 def keras_resnet(hparams: HParams) -> Any:
@@ -222,7 +243,12 @@ def keras_resnet(hparams: HParams) -> Any:
 
 
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}
-VARIANTS = {'program': _program, 'bare': _bare, 'keras': _keras}
+VARIANTS = {
+  'program': _program,
+  'bare': _bare,
+  'convolutions': _convolutions,
+  'keras': _keras,
+}
 
 
 def _parse_flags() -> argparse.Namespace:

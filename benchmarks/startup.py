@@ -1,0 +1,186 @@
+"""Seconds from command to first training step and to exit, peak memory, and a large graph's cost.
+
+  python benchmarks/startup.py --data-dir DATA
+
+The limit of the first two is the import of TensorFlow and its Estimator alone. Memory is the
+largest resident set of the process, in a run of 200 steps on the whole training set. The large
+graph is ResNet-110's with 8 towers: how long it takes to build, and what it adds to the memory.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import environment
+
+from cifar10 import errors
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_STEPS = 200
+_MIB = 2**20
+# Of ru_maxrss.
+_UNIT = 1 if sys.platform == 'darwin' else 1024
+
+
+def main() -> None:
+  """Measures everything in turn, `--pairs` times; prints one JSON object."""
+  flags = _parse_flags()
+  if flags.large_graph:
+    print(json.dumps(_large_graph()))
+    return
+  seconds: dict[str, list[float]] = {}
+  mebibytes: dict[str, list[float]] = {}
+  measures: dict[str, Callable] = {
+    'import': _import,
+    'one step': lambda: _one_step(flags.data_dir),
+    'whole set': lambda: _whole_set(flags.data_dir, flags.steps),
+    'large graph': _large_graph_in_a_process,
+  }
+  for pair in range(flags.pairs):
+    for name, measure in measures.items():
+      new_seconds, new_mebibytes = measure()
+      print(f'pair {pair + 1}: {name}: {new_seconds} s, {new_mebibytes} MiB', file=sys.stderr)
+      for values, new in ((seconds, new_seconds), (mebibytes, new_mebibytes)):
+        for case, value in new.items():
+          values.setdefault(case, []).append(value)
+  medians = {case: round(statistics.median(values), 2) for case, values in seconds.items()}
+  record = {
+    'name': 'startup',
+    'command': 'python benchmarks/startup.py --data-dir data'
+    + (f' --steps {flags.steps}' if flags.steps != _STEPS else ''),
+    'pairs': flags.pairs,
+    **environment.describe(),
+    'seconds': medians,
+    'mebibytes': {case: round(statistics.median(values)) for case, values in mebibytes.items()},
+    'ratios': {
+      f'{case} / {_IMPORT}': round(medians[case] / medians[_IMPORT], 2)
+      for case in (_FIRST_STEP, _ONE_STEP)
+    },
+  }
+  print(json.dumps(record))
+
+
+_IMPORT = 'import of TensorFlow and its Estimator'
+_FIRST_STEP = 'command to the end of the first step'
+_ONE_STEP = 'command to exit, one step'
+
+Measured = tuple[dict[str, float], dict[str, float]]
+
+
+def _import() -> Measured:
+  spent, memory, _ = _run([sys.executable, '-c', 'from cifar10.estimator import tf_estimator'])
+  return {_IMPORT: spent}, {_IMPORT: memory}
+
+
+def _one_step(data_dir: str) -> Measured:
+  with tempfile.TemporaryDirectory() as folder:
+    since = time.time()
+    spent, _, _ = _run(_training(data_dir, folder, 1))
+    return {_FIRST_STEP: _first_step(folder) - since, _ONE_STEP: spent}, {}
+
+
+def _whole_set(data_dir: str, steps: int) -> Measured:
+  with tempfile.TemporaryDirectory() as folder:
+    _, memory, _ = _run([*_training(data_dir, folder, steps), '--train-on', 'train+validation'])
+  return {}, {'training ResNet-20, peak': memory}
+
+
+def _large_graph_in_a_process() -> Measured:
+  _, _, output = _run([sys.executable, os.path.abspath(__file__), '--large-graph'])
+  line = json.loads(output.splitlines()[-1])
+  name = 'ResNet-110, 8 towers: '
+  return {name + 'building the graph': line['seconds']}, {
+    name + 'before': line['before'],
+    name + 'after': line['after'],
+  }
+
+
+def _training(data_dir: str, folder: str, steps: int) -> list[str]:
+  program = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--mode', 'train']
+  program += ['--data-dir', data_dir, '--job-dir', folder]
+  return [*program, '--num-layers', '20', '--train-steps', str(steps)]
+
+
+def _run(command: Sequence[str]) -> tuple[float, float, str]:
+  """Seconds to exit, the process's peak in MiB, and what it printed."""
+  since = time.perf_counter()
+  process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  with process:
+    assert process.stdout
+    assert process.stderr
+    log = b''.join(process.stderr)  # Little is printed: the pipe holds it meanwhile.
+    output = process.stdout.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+  if process.returncode:
+    raise errors.InputError(f'{" ".join(command)} failed: {log.decode()[-500:]}')
+  return time.perf_counter() - since, usage.ru_maxrss * _UNIT / _MIB, output
+
+
+def _first_step(folder: str) -> float:
+  """When the first step's summary was written, in seconds since 1970."""
+  import tensorflow as tf  # noqa: PLC0415 - what is measured is other processes' import.
+
+  tf.get_logger().setLevel('ERROR')  # The iterator is deprecated; the events are not.
+  times = []
+  for path in tf.io.gfile.glob(os.path.join(folder, 'events.out.tfevents.*')):
+    for event in tf.compat.v1.train.summary_iterator(path):
+      if any(value.tag == 'loss' for value in event.summary.value):
+        times.append(event.wall_time)
+  return min(times)
+
+
+def _large_graph() -> dict[str, float]:
+  """Builds it in this process."""
+  import tensorflow as tf  # noqa: PLC0415
+
+  from cifar10 import hparams, model_fn, towers  # noqa: PLC0415
+  from cifar10.estimator import tf_estimator  # noqa: PLC0415
+
+  chosen = hparams.HParams(num_layers=110)
+  num_towers = 8
+  placement = model_fn.Placement(towers.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / _MIB
+  since = time.perf_counter()
+  with tf.Graph().as_default():
+    tf.compat.v1.train.get_or_create_global_step()
+    shard = chosen.train_batch_size // num_towers
+    images = [tf.zeros([shard, 32, 32, 3], tf.uint8) for _ in range(num_towers)]
+    labels = [tf.zeros([shard], tf.int32) for _ in range(num_towers)]
+    config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
+    build = model_fn.get_model_fn(chosen, placement, 40_000)
+    build(images, labels, tf_estimator.ModeKeys.TRAIN, config)
+  spent = time.perf_counter() - since
+  after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / _MIB
+  return {'seconds': spent, 'before': before, 'after': after}
+
+
+def _parse_flags() -> argparse.Namespace:
+  parser = errors.OneLineParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('--data-dir', help='record files of the whole CIFAR-10')
+  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument(
+    '--steps', type=int, default=_STEPS, help='of the run whose memory is measured'
+  )
+  parser.add_argument('--large-graph', action='store_true', help='build it, in this process')
+  flags = parser.parse_args()
+  if not flags.large_graph and not flags.data_dir:
+    parser.error('--data-dir is missing: name the folder of the record files')
+  return flags
+
+
+if __name__ == '__main__':
+  errors.run_command(main)

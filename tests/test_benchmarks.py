@@ -1,0 +1,54 @@
+"""Every benchmark that needs nothing but the program runs, on tiny data, and prints its record."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TINY = ['--pairs', '1', '--dtypes', 'float32']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('name', 'flags', 'rates'),
+  [
+    ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
+    ('training', [*TINY, '--num-layers', '8', '--batch-size', '16', '--steps', '2'], 4),
+    ('inference', [*TINY, '--calls', '2', '--batch-size', '2'], 4),
+    ('startup', ['--pairs', '1', '--steps', '1'], 0),
+    ('trace', ['--recipe', 'classic', '--num-layers', '8', '--batch-size', '4', '--steps', '1'], 0),
+  ],
+  ids=lambda value: value if isinstance(value, str) else '',
+)
+def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
+  script = os.path.join(ROOT, 'benchmarks', f'{name}.py')
+  data = [] if name == 'trace' else ['--data-dir', data_dir]
+  result = subprocess.run(
+    [sys.executable, script, *data, *flags],
+    capture_output=True,
+    text=True,
+    timeout=240,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  record = json.loads(result.stdout.splitlines()[-1])
+  assert record['name'].replace(' ', '_') == name
+  assert {'tensorflow', 'python', 'numpy'} == set(record['versions'])
+  measured = record.get('images_per_second', {})
+  if rates:
+    assert len(measured) == rates
+    assert all(rate > 0 for rate in measured.values())
+  if name == 'startup':
+    seconds = record['seconds']
+    first, whole = (
+      seconds[f'command to {end}'] for end in ('the end of the first step', 'exit, one step')
+    )
+    assert 0 < first < whole
+    assert all(size > 0 for size in record['mebibytes'].values())
+  if name == 'trace':
+    shares = record['share_by_operation']
+    assert any('Conv2D' in operation for operation in shares)
+    assert 0.5 < sum(shares.values()) <= 1.001
