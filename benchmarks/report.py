@@ -96,13 +96,14 @@ def _time_to_accuracy(record: dict) -> str:
     if run and run['steps_measured'] < run['steps']
     else ''
   )
+  note = f' {record["note"]}' if 'note' in record else ''
   return (
     f'**{100 * record["accuracy_mean"]:.2f} %** on the 10,000 test images, the mean of '
     f'{len(record["runs"])} seed(s) ({seeds}), with test-time augmentation; without it '
     f'{100 * record["accuracy_without_tta_mean"]:.2f} %. `{record["command"]}` on '
     f'{_environment(record)}; seconds from command to exit, test included, medians:\n\n'
     f'| | seconds | ours / theirs |\n|---|---:|---:|\n{rows}\n'
-    f'PyTorch {_torch(record)}, bfloat16, channels_last.{part}\n\n'
+    f'PyTorch {_torch(record)}, bfloat16, channels_last.{part}{note}\n\n'
   )
 
 

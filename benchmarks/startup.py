@@ -80,7 +80,7 @@ Measured = tuple[dict[str, float], dict[str, float]]
 
 def _import() -> Measured:
   spent, memory, _ = _run([sys.executable, '-c', 'from cifar10.estimator import tf_estimator'])
-  return {_IMPORT: spent}, {_IMPORT: memory}
+  return {_IMPORT: spent}, {f'peak, {_IMPORT}': memory}
 
 
 def _one_step(data_dir: str) -> Measured:
@@ -93,7 +93,7 @@ def _one_step(data_dir: str) -> Measured:
 def _whole_set(data_dir: str, steps: int) -> Measured:
   with tempfile.TemporaryDirectory() as folder:
     _, memory, _ = _run([*_training(data_dir, folder, steps), '--train-on', 'train+validation'])
-  return {}, {'training ResNet-20, peak': memory}
+  return {}, {'peak, training ResNet-20 on 50,000 images': memory}
 
 
 def _large_graph_in_a_process() -> Measured:
@@ -101,8 +101,8 @@ def _large_graph_in_a_process() -> Measured:
   line = json.loads(output.splitlines()[-1])
   name = 'ResNet-110, 8 towers: '
   return {name + 'building the graph': line['seconds']}, {
-    name + 'before': line['before'],
-    name + 'after': line['after'],
+    f'peak, {name}before building': line['before'],
+    f'peak, {name}after building': line['after'],
   }
 
 
