@@ -28,6 +28,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import convolutions
 import environment
+import numpy as np
 import peers
 import tensorflow as tf
 
@@ -149,8 +150,9 @@ def _program(data_dir: str, hparams: HParams) -> float:
 
 def _bare(data_dir: str, hparams: HParams) -> float:
   """The same graph on a constant batch, and nothing but its train op."""
+  batch = _first_batch(data_dir, hparams)
   with tf.Graph().as_default():
-    train_op = _train_op(data_dir, hparams)
+    train_op = _train_op(hparams, *batch)
     times = []
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())
@@ -161,17 +163,20 @@ def _bare(data_dir: str, hparams: HParams) -> float:
 
 
 def _convolutions(data_dir: str, hparams: HParams) -> float:
+  batch = _first_batch(data_dir, hparams)
   with tf.Graph().as_default():
-    train_op = _train_op(data_dir, hparams)
+    train_op = _train_op(hparams, *batch)
   return hparams.train_batch_size / convolutions.seconds(train_op)
 
 
-def _train_op(data_dir: str, hparams: HParams) -> tf.Operation:
+def _first_batch(data_dir: str, hparams: HParams) -> tuple[np.ndarray, np.ndarray]:
+  images, labels = next(iter(dataset.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size)))
+  return images.numpy(), labels.numpy()
+
+
+def _train_op(hparams: HParams, images: np.ndarray, labels: np.ndarray) -> tf.Operation:
   """Of the program's graph, in the default one, on a constant batch."""
   placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
-  with tf.init_scope():
-    batches = dataset.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size)
-    images, labels = (tensor.numpy() for tensor in next(iter(batches)))
   tf.compat.v1.train.get_or_create_global_step()
   config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
   build = model_fn.get_model_fn(hparams, placement, 40_000)
