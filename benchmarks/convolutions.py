@@ -37,9 +37,9 @@ def _description(op: tf.Operation) -> tuple:
   for tensor in op.inputs:
     if not tensor.shape.is_fully_defined():
       raise ValueError(f'{tensor.name} has the shape {tensor.shape}, which is not static')
-    sizes = tf.get_static_value(tensor) if tensor.dtype == tf.int32 else None
     # A shape as an input counts by its value.
-    inputs.append(tuple(tensor.shape) if sizes is None else ('sizes', *map(int, sizes)))
+    is_shape = tensor.dtype == tf.int32
+    inputs.append(('sizes', *_sizes(tensor)) if is_shape else tuple(tensor.shape))
   attributes = {
     name: op.get_attr(name) for name in ('strides', 'padding', 'explicit_paddings', 'data_format')
   }
@@ -48,6 +48,13 @@ def _description(op: tf.Operation) -> tuple:
     for name, value in attributes.items()
   )
   return op.type, op.get_attr('T'), tuple(inputs), listed
+
+
+def _sizes(tensor: tf.Tensor) -> tuple[int, ...]:
+  """The value of a shape tensor; gradients make several with one operation."""
+  if tensor.op.type == 'ShapeN':
+    return tuple(tensor.op.inputs[tensor.value_index].shape)
+  return tuple(map(int, tf.get_static_value(tensor)))
 
 
 def _alone(description: tuple) -> float:
