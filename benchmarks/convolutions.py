@@ -1,6 +1,7 @@
 """The convolutions of a graph, each by itself: the sum of their times is the limit of its step."""
 
 import collections
+import math
 import statistics
 import time
 
@@ -8,7 +9,10 @@ import tensorflow as tf
 
 _TYPES = ('Conv2D', 'Conv2DBackpropInput', 'Conv2DBackpropFilter')
 _WARM_UP, _RUNS = 3, 9
-_COPIES = 5  # In a run: its own cost counts for little.
+# Seconds: copies of a fast convolution fill a run of about so long, beside which its own cost is
+# small.
+_LONG_RUN = 0.02
+_MOST_COPIES = 64
 
 
 def seconds(target: tf.Operation) -> float:
@@ -59,6 +63,12 @@ def _sizes(tensor: tf.Tensor) -> tuple[int, ...]:
 
 def _alone(description: tuple) -> float:
   """Seconds of one convolution on random input."""
+  copies = min(_MOST_COPIES, math.ceil(_LONG_RUN / _run(description, 1)))
+  return (_run(description, copies) - _run(description, 0)) / copies
+
+
+def _run(description: tuple, copies: int) -> float:
+  """The median seconds of a session's run of so many copies, one after the other."""
   kind, dtype, shapes, listed = description
   with tf.Graph().as_default():
     arguments = []
@@ -73,7 +83,7 @@ def _alone(description: tuple) -> float:
     named = dict(zip(_ARGUMENTS[kind], arguments))
     named |= {name: list(value) if isinstance(value, tuple) else value for name, value in listed}
     op = tf.no_op()
-    for _ in range(_COPIES):  # One after the other.
+    for _ in range(copies):
       with tf.control_dependencies([op]):
         op = getattr(tf.raw_ops, kind)(**named).op
     times = []
@@ -85,7 +95,7 @@ def _alone(description: tuple) -> float:
         since = time.perf_counter()
         session.run(op)
         times.append(time.perf_counter() - since)
-  return statistics.median(times[_WARM_UP:]) / _COPIES
+  return statistics.median(times[_WARM_UP:])
 
 
 _ARGUMENTS = {

@@ -13,7 +13,7 @@ import tensorflow as tf
 def describe() -> dict[str, Any]:
   """Commit, versions, processor and its number of cores."""
   return {
-    'commit': _commit(),
+    'commit': _COMMIT,
     'versions': {
       'python': platform.python_version(),
       'tensorflow': tf.__version__,
@@ -24,8 +24,8 @@ def describe() -> dict[str, Any]:
 
 
 def _commit() -> str:
-  """The checkout's, or '' outside of one."""
-  command = ['git', 'rev-parse', '--short', 'HEAD']
+  """The checkout's, with '-dirty' where tracked files were changed; '' outside of one."""
+  command = ['git', 'describe', '--always', '--dirty', '--exclude', '*']
   here = os.path.dirname(os.path.abspath(__file__))
   result = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
   return result.stdout.strip()
@@ -40,3 +40,6 @@ def _processor() -> str:
   name = re.search(r'model name\s*: (.*)', text)
   flags = ' (with AVX-512 BF16)' if 'avx512_bf16' in text else ''
   return (name.group(1).strip() if name else platform.machine()) + flags
+
+
+_COMMIT = _commit()  # When the measurement starts: the checkout may go on meanwhile.

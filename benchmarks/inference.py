@@ -4,14 +4,13 @@
 
 The program trains for one step and exports; a process of its own loads the SavedModel and calls it
 as a server would: uint8 images in, classes and probabilities out. PyTorch's twin does the same,
-eager and compiled. The limit is the sum of its convolutions, each run alone.
+eager and compiled. The limit is the sum of the program's convolutions, each run alone.
 """
 
 import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import convolutions
 import environment
 import numpy as np
@@ -36,46 +36,51 @@ _TORCH = {'torch': [], 'torch compiled': ['--compile']}
 
 def main() -> None:
   """Measures every variant in turn, `--pairs` times; prints one JSON object."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
+  if not flags.saved_model and not flags.data_dir:
+    parser.error('--data-dir is missing: name the folder of the record files')
   tf.get_logger().setLevel('ERROR')
   if flags.saved_model:
     print(json.dumps(_call(flags.saved_model, flags.batch_size, flags.calls)))
     return
   seconds: dict[str, list[float]] = {}
-  dtypes = flags.dtypes.split(',')
+  torch_version = ''
+  batch_sizes = sorted({1, flags.batch_size})
   with tempfile.TemporaryDirectory() as folder:
-    exported = {dtype: _export(flags.data_dir, folder, dtype) for dtype in dtypes}
+    exported = {dtype: _export(flags.data_dir, folder, dtype) for dtype in flags.dtypes}
     if flags.torch_python:
       peers.export_arrays(flags.data_dir, folder)
     for _ in range(flags.pairs):
-      for batch_size in (1, flags.batch_size):
-        for dtype in dtypes:
+      for batch_size in batch_sizes:
+        for dtype in flags.dtypes:
           measured = {
             'program': _in_a_process(exported[dtype], batch_size, flags.calls),
-            'convolutions': _limit(dtype, batch_size),
+            'convolutions (limit)': _limit(dtype, batch_size),
           }
           for name in _TORCH if flags.torch_python else ():
-            measured[name] = _in_torch(flags, folder, name, dtype, batch_size)
+            result = _in_torch(flags, folder, name, dtype, batch_size)
+            measured[name], torch_version = result['seconds'], result['torch']
           for name, value in measured.items():
             seconds.setdefault(f'{name} {dtype}, batch {batch_size}', []).append(value)
             print(f'{name} {dtype}, batch {batch_size}: {1e3 * value:.2f} ms', file=sys.stderr)
   medians = {name: statistics.median(values) for name, values in seconds.items()}
   record = {
     'name': 'inference',
-    'command': 'python benchmarks/inference.py --data-dir data'
-    + (' --torch-python .venv-bench/bin/python' if flags.torch_python else ''),
+    'command': commands.command_line(parser, flags),
     'pairs': flags.pairs,
     **environment.describe(),
+    **({'torch': torch_version} if torch_version else {}),
     'milliseconds': {name: round(1e3 * value, 3) for name, value in medians.items()},
     'images_per_second': {
       name: round(int(name.rpartition(' ')[2]) / value) for name, value in medians.items()
     },
-    'ratios': _ratios(medians, dtypes, (1, flags.batch_size)),
+    'ratios': _ratios(medians, flags.dtypes, batch_sizes),
   }
   print(json.dumps(record))
 
 
-def _ratios(medians: dict[str, float], dtypes: list[str], batches: tuple) -> dict[str, float]:
+def _ratios(medians: dict[str, float], dtypes: list[str], batches: list[int]) -> dict[str, float]:
   """How many times as fast the program is as the faster form of PyTorch."""
   ratios = {}
   for batch in batches:
@@ -94,26 +99,21 @@ def _export(data_dir: str, folder: str, dtype: str) -> str:
   program = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
   job = ['--job-dir', os.path.join(folder, dtype), '--num-layers', '20', '--dtype', dtype]
   train = ['--mode', 'train', '--data-dir', data_dir, '--train-steps', '1']
-  subprocess.run([*program, *job, *train], stdout=subprocess.DEVNULL, check=True, timeout=300)
-  result = subprocess.run(
-    [*program, *job, '--mode', 'export'], stdout=subprocess.PIPE, check=True, timeout=300
-  )
-  return json.loads(result.stdout.splitlines()[-1])['saved_model']
+  commands.last_line([*program, *job, *train])
+  return commands.last_line([*program, *job, '--mode', 'export'])['saved_model']
 
 
 def _in_a_process(saved_model: str, batch_size: int, calls: int) -> float:
   command = [sys.executable, os.path.abspath(__file__), '--saved-model', saved_model]
-  command += ['--batch-size', str(batch_size), '--calls', str(calls)]
-  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=1200)
-  return json.loads(result.stdout.splitlines()[-1])
+  return commands.last_line([*command, '--batch-size', batch_size, '--calls', calls])
 
 
 def _in_torch(
   flags: argparse.Namespace, folder: str, name: str, dtype: str, batch_size: int
-) -> float:
+) -> dict:
   settings = ['--network', 'resnet20', '--inference', '--dtype', dtype, *_TORCH[name]]
   settings += ['--batch-size', str(batch_size), '--steps', str(flags.calls)]
-  return peers.run_torch(flags.torch_python, folder, settings)['seconds']
+  return peers.run_torch(flags.torch_python, folder, settings)
 
 
 def _call(saved_model: str, batch_size: int, calls: int) -> float:
@@ -124,7 +124,8 @@ def _call(saved_model: str, batch_size: int, calls: int) -> float:
   times = []
   for _ in range(_WARM_UP + calls):
     since = time.perf_counter()
-    serve(**{model_fn.IMAGES: images})['probabilities'].numpy()
+    for result in serve(**{model_fn.IMAGES: images}).values():
+      result.numpy()
     times.append(time.perf_counter() - since)
   return statistics.median(times[_WARM_UP:])
 
@@ -145,21 +146,16 @@ def _images(count: int) -> np.ndarray:
   return np.random.default_rng(0).integers(0, 256, [count, 32, 32, 3]).astype(np.uint8)
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', help='record files')
-  parser.add_argument('--dtypes', default='float32,bfloat16')
-  parser.add_argument('--batch-size', type=int, default=256, help='beside 1')
-  parser.add_argument('--calls', type=int, default=60, help='in each measurement')
-  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--dtypes', type=commands.dtypes, default=['float32', 'bfloat16'])
+  parser.add_argument('--batch-size', type=commands.count, default=256, help='beside 1')
+  parser.add_argument('--calls', type=commands.count, default=60, help='in each measurement')
+  parser.add_argument('--pairs', type=commands.count, default=3)
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   parser.add_argument('--saved-model', help='measure this one, in this process')
-  flags = parser.parse_args()
-  if not flags.saved_model and not flags.data_dir:
-    parser.error('--data-dir is missing: name the folder of the record files')
-  return flags
+  return parser
 
 
 if __name__ == '__main__':

@@ -3,8 +3,8 @@
   python benchmarks/input_pipeline.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 The limit beside them is the index gather alone: batches picked from the decoded images by NumPy.
-PyTorch's DataLoader and tensorpack's DataFlow (loader_peer.py) run in processes of their own, from
-arrays in memory, each in one process and with two more; ratios are to the faster of the two.
+PyTorch's DataLoader and tensorpack's DataFlow (loader_peer.py) distort one image at a time, as they
+are meant to, from arrays in memory: in one process and with two more; ratios are to the faster.
 """
 
 import argparse
@@ -21,6 +21,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
 import numpy as np
 import peers
@@ -33,16 +34,23 @@ _PEERS = {'torch': 'PyTorch DataLoader', 'tensorpack': 'tensorpack DataFlow'}
 
 def main() -> None:
   """Measures ours, the old order, the limit and the peers in turn, `--pairs` times."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
   data_set = dataset.Cifar10DataSet(flags.data_dir)
+  if flags.batch_size > data_set.num_examples_per_epoch():
+    raise errors.InputError(
+      f'--batch-size {flags.batch_size} is more than the {data_set.num_examples_per_epoch()} '
+      'examples there are; give a smaller one'
+    )
   sources: dict[str, Iterator] = {
     'ours': iter(data_set.make_batch(flags.batch_size)),
     'old order': iter(old_order(data_set, flags.batch_size)),
     'index gather (limit)': index_gather(data_set, flags.batch_size),
   }
   rates: dict[str, list[float]] = {name: [] for name in sources}
-  for source in sources.values():  # Fills caches and shuffle buffers.
-    images_per_second(source, flags.batches, flags.batch_size)
+  versions: dict[str, str] = {}  # The peers'.
+  for source in sources.values():
+    next(source)  # Fills caches and shuffle buffers.
   with tempfile.TemporaryDirectory() as folder:
     if flags.torch_python:
       peers.export_arrays(flags.data_dir, folder)
@@ -53,7 +61,9 @@ def main() -> None:
         for workers in (0, 2):
           settings = ['--loader', loader, '--workers', workers, '--batch-size', flags.batch_size]
           result = peers.run_loader(flags.torch_python, folder, settings)
-          rates.setdefault(f'{name}, {workers} processes', []).append(result['images_per_second'])
+          versions |= result['versions']
+          case = f'{name}, {workers or "no"} processes beside its own'
+          rates.setdefault(case, []).append(result['images_per_second'])
       shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
       print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
   medians = {name: statistics.median(values) for name, values in rates.items()}
@@ -64,11 +74,10 @@ def main() -> None:
     to_peers[f'ours / {name}'] = round(medians['ours'] / best, 1)
   record = {
     'name': 'input pipeline',
-    'command': 'python benchmarks/input_pipeline.py --data-dir data '
-    f'--batch-size {flags.batch_size}'
-    + (' --torch-python .venv-bench/bin/python' if flags.torch_python else ''),
+    'command': commands.command_line(parser, flags),
     'pairs': flags.pairs,
     **environment.describe(),
+    **({'peers': versions} if versions else {}),
     'images_per_second': medians,
     'ratios': {'ours / old order': round(statistics.median(ratios), 2), **to_peers},
     'all_ratios': [round(ratio, 2) for ratio in ratios],
@@ -77,7 +86,9 @@ def main() -> None:
 
 
 def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
-  """Takes `batches` batches."""
+  """Takes `batches` batches, after as many that empty what was made ready meanwhile."""
+  for _ in range(batches):
+    next(source)
   start = time.perf_counter()
   for _ in range(batches):
     next(source)
@@ -122,16 +133,14 @@ def index_gather(data_set: dataset.Cifar10DataSet, batch_size: int) -> Iterator[
       yield images[order[start : start + batch_size]]
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True, help='record files')
-  parser.add_argument('--batch-size', type=int, default=128)
-  parser.add_argument('--pairs', type=int, default=5)
+  parser.add_argument('--batch-size', type=commands.count, default=128)
+  parser.add_argument('--pairs', type=commands.count, default=5)
   parser.add_argument('--torch-python', help='of the environment that has the peers; or none')
-  parser.add_argument('--batches', type=int, default=400, help='in each measurement')
-  return parser.parse_args()
+  parser.add_argument('--batches', type=commands.count, default=800, help='in each measurement')
+  return parser
 
 
 if __name__ == '__main__':

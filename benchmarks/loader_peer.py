@@ -13,8 +13,11 @@ labels lie beside it.
 import argparse
 import itertools
 import json
+import os
+import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,10 @@ def main() -> None:
   """Measures one loader after a warm-up of as many batches."""
   flags = _parse_flags()
   images = np.load(flags.images)
-  labels = np.load(flags.images.replace('images', 'labels'))
+  folder, name = os.path.split(flags.images)
+  labels = np.load(os.path.join(folder, name.replace('images', 'labels')))
+  if flags.batch_size > len(images):
+    sys.exit(f'error: --batch-size {flags.batch_size} is more than the {len(images)} images')
   sides = [(0, 0), (_PADDING, _PADDING), (_PADDING, _PADDING), (0, 0)]
   batches = LOADERS[flags.loader](np.pad(images, sides), labels, flags)
   for _ in itertools.islice(batches, flags.batches):
@@ -35,7 +41,8 @@ def main() -> None:
   count = sum(len(batch[0]) for batch in itertools.islice(batches, flags.batches))
   rate = count / (time.perf_counter() - since)
   del batches  # tensorpack's processes end, and say so.
-  print(json.dumps({'images_per_second': rate}))
+  versions = {flags.loader: metadata.version(flags.loader)}
+  print(json.dumps({'images_per_second': rate, 'versions': versions}))
 
 
 def _distorted(padded: np.ndarray) -> np.ndarray:

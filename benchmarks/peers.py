@@ -1,11 +1,10 @@
-"""Starts the PyTorch twins in their own environment, on arrays that any Python can read."""
+"""Starts the PyTorch twins and the other loaders in their own environment, on arrays in files."""
 
-import json
 import os
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+import commands
 import numpy as np
 
 from cifar10 import dataset
@@ -34,6 +33,4 @@ def run_loader(python: str, folder: str, settings: Sequence[Any]) -> dict[str, A
 
 def _run(python: str, script: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
   images = os.path.join(folder, 'train_images.npy')
-  command = [python, os.path.join(_FOLDER, script), '--images', images, *map(str, settings)]
-  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
-  return json.loads(result.stdout.splitlines()[-1])
+  return commands.last_line([python, os.path.join(_FOLDER, script), '--images', images, *settings])

@@ -92,7 +92,7 @@ def _time_to_accuracy(record: dict) -> str:
   run = record['twins'] and next(iter(record['twins'].values()))[0]
   part = (
     f' The twins were measured over {run["steps_measured"]} steps and their test, and the rest '
-    'reckoned to take as long.'
+    'reckoned to take as long; their accuracy was not measured.'
     if run and run['steps_measured'] < run['steps']
     else ''
   )
@@ -102,8 +102,8 @@ def _time_to_accuracy(record: dict) -> str:
     f'{len(record["runs"])} seed(s) ({seeds}), with test-time augmentation; without it '
     f'{100 * record["accuracy_without_tta_mean"]:.2f} %. `{record["command"]}` on '
     f'{_environment(record)}; seconds from command to exit, test included, medians:\n\n'
-    f'| | seconds | ours / theirs |\n|---|---:|---:|\n{rows}\n'
-    f'PyTorch {_torch(record)}, bfloat16, channels_last.{part}{note}\n\n'
+    f'| | seconds | our seconds / theirs |\n|---|---:|---:|\n{rows}\n'
+    f'PyTorch {_torch(record)}, {record["dtype"]}, channels_last.{part}{note}\n\n'
   )
 
 

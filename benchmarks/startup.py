@@ -2,40 +2,45 @@
 
   python benchmarks/startup.py --data-dir DATA
 
-The limit of the first two is the import of TensorFlow and its Estimator alone. Memory is the
-largest resident set of the process, in a run of 200 steps on the whole training set. The large
-graph is ResNet-110's with 8 towers: how long it takes to build, and what it adds to the memory.
+The limit of the first two is the import of TensorFlow and its Estimator alone. Memory is a
+process's largest resident set, as Linux keeps it: of training, in a run of 200 steps on all
+training images. The large graph is ResNet-110's with 8 towers: how long it takes to build, and what
+it adds.
 """
 
 import argparse
 import json
 import os
-import resource
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
+import tensorflow as tf
 
-from cifar10 import errors
+from cifar10 import errors, hparams, model_fn, towers
+from cifar10.estimator import tf_estimator
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_STEPS = 200
-_MIB = 2**20
-# Of ru_maxrss.
-_UNIT = 1 if sys.platform == 'darwin' else 1024
 
 
 def main() -> None:
   """Measures everything in turn, `--pairs` times; prints one JSON object."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
+  if not flags.large_graph and not flags.data_dir:
+    parser.error('--data-dir is missing: name the folder of the record files')
+  tf.get_logger().setLevel('ERROR')  # Of deprecations.
   if flags.large_graph:
     print(json.dumps(_large_graph()))
     return
@@ -57,8 +62,7 @@ def main() -> None:
   medians = {case: round(statistics.median(values), 2) for case, values in seconds.items()}
   record = {
     'name': 'startup',
-    'command': 'python benchmarks/startup.py --data-dir data'
-    + (f' --steps {flags.steps}' if flags.steps != _STEPS else ''),
+    'command': commands.command_line(parser, flags),
     'pairs': flags.pairs,
     **environment.describe(),
     'seconds': medians,
@@ -93,7 +97,7 @@ def _one_step(data_dir: str) -> Measured:
 def _whole_set(data_dir: str, steps: int) -> Measured:
   with tempfile.TemporaryDirectory() as folder:
     _, memory, _ = _run([*_training(data_dir, folder, steps), '--train-on', 'train+validation'])
-  return {}, {'peak, training ResNet-20 on 50,000 images': memory}
+  return {}, {'peak, training ResNet-20 on train and validation': memory}
 
 
 def _large_graph_in_a_process() -> Measured:
@@ -114,25 +118,36 @@ def _training(data_dir: str, folder: str, steps: int) -> list[str]:
 
 def _run(command: Sequence[str]) -> tuple[float, float, str]:
   """Seconds to exit, the process's peak in MiB, and what it printed."""
-  since = time.perf_counter()
-  process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-  with process:
-    assert process.stdout
-    assert process.stderr
-    log = b''.join(process.stderr)  # Little is printed: the pipe holds it meanwhile.
-    output = process.stdout.read().decode()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-  if process.returncode:
-    raise errors.InputError(f'{" ".join(command)} failed: {log.decode()[-500:]}')
-  return time.perf_counter() - since, usage.ru_maxrss * _UNIT / _MIB, output
+  with tempfile.TemporaryFile() as output:
+    since = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=output)
+    peak = 0.0
+    while process.poll() is None:  # What wait4 tells can be the parent's, from before the exec.
+      peak = max(peak, _peak(process.pid))
+      time.sleep(0.02)
+    spent = time.perf_counter() - since
+    if process.returncode:
+      raise errors.InputError(
+        f'{" ".join(command)} ended with exit code {process.returncode}; above it says why'
+      )
+    output.seek(0)
+    return spent, peak, output.read().decode()
+
+
+def _peak(process: Any) -> float:
+  """A process's largest resident set so far, in MiB; 0 for one that has just ended."""
+  try:
+    with open(f'/proc/{process}/status', encoding='utf-8') as file:
+      found = re.search(r'VmHWM:\s*(\d+) kB', file.read())
+  except FileNotFoundError as error:
+    if os.path.isdir('/proc'):
+      return 0.0
+    raise errors.InputError('there is no /proc to read memory from; measure on Linux') from error
+  return int(found.group(1)) / 1024 if found else 0.0
 
 
 def _first_step(folder: str) -> float:
   """When the first step's summary was written, in seconds since 1970."""
-  import tensorflow as tf  # noqa: PLC0415 - what is measured is other processes' import.
-
-  tf.get_logger().setLevel('ERROR')  # The iterator is deprecated; the events are not.
   times = []
   for path in tf.io.gfile.glob(os.path.join(folder, 'events.out.tfevents.*')):
     for event in tf.compat.v1.train.summary_iterator(path):
@@ -143,15 +158,10 @@ def _first_step(folder: str) -> float:
 
 def _large_graph() -> dict[str, float]:
   """Builds it in this process."""
-  import tensorflow as tf  # noqa: PLC0415
-
-  from cifar10 import hparams, model_fn, towers  # noqa: PLC0415
-  from cifar10.estimator import tf_estimator  # noqa: PLC0415
-
   chosen = hparams.HParams(num_layers=110)
   num_towers = 8
   placement = model_fn.Placement(towers.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / _MIB
+  before = _peak('self')
   since = time.perf_counter()
   with tf.Graph().as_default():
     tf.compat.v1.train.get_or_create_global_step()
@@ -162,24 +172,18 @@ def _large_graph() -> dict[str, float]:
     build = model_fn.get_model_fn(chosen, placement, 40_000)
     build(images, labels, tf_estimator.ModeKeys.TRAIN, config)
   spent = time.perf_counter() - since
-  after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / _MIB
-  return {'seconds': spent, 'before': before, 'after': after}
+  return {'seconds': spent, 'before': before, 'after': _peak('self')}
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', help='record files of the whole CIFAR-10')
-  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--pairs', type=commands.count, default=3, help='of runs')
   parser.add_argument(
-    '--steps', type=int, default=_STEPS, help='of the run whose memory is measured'
+    '--steps', type=commands.count, default=200, help='of the run whose memory is measured'
   )
   parser.add_argument('--large-graph', action='store_true', help='build it, in this process')
-  flags = parser.parse_args()
-  if not flags.large_graph and not flags.data_dir:
-    parser.error('--data-dir is missing: name the folder of the record files')
-  return flags
+  return parser
 
 
 if __name__ == '__main__':

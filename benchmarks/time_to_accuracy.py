@@ -3,19 +3,20 @@
   python benchmarks/time_to_accuracy.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 Of the program the whole command is timed, to its exit: imports, graph, training and the test with
-its six views; once for each seed. The twins run in the environment of `make bench-install`, from
-arrays that are in memory already; by default some of their steps are measured, and the rest are
-reckoned to take as long:
+its six views; once for each seed. The twins run in the environment of `make bench-install`, eager
+and compiled, in the program's precision, from arrays that are in memory already. By default some of
+their steps are measured, and the rest are reckoned to take as long: their accuracy is not learned.
 
-- airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs) in bfloat16;
-- the same recipe: Muon, with the program's batch and number of steps.
+- airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs);
+- same recipe: Muon, with the program's batch, steps and gradients.
+
+A ratio is of seconds: below 1 the program is faster.
 """
 
 import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,54 +25,57 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
 import peers
 
-from cifar10 import errors, hparams
+from cifar10 import errors, hparams, run_config
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main() -> None:
   """Runs every seed and, between them, the twins; prints one JSON object."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
   if flags.torch_python and flags.recipe != 'fast94':
     raise errors.InputError(
       f"--recipe {flags.recipe}, but PyTorch's twins are fast94's; leave --torch-python out"
     )
   recipe = hparams.from_recipe(flags.recipe, {})
   epochs = recipe.train_steps * recipe.train_batch_size / 50_000
-  twins = {
-    'airbench94': ['--optimizer', 'sgd', '--batch-size', '1024', '--epochs', '9.9'],
+  dtype, _ = run_config.fast_dtype(0)
+  recipes = {
+    'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
     'same recipe': [
-      *('--optimizer', 'muon', '--batch-size', str(recipe.train_batch_size)),
-      *('--epochs', str(epochs)),
-      *('--muon-learning-rate', str(recipe.muon_learning_rate)),
+      *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),
+      *('--muon-learning-rate', recipe.muon_learning_rate, '--bias-epochs', epochs),
     ],
+  }
+  twins = {
+    name + form: [*settings, '--dtype', dtype, *more]
+    for name, settings in recipes.items()
+    for form, more in (('', []), (', compiled', ['--compile']))
   }
   ours: list[dict] = []
   theirs: dict[str, list[dict]] = {name: [] for name in twins if flags.torch_python}
   with tempfile.TemporaryDirectory() as folder:
     if theirs:
       peers.export_arrays(flags.data_dir, folder)
-    for seed in map(int, flags.seeds.split(',')):
-      ours.append(_train(flags, seed, os.path.join(folder, str(seed))))
-      print(f'seed {seed}: {ours[-1]}', file=sys.stderr)
+    for seed in flags.seeds:
+      # The twins first: a Python without PyTorch is found out before an hour of training.
       for name, runs in theirs.items():
         runs.append(_twin(flags, folder, twins[name]))
         print(f'{name}: {runs[-1]}', file=sys.stderr)
+      ours.append(_train(flags, seed, os.path.join(folder, str(seed))))
+      print(f'seed {seed}: {ours[-1]}', file=sys.stderr)
   seconds = statistics.median(run['seconds'] for run in ours)
   record = {
     'name': 'time_to_accuracy',
-    'command': f'python benchmarks/time_to_accuracy.py --data-dir data --recipe {flags.recipe} '
-    f'--seeds {flags.seeds}'
-    + (
-      f' --torch-python .venv-bench/bin/python --twin-steps {flags.twin_steps}'
-      if flags.torch_python
-      else ''
-    ),
+    'command': commands.command_line(parser, flags),
     **environment.describe(),
     'recipe': flags.recipe,
+    'dtype': dtype,
     'accuracy_mean': round(statistics.mean(run['accuracy'] for run in ours), 5),
     'accuracy_without_tta_mean': round(
       statistics.mean(run['accuracy_without_tta'] for run in ours), 5
@@ -92,29 +96,32 @@ def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
   command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--recipe', flags.recipe]
   command += ['--data-dir', flags.data_dir, '--job-dir', job_dir, '--seed', str(seed)]
   since = time.perf_counter()
-  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * 3600)
+  line = commands.last_line(command)
   seconds = time.perf_counter() - since
-  line = json.loads(result.stdout.splitlines()[-1])
   named = {name: line[name] for name in ('accuracy', 'accuracy_without_tta', 'global_step')}
   return {'seed': seed, 'seconds': round(seconds, 1), **named}
 
 
-def _twin(flags: argparse.Namespace, folder: str, settings: list[str]) -> dict:
+def _twin(flags: argparse.Namespace, folder: str, settings: list) -> dict:
   """One twin's seconds; with all steps its accuracies, too."""
   network = ['--network', 'fastnet', '--steps', flags.twin_steps]
   return peers.run_torch(flags.torch_python, folder, [*network, *settings])
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def _seeds(text: str) -> list[int]:
+  if not all(part.isdecimal() for part in text.split(',')):
+    raise argparse.ArgumentTypeError(f'{text!r} is not whole numbers with commas between')
+  return [int(part) for part in text.split(',')]
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True, help='record files of the whole CIFAR-10')
   parser.add_argument('--recipe', choices=('fast94', 'fast95', 'fast96'), default='fast94')
-  parser.add_argument('--seeds', default='0,1,2')
+  parser.add_argument('--seeds', type=_seeds, default=[0, 1, 2])
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   parser.add_argument('--twin-steps', type=int, default=30, help='to measure; 0: all')
-  return parser.parse_args()
+  return parser
 
 
 if __name__ == '__main__':

@@ -1,13 +1,13 @@
 """The PyTorch twins: ResNet-20 and the networks and optimizers of airbench94, on the CPU.
 
-Runs in the environment of `make bench-install`, which has no TensorFlow; time_to_accuracy.py and
-training.py start it. It prints one JSON object.
+Runs in the environment of `make bench-install`, which has no TensorFlow; time_to_accuracy.py,
+training.py and inference.py start it. It prints one JSON object.
 
   python benchmarks/torch_peer.py --network resnet20 --images IMAGES.npy --steps 60
   python benchmarks/torch_peer.py --network fastnet --images IMAGES.npy --optimizer muon
 
-IMAGES.npy is a train_images.npy that time_to_accuracy.py wrote, uint8 [n, 32, 32, 3]; labels and
-the test set lie beside it.
+IMAGES.npy is a train_images.npy that peers.py wrote, uint8 [n, 32, 32, 3]; labels and the test set
+lie beside it.
 
 `--optimizer sgd` is airbench94 (Jordan 2024, arXiv 2404.00498): batch 1024, Nesterov, parameter
 groups, lookahead. `--optimizer muon` is its form with Muon: batch 2000, 8 epochs.
@@ -48,7 +48,8 @@ def _load(path: str) -> tuple[torch.Tensor, torch.Tensor]:
   """Images normalised, float32 [n, 3, 32, 32] in channels_last, and labels int64 [n]."""
   images = torch.from_numpy(np.load(path)).float().div_(255)
   images = (images - torch.tensor(MEAN)) / torch.tensor(DEVIATION)
-  labels = torch.from_numpy(np.load(path.replace('images', 'labels'))).long()
+  folder, name = os.path.split(path)
+  labels = torch.from_numpy(np.load(os.path.join(folder, name.replace('images', 'labels')))).long()
   return images.permute(0, 3, 1, 2), labels  # Strides of channels_last, as loaded.
 
 
@@ -78,6 +79,8 @@ def _epochs(
   alternating: bool,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
   """Endless shuffled, cropped, mirrored batches; an epoch's last one is left out if not whole."""
+  if batch > len(images):
+    sys.exit(f'error: --batch-size {batch} is more than the {len(images)} images')
   first = torch.rand(len(images)) < 0.5
   epoch = 0
   while True:
@@ -153,20 +156,36 @@ def _train_resnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch
   }
 
 
+class Served(nn.Module):
+  """uint8 images [n, 3, 32, 32] -> classes [n] and probabilities [n, 10]."""
+
+  def __init__(self, network: nn.Module):
+    super().__init__()
+    self.network = network
+    self.mean, self.deviation = (torch.tensor(v)[:, None, None] for v in (MEAN, DEVIATION))
+
+  def pixels(self, images: torch.Tensor) -> torch.Tensor:
+    """What normalised images were before."""
+    return ((images * self.deviation + self.mean) * 255).round().byte()
+
+  def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = self.network((pixels.float() / 255 - self.mean) / self.deviation).float()
+    return logits.argmax(1), logits.softmax(1)
+
+
 @torch.inference_mode()
 def _infer_resnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
   """Seconds of a call on one batch, images as they come: uint8 in, probabilities out."""
   del labels
-  network = ResNet20().eval().to(memory_format=torch.channels_last)
-  run = torch.compile(network) if flags.compile else network
-  mean, deviation = (torch.tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
-  pixels = ((images[: flags.batch_size] * deviation + mean) * 255).round().byte()
+  served = Served(ResNet20()).eval().to(memory_format=torch.channels_last)
+  run = torch.compile(served) if flags.compile else served
+  pixels = served.pixels(images[: flags.batch_size])
   times = []
   for _ in range(_WARM_UP + flags.steps):
     since = time.perf_counter()
     with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
-      logits = run((pixels.float() / 255 - mean) / deviation)
-    logits.float().softmax(1).numpy()
+      classes, probabilities = run(pixels)
+    classes.numpy(), probabilities.numpy()
     times.append(time.perf_counter() - since)
   return {'seconds': statistics.median(times[_WARM_UP:])}
 
@@ -277,16 +296,16 @@ def _train_fastnet(flags: argparse.Namespace, images: torch.Tensor, labels: torc
       print(f'step {step} of {last_step}  loss {loss:.3f}  {rate:.0f} images/s', file=sys.stderr)
   seconds = times[-1] - since
   rate = (len(times) - 4) * batch / (times[-1] - times[3])
-  if flags.steps:  # What is left of the steps would take as long as those that were measured.
-    seconds += (last_step - flags.steps) * batch / rate
+  # What is left of the steps would take as long as those that were measured.
+  seconds += (last_step - steps) * batch / rate
   evaluation_since = time.perf_counter()
   result = _evaluate(flags, network)
   evaluation_seconds = time.perf_counter() - evaluation_since
-  if flags.steps:
+  if steps < last_step:
     result = {}
   return {
     'seconds': seconds + evaluation_seconds,
-    'steps_measured': flags.steps or last_step,
+    'steps_measured': steps,
     'steps': last_step,
     'images_per_second': rate,
     'evaluation_seconds': evaluation_seconds,
@@ -300,10 +319,10 @@ def _groups(network: FastNet) -> tuple[list, list, list, list]:
   return kernels, offsets, [network.whiten.bias], [network.head.weight]
 
 
-def _sgd(groups: list[tuple[list, float, float]], momentum: float = 0.85) -> torch.optim.SGD:
+def _sgd(groups: list[tuple[list, float, float]]) -> torch.optim.SGD:
   """Groups of (parameters, learning rate, weight decay)."""
   settings = [{'params': p, 'lr': lr, 'base': lr, 'weight_decay': wd} for p, lr, wd in groups]
-  return torch.optim.SGD(settings, momentum=momentum, nesterov=True)
+  return torch.optim.SGD(settings, momentum=0.85, nesterov=True)
 
 
 def _sgd_optimizers(network: FastNet, flags: argparse.Namespace) -> list:
@@ -381,13 +400,18 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--epochs', type=float, default=8)
   parser.add_argument('--bias-epochs', type=float, default=3, help="of the whitening's bias")
   parser.add_argument('--muon-learning-rate', type=float, default=0.24)
-  parser.add_argument('--steps', type=int, default=0, help='measure so many steps only')
+  parser.add_argument('--steps', type=int, default=0, help='measure so many steps or calls only')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
   parser.add_argument('--inference', action='store_true', help='of resnet20: calls, not steps')
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)
-  return parser.parse_args()
+  flags = parser.parse_args()
+  if flags.network == 'fastnet' and (flags.inference or 0 < flags.steps < 5):
+    parser.error('a fastnet trains only, for 5 steps or more, or 0: all')
+  if flags.network == 'resnet20' and flags.steps < 1:
+    parser.error(f'--steps {flags.steps} of resnet20 measures nothing; give 1 or more')
+  return flags
 
 
 if __name__ == '__main__':

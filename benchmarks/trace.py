@@ -20,6 +20,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
 import numpy as np
 import tensorflow as tf
@@ -32,7 +33,13 @@ _WARM_UP = 4  # Steps: the first ones choose algorithms.
 
 def main() -> None:
   """Traces a few steps, prints a table, and the JSON object last."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
+  if flags.num_layers and hparams.from_recipe(flags.recipe, {}).network != 'resnet':
+    raise errors.InputError(
+      f'--num-layers {flags.num_layers} is of a ResNet, but --recipe {flags.recipe} trains none; '
+      'leave it out'
+    )
   tf.get_logger().setLevel('ERROR')
   seconds, step_seconds = measure(flags)
   total = sum(seconds.values())
@@ -41,10 +48,7 @@ def main() -> None:
     print(f'{1e3 * value:9.2f} ms {100 * value / total:5.1f} %  {name}', file=sys.stderr)
   record = {
     'name': 'trace',
-    'command': f'python benchmarks/trace.py --recipe {flags.recipe} --batch-size '
-    f'{flags.batch_size} --by {flags.by}'
-    + (f' --num-layers {flags.num_layers}' if flags.num_layers else '')
-    + (f' --dtype {flags.dtype}' if flags.dtype else ''),
+    'command': commands.command_line(parser, flags),
     **environment.describe(),
     'step_seconds': round(step_seconds, 4),
     'images_per_second': round(flags.batch_size / step_seconds),
@@ -100,18 +104,16 @@ def _trace(session: Any, op: Any, by: str, steps: int, seconds: collections.Coun
       seconds[name] += (node.op_end_rel_micros - node.op_start_rel_micros) / 1e6 / steps
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--recipe', choices=tuple(hparams.RECIPES), default='fast94')
   parser.add_argument('--num-layers', type=int, help="(default: the recipe's)")
-  parser.add_argument('--batch-size', type=int, default=500)
+  parser.add_argument('--batch-size', type=commands.count, default=500)
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), help="(default: the recipe's)")
   parser.add_argument('--by', choices=('type', 'node'), default='type')
-  parser.add_argument('--steps', type=int, default=3)
-  parser.add_argument('--lines', type=int, default=25)
-  return parser.parse_args()
+  parser.add_argument('--steps', type=commands.count, default=3)
+  parser.add_argument('--lines', type=commands.count, default=25)
+  return parser
 
 
 if __name__ == '__main__':

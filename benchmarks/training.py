@@ -4,7 +4,7 @@
 
 - program: the Estimator with the hooks and the input pipeline that cifar10_main.py gives it;
 - bare: a session loop over the same graph on a constant batch;
-- convolutions: what is left if all else took no time, the limit: each convolution run alone;
+- convolutions (limit): what were left if all else took no time: each convolution run alone;
 - keras: `tf.keras` `fit` on the same layers, fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_peer.py), channels_last, autocast for bfloat16, whose
   batches come out of memory. It is ResNet-20 only.
@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import convolutions
 import environment
 import numpy as np
@@ -62,9 +62,10 @@ class KerasTimes(tf.keras.callbacks.Callback):
 
 def main() -> None:
   """Runs the variants in turn, each in its own process; prints medians and ratios."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
+  tf.get_logger().setLevel('ERROR')
   if flags.variant:
-    tf.get_logger().setLevel('ERROR')
     print(json.dumps(_measure(flags)))
     return
   if flags.torch_python and flags.num_layers != 20:
@@ -76,31 +77,31 @@ def main() -> None:
     *(_TORCH if flags.torch_python else ()),
   ]
   rates: dict[str, list[float]] = {}
+  torch_version = ''
   with tempfile.TemporaryDirectory() as folder:
     if flags.torch_python:
       peers.export_arrays(flags.data_dir, folder)
     for pair in range(flags.pairs):
-      for dtype in flags.dtypes.split(','):
+      for dtype in flags.dtypes:
         for variant in ('program', *others):
           if variant in _TORCH:
-            rate = _in_torch(flags, folder, variant, dtype)
+            rate, torch_version = _in_torch(flags, folder, variant, dtype)
           else:
             rate = _in_a_process(flags, variant, dtype)
           rates.setdefault(f'{variant} {dtype}', []).append(rate)
           print(f'pair {pair + 1}: {variant} {dtype} {rate:,.0f} images/s', file=sys.stderr)
   ratios = {}
-  for dtype in flags.dtypes.split(','):
+  for dtype in flags.dtypes:
     for other in others:
       pairs = zip(rates[f'program {dtype}'], rates[f'{other} {dtype}'])
       ratio = statistics.median(program / peer for program, peer in pairs)
       ratios[f'program / {other}, {dtype}'] = round(ratio, 3)
   record = {
     'name': 'training',
-    'command': f'python benchmarks/training.py --data-dir data --num-layers {flags.num_layers} '
-    f'--batch-size {flags.batch_size}'
-    + (' --torch-python .venv-bench/bin/python' if flags.torch_python else ''),
+    'command': commands.command_line(parser, flags),
     'pairs': flags.pairs,
     **environment.describe(),
+    **({'torch': torch_version} if torch_version else {}),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': ratios,
     'all_images_per_second': rates,
@@ -112,14 +113,17 @@ def _in_a_process(flags: argparse.Namespace, variant: str, dtype: str) -> float:
   command = [sys.executable, os.path.abspath(__file__), '--variant', variant, '--dtypes', dtype]
   for name in ('data_dir', 'num_layers', 'batch_size', 'steps'):
     command += [f'--{name.replace("_", "-")}', str(getattr(flags, name))]
-  result = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=1200)
-  return json.loads(result.stdout.splitlines()[-1])
+  return commands.last_line(command)
 
 
-def _in_torch(flags: argparse.Namespace, folder: str, variant: str, dtype: str) -> float:
+def _in_torch(
+  flags: argparse.Namespace, folder: str, variant: str, dtype: str
+) -> tuple[float, str]:
+  """Images/s, and PyTorch's version."""
   settings = ['--network', 'resnet20', '--batch-size', flags.batch_size, '--dtype', dtype]
   settings += ['--steps', flags.steps, *_TORCH[variant]]
-  return peers.run_torch(flags.torch_python, folder, settings)['images_per_second']
+  result = peers.run_torch(flags.torch_python, folder, settings)
+  return result['images_per_second'], result['torch']
 
 
 def _measure(flags: argparse.Namespace) -> float:
@@ -127,7 +131,7 @@ def _measure(flags: argparse.Namespace) -> float:
   hparams = HParams(
     num_layers=flags.num_layers,
     train_batch_size=flags.batch_size,
-    dtype=flags.dtypes,
+    dtype=flags.dtypes[0],
     train_steps=_WARM_UP + flags.steps,
   )
   return VARIANTS[flags.variant](flags.data_dir, hparams)
@@ -251,24 +255,22 @@ _TORCH = {'torch': [], 'torch compiled': ['--compile']}
 VARIANTS = {
   'program': _program,
   'bare': _bare,
-  'convolutions': _convolutions,
+  'convolutions (limit)': _convolutions,
   'keras': _keras,
 }
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True, help='record files')
   parser.add_argument('--num-layers', type=int, default=20)
-  parser.add_argument('--batch-size', type=int, default=128)
-  parser.add_argument('--dtypes', default='float32,bfloat16')
-  parser.add_argument('--steps', type=int, default=60, help='measured steps')
-  parser.add_argument('--pairs', type=int, default=3)
+  parser.add_argument('--batch-size', type=commands.count, default=128)
+  parser.add_argument('--dtypes', type=commands.dtypes, default=['float32', 'bfloat16'])
+  parser.add_argument('--steps', type=commands.count, default=60, help='measured steps')
+  parser.add_argument('--pairs', type=commands.count, default=3)
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   parser.add_argument('--variant', choices=tuple(VARIANTS), help='measure one, in this process')
-  return parser.parse_args()
+  return parser
 
 
 if __name__ == '__main__':

@@ -91,7 +91,7 @@ class Muon(tf.compat.v1.train.Optimizer):
   Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as airbench94 uses
   it: at every step the kernel, as a matrix with a row for each output channel, is scaled to norm
   sqrt(outputs), and moved by the learning rate times the nearest orthogonal matrix to its Nesterov
-  momentum. A kernel must be followed by a normalisation, which its norm does not matter to.
+  momentum. It is made for kernels that a normalisation follows, to which their norm is nothing.
   """
 
   def __init__(self, learning_rate: Any, momentum: float, dtype: tf.DType = tf.float32):

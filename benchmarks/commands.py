@@ -1,0 +1,70 @@
+"""What the benchmarks' commands share: flags, the command line in a record, processes."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from cifar10 import errors
+
+# What a reader has in their place.
+_PLACES = {'data_dir': 'data', 'torch_python': '.venv-bench/bin/python'}
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+  """A parser that fails in one line and shows the description as it is written."""
+  return errors.OneLineParser(
+    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+
+
+def count(text: str) -> int:
+  """A flag's value from 1 on."""
+  if not text.isdecimal() or int(text) < 1:
+    raise argparse.ArgumentTypeError(f'{text!r} is not a whole number from 1 on')
+  return int(text)
+
+
+def dtypes(text: str) -> list[str]:
+  """'float32,bfloat16' or one of them."""
+  names = text.split(',')
+  if not set(names) <= {'float32', 'bfloat16'}:
+    raise argparse.ArgumentTypeError(f'{text!r} is not float32, bfloat16 or both with a comma')
+  return names
+
+
+def command_line(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> str:
+  """The command that these flags make, with every flag that is not at its default."""
+  words = ['python', 'benchmarks/' + os.path.basename(sys.argv[0])]
+  for name, value in vars(flags).items():
+    if value is None or value == parser.get_default(name):
+      continue
+    words.append(f'--{name.replace("_", "-")}')
+    if value is not True:
+      listed = ','.join(map(str, value)) if isinstance(value, list) else str(value)
+      words.append(_PLACES.get(name, listed))
+  return ' '.join(words)
+
+
+def last_line(command: Sequence[Any]) -> Any:
+  """Runs a command, which shows its own progress, and reads the JSON that it prints last.
+
+  Raises:
+    InputError: it cannot be started, or fails.
+  """
+  words = [str(word) for word in command]
+  try:
+    result = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+  except OSError as error:
+    raise errors.InputError(
+      f'{words[0]} cannot be started ({error.strerror}); name a Python that can, as '
+      '`make bench-install` sets one up'
+    ) from None
+  if result.returncode:
+    raise errors.InputError(
+      f'{" ".join(words)} ended with exit code {result.returncode}; above it says why'
+    )
+  return json.loads(result.stdout.splitlines()[-1])
