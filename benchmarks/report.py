@@ -15,6 +15,7 @@ RESULTS_BLOCK = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
 # In the README's order.
 _KINDS = [
   'time_to_accuracy',
+  'resnet20_he2015',
   'resnet20_20_epochs',
   'training',
   'lines',
@@ -96,14 +97,13 @@ def _time_to_accuracy(record: dict) -> str:
     if run and run['steps_measured'] < run['steps']
     else ''
   )
-  note = f' {record["note"]}' if 'note' in record else ''
   return (
     f'**{100 * record["accuracy_mean"]:.2f} %** on the 10,000 test images, the mean of '
     f'{len(record["runs"])} seed(s) ({seeds}), with test-time augmentation; without it '
     f'{100 * record["accuracy_without_tta_mean"]:.2f} %. `{record["command"]}` on '
     f'{_environment(record)}; seconds from command to exit, test included, medians:\n\n'
     f'| | seconds | our seconds / theirs |\n|---|---:|---:|\n{rows}\n'
-    f'PyTorch {_torch(record)}, {record["dtype"]}, channels_last.{part}{note}\n\n'
+    f'PyTorch {_torch(record)}, {record["dtype"]}, channels_last.{part}{_note(record)}\n\n'
   )
 
 
@@ -129,7 +129,7 @@ def _accuracy(record: dict) -> str:
   return (
     f'**{100 * result["accuracy"]:.2f} %** on the {result["examples"]:,} test images '
     f'(top 5: {100 * result["accuracy_top5"]:.2f} %), n = {record["n"]}, '
-    f'{record["minutes"]:.0f} minutes on {_environment(record)}:\n\n'
+    f'{record["minutes"]:.0f} minutes on {_environment(record)}{_note(record)}:\n\n'
     f'```text\n{record["command"]}\n```\n\n'
   )
 
@@ -165,6 +165,10 @@ def _startup(record: dict) -> str:
     f'`{record["command"]}` on {_environment(record)}, medians of {record["pairs"]} runs; '
     f'{_ratios(record)}\n\n| | |\n|---|---:|\n{seconds}{memory}\n'
   )
+
+
+def _note(record: dict) -> str:
+  return f' {record["note"]}' if 'note' in record else ''
 
 
 def _ratios(record: dict) -> str:
