@@ -184,7 +184,7 @@ def _check_hparams(hparams: HParams) -> None:
     _require(hparams, name, lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
   for name in ('learning_rate', 'batch_norm_epsilon', 'offset_lr_factor', 'head_lr_factor'):
     _require(hparams, name, lambda value: value > 0, 'must be above 0')
-  for name in ('weight_decay', 'muon_learning_rate', 'lookahead_steps'):
+  for name in ('weight_decay', 'muon_learning_rate', 'lookahead_steps', 'first_bias_steps'):
     _require(hparams, name, lambda value: value >= 0, 'must be 0 or more')
   _require(hparams, 'crop_padding', lambda value: 0 <= value <= 31, 'must be 0 to 31 pixels')
   _require(hparams, 'cutout', lambda value: 0 <= value <= 32, 'must be 0 to 32 pixels')
@@ -347,6 +347,7 @@ def _add_hparam_flags(group: Any) -> None:
   add('--weight-decay', 'L2 on all trainable variables', type=float)
   add('--offset-lr-factor', 'batch-norm offsets learn so much faster', type=float)
   add('--head-lr-factor', 'the fully connected layer learns so much faster', type=float)
+  add('--first-bias-steps', "how long a fastnet's first bias learns; 0: all", type=int)
   add('--muon-learning-rate', 'convolution kernels by Muon; 0: by SGD', type=float)
   add('--muon-momentum', 'of Muon', type=float)
   add('--label-smoothing', 'of the target, spread over the classes', type=float)

@@ -77,15 +77,7 @@ class ResNet:
   ) -> tf.Tensor:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides)."""
     with tf.compat.v1.variable_scope(name):
-      in_filters = self._num_channels(x)
-      # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
-      # from layer to layer. A plain normal, as there: cutting its tails would lower the variance.
-      stddev = math.sqrt(2 / (kernel_size * kernel_size * in_filters))
-      kernel = self._variable(
-        'kernel',
-        [kernel_size, kernel_size, in_filters, filters],
-        initializer or tf.compat.v1.random_normal_initializer(stddev=stddev),
-      )
+      kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       padding = 'SAME'
       if strides > 1:
         # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on
@@ -97,6 +89,19 @@ class ResNet:
       return tf.nn.conv2d(
         x, tf.cast(kernel, self._dtype), strides, padding, data_format=self._op_data_format
       )
+
+  def _kernel(
+    self, kernel_size: int, in_filters: int, filters: int, initializer: Any = None
+  ) -> Any:
+    """The variable of a convolution, in the enclosing scope."""
+    # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
+    # from layer to layer. A plain normal, as there: cutting its tails would lower the variance.
+    stddev = math.sqrt(2 / (kernel_size * kernel_size * in_filters))
+    return self._variable(
+      'kernel',
+      [kernel_size, kernel_size, in_filters, filters],
+      initializer or tf.compat.v1.random_normal_initializer(stddev=stddev),
+    )
 
   def _batch_norm(
     self, x: tf.Tensor, name: str = 'batch_norm', *, fixed_scale: float | None = None

@@ -210,6 +210,7 @@ class FastNet(nn.Module):
     self.layers = nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten())
     self.head = nn.Linear(256, 10, bias=False)
     with torch.no_grad():
+      self.head.weight.mul_(256 / 9)  # Logits are divided by 256 here, by 9 in airbench94.
       self.whiten.bias.zero_()
       flat = patches.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
       values, vectors = torch.linalg.eigh(flat.T @ flat / len(flat))

@@ -46,6 +46,7 @@ class FastNet(model_base.ResNet):
     num_classes: int = 10,
     dtype: tf.DType = tf.float32,
     whitening: np.ndarray | None = None,
+    bias_learns: tf.Tensor | None = None,
   ):
     """Chooses the network; `forward_pass` builds it.
 
@@ -55,12 +56,15 @@ class FastNet(model_base.ResNet):
       convs_per_group: 2, or more with a shortcut over all but the first.
       num_classes: how many logits.
       whitening: the first kernel, from `whitening_kernel`; None where a checkpoint has it.
+      bias_learns: bool scalar: whether the first bias has a gradient, which nothing below the
+        first group's needs; None: always.
     """
     super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
     self._widths = widths
     self._convs_per_group = convs_per_group
     self._num_classes = num_classes
     self._whitening = whitening
+    self._bias_learns = bias_learns
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     """Images to logits.
@@ -74,19 +78,19 @@ class FastNet(model_base.ResNet):
     x = tf.cast(images, self._dtype)
     if self._data_format == 'channels_first':
       x = tf.transpose(x, [0, 3, 1, 2])
-    x = silu(self._whiten(x))  # [batch, 31, 31, 24]
+    x, bias = self._whiten(x)  # [batch, 31, 31, 24]
     for number, width in enumerate(self._widths, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
-        x = self._group(x, width)
+        x = self._group(x, width, bias if number == 1 else None)
     x = self._max_pool(x, 3)  # [batch, 1, 1, widths[-1]]
     x = tf.reshape(x, [-1, self._widths[-1]])
     logits = self._fully_connected(
-      x, self._num_classes, initializer=_uniform_initializer(self._widths[-1]), has_bias=False
+      x, self._num_classes, initializer=_head_initializer(self._widths[-1]), has_bias=False
     )
     return logits / (self._widths[-1] * _SHARPNESS)
 
-  def _whiten(self, x: tf.Tensor) -> tf.Tensor:
-    """Each 2x2 patch in the eigenvectors' terms, and negated, plus a bias that is learned."""
+  def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Each 2x2 patch in the eigenvectors' terms, and negated; and the bias to be added."""
     shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]
     with tf.compat.v1.variable_scope('whitening'):
       initial = np.zeros(shape) if self._whitening is None else self._whitening
@@ -99,12 +103,27 @@ class FastNet(model_base.ResNet):
       bias = bias + tf.reduce_sum(kernel * shift[:, tf.newaxis], [0, 1, 2])
       kernel = kernel * scale[:, tf.newaxis]
       kernel, bias = (tf.cast(_SHARPNESS * value, self._dtype) for value in (kernel, bias))
-      x = tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format)
-      return tf.nn.bias_add(x, bias, data_format=self._op_data_format)
+      return tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format), bias
 
-  def _group(self, x: tf.Tensor, width: int) -> tf.Tensor:
-    """conv, pool, bn, silu; then convolutions with bn and silu, from three on with a shortcut."""
-    x = self._conv(x, 3, width, 1, name='conv1', initializer=identity_initializer)
+  def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
+    """The first group's first convolution, of silu(x + bias)."""
+    if self._bias_learns is None:
+      x = silu(tf.nn.bias_add(x, bias, self._op_data_format))
+      return self._conv(x, 3, width, 1, name='conv1', initializer=identity_initializer)
+    with tf.compat.v1.variable_scope('conv1'):
+      kernel = self._kernel(3, self._num_channels(x), width, identity_initializer)
+      kernel = tf.cast(kernel, self._dtype)
+      return conv_of_silu(x, bias, kernel, self._bias_learns, self._op_data_format)
+
+  def _group(self, x: tf.Tensor, width: int, bias: tf.Tensor | None = None) -> tf.Tensor:
+    """conv, pool, bn, silu; then convolutions with bn and silu, from three on with a shortcut.
+
+    With a `bias` the input is silu(x + bias).
+    """
+    if bias is None:
+      x = self._conv(x, 3, width, 1, name='conv1', initializer=identity_initializer)
+    else:
+      x = self._first_conv(x, bias, width)
     x = self._max_pool(x, 2)
     x = shortcut = silu(self._batch_norm(x, name='bn1', fixed_scale=_SHARPNESS))
     for number in range(2, self._convs_per_group + 1):
@@ -126,7 +145,47 @@ def silu(x: tf.Tensor) -> Any:
   """x sigmoid(x): of 1.702 x, 1.702 times the GELU's usual approximation, in two passes."""
   sigmoid = tf.sigmoid(x)
   y = x * sigmoid
-  return y, lambda dy: dy * (sigmoid + y * (1 - sigmoid))
+  return y, lambda dy: _silu_gradient(sigmoid, y, dy)
+
+
+def _silu_gradient(sigmoid: tf.Tensor, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+  return dy * (sigmoid + y * (1 - sigmoid))
+
+
+def conv_of_silu(
+  x: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor, bias_learns: tf.Tensor, data_format: str
+) -> tf.Tensor:
+  """A convolution of silu(x + bias), stride 1, padding SAME; `x` has no gradient.
+
+  Nearly all that the bias's gradient costs is the convolution's gradient for its input, which is
+  computed only where `bias_learns`; elsewhere the bias's gradient is 0.
+
+  Args:
+    x: [batch, height, width, in], or as `data_format` says.
+    bias: [in].
+    kernel: [3, 3, in, out].
+    bias_learns: bool scalar.
+    data_format: 'NHWC' or 'NCHW'.
+  """
+
+  @tf.custom_gradient
+  def convolve(bias, kernel):
+    raw = tf.nn.bias_add(x, bias, data_format)
+    activated = silu(raw)
+    settings = {'strides': [1, 1, 1, 1], 'padding': 'SAME', 'data_format': data_format}
+
+    def gradient(dy):
+      def of_bias():
+        da = tf.compat.v1.nn.conv2d_backprop_input(tf.shape(x), kernel, dy, **settings)
+        draw = _silu_gradient(tf.sigmoid(raw), activated, da)
+        return tf.raw_ops.BiasAddGrad(out_backprop=draw, data_format=data_format)
+
+      dkernel = tf.compat.v1.nn.conv2d_backprop_filter(activated, kernel.shape, dy, **settings)
+      return tf.cond(bias_learns, of_bias, lambda: tf.zeros_like(bias)), dkernel
+
+    return tf.nn.conv2d(activated, kernel, 1, 'SAME', data_format), gradient
+
+  return convolve(bias, kernel)
 
 
 def whitening_kernel(images: np.ndarray) -> np.ndarray:
@@ -170,6 +229,12 @@ def identity_initializer(shape: Any, dtype: Any = tf.float32, partition_info: An
     return tf.constant(identity, dtype)
   rest = _uniform_initializer(height * width * inputs)([*shape[:3], outputs - inputs], dtype)
   return tf.concat([tf.constant(identity, dtype), rest], -1)
+
+
+def _head_initializer(width: int) -> Any:
+  """As large as the sources' heads are, beside logits that are divided by `width`, not by 9."""
+  limit = math.sqrt(width) / 9
+  return tf.compat.v1.random_uniform_initializer(-limit, limit)
 
 
 def _uniform_initializer(fan_in: int) -> Any:

@@ -120,6 +120,7 @@ def _network(
       convs_per_group=hparams.convs_per_group,
       dtype=dtype,
       whitening=whitening,
+      bias_learns=optimizers.first_bias_learns(hparams) if is_training else None,
     )
   return resnet.ResNetCifar10(
     hparams.num_layers,

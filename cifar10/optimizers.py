@@ -34,12 +34,24 @@ def weight_decay(hparams: HParams, variable: Any) -> float:
 
 
 def in_groups(hparams: HParams, gradients: GradientsAndVariables) -> GradientsAndVariables:
-  """Each gradient times its group's factor."""
-  factors = [learning_rate_factor(hparams, variable) for _, variable in gradients]
-  return [
-    (gradient if factor == 1 else gradient * factor, variable)
-    for factor, (gradient, variable) in zip(factors, gradients)
-  ]
+  """Each gradient times its group's factor; none any more of a first bias that has learned."""
+  learns = first_bias_learns(hparams)
+  result = []
+  for gradient, variable in gradients:
+    factor = learning_rate_factor(hparams, variable)
+    scaled = gradient if factor == 1 else gradient * factor
+    if learns is not None and variable.op.name.endswith('whitening/bias'):
+      scaled = tf.where(learns, scaled, tf.zeros_like(scaled))  # Nor does it decay.
+    result.append((scaled, variable))
+  return result
+
+
+def first_bias_learns(hparams: HParams) -> Any:
+  """Whether a fastnet's first bias still learns: a bool scalar, or None: to the end."""
+  if not hparams.first_bias_steps:
+    return None
+  step = tf.compat.v1.train.get_or_create_global_step()
+  return step < hparams.first_bias_steps
 
 
 def make_optimizer(

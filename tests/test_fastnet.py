@@ -1,5 +1,7 @@
 """The fast recipes' network: what its fixed and initial kernels do, and its shapes."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -96,7 +98,8 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   """1.702 times the convolution of standardised images, though it reads -1..1."""
   kernel = fastnet.whitening_kernel(images)
   raw = dataset.normalise(tf.constant(images), dtype)
-  y = tf.cast(network(whitening=kernel, dtype=dtype)._whiten(raw), tf.float32)
+  y, bias = network(whitening=kernel, dtype=dtype)._whiten(raw)
+  y = tf.cast(y + bias, tf.float32)
   [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
   value, stored = run([y, variable])
   np.testing.assert_array_equal(stored, kernel)
@@ -112,6 +115,41 @@ def test_silu_by_hand():
   value, gradient = run([y, tf.gradients(y, x)[0]])
   np.testing.assert_allclose(value, [1.76159, 0], atol=1e-5)
   np.testing.assert_allclose(gradient, [1.09078, 0.5], atol=1e-5)
+
+
+@pytest.mark.parametrize('learns', [True, False])
+def test_the_gradients_of_a_convolution_of_silu(learns):
+  """Those of the same expression, but 0 for a bias that does not learn."""
+  rng = np.random.default_rng(0)
+  x, bias, kernel = (
+    tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 5, 3], [3], [3, 3, 3, 4])
+  )
+  gated = fastnet.conv_of_silu(x, bias, kernel, tf.constant(learns), 'NHWC')
+  plain = tf.nn.conv2d(fastnet.silu(x + bias), kernel, 1, 'SAME')
+  ours, theirs = run([[y, *tf.gradients(y**2, [bias, kernel])] for y in (gated, plain)])
+  if not learns:
+    theirs[1] = np.zeros(3)
+  for actual, expected in zip(ours, theirs, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
+  """In the graph the convolution's input gradient stands inside the condition, and nowhere else."""
+  with tf.Graph().as_default() as graph:
+    bias, kernel = tf.zeros([3]), tf.zeros([3, 3, 3, 4])
+    y = fastnet.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
+    tf.gradients(y, [bias, kernel])
+    kinds = [op.type for op in graph.get_operations()]
+  assert kinds.count('Conv2DBackpropFilter') == 1
+  assert 'Conv2DBackpropInput' not in kinds
+  assert {'If', 'StatelessIf'} & set(kinds)
+
+
+def test_the_head_starts_as_large_as_its_sources():
+  """airbench94: standard deviation 1, logits / 256; airbench95: 1 / sqrt(3 * 384), logits / 9."""
+  for width, expected in ((256, 1.0), (384, 384 / 9 / math.sqrt(3 * 384))):
+    values = run(fastnet._head_initializer(width)([width, 1000], tf.float32))
+    assert values.std() == pytest.approx(expected, rel=0.03)
 
 
 def test_the_activation_is_nearly_gelu():

@@ -60,6 +60,17 @@ def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
   assert after_steps(apply, offset, 2) == pytest.approx([-0.3, -0.65])
 
 
+def test_a_first_bias_stops_learning():
+  """Momentum 0, rate 0.1, gradient 1 for 2 of 4 steps."""
+  bias, other = variable('fastnet/whitening/bias', 0.0), variable('bias', 0.0)
+  hparams = HParams(momentum=0.0, first_bias_steps=2)
+  step = global_step()
+  pairs = optimizers.in_groups(hparams, [(tf.constant(1.0), bias), (tf.constant(1.0), other)])
+  apply = optimizers.make_optimizer(hparams, 0.1, 0.0).apply_gradients(pairs, step)
+  values = after_steps(apply, [bias, other], 4)
+  np.testing.assert_allclose(values, [[-0.1, -0.1], [-0.2, -0.2], [-0.2, -0.3], [-0.2, -0.4]])
+
+
 @pytest.mark.parametrize('shape', [(3, 3, 4, 16), (1, 1, 4, 16), (3, 3, 16, 16)])
 def test_orthogonalised_singular_values_are_near_1(shape):
   kernel = np.random.default_rng(0).normal(size=shape)
