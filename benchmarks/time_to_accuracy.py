@@ -44,12 +44,13 @@ def main() -> None:
     )
   recipe = hparams.from_recipe(flags.recipe, {})
   epochs = recipe.train_steps * recipe.train_batch_size / 50_000
+  bias_epochs = epochs * (recipe.first_bias_steps or recipe.train_steps) / recipe.train_steps
   dtype, _ = run_config.fast_dtype(0)
   recipes = {
     'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
     'same recipe': [
       *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),
-      *('--muon-learning-rate', recipe.muon_learning_rate, '--bias-epochs', epochs),
+      *('--muon-learning-rate', recipe.muon_learning_rate, '--bias-epochs', bias_epochs),
     ],
   }
   twins = {

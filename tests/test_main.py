@@ -113,6 +113,7 @@ REFUSED = [
   (['--label-smoothing', 1], '--label-smoothing is 1'),
   (['--muon-learning-rate', -1], '--muon-learning-rate is -1'),
   (['--lookahead-steps', -1], '--lookahead-steps is -1'),
+  (['--first-bias-steps', -1], '--first-bias-steps is -1'),
   (['--lr-triangle', '0.2,0.5'], '--lr-triangle is (0.2, 0.5)'),
   (['--lr-triangle', '0.2,1.5,0'], 'the first factor, when it is 1'),
   (
