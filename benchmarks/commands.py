@@ -10,6 +10,8 @@ from typing import Any
 
 from cifar10 import errors
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
 # What a reader has in their place.
 _PLACES = {'data_dir': 'data', 'torch_python': '.venv-bench/bin/python'}
 

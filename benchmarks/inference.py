@@ -29,7 +29,6 @@ import tensorflow as tf
 from cifar10 import errors, hparams, model_fn, towers
 from cifar10.estimator import tf_estimator
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WARM_UP = 15  # Calls.
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}
 
@@ -96,11 +95,10 @@ def _ratios(medians: dict[str, float], dtypes: list[str], batches: list[int]) ->
 
 def _export(data_dir: str, folder: str, dtype: str) -> str:
   """Trains one step, exports, and returns the SavedModel's folder."""
-  program = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
   job = ['--job-dir', os.path.join(folder, dtype), '--num-layers', '20', '--dtype', dtype]
   train = ['--mode', 'train', '--data-dir', data_dir, '--train-steps', '1']
-  commands.last_line([*program, *job, *train])
-  return commands.last_line([*program, *job, '--mode', 'export'])['saved_model']
+  commands.last_line([*commands.PROGRAM, *job, *train])
+  return commands.last_line([*commands.PROGRAM, *job, '--mode', 'export'])['saved_model']
 
 
 def _in_a_process(saved_model: str, batch_size: int, calls: int) -> float:

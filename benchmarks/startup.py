@@ -31,8 +31,6 @@ import tensorflow as tf
 from cifar10 import errors, hparams, model_fn, towers
 from cifar10.estimator import tf_estimator
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 def main() -> None:
   """Measures everything in turn, `--pairs` times; prints one JSON object."""
@@ -111,16 +109,15 @@ def _large_graph_in_a_process() -> Measured:
 
 
 def _training(data_dir: str, folder: str, steps: int) -> list[str]:
-  program = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--mode', 'train']
-  program += ['--data-dir', data_dir, '--job-dir', folder]
-  return [*program, '--num-layers', '20', '--train-steps', str(steps)]
+  train = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', folder]
+  return [*commands.PROGRAM, *train, '--num-layers', '20', '--train-steps', str(steps)]
 
 
 def _run(command: Sequence[str]) -> tuple[float, float, str]:
   """Seconds to exit, the process's peak in MiB, and what it printed."""
   with tempfile.TemporaryFile() as output:
     since = time.perf_counter()
-    process = subprocess.Popen(command, cwd=ROOT, stdout=output)
+    process = subprocess.Popen(command, cwd=commands.ROOT, stdout=output)
     peak = 0.0
     while process.poll() is None:  # What wait4 tells can be the parent's, from before the exec.
       peak = max(peak, _peak(process.pid))

@@ -31,8 +31,6 @@ import peers
 
 from cifar10 import errors, hparams, run_config
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 def main() -> None:
   """Runs every seed and, between them, the twins; prints one JSON object."""
@@ -94,7 +92,7 @@ def main() -> None:
 
 def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
   """One run of the program: its accuracies, and the seconds to its exit."""
-  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--recipe', flags.recipe]
+  command = [*commands.PROGRAM, '--recipe', flags.recipe]
   command += ['--data-dir', flags.data_dir, '--job-dir', job_dir, '--seed', str(seed)]
   since = time.perf_counter()
   line = commands.last_line(command)

@@ -166,6 +166,9 @@ def conv_of_silu(
     kernel: [3, 3, in, out].
     bias_learns: bool scalar.
     data_format: 'NHWC' or 'NCHW'.
+
+  Returns:
+    [batch, height, width, out], or as `data_format` says.
   """
 
   @tf.custom_gradient
