@@ -12,6 +12,7 @@ Shuffling and distortion are stateless functions of (seed, epoch) and (seed, bat
 run that starts again at example k goes on with exactly the batches it would have seen.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -146,15 +147,16 @@ class Cifar10DataSet:
 
     def parse_and_pad(serialized):
       images, labels = self.parser(serialized)
-      return pad(images, self._distortion), labels
+      return as_strings(pad(images, self._distortion)), labels
 
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
-    padded = serialized.map(parse_and_pad, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     # Two at a time: it is over before AUTOTUNE would have found that out.
-    strings = padded.map(lambda image, label: (as_string(image), label), num_parallel_calls=2)
+    strings = serialized.map(parse_and_pad, num_parallel_calls=2).unbatch()
     return strings.batch(num_examples, drop_remainder=True)
 
 
+# There is no Python loop or branch for AutoGraph to convert, and its search takes half a second.
+@tf.autograph.experimental.do_not_convert
 def input_fn(
   data_dir: str,
   subset: str,
@@ -232,16 +234,19 @@ def pad(images: tf.Tensor, distortion: Distortion) -> tf.Tensor:
   return tf.pad(padded, [[0, 0], [0, 1], [0, 0], [0, 0]])
 
 
-def as_string(padded: tf.Tensor) -> tf.Tensor:
-  """uint8 [height, width, 3] -> scalar string that ends with the image's bytes, row after row."""
-  return tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
+def as_strings(padded: tf.Tensor) -> tf.Tensor:
+  """uint8 [n, height, width, 3] -> string [n]: each image's bytes, row after row."""
+  image_bytes = math.prod(padded.shape[1:])
+  whole = tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
+  start = tf.range(-tf.shape(padded)[0], 0) * image_bytes  # Counted from the end.
+  return tf.strings.substr(whole, start, tf.fill(tf.shape(start), image_bytes))
 
 
 def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
   """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded one.
 
   Args:
-    padded: string [batch], from `as_string`.
+    padded: string [batch], from `as_strings`.
     dy, dx: int32 [batch], 0 to 2 padding.
     padding: what `pad` added on each side, in pixels.
 
@@ -251,9 +256,7 @@ def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Te
   width = records.WIDTH + 2 * padding
   row_bytes = width * records.DEPTH
   window_bytes = tf.fill(tf.shape(padded), records.HEIGHT * row_bytes)
-  padded_bytes = (records.HEIGHT + 2 * padding + 1) * row_bytes
-  start = dy * row_bytes + dx * records.DEPTH - padded_bytes  # Counted from the end.
-  windows = tf.strings.substr(padded, start, window_bytes)
+  windows = tf.strings.substr(padded, dy * row_bytes + dx * records.DEPTH, window_bytes)
   rows = tf.io.decode_raw(windows, tf.uint8)
   shape = [-1, records.HEIGHT, width, records.DEPTH]
   return tf.reshape(rows, shape)[:, :, : records.WIDTH]
@@ -265,7 +268,7 @@ def distort(
   """Crops and mirrors, each image by its own random numbers; blanks a square of it.
 
   Args:
-    padded: string [batch], from `as_string`.
+    padded: string [batch], from `as_strings`.
     seed: int32 [2]; equal seeds distort equally.
     distortion: how.
     is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.

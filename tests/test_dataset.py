@@ -134,8 +134,7 @@ def reference_crop(image, dy, dx, mirrored, distortion):
 
 
 def padded_strings(images, distortion):
-  padded = dataset.pad(tf.constant(images), distortion)
-  return tf.map_fn(dataset.as_string, padded, fn_output_signature=tf.string)
+  return dataset.as_strings(dataset.pad(tf.constant(images), distortion))
 
 
 @pytest.mark.parametrize(
