@@ -22,6 +22,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
 
 from cifar10 import errors
@@ -38,7 +39,8 @@ _MOST_WORKERS = 3  # Beside the chief, in the second part.
 
 def main() -> None:
   """Measures in turn; prints images/s, ratios and milliseconds a step."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
   rates: dict[str, list[float]] = {name: [] for name in _VARIANTS}
   network = ['--num-layers', flags.num_layers, '--train-batch-size', flags.batch_size]
   for pair in range(flags.pairs):
@@ -54,8 +56,7 @@ def main() -> None:
   alone = rates['one process']
   record = {
     'name': 'cluster',
-    'command': f'python benchmarks/cluster.py --data-dir data --num-layers {flags.num_layers} '
-    f'--batch-size {flags.batch_size} --dtype {flags.dtype}',
+    'command': commands.command_line(parser, flags),
     'pairs': flags.pairs,
     **environment.describe(),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
@@ -98,15 +99,17 @@ def _images_per_second(
   return statistics.median(rates[1:])
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(description=__doc__)
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True)
-  parser.add_argument('--num-layers', type=int, default=20)
-  parser.add_argument('--batch-size', type=int, default=128, help="each worker's")
+  parser.add_argument('--num-layers', type=commands.count, default=20)
+  parser.add_argument('--batch-size', type=commands.count, default=128, help="each worker's")
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
-  parser.add_argument('--pairs', type=int, default=3)
-  parser.add_argument('--lines', type=int, default=2, help='of ten seconds, a measurement')
-  return parser.parse_args()
+  parser.add_argument('--pairs', type=commands.count, default=3)
+  parser.add_argument(
+    '--lines', type=commands.count, default=2, help='of ten seconds, a measurement'
+  )
+  return parser
 
 
 if __name__ == '__main__':

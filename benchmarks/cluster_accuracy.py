@@ -18,6 +18,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
 
 from cifar10 import errors
@@ -26,7 +27,8 @@ from cifar10.local_cluster import LocalCluster, show
 
 def main() -> None:
   """Trains with every seed both ways; prints accuracies, means and spreads."""
-  flags = _parse_flags()
+  parser = _parser()
+  flags = parser.parse_args()
   batch = flags.batch_size
   accuracies: dict[str, list[float]] = {'one process': [], 'chief and worker': []}
   for seed in map(int, flags.seeds.split(',')):
@@ -35,8 +37,7 @@ def main() -> None:
     print(f'seed {seed}: {accuracies}', file=sys.stderr)
   record = {
     'name': 'cluster_accuracy',
-    'command': f'python benchmarks/cluster_accuracy.py --data-dir data --steps {flags.steps} '
-    f'--seeds {flags.seeds}',
+    'command': commands.command_line(parser, flags),
     'flags': ' '.join(map(str, _training(flags, batch))),
     'examples': flags.steps * batch,
     **environment.describe(),
@@ -71,13 +72,13 @@ def _training(flags: argparse.Namespace, batch: int) -> list[Any]:
   return [*network, '--train-batch-size', batch, '--train-steps', steps, *schedule, *averages]
 
 
-def _parse_flags() -> argparse.Namespace:
-  parser = errors.OneLineParser(description=__doc__)
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True)
-  parser.add_argument('--steps', type=int, default=1200)
-  parser.add_argument('--batch-size', type=int, default=128, help='of an update')
+  parser.add_argument('--steps', type=commands.count, default=1200)
+  parser.add_argument('--batch-size', type=commands.count, default=128, help='of an update')
   parser.add_argument('--seeds', default='0,1,2')
-  return parser.parse_args()
+  return parser
 
 
 if __name__ == '__main__':

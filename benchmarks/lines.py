@@ -9,33 +9,33 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import commands
 import environment
 
 from cifar10 import errors
 
 _TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
 _ASK = (
-  'import platform; from importlib.metadata import version; '
-  'print("TensorFlow", version("tensorflow"), "Python", platform.python_version())'
+  'import json, platform; from importlib.metadata import version; '
+  'print(json.dumps(f"TensorFlow {version(\'tensorflow\')} Python {platform.python_version()}"))'
 )
 
 
 def main() -> None:
   """Measures in turn; prints images/s and the second Python's over the first's."""
-  parser = errors.OneLineParser(description=__doc__)
+  parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True)
-  parser.add_argument('--pairs', type=int, default=3)
-  parser.add_argument('--steps', type=int, default=120)
+  parser.add_argument('--pairs', type=commands.count, default=3)
+  parser.add_argument('--steps', type=commands.count, default=120)
   parser.add_argument('pythons', nargs=2, metavar='PYTHON')
   flags = parser.parse_args()
-  names = [_run([python, '-c', _ASK]) for python in flags.pythons]
+  names = [commands.last_line([python, '-c', _ASK]) for python in flags.pythons]
   rates: dict[str, list[float]] = {}
   for pair in range(flags.pairs):
     for dtype in ('float32', 'bfloat16'):
@@ -69,14 +69,7 @@ def _images_per_second(flags: argparse.Namespace, python: str, dtype: str) -> fl
   """ResNet-20, batch 128, the whole program."""
   command = [python, _TRAINING, '--variant', 'program', '--dtypes', dtype]
   command += ['--data-dir', flags.data_dir, '--steps', str(flags.steps)]
-  return float(json.loads(_run(command).splitlines()[-1]))
-
-
-def _run(command: list[str]) -> str:
-  result = subprocess.run(
-    command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=600
-  )
-  return result.stdout.strip()
+  return commands.last_line(command)
 
 
 if __name__ == '__main__':
