@@ -41,7 +41,7 @@ def main() -> None:
     for dtype in ('float32', 'bfloat16'):
       for python, name in zip(flags.pythons, names):
         rate = _images_per_second(flags, python, dtype)
-        rates.setdefault(f'{name}, {dtype}', []).append(rate)
+        rates.setdefault(f'{name} {dtype}', []).append(rate)
         print(f'pair {pair + 1}: {name}, {dtype} {rate:,.0f} images/s', file=sys.stderr)
   first, second = names
   record = {
@@ -54,7 +54,7 @@ def main() -> None:
     'ratios': {
       f'{second} / {first}, {dtype}': round(
         statistics.median(
-          new / old for new, old in zip(rates[f'{second}, {dtype}'], rates[f'{first}, {dtype}'])
+          new / old for new, old in zip(rates[f'{second} {dtype}'], rates[f'{first} {dtype}'])
         ),
         3,
       )

@@ -7,24 +7,26 @@ import os
 import re
 import statistics
 import sys
+from collections.abc import Callable, Iterable
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 README = os.path.join(ROOT, 'README.md')
 RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
 RESULTS_BLOCK = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
 # In the README's order.
-_KINDS = [
-  'time_to_accuracy',
-  'resnet20_he2015',
-  'resnet20_20_epochs',
-  'training',
-  'lines',
-  'input pipeline',
-  'inference',
-  'startup',
-  'cluster',
-  'cluster_accuracy',
-]
+_HEADINGS = {
+  'time_to_accuracy': 'From command to exit, test included',
+  'resnet20_he2015': '',
+  'resnet20_20_epochs': '',
+  'training': 'Training',
+  'lines': 'Both lines of TensorFlow',
+  'input pipeline': 'Input',
+  'inference': 'An exported ResNet-20',
+  'startup': 'Start-up and memory',
+  'cluster': 'A cluster on one machine',
+  'cluster_accuracy': 'Accuracy of a synchronous cluster',
+}
+_PROGRAM = 'python cifar10_main.py --data-dir data --job-dir job '
 SUPPORT_BLOCK = re.compile(r'(<!-- support -->\n).*?(<!-- /support -->)', re.S)
 
 
@@ -53,21 +55,43 @@ def main() -> None:
 
 
 def tables(records: list[dict]) -> str:
-  """One block for each kind of record."""
-  accuracies_first = sorted(records, key=lambda record: _KINDS.index(record['name']))
-  return ''.join(_table(record) for record in accuracies_first)
+  """What was reached, and then how fast, each with the command that shows it."""
+  records = sorted(records, key=lambda record: list(_HEADINGS).index(record['name']))
+  usual = _environment(records[0])
+  trained = [record for record in records if 'twins' in record or 'result' in record]
+  rows = ''.join(_accuracy(record) for record in trained)
+  return (
+    f'On {usual}, where nothing else is said.\n\n'
+    '| `cifar10_main.py` with | on the 10,000 test images | runs | minutes each |\n'
+    f'|---|---|---:|---:|\n{rows}\n' + ''.join(_speed(record, usual) for record in records)
+  )
 
 
-def _table(record: dict) -> str:
-  if 'accuracies' in record:
-    return _spread(record)
-  if 'twins' in record:
-    return _time_to_accuracy(record)
-  if 'milliseconds' in record:
-    return _inference(record)
-  if 'mebibytes' in record:
-    return _startup(record)
-  return _accuracy(record) if 'result' in record else _speed(record)
+def _accuracy(record: dict) -> str:
+  """A row: what was trained how, and what came out."""
+  if 'result' in record:
+    result = record['result']
+    flags = record['command'].removeprefix(_PROGRAM)
+    reached = f'**{100 * result["accuracy"]:.2f} %** (top 5: {100 * result["accuracy_top5"]:.2f} %)'
+    return f'| `{flags}` | {reached}{_note(record)} | {record["n"]} | {record["minutes"]:.0f} |\n'
+  seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in record['runs'])
+  plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
+  return (
+    f'| `--recipe {record["recipe"]}` | **{100 * record["accuracy_mean"]:.2f} %** ({seeds}), '
+    f'{plain} | {len(record["runs"])} | {record["seconds_median"] / 60:.0f} |\n'
+  )
+
+
+def _speed(record: dict, usual: str) -> str:
+  """A heading, the command, and its table; nothing for a training without a comparison."""
+  for key, table in _TABLES.items():
+    if key in (record['name'], *record):
+      environment = _environment(record)
+      said = f'`{record["command"]}`'
+      said += f', medians of {record["pairs"]} in turn' if 'pairs' in record else ''
+      said += f', {environment}' if environment != usual else ''
+      return f'**{_HEADINGS[record["name"]]}** ({said})\n\n{table(record)}\n'
+  return ''
 
 
 def _spread(record: dict) -> str:
@@ -77,38 +101,85 @@ def _spread(record: dict) -> str:
     f'| {100 * record["mean"][name]:.2f} |\n'
     for name, values in record['accuracies'].items()
   )
-  return (
-    f'`{record["command"]}`: accuracy in per cent on the 10,000 test images after '
-    f'{record["examples"]:,} examples, by seed\n\n| | seeds | mean |\n|---|---|---:|\n{rows}\n'
-  )
+  return f'| % after {record["examples"]:,} examples | seeds | mean |\n|---|---|---:|\n{rows}'
 
 
-def _time_to_accuracy(record: dict) -> str:
-  """A fast recipe's seeds, and its twins' seconds."""
-  seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in record['runs'])
+def _twins(record: dict) -> str:
+  """A fast recipe's seconds, and its twins'."""
   rows = f'| `--recipe {record["recipe"]}` | {record["seconds_median"]:.0f} | |\n'
   for name, runs in record['twins'].items():
     seconds = statistics.median(run['seconds'] for run in runs)
     rows += f'| PyTorch, {name} | {seconds:.0f} | **{record["ratios"][name]:.2f}** |\n'
-  run = record['twins'] and next(iter(record['twins'].values()))[0]
+  first = next(run for runs in record['twins'].values() for run in runs)
   part = (
-    f' The twins were measured over {run["steps_measured"]} steps and their test, and the rest '
+    f' The twins were measured over {first["steps_measured"]} steps and their test, and the rest '
     'reckoned to take as long; their accuracy was not measured.'
-    if run and run['steps_measured'] < run['steps']
+    if first['steps_measured'] < first['steps']
     else ''
   )
   return (
-    f'**{100 * record["accuracy_mean"]:.2f} %** on the 10,000 test images, the mean of '
-    f'{len(record["runs"])} seed(s) ({seeds}), with test-time augmentation; without it '
-    f'{100 * record["accuracy_without_tta_mean"]:.2f} %. `{record["command"]}` on '
-    f'{_environment(record)}; seconds from command to exit, test included, medians:\n\n'
     f'| | seconds | our seconds / theirs |\n|---|---:|---:|\n{rows}\n'
-    f'PyTorch {_torch(record)}, {record["dtype"]}, channels_last.{part}{_note(record)}\n\n'
+    f'PyTorch {first["torch"]}, {record["dtype"]}, channels_last.{part}{_note(record)}\n'
   )
 
 
+def _training(record: dict) -> str:
+  """Images/s, a column for each precision."""
+  rates, ratios = record['images_per_second'], record['ratios']
+
+  def cell(name: str, dtype: str) -> str:
+    ratio = ratios.get(f'program / {name}, {dtype}')
+    return f'{rates[f"{name} {dtype}"]:,.0f}' + (f' (**{ratio:.2f}**)' if ratio else '')
+
+  return _grid('images/s (program / it)', rates, cell) + _torch(record)
+
+
+def _inference(record: dict) -> str:
+  """Milliseconds a call, a column for each precision and batch."""
+  times = record['milliseconds']
+  table = _grid('ms a call', times, lambda name, case: f'{times[f"{name} {case}"]:,.2f}')
+  if record['ratios']:
+    table += _last_row('best PyTorch / program', record['ratios'].values())
+  return table + _torch(record)
+
+
+def _lines(record: dict) -> str:
+  """Images/s under each TensorFlow, a column for each precision."""
+  rates = record['images_per_second']
+  table = _grid('images/s', rates, lambda name, dtype: f'{rates[f"{name} {dtype}"]:,.0f}')
+  return table + _last_row('second / first', record['ratios'].values())
+
+
+def _last_row(name: str, ratios: Iterable[float]) -> str:
+  return f'| *{name}* | {" | ".join(f"**{ratio:.2f}**" for ratio in ratios)} |\n'
+
+
+def _grid(corner: str, values: Iterable[str], cell: Callable[[str, str], str]) -> str:
+  """'program float32, batch 1' is of the row 'program' and the column 'float32, batch 1'."""
+  places = [re.split(r' (?=float32|bfloat16)', name) for name in values]
+  rows, columns = (list(dict.fromkeys(names)) for names in zip(*places))
+  lines = [f'| {name} | {" | ".join(cell(name, column) for column in columns)} |' for name in rows]
+  heads = f'| {corner} | {" | ".join(columns)} |\n|---|{"---:|" * len(columns)}'
+  return '\n'.join([heads, *lines, ''])
+
+
 def _torch(record: dict) -> str:
-  return next((run['torch'] for runs in record['twins'].values() for run in runs), 'not measured')
+  return f'\nPyTorch {record["torch"]}, channels_last.\n' if 'torch' in record else ''
+
+
+def _rates(record: dict) -> str:
+  """Images/s, and ratios."""
+  rates = record['images_per_second'].items()
+  rows = ''.join(f'| {name} | {value:,.0f} |\n' for name, value in rates)
+  rows += ''.join(f'| *{name}* | **{value:.2f}** |\n' for name, value in record['ratios'].items())
+  return f'| | images/s |\n|---|---:|\n{rows}{_protocol_cost(record)}'
+
+
+def _startup(record: dict) -> str:
+  """Seconds and peak memory."""
+  seconds = ''.join(f'| {case} | {value:.1f} s |\n' for case, value in record['seconds'].items())
+  memory = ''.join(f'| {case} | {value:,} MiB |\n' for case, value in record['mebibytes'].items())
+  return f'| | |\n|---|---:|\n{seconds}{memory}'
 
 
 def _support(record: dict) -> str:
@@ -124,55 +195,8 @@ def _support(record: dict) -> str:
   return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
 
 
-def _accuracy(record: dict) -> str:
-  result = record['result']
-  return (
-    f'**{100 * result["accuracy"]:.2f} %** on the {result["examples"]:,} test images '
-    f'(top 5: {100 * result["accuracy_top5"]:.2f} %), n = {record["n"]}, '
-    f'{record["minutes"]:.0f} minutes on {_environment(record)}{_note(record)}:\n\n'
-    f'```text\n{record["command"]}\n```\n\n'
-  )
-
-
-def _speed(record: dict) -> str:
-  rows = ''.join(
-    f'| {name} | {value:,.0f} |\n' for name, value in record['images_per_second'].items()
-  )
-  return (
-    f'`{record["command"]}` on {_environment(record)}, medians of {record["pairs"]} pairs in one '
-    f'run; {_ratios(record)}\n\n| | images/s |\n|---|---:|\n{rows}\n{_protocol_cost(record)}'
-  )
-
-
-def _inference(record: dict) -> str:
-  """Seconds of a call, by precision and batch."""
-  rows = ''.join(
-    f'| {name} | {value:,.2f} | {record["images_per_second"][name]:,.0f} |\n'
-    for name, value in record['milliseconds'].items()
-  )
-  return (
-    f'`{record["command"]}`: an exported ResNet-20 on {_environment(record)}, medians of '
-    f'{record["pairs"]} pairs in one run; {_ratios(record)}\n\n'
-    f'| | ms a call | images/s |\n|---|---:|---:|\n{rows}\n'
-  )
-
-
-def _startup(record: dict) -> str:
-  """Seconds and peak memory."""
-  seconds = ''.join(f'| {case} | {value:.1f} s |\n' for case, value in record['seconds'].items())
-  memory = ''.join(f'| {case} | {value:,} MiB |\n' for case, value in record['mebibytes'].items())
-  return (
-    f'`{record["command"]}` on {_environment(record)}, medians of {record["pairs"]} runs; '
-    f'{_ratios(record)}\n\n| | |\n|---|---:|\n{seconds}{memory}\n'
-  )
-
-
 def _note(record: dict) -> str:
   return f' {record["note"]}' if 'note' in record else ''
-
-
-def _ratios(record: dict) -> str:
-  return ', '.join(f'{name}: **{value:.2f}**' for name, value in record['ratios'].items())
 
 
 def _protocol_cost(record: dict) -> str:
@@ -181,15 +205,25 @@ def _protocol_cost(record: dict) -> str:
   if not steps:
     return ''
   listed = ', '.join(f'{name} {value:.1f} ms' for name, value in steps.items())
-  return f'A synchronous step of ResNet-8 with batch 1, all on the same cores: {listed}.\n\n'
+  return f'\nA synchronous step of ResNet-8 with batch 1, all on the same cores: {listed}.\n'
 
 
 def _environment(record: dict) -> str:
   hardware, versions = record['hardware'], record['versions']
   cores = f'{hardware["cores"]} cores of {hardware["processor"]}'
-  if record['name'] == 'lines':  # Its rows say which versions.
-    return cores
   return f'{cores}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
+
+
+# By its name, or by what it has.
+_TABLES = {
+  'training': _training,
+  'lines': _lines,
+  'twins': _twins,
+  'accuracies': _spread,
+  'milliseconds': _inference,
+  'mebibytes': _startup,
+  'images_per_second': _rates,
+}
 
 
 if __name__ == '__main__':
