@@ -1,11 +1,12 @@
-"""Seconds from command to first training step and to exit, peak memory, and a large graph's cost.
+"""Seconds from command to first step and to exit, of an evaluation; peak memory; a large graph.
 
   python benchmarks/startup.py --data-dir DATA
 
-The limit of the first two is the import of TensorFlow and its Estimator alone. Memory is a
-process's largest resident set, as Linux keeps it: of training, in a run of 200 steps on all
-training images. The large graph is ResNet-110's with 8 towers: how long it takes to build, and what
-it adds.
+The limit of the first two is the import of TensorFlow and its Estimator alone. An evaluation on
+the way is what one more of them adds to a run: the Estimator builds its graph and session anew.
+Memory is a process's largest resident set, as Linux keeps it: of training, in a run of 200 steps on
+all training images. The large graph is ResNet-110's with 8 towers: how long it takes to build, and
+what it adds.
 """
 
 import argparse
@@ -47,6 +48,7 @@ def main() -> None:
   measures: dict[str, Callable] = {
     'import': _import,
     'one step': lambda: _one_step(flags.data_dir),
+    'evaluation': lambda: _evaluation(flags.data_dir),
     'whole set': lambda: _whole_set(flags.data_dir, flags.steps),
     'large graph': _large_graph_in_a_process,
   }
@@ -90,6 +92,16 @@ def _one_step(data_dir: str) -> Measured:
     since = time.time()
     spent, _, _ = _run(_training(data_dir, folder, 1))
     return {_FIRST_STEP: _first_step(folder) - since, _ONE_STEP: spent}, {}
+
+
+def _evaluation(data_dir: str) -> Measured:
+  """A run that evaluates three times on the way, less one that evaluates once."""
+  spent = {}
+  for every in (1, 3):
+    with tempfile.TemporaryDirectory() as folder:
+      often = ['--mode', 'train_and_evaluate', '--eval-every-steps', str(every)]
+      spent[every], _, _ = _run([*_training(data_dir, folder, 3), *often])
+  return {'an evaluation on the way, on `validation`': (spent[1] - spent[3]) / 2}, {}
 
 
 def _whole_set(data_dir: str, steps: int) -> Measured:
