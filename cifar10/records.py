@@ -5,6 +5,7 @@ A record is a `tf.train.Example` with `image` (bytes: 3,072, planes R, G, B, row
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -124,8 +125,9 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
       manifest = json.load(file)
     for subset in SUBSETS:
       entry = manifest['subsets'][subset]
-      if not isinstance(entry['examples'], int) or not isinstance(entry['bytes'], int):
-        raise ValueError(f'{subset} has no counts')
+      kinds = {'examples': int, 'bytes': int, 'sha256': str}
+      if not all(isinstance(entry[key], kind) for key, kind in kinds.items()):
+        raise ValueError(f'{subset} has no counts or no digest')
     return manifest
   except FileNotFoundError:
     return None
@@ -145,7 +147,7 @@ def num_examples(data_dir: str, subset: str) -> int:
   """How many examples a split has: the manifest's count, or a scan where there is no manifest.
 
   Raises:
-    InputError: the file is missing, truncated, or not the one that the manifest describes.
+    InputError: the file is missing, truncated, or not, byte for byte, what the manifest describes.
   """
   path = record_path(data_dir, subset)
   if not os.path.isfile(path):
@@ -161,9 +163,20 @@ def num_examples(data_dir: str, subset: str) -> int:
         f'{path} has {size} bytes and its manifest says {entry["bytes"]}: it is damaged; '
         f'{_remedy(path)}'
       )
+    if _digest_once(path, os.stat(path).st_mtime_ns) != entry['sha256']:
+      raise InputError(
+        f'{path} is not what its manifest describes: SHA-256 differs; {_remedy(path, True)}'
+      )
   if not count:
     raise InputError(f'{path} holds no records; {_remedy(path, True)}')
   return count
+
+
+@functools.cache
+def _digest_once(path: str, modified: int) -> str:
+  """Of a file that was last written then: a tenth of a second, once in a process."""
+  del modified
+  return file_digest(path)
 
 
 def _remedy(path: str, force: bool = False) -> str:

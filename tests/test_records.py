@@ -85,6 +85,23 @@ def test_num_examples_by_scan_and_by_manifest(tmp_path):
     records.num_examples(folder, 'eval')
 
 
+def test_one_changed_byte_is_found(tmp_path):
+  folder = str(tmp_path)
+  for subset in records.SUBSETS:
+    make_records(records.record_path(folder, subset))
+  entries = {subset: records.describe_subset(folder, subset, 4) for subset in records.SUBSETS}
+  records.write_manifest(folder, {'subsets': entries})
+  path = tmp_path / 'eval.tfrecords'
+  content = bytearray(path.read_bytes())
+  content[1000] ^= 1
+  path.write_bytes(content)
+  with pytest.raises(
+    InputError, match=r'eval\.tfrecords is not what its manifest describes.*--force'
+  ):
+    records.num_examples(folder, 'eval')
+  assert records.num_examples(folder, 'train') == 4
+
+
 def test_a_missing_file_names_the_command(tmp_path):
   with pytest.raises(InputError, match=r'eval\.tfrecords is missing; run: python generate_'):
     records.num_examples(str(tmp_path), 'eval')
