@@ -1,7 +1,7 @@
 """Writes a finished job's result and learning curve to benchmarks/results/.
 
   python benchmarks/learning_curve.py --job-dir JOB --result RESULT.json --name NAME \
-    --command 'python cifar10_main.py ...' --commit COMMIT
+    --command 'python cifar10_main.py ...' --commit COMMIT --minutes MINUTES
 
 RESULT.json is the standard output of the training command; NAME.json gets it with the command, the
 commit and the environment, NAME.csv one line for each evaluation on the way.

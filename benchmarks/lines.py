@@ -46,8 +46,8 @@ def main() -> None:
   first, second = names
   record = {
     'name': 'lines',
-    'command': 'python benchmarks/lines.py --data-dir data .venv-3.11/bin/python '
-    '.venv-3.13/bin/python',
+    'command': f'python benchmarks/lines.py --data-dir data --pairs {flags.pairs} '
+    f'--steps {flags.steps} {" ".join(_place(python) for python in flags.pythons)}',
     'pairs': flags.pairs,
     **environment.describe(),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
@@ -63,6 +63,11 @@ def main() -> None:
     'all_images_per_second': rates,
   }
   print(json.dumps(record))
+
+
+def _place(python: str) -> str:
+  """'.venv-3.11/bin/python' of wherever that environment lies."""
+  return os.path.join(*os.path.abspath(python).split(os.sep)[-3:])
 
 
 def _images_per_second(flags: argparse.Namespace, python: str, dtype: str) -> float:

@@ -106,11 +106,14 @@ def _spread(record: dict) -> str:
 
 def _twins(record: dict) -> str:
   """A fast recipe's seconds, and its twins'."""
-  rows = f'| `--recipe {record["recipe"]}` | {record["seconds_median"]:.0f} | |\n'
+  seconds = record['seconds_median']
+  rows = f'| `--recipe {record["recipe"]}` | {seconds:.0f} | |\n'
   for name, runs in record['twins'].items():
-    seconds = statistics.median(run['seconds'] for run in runs)
-    rows += f'| PyTorch, {name} | {seconds:.0f} | **{record["ratios"][name]:.2f}** |\n'
-  first = next(run for runs in record['twins'].values() for run in runs)
+    theirs = statistics.median(run['seconds'] for run in runs)
+    rows += f'| PyTorch, {name} | {theirs:.0f} | **{record["ratios"][name]:.2f}** |\n'
+  first = next((run for runs in record['twins'].values() for run in runs), None)
+  if not first:
+    return f'| | seconds |\n|---|---:|\n| `--recipe {record["recipe"]}` | {seconds:.0f} |\n'
   part = (
     f' The twins were measured over {first["steps_measured"]} steps and their test, and the rest '
     'reckoned to take as long; their accuracy was not measured.'

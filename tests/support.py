@@ -37,6 +37,8 @@ def main():
     version, _, form = wanted.partition(':')
     if version == 'newest':
       version = present[-1]
+    if version in outcomes:  # The newest may have been asked for by its number, too.
+      continue
     outcomes[version] = test(version, form) if version in present else {'outcome': NOT_TESTED}
     print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
   tested = [version for version, outcome in outcomes.items() if 'tensorflow' in outcome]

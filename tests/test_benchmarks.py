@@ -1,4 +1,4 @@
-"""Every benchmark that needs nothing but the program runs, on tiny data, and prints its record."""
+"""The benchmarks of one process run, on tiny data, and print their records."""
 
 import json
 import os
@@ -12,6 +12,7 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(660)
 @pytest.mark.parametrize(
   ('name', 'flags', 'rates'),
   [
