@@ -10,6 +10,8 @@ from cifar10.watch import Watch
 
 log = logging.getLogger('cifar10')
 
+_EVERY_SECONDS = 10  # Between two lines about progress.
+
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
   """Logs a line every few seconds, and writes examples/s beside the other summaries."""
@@ -22,7 +24,6 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     output_dir: str,
     *,
     is_chief: bool = True,
-    every_seconds: float = 10,
   ):
     """Args:
     tensors: scalars to show, by name.
@@ -30,14 +31,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     examples_per_step: of a global step, all workers' together.
     output_dir: where TensorBoard reads.
     is_chief: whether to write there: one process does.
-    every_seconds: between two lines.
     """
     self._tensors = tensors
     self._last_step = last_step
     self._examples_per_step = examples_per_step
     self._output_dir = output_dir
     self._is_chief = is_chief
-    self._every_seconds = every_seconds
     self._show = False
     self._step = 0
 
@@ -55,7 +54,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
   def before_run(self, run_context: Any) -> Any:
     # Only every few seconds: a fetch of every step would copy four scalars from the device.
-    self._show = time.monotonic() - self._since >= self._every_seconds
+    self._show = time.monotonic() - self._since >= _EVERY_SECONDS
     if not self._show:
       return None
     return tf.compat.v1.train.SessionRunArgs([self._global_step, self._tensors])

@@ -12,7 +12,10 @@ from cifar10.estimator import tf_estimator
 
 
 def read_image(path: str) -> np.ndarray:
-  """A PNG or JPEG file of any size -> uint8 [32, 32, 3]; raises InputError for anything else."""
+  """An image file of any size -> uint8 [32, 32, 3]; raises InputError for one that is none.
+
+  PNG and JPEG are what the program promises; TensorFlow also reads GIF (its first image) and BMP.
+  """
   try:
     content = tf.io.read_file(path)
     image = tf.io.decode_image(content, channels=records.DEPTH, expand_animations=False)

@@ -8,9 +8,9 @@ import tensorflow as tf
 def examples_per_global_step(batch_size: int, gradients_per_update: int = 1) -> int:
   """How many examples one global step learns from.
 
-  In synchronous training one step takes a batch from every worker (backup workers' come too late
-  and are dropped); in asynchronous training each worker's batch is a step of its own. The schedule
-  and the examples/s counter both ask here.
+  In synchronous training one step takes a batch from every worker; with backup workers it takes so
+  many less, and what comes in time beyond that is not counted. In asynchronous training each
+  worker's batch is a step of its own. The schedule and the examples/s counter both ask here.
   """
   return batch_size * gradients_per_update
 

@@ -33,9 +33,10 @@ class SyncReplicas:
 
   def __init__(self, optimizer: Any, cluster: Cluster, gradients_per_update: int):
     """Args:
-    optimizer: a `tf.compat.v1.train.Optimizer`, which makes the update.
+    optimizer: from `optimizers.make_optimizer`; its `apply_gradients` makes the update.
     cluster: this replica and how many there are.
-    gradients_per_update: all workers, or fewer by the backup workers.
+    gradients_per_update: all workers, or fewer by the backup workers. The chief looks after its
+      own batch, so that its gradient is always among them, and others that have come meanwhile.
     """
     self._optimizer = optimizer
     self._cluster = cluster

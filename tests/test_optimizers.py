@@ -118,17 +118,20 @@ def test_a_step_of_muon_by_hand():
 
 
 def test_muons_momentum_is_nesterovs():
-  """Gradients g then 0: the second direction is g's again, as the momentum remembers it."""
-  gradient = np.random.default_rng(1).normal(size=[3, 3, 2, 2]).astype(np.float32)
-  kernel = variable('conv/kernel', np.ones([3, 3, 2, 2]))
+  """Of one output and two inputs a direction is 0.7207 times the unit vector.
+
+  Momentum 0.5, gradients (1, 0) and then (0, 1): the momentum is (1, 0) and then (0.5, 1), the
+  directions are those of (1, 0) + 0.5 (1, 0) and (0, 1) + 0.5 (0.5, 1) = (0.25, 1.5).
+  """
+  kernel = variable('conv/kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
   step = global_step()
-  now = tf.where(tf.equal(step, 0), gradient, tf.zeros_like(gradient))
-  optimizer = optimizers.Muon(0.0, 0.6)
-  apply = optimizer.apply_gradients([(now, kernel)], step)
-  [slot] = [v for v in tf.compat.v1.global_variables() if v.op.name.endswith('/Muon')]
-  first, second = after_steps(apply, slot, 2)
-  np.testing.assert_allclose(first, gradient, rtol=1e-6)
-  np.testing.assert_allclose(second, 0.6 * gradient, rtol=1e-6)
+  gradient = tf.reshape(tf.one_hot(tf.cast(step, tf.int32), 2), [1, 1, 2, 1])
+  apply = optimizers.Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
+  first, second = after_steps(apply, kernel, 2)
+  np.testing.assert_allclose(first.ravel(), [0.6 - 0.5 * 0.7207, 0.8], atol=1e-4)
+  unit = first.ravel() / np.linalg.norm(first)
+  expected = unit - 0.5 * 0.7207 * np.array([1, 6]) / 37**0.5
+  np.testing.assert_allclose(second.ravel(), expected, atol=1e-4)
 
 
 def test_lookahead_by_hand():
