@@ -31,6 +31,11 @@ class Cluster:
     return self.task_type != 'evaluator' and sum(map(len, self.addresses.values())) > 1
 
   @property
+  def is_watched_alone(self) -> bool:
+    """Whether this is a chief without workers, whom an evaluator looks for at its address."""
+    return self.is_chief and self.has_evaluator and not self.is_distributed
+
+  @property
   def is_chief(self) -> bool:
     """Whether this process initialises, saves and writes summaries."""
     return self.task_type == 'chief'

@@ -156,17 +156,17 @@ def main() -> None:
   options = _parser().parse_args(own)
   if options.sync:
     flags.append('--sync')
-  with LocalCluster(flags, options.workers, options.ps, options.evaluator) as cluster:
-    with _signals_raise():
-      try:
-        cluster.start()
-        code = _supervise(cluster, options.restart)
-      except _Signalled as signalled:
-        print(f'signal {signalled.number}: ending all tasks', file=sys.stderr)
-        cluster.end(signalled.number)
-        code = 128 + signalled.number
-    if code == 0:
-      print(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
+  cluster = LocalCluster(flags, options.workers, options.ps, options.evaluator)
+  with cluster, _signals_raise():
+    try:
+      cluster.start()
+      code = _supervise(cluster, options.restart)
+    except _Signalled as signalled:
+      print(f'signal {signalled.number}: ending all tasks', file=sys.stderr)
+      cluster.end(signalled.number)
+      code = 128 + signalled.number
+  if code == 0:  # And all that the tasks have printed has been read.
+    print(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
 

@@ -13,10 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cifar10.cluster import Cluster, reachable
-from cifar10.errors import Terminated
+from cifar10.errors import InputError, Terminated
 
 log = logging.getLogger('cifar10')
 
@@ -47,7 +47,10 @@ class Watch:
     self._peers = cluster.peers if cluster and cluster.is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
-    self._own_port = cluster.port if cluster and self._peers else 0
+    is_watched_alone = cluster is not None and cluster.is_watched_alone
+    self._own_port = cluster.port if cluster and (self._peers or is_watched_alone) else 0
+    self._is_watched_alone = is_watched_alone
+    self._doors: list[socket.socket] = []  # Where an evaluator knocks that has no server to ask.
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
     self._never_seen = dict(self._peers)
@@ -59,7 +62,19 @@ class Watch:
     self._on_stop: Callable[[], None] = lambda: None
 
   def __enter__(self) -> 'Watch':
-    """Begins to listen and to look. Only in the main thread."""
+    """Begins to listen and to look. Only in the main thread.
+
+    Raises:
+      InputError: a chief that an evaluator looks for cannot listen at its port.
+    """
+    if self._is_watched_alone:
+      try:
+        self._doors.append(socket.create_server(('', self._own_port), reuse_port=True))
+      except OSError as error:
+        raise InputError(
+          f'TF_CONFIG: cluster.chief has port {self._own_port}, where this process cannot listen '
+          f'({error.strerror}); name a free one'
+        ) from None
     receiver, self._sender = os.pipe()
     os.set_blocking(self._sender, False)
     # The handler in C writes to the pipe at once, whatever the main thread is doing.
@@ -136,12 +151,18 @@ class Watch:
       if now - reported >= REPORT_SECONDS:
         reported = now
         self._report(is_starting=now - started < self._start_timeout)
+    for door in self._doors:
+      door.close()
     os.close(receiver)
 
   def _listen(self, receiver: int) -> bytes | None:
     """Waits up to a second for signals -> their numbers; None when the watch is over."""
-    ready, _, _ = select.select([receiver], [], [], 1)
-    return (os.read(receiver, 64) or None) if ready else b''
+    channels: list[Any] = [receiver, *self._doors]
+    ready, _, _ = select.select(channels, [], [], 1)
+    for door in self._doors:
+      if door in ready:
+        door.accept()[0].close()
+    return (os.read(receiver, 64) or None) if receiver in ready else b''
 
   def _stop(self, number: signal.Signals) -> None:
     """Lets the main thread leave by itself; ends the process if it cannot."""
@@ -169,7 +190,7 @@ class Watch:
   def _look_for_new(self) -> None:
     for name, address in tuple(self._never_seen.items()):
       if reachable(address):
-        del self._never_seen[name]
+        self._never_seen.pop(name, None)  # The main thread may have cleared it meanwhile.
 
   def _give_up_on_lost(self, now: float) -> None:
     """Ends the process if another one is gone, for which an all-reduce would wait forever."""

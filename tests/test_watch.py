@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from cifar10.cluster import Cluster, reachable
-from cifar10.errors import Terminated
+from cifar10.errors import InputError, Terminated
 from cifar10.watch import Watch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,6 +41,20 @@ def test_ctrl_c_wakes_it_too_and_stays_a_keyboard_interrupt():
       woken.wait(5)
     assert woken.wait(5)
     assert not watch.stopping
+
+
+@pytest.mark.timeout(20)
+def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses):
+  chief = Cluster({'chief': (addresses['nowhere'],)}, has_evaluator=True)
+  with Watch(chief):
+    assert all(reachable(addresses['nowhere']) for _ in range(200))  # None is left waiting there.
+  deadline = time.monotonic() + 5
+  while reachable(addresses['nowhere']):
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
+  taken = Cluster({'chief': (addresses['here'],)}, has_evaluator=True)
+  with pytest.raises(InputError, match='cannot listen'), Watch(taken):
+    pass
 
 
 def test_leaving_puts_signals_back():
