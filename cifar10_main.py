@@ -18,8 +18,6 @@ from cifar10 import errors, job_dir, quiet
 from cifar10.cluster import Cluster, read_cluster
 from cifar10.errors import InputError
 from cifar10.hparams import (
-  FIXED_FIELDS,
-  NETWORK_FIELDS,
   RECIPES,
   HParams,
   RunOptions,
@@ -52,14 +50,14 @@ def main() -> None:
   _check_cluster(hparams, options, cluster)
   config = job_dir.read_config(options.job_dir)
   if config:
-    fields = FIXED_FIELDS if training else NETWORK_FIELDS
-    hparams = job_dir.adopt_config(hparams, given, config, fields, options.job_dir)
-    if 'tta' not in given:
-      hparams = dataclasses.replace(hparams, tta=config.get('tta', hparams.tta))
+    hparams = job_dir.adopt_config(hparams, given, config, options.job_dir, training=training)
   elif not training:
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
-  if cluster.task_type in ('ps', 'evaluator'):
-    os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # A worker on this host needs the memory.
+  # Of a GPU's memory what is needed, when it is needed: another process may be there.
+  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+  if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
+    os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+    options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   if not flags.verbose:
     quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
   from cifar10 import hooks, job  # noqa: PLC0415
@@ -105,6 +103,13 @@ def _check_mode(flags: argparse.Namespace) -> None:
     raise InputError('--mode predict needs --images FILE...')
   if flags.images and flags.mode != 'predict':
     raise InputError(f'--images belongs to --mode predict, not {flags.mode}')
+  if flags.checkpoint and flags.mode.startswith('train'):
+    raise InputError(
+      f'--checkpoint {flags.checkpoint} belongs to --mode evaluate, predict and export; '
+      f'{flags.mode} goes on from the latest'
+    )
+  if flags.subset and flags.mode not in ('train_and_evaluate', 'evaluate'):
+    raise InputError(f'--subset {flags.subset} belongs to evaluations, not to --mode {flags.mode}')
   if flags.mode not in ('predict', 'export') and not flags.data_dir:
     raise InputError(f'--mode {flags.mode} needs --data-dir DIR')
 
@@ -295,7 +300,12 @@ def _add_cluster_flags(group: Any) -> None:
     help='all-reduce instead of parameter servers: on one host, or between chief and workers',
   )
   add('--sync', action='store_true', help="one update from the mean of all workers' gradients")
-  add('--backup-workers', type=int, default=0, help='with --sync, do not wait for the last N')
+  add(
+    '--backup-workers',
+    type=int,
+    default=0,
+    help='with --sync, let the chief go on without the last N workers',
+  )
   add('--num-workers', type=int, default=1, help='ignored: TF_CONFIG says how many')
   add(
     '--start-timeout',

@@ -91,7 +91,7 @@ class Cifar10DataSet:
     return distort(padded, seed, self._distortion, is_mirrored)
 
   def make_batch(
-    self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int = 0
+    self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
   ) -> tf.data.Dataset:
     """Endless shuffled (and distorted) training batches.
 
@@ -99,7 +99,8 @@ class Cifar10DataSet:
       batch_size: examples in every batch; batches run on across the end of an epoch.
       seed: fixes the order and the distortions.
       worker: each worker of a cluster draws an order of its own.
-      first_example: where in the endless sequence to start: a multiple of `batch_size`.
+      first_example: where in the endless sequence to start, an int64 when a tensor: a multiple of
+        `batch_size`.
 
     Returns:
       A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
@@ -167,7 +168,7 @@ def input_fn(
   distortion: Distortion = Distortion(),  # noqa: B008 - it cannot be changed
   seed: int = 0,
   worker: int = 0,
-  first_example: int = 0,
+  first_example: int | tf.Tensor = 0,
   is_training: bool | None = None,
 ) -> tf.data.Dataset:
   """The Estimator's input: batches cut into one shard for each tower.
@@ -354,14 +355,14 @@ def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _shuffled_indices(
-  num_examples: int, batch_size: int, key: tf.Tensor, first_example: int
+  num_examples: int, batch_size: int, key: tf.Tensor, first_example: int | tf.Tensor
 ) -> tf.data.Dataset:
   """Endless batches of indices and their epochs; every epoch is a permutation of its own.
 
   Returns:
     A dataset of (int32 [batch_size], int32 [batch_size]).
   """
-  first_epoch, offset = divmod(first_example, num_examples)
+  first_epoch, offset = first_example // num_examples, first_example % num_examples
 
   def permutation(epoch):
     seed = tf.random.experimental.stateless_fold_in(key, epoch)

@@ -51,7 +51,7 @@ class HParams:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-  """Where a job runs and what it keeps: nothing here changes what is learned."""
+  """Where a job runs and what it keeps. Of what is learned, only how workers share it is here."""
 
   job_dir: str  # checkpoints, summaries, exports
   data_dir: str | None = None  # record files; predict and export need none
@@ -85,6 +85,8 @@ NETWORK_FIELDS = (
   'convs_per_group',
 )
 FIXED_FIELDS = (*NETWORK_FIELDS, 'train_on')
+# Zero or not: that decides which variables an optimizer keeps.
+OPTIMIZER_SWITCHES = ('muon_learning_rate', 'lookahead_steps')
 
 
 class Recipe(NamedTuple):

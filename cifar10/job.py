@@ -26,7 +26,7 @@ from cifar10.cluster import Cluster, reachable
 from cifar10.errors import InputError, TaskLostError
 from cifar10.estimator import REDUCES_BETWEEN_PROCESSES, tf_estimator
 from cifar10.fastnet import WHITENING_IMAGES, whitening_kernel
-from cifar10.hparams import FIXED_FIELDS, HParams, RunOptions
+from cifar10.hparams import HParams, RunOptions
 from cifar10.resnet import check_num_layers
 from cifar10.watch import Watch
 
@@ -49,6 +49,8 @@ class Job:
   ):
     """Checks what only TensorFlow can check, the devices; writes nothing.
 
+    For an all-reduce between processes it also waits until all of them are there.
+
     Args:
       hparams: the network and its optimization.
       options: where it runs.
@@ -57,6 +59,7 @@ class Job:
 
     Raises:
       InputError: layers or devices that cannot run.
+      Terminated: SIGTERM came while it waited.
     """
     if hparams.network == 'resnet':
       check_num_layers(hparams.num_layers, hparams.bottleneck)
@@ -218,7 +221,7 @@ class Job:
       config=run_config.run_config(
         job_dir=options.job_dir,
         seed=self._hparams.seed,
-        save_every_steps=options.eval_every_steps,
+        save_every_steps=options.eval_every_steps,  # Some number: `_saver_hooks` do the saving.
         keep_checkpoints=options.keep_checkpoints,
         session=session,
         cluster=cluster,
@@ -243,7 +246,8 @@ class Job:
       throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
     )
     with self._naming_nan(), run_config.tf_config(self._cluster):
-      if evaluating or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
+      evaluates = evaluating and not self._cluster.has_evaluator
+      if evaluates or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
         result = tf_estimator.train_and_evaluate(estimator, train_spec, eval_spec)
         if result and result[0]:  # Of one process only.
           self._last_evaluation = (self._subset_on_the_way, result[0])
@@ -270,7 +274,11 @@ class Job:
     train_set = dataset.Cifar10DataSet(self._data_dir, hparams.train_on)
     num_examples = train_set.num_examples_per_epoch()
     if self._cluster.is_chief:
-      self._claim_job_dir()
+      manifest = records.read_manifest(self._data_dir)
+      data = manifest and {name: entry['sha256'] for name, entry in manifest['subsets'].items()}
+      changes = job_dir.claim(options.job_dir, hparams, self._data_dir, data)
+      if changes:
+        log.info('unlike before in this job: %s', ', '.join(changes))
     if options.sync and options.distribute:
       log.info('--sync is ignored: --distribute %s always is', options.distribute)
     elif options.sync and not self._gradients_per_update:
@@ -293,7 +301,7 @@ class Job:
     return self._estimator(num_examples, self._cluster, self._strategy, whitening)
 
   def _described_cluster(self) -> str:
-    """', as worker 0 of 3 workers and 1 parameter server(s), synchronously' in a cluster."""
+    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
     cluster = self._cluster
     if not cluster.is_distributed:
       return ''
@@ -302,30 +310,14 @@ class Job:
     servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
     return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
-  def _claim_job_dir(self) -> None:
-    """Writes a new job dir's configuration; refuses other data than an old one's."""
-    folder = self._options.job_dir
-    manifest = records.read_manifest(self._data_dir)
-    data = manifest and {name: entry['sha256'] for name, entry in manifest['subsets'].items()}
-    config = job_dir.read_config(folder)
-    if config is None:
-      fixed = {name: getattr(self._hparams, name) for name in FIXED_FIELDS}
-      job_dir.write_config(folder, {**fixed, 'tta': self._hparams.tta, 'data': data})
-    elif data and config.get('data') not in (None, data):
-      raise InputError(
-        f'--job-dir {folder} was trained on other data than {self._data_dir}: their manifests '
-        'differ; name another folder'
-      )
-
   def _train_input_fn(self) -> Callable[[], Any]:
-    """Batches that go on where the latest checkpoint left off."""
+    """Batches that go on where training stands when the session is made."""
     hparams = self._hparams
-    latest = tf.train.latest_checkpoint(self._options.job_dir)
-    batches_done = _global_step(latest) if latest else 0
-    if not self._gradients_per_update:  # About that many: each worker goes at its own pace.
-      batches_done //= self._cluster.num_workers
 
     def input_fn() -> Any:
+      batches_done = self._global_step_at_start()
+      if not self._gradients_per_update:  # About that many: each worker goes at its own pace.
+        batches_done //= self._cluster.num_workers
       batches = dataset.input_fn(
         self._data_dir,
         hparams.train_on,
@@ -343,6 +335,17 @@ class Job:
       return batches if self._strategy is None else dataset.deal(batches)
 
     return input_fn
+
+  def _global_step_at_start(self) -> Any:
+    """Of a strategy, the latest checkpoint's; else a tensor, int64.
+
+    A worker need not see the checkpoints, and a session that a lost parameter server has ended is
+    made again within the process: whoever initialises the iterator then reads the variable.
+    """
+    if self._strategy is None:
+      return tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
+    latest = tf.train.latest_checkpoint(self._options.job_dir)
+    return _global_step(latest) if latest else 0
 
   def _eval_input_fn(self, subset: str) -> Callable[[], Any]:
     def input_fn() -> Any:

@@ -111,11 +111,12 @@ def test_seeds_and_workers_draw_different_orders(numbered):
   assert len(orders) == 4
 
 
+@pytest.mark.parametrize('kind', [int, lambda number: tf.constant(number, tf.int64)])
 @pytest.mark.parametrize('skipped', [1, 5, 6, 13])
-def test_starting_at_an_example_continues_the_same_batches(numbered, skipped):
+def test_starting_at_an_example_continues_the_same_batches(numbered, skipped, kind):
   data_set = dataset.Cifar10DataSet(numbered, 'train')
   whole = take(data_set.make_batch(4, seed=7), skipped + 3)[skipped:]
-  rest = take(data_set.make_batch(4, seed=7, first_example=4 * skipped), 3)
+  rest = take(data_set.make_batch(4, seed=7, first_example=kind(4 * skipped)), 3)
   for (images, labels), (other_images, other_labels) in zip(whole, rest, strict=True):
     np.testing.assert_array_equal(images, other_images)
     np.testing.assert_array_equal(labels, other_labels)

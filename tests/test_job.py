@@ -231,13 +231,12 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(run_main, data_dir,
   assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
   # The test set is what it evaluated on the way: once is enough.
   assert len(re.findall('evaluated at step 4', result.stderr)) == 1
-  # The job dir knows the network and the views.
+  # The job dir knows the network, the views, the precision and what the loss is made of.
   evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
-  again = succeeded(run_main(*evaluate, '--dtype', 'auto'))
-  assert (again['accuracy'], again['accuracy_without_tta']) == pytest.approx(
-    (line['accuracy'], line['accuracy_without_tta'])
-  )
-  plain = succeeded(run_main(*evaluate, '--tta', 'none', '--dtype', 'auto'))
+  again = succeeded(run_main(*evaluate))
+  assert again.pop('accuracy_by_class') == line.pop('accuracy_by_class')
+  assert again == pytest.approx(line)
+  plain = succeeded(run_main(*evaluate, '--tta', 'none'))
   assert plain['accuracy'] == pytest.approx(line['accuracy_without_tta'])
   assert 'accuracy_without_tta' not in plain
   path = succeeded(run_main(*job_dir, '--mode', 'export'))['saved_model']
@@ -251,6 +250,9 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(run_main, data_dir,
     assert list(json.loads(line)['probabilities'].values()) == pytest.approx(
       probabilities, abs=1e-4
     )
+  resumed = run_main(*flags, '--train-steps', 5)
+  assert succeeded(resumed)['global_step'] == 5
+  assert 'unlike before in this job: train_steps 4 -> 5' in resumed.stderr
   refused = run_main(*flags, '--convs-per-group', 3)
   assert refused.returncode == 2
   assert 'convs_per_group is 2 there and 3 here' in refused.stderr

@@ -216,6 +216,29 @@ def test_an_evaluator_evaluates_and_ends(cluster):
   assert not tasks.said('chief 0', 'evaluated')
 
 
+def test_an_evaluator_of_a_chief_without_workers(cluster):
+  """It waits longer for the last checkpoint than for a chief that is gone."""
+  flags = ['--train-batch-size', 128, '--train-steps', 150, '--eval-every-steps', 150]
+  tasks = cluster(*flags, '--evaluator-patience', 3, workers=0, ps=0, evaluator=True)
+  tasks.start()
+  assert tasks.ended() == [0, 0], tasks.text()
+  assert json.loads(tasks.results['evaluator 0'])['global_step'] == 150
+  assert not tasks.said('chief 0', 'evaluated')
+  assert tasks.said('evaluator 0', r'evaluated at step (\d+)')[0] == '0'
+
+
+def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster):
+  """They use no GPU, whatever the others do."""
+  gpus = ['--num-gpus', 1, '--variable-strategy', 'GPU', '--data-format', 'channels_first']
+  tasks = cluster('--train-steps', 20, *gpus, evaluator=True)
+  tasks.start('ps 0')
+  tasks.start('evaluator 0')
+  tasks.until(lambda: tasks.said('ps 0', 'serves at'))
+  tasks.start('chief 0')  # It cannot: here is no GPU.
+  assert tasks.processes['chief 0'].wait(60) == 2
+  assert set(tasks.codes()) == {'chief 0'}
+
+
 def test_an_evaluator_does_not_outlast_its_chief(cluster):
   tasks = cluster('--train-steps', 20, '--evaluator-patience', 2, evaluator=True)
   tasks.start('evaluator 0')

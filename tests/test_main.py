@@ -3,13 +3,17 @@
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 
 import pytest
 
 import cifar10_main
+from cifar10 import job_dir
 from cifar10.errors import InputError
 from cifar10.hparams import RECIPES, HParams, from_recipe
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main(monkeypatch, *flags):
@@ -143,6 +147,8 @@ REFUSED = [
   (['--lr-values', '1,1,1', '--lr-boundaries-steps', '5,5'], 'must rise from above 0'),
   (['--mode', 'predict'], 'needs --images'),
   (['--images', 'a.png'], 'belongs to --mode predict'),
+  (['--checkpoint', 'model.ckpt-1'], '--checkpoint model.ckpt-1 belongs to --mode evaluate'),
+  (['--mode', 'train', '--subset', 'eval'], '--subset eval belongs to evaluations'),
   (['--mode', 'evaluate'], 'holds no trained network'),
   (['--mode', 'export'], 'holds no trained network'),
 ]
@@ -177,9 +183,18 @@ def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
   assert not (tmp_path / 'job').exists()
 
 
-def test_help_does_not_wait_for_tensorflow(run_main):
-  result = run_main('--help', timeout=10)
-  assert result.returncode == 0
+def test_help_does_not_wait_for_tensorflow():
+  code = """
+import sys, cifar10_main
+try:
+  cifar10_main.main()
+finally:
+  assert 'tensorflow' not in sys.modules
+"""
+  result = subprocess.run(
+    [sys.executable, '-c', code, '--help'], cwd=ROOT, capture_output=True, text=True, check=False
+  )
+  assert result.returncode == 0, result.stderr
   assert '--use-distortion-for-training' in result.stdout
 
 
@@ -188,6 +203,14 @@ def test_help_does_not_wait_for_tensorflow(run_main):
   [
     ('{"num_layers": 20, "train_on": "train"}', 'num_layers is 20 there and 8 here'),
     ('{"num_layers": 8, "train_on": "train"}', 'train_on is train there and train'),
+    (
+      '{"num_layers": 8, "train_on": "train+validation", "muon_learning_rate": 0.24}',
+      'muon_learning_rate is 0.24 there and 0.0 here',
+    ),
+    (
+      '{"num_layers": 8, "train_on": "train+validation", "lookahead_steps": 5}',
+      'lookahead_steps is 5 there and 0 here',
+    ),
     ('{', 'is damaged'),
     ('[]', 'is damaged'),
   ],
@@ -213,6 +236,40 @@ def test_refuses_a_job_dir_of_another_program(monkeypatch, data_dir, tmp_path):
   (tmp_path / 'checkpoint').touch()
   with pytest.raises(InputError, match='another program wrote them'):
     main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path)
+
+
+def test_a_job_dir_below_a_file_is_refused(monkeypatch, data_dir, tmp_path):
+  (tmp_path / 'file').touch()
+  with pytest.raises(InputError, match=r'config\.json cannot be read \(Not a directory\)'):
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'file' / 'job')
+
+
+CONFIG = {'num_layers': 8, 'weight_decay': 0.5, 'lr_values': [1.0, 0.1], 'tta': 'mirror'}
+
+
+def test_other_commands_take_over_what_was_trained():
+  """Not what the command line says, and nothing for what is younger than the job."""
+  given = HParams(num_layers=8, tta='none')
+  adopted = job_dir.adopt_config(given, ['tta'], {**CONFIG, 'data': None}, 'job', training=False)
+  assert adopted == HParams(num_layers=8, weight_decay=0.5, lr_values=(1.0, 0.1), tta='none')
+
+
+def test_training_takes_over_only_what_the_job_dir_belongs_to():
+  adopted = job_dir.adopt_config(HParams(seed=3), ['seed'], CONFIG, 'job', training=True)
+  assert adopted == HParams(seed=3, num_layers=8)
+
+
+def test_a_job_dir_remembers_the_last_run(tmp_path):
+  data = {'train': 'digest'}
+  folder = str(tmp_path / 'job')
+  assert job_dir.claim(folder, HParams(train_steps=10), 'data', data) == []
+  config = job_dir.read_config(folder)
+  assert job_dir.claim(folder, HParams(train_steps=10), 'data', data) == []
+  changes = job_dir.claim(folder, HParams(train_steps=20, lr_values=(1.0,)), 'data', None)
+  assert changes == ['train_steps 10 -> 20', 'lr_values [1.0, 0.1, 0.01, 0.002] -> [1.0]']
+  expected = {**config, 'train_steps': 20, 'lr_values': [1.0]}
+  assert job_dir.read_config(folder) == expected
+  assert expected['data'] == data
 
 
 def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
