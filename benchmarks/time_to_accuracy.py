@@ -29,7 +29,7 @@ import commands
 import environment
 import peers
 
-from cifar10 import errors, hparams, run_config
+from cifar10 import devices, errors, hparams
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
   recipe = hparams.from_recipe(flags.recipe, {})
   epochs = recipe.train_steps * recipe.train_batch_size / 50_000
   bias_epochs = epochs * (recipe.first_bias_steps or recipe.train_steps) / recipe.train_steps
-  dtype, _ = run_config.fast_dtype(0)
+  dtype, _ = devices.fast_dtype(0)
   recipes = {
     'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
     'same recipe': [

@@ -25,7 +25,7 @@ import environment
 import numpy as np
 import tensorflow as tf
 
-from cifar10 import errors, fastnet, hparams, model_fn, run_config, towers
+from cifar10 import devices, errors, fastnet, hparams, model_fn, towers
 from cifar10.estimator import tf_estimator
 
 _WARM_UP = 4  # Steps: the first ones choose algorithms.
@@ -66,7 +66,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     given['dtype'] = flags.dtype
   chosen = hparams.from_recipe(flags.recipe, given)
   if chosen.dtype == 'auto':
-    chosen = dataclasses.replace(chosen, dtype=run_config.fast_dtype(0)[0])
+    chosen = dataclasses.replace(chosen, dtype=devices.fast_dtype(0)[0])
   placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, [flags.batch_size, 32, 32, 3]).astype(np.uint8)

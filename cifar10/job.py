@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from cifar10 import (
   dataset,
+  devices,
   hooks,
   inference,
   job_dir,
@@ -20,11 +21,10 @@ from cifar10 import (
   parameter_server,
   records,
   run_config,
-  towers,
 )
 from cifar10.cluster import Cluster, reachable
 from cifar10.errors import InputError, TaskLostError
-from cifar10.estimator import REDUCES_BETWEEN_PROCESSES, tf_estimator
+from cifar10.estimator import tf_estimator
 from cifar10.fastnet import WHITENING_IMAGES, whitening_kernel
 from cifar10.hparams import HParams, RunOptions
 from cifar10.resnet import check_num_layers
@@ -63,10 +63,10 @@ class Job:
     """
     if hparams.network == 'resnet':
       check_num_layers(hparams.num_layers, hparams.bottleneck)
-    _check_distribution(options)
-    num_gpus = _check_gpus(options, len(tf.config.list_physical_devices('GPU')))
+    devices.check_distribution(options)
+    num_gpus = devices.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
     if hparams.dtype == 'auto':
-      dtype, reason = run_config.fast_dtype(num_gpus)
+      dtype, reason = devices.fast_dtype(num_gpus)
       hparams = dataclasses.replace(hparams, dtype=dtype)
       log.info('--dtype auto is %s: %s', dtype, reason)
     self._hparams = hparams
@@ -75,19 +75,15 @@ class Job:
     self._cluster = cluster
     self._watch = watch or Watch()
     self._strategy = None
+    self._placement = devices.placement(options, num_gpus)
     if options.distribute and cluster.task_type != 'evaluator':
-      devices = towers.tower_devices(num_gpus, options.num_cpu_towers)
       # Before any operation runs: between processes it starts TensorFlow's server, and then waits
       # for the others where no other thread runs.
       self._watch.wait_for_peers()
-      self._strategy = run_config.strategy(options.distribute, cluster, devices, num_gpus)
+      self._strategy = run_config.strategy(
+        options.distribute, cluster, self._placement.tower_devices, num_gpus
+      )
       self._watch.listen()
-    self._placement = model_fn.Placement(
-      towers.tower_devices(num_gpus, options.num_cpu_towers),
-      options.variable_strategy,
-      num_gpus,
-      options.data_format or ('channels_first' if num_gpus else 'channels_last'),
-    )
 
   def train_and_evaluate(self) -> JsonObject:
     """Trains to the last step, evaluating on the way; then evaluates the test split once.
@@ -421,34 +417,6 @@ class Job:
         f'the loss became NaN with --learning-rate {self._hparams.learning_rate}; lower it, name a '
         'new --job-dir or resume from the last checkpoint'
       ) from None
-
-
-def _check_distribution(options: RunOptions) -> None:
-  """Raises InputError for an all-reduce that this TensorFlow's Estimator cannot do."""
-  name = 'multi_worker_mirrored'
-  if options.distribute == name and not REDUCES_BETWEEN_PROCESSES:
-    raise InputError(
-      f"--distribute {name} needs the Estimator's part in TensorFlow, which {tf.__version__} no "
-      'longer has; use parameter servers, or Python 3.10 or 3.11 with TensorFlow 2.15.1'
-    )
-
-
-def _check_gpus(options: RunOptions, visible: int) -> int:
-  """How many GPUs to use; raises InputError for a combination that cannot run."""
-  num_gpus = visible if options.num_gpus is None else options.num_gpus
-  if num_gpus > visible:
-    raise InputError(f'--num-gpus {num_gpus} but TensorFlow sees {visible}; ask for fewer')
-  if num_gpus and options.num_cpu_towers > 1:
-    raise InputError(
-      f'--num-cpu-towers {options.num_cpu_towers} and {num_gpus} GPUs; add --num-gpus 0'
-    )
-  if options.variable_strategy == 'GPU' and not num_gpus:
-    raise InputError('--variable-strategy GPU needs a GPU and there is none; use CPU')
-  if options.data_format == 'channels_first' and not num_gpus:
-    raise InputError(
-      '--data-format channels_first needs a GPU and there is none; use channels_last'
-    )
-  return num_gpus
 
 
 def _global_step(checkpoint: str) -> int:

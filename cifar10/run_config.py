@@ -94,24 +94,6 @@ def strategy(name: str, cluster: Cluster, devices: Sequence[str], num_gpus: int)
   return tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
 
-def fast_dtype(num_gpus: int) -> tuple[str, str]:
-  """('bfloat16' or 'float32', why): bfloat16 where the hardware multiplies it."""
-  if num_gpus:
-    gpu = tf.config.list_physical_devices('GPU')[0]
-    capability = tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
-    named = f'the GPU has compute capability {".".join(map(str, capability))}'
-    return ('bfloat16' if capability >= (8, 0) else 'float32'), named
-  try:
-    with open('/proc/cpuinfo', encoding='utf-8') as file:
-      flags = set(file.read().split())
-  except OSError:
-    return 'float32', 'this system does not say what its processor can do'
-  found = sorted(flags & {'avx512_bf16', 'amx_bf16'})
-  if found:
-    return 'bfloat16', f'this processor has {" and ".join(found)}'
-  return 'float32', 'this processor has neither avx512_bf16 nor amx_bf16'
-
-
 @contextlib.contextmanager
 def tf_config(cluster: Cluster) -> Iterator[None]:
   """TF_CONFIG as the Estimator should read it; it reads the environment and nothing else."""
