@@ -1,7 +1,7 @@
 """Writes a finished job's result and learning curve to benchmarks/results/.
 
   python benchmarks/learning_curve.py --job-dir JOB --result RESULT.json --name NAME \
-    --command 'python cifar10_main.py ...' --commit COMMIT --minutes MINUTES
+    --title TITLE --command 'python cifar10_main.py ...' --commit COMMIT --minutes MINUTES
 
 RESULT.json is the standard output of the training command; NAME.json gets it with the command, the
 commit and the environment, NAME.csv one line for each evaluation on the way.
@@ -38,11 +38,12 @@ def main() -> None:
   result['checkpoint'] = os.path.basename(result['checkpoint'])
   record = {
     'name': flags.name,
+    'title': flags.title,
     'command': flags.command,
-    'commit': flags.commit,
     'minutes': flags.minutes,
     'n': 1,
     **environment.describe(),
+    'commit': flags.commit,  # Of the training, not of today.
     'result': result,
   }
   with open(os.path.join(RESULTS, flags.name + '.json'), 'w', encoding='utf-8') as file:
@@ -71,7 +72,7 @@ def _curve(job_dir: str):
 
 def _parse_flags() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__)
-  for flag in ('--job-dir', '--result', '--name', '--command', '--commit'):
+  for flag in ('--job-dir', '--result', '--name', '--title', '--command', '--commit'):
     parser.add_argument(flag, required=True)
   parser.add_argument('--minutes', type=float, required=True, help='wall time of the command')
   return parser.parse_args()

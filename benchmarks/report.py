@@ -26,7 +26,6 @@ _HEADINGS = {
   'cluster': 'A cluster on one machine',
   'cluster_accuracy': 'Accuracy of a synchronous cluster',
 }
-_PROGRAM = 'python cifar10_main.py --data-dir data --job-dir job '
 SUPPORT_BLOCK = re.compile(r'(<!-- support -->\n).*?(<!-- /support -->)', re.S)
 
 
@@ -60,10 +59,13 @@ def tables(records: list[dict]) -> str:
   usual = _environment(records[0])
   trained = [record for record in records if 'twins' in record or 'result' in record]
   rows = ''.join(_accuracy(record) for record in trained)
+  notes = ''.join(
+    f'{record["note"]}\n\n' for record in trained if 'note' in record and 'result' in record
+  )
   return (
     f'On {usual}, where nothing else is said.\n\n'
-    '| `cifar10_main.py` with | on the 10,000 test images | runs | minutes each |\n'
-    f'|---|---|---:|---:|\n{rows}\n' + ''.join(_speed(record, usual) for record in records)
+    '| trained | on the 10,000 test images | runs | minutes each |\n'
+    f'|---|---|---:|---:|\n{rows}\n{notes}' + ''.join(_speed(record, usual) for record in records)
   )
 
 
@@ -71,9 +73,8 @@ def _accuracy(record: dict) -> str:
   """A row: what was trained how, and what came out."""
   if 'result' in record:
     result = record['result']
-    flags = record['command'].removeprefix(_PROGRAM)
     reached = f'**{100 * result["accuracy"]:.2f} %** (top 5: {100 * result["accuracy_top5"]:.2f} %)'
-    return f'| `{flags}` | {reached}{_note(record)} | {record["n"]} | {record["minutes"]:.0f} |\n'
+    return f'| {record["title"]} | {reached} | {record["n"]} | {record["minutes"]:.0f} |\n'
   seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in record['runs'])
   plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
   return (
