@@ -144,16 +144,27 @@ class Cifar10DataSet:
       return session.run(images)
 
   def _whole_split(self, num_examples: int) -> tf.data.Dataset:
-    """One element: padded images, string [n], and labels, int32 [n]."""
+    """One element: padded images, string [n or more], and labels, int32 [n or more].
+
+    Chunks of one size are what tf.data puts together without a copy; an unused rest fills the last.
+    """
 
     def parse_and_pad(serialized):
       images, labels = self.parser(serialized)
-      return as_strings(pad(images, self._distortion)), labels
+      rest = _CHUNK - tf.shape(labels)[0]
+      images = tf.pad(images, [[0, rest], [0, 0], [0, 0], [0, 0]])
+      strings = as_strings(pad(images, self._distortion))
+      return tf.ensure_shape(strings, [_CHUNK]), tf.ensure_shape(
+        tf.pad(labels, [[0, rest]]), [_CHUNK]
+      )
+
+    def join(strings, labels):
+      return tf.reshape(strings, [-1]), tf.reshape(labels, [-1])
 
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
     # Two at a time: it is over before AUTOTUNE would have found that out.
-    strings = serialized.map(parse_and_pad, num_parallel_calls=2).unbatch()
-    return strings.batch(num_examples, drop_remainder=True)
+    chunks = serialized.map(parse_and_pad, num_parallel_calls=2)
+    return chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True).map(join)
 
 
 # There is no Python loop or branch for AutoGraph to convert, and its search takes half a second.
