@@ -47,14 +47,14 @@ def main() -> None:
   mebibytes: dict[str, list[float]] = {}
   measures: dict[str, Callable] = {
     'import': _import,
-    'one step': lambda: _one_step(flags.data_dir),
+    'one-step': lambda: _one_step(flags.data_dir),
     'evaluation': lambda: _evaluation(flags.data_dir),
-    'whole set': lambda: _whole_set(flags.data_dir, flags.steps),
-    'large graph': _large_graph_in_a_process,
+    'whole-set': lambda: _whole_set(flags.data_dir, flags.steps),
+    'large-graph': _large_graph_in_a_process,
   }
   for pair in range(flags.pairs):
-    for name, measure in measures.items():
-      new_seconds, new_mebibytes = measure()
+    for name in flags.only or measures:
+      new_seconds, new_mebibytes = measures[name]()
       print(f'pair {pair + 1}: {name}: {new_seconds} s, {new_mebibytes} MiB', file=sys.stderr)
       for values, new in ((seconds, new_seconds), (mebibytes, new_mebibytes)):
         for case, value in new.items():
@@ -70,6 +70,7 @@ def main() -> None:
     'ratios': {
       f'{case} / {_IMPORT}': round(medians[case] / medians[_IMPORT], 2)
       for case in (_FIRST_STEP, _ONE_STEP)
+      if {case, _IMPORT} <= set(medians)
     },
   }
   print(json.dumps(record))
@@ -187,6 +188,12 @@ def _large_graph() -> dict[str, float]:
 def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', help='record files of the whole CIFAR-10')
+  parser.add_argument(
+    '--only',
+    nargs='+',
+    choices=('import', 'one-step', 'evaluation', 'whole-set', 'large-graph'),
+    help='measure no more than these',
+  )
   parser.add_argument('--pairs', type=commands.count, default=3, help='of runs')
   parser.add_argument(
     '--steps', type=commands.count, default=200, help='of the run whose memory is measured'

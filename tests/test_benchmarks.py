@@ -19,7 +19,7 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
     ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
     ('training', [*TINY, '--num-layers', '8', '--batch-size', '16', '--steps', '2'], 4),
     ('inference', [*TINY, '--calls', '2', '--batch-size', '2'], 4),
-    ('startup', ['--pairs', '1', '--steps', '1'], 0),
+    ('startup', ['--pairs', '1', '--only', 'import', 'one-step'], 0),
     ('trace', ['--recipe', 'classic', '--num-layers', '8', '--batch-size', '4', '--steps', '1'], 0),
   ],
   ids=lambda value: value if isinstance(value, str) else '',

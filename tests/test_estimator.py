@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from cifar10 import estimator, job
+from cifar10 import devices, estimator, job
 from cifar10.cluster import Cluster
 from cifar10.errors import InputError
 from cifar10.hparams import HParams, RunOptions
@@ -26,7 +26,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_all_reduce_between_processes_needs_the_old_line(monkeypatch):
-  monkeypatch.setattr(job, 'REDUCES_BETWEEN_PROCESSES', False)
+  monkeypatch.setattr(devices, 'REDUCES_BETWEEN_PROCESSES', False)
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',)})
   options = RunOptions('job', distribute='multi_worker_mirrored')
   with pytest.raises(InputError, match=r'use parameter servers, or Python 3\.10 or 3\.11'):

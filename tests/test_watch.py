@@ -31,7 +31,16 @@ def test_sigterm_wakes_a_main_thread_that_is_blocked():
       watch.check()
 
 
+@pytest.fixture
+def hears_ctrl_c():
+  """A shell starts what runs in its background with Ctrl-C ignored."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.timeout(10)
+@pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_wakes_it_too_and_stays_a_keyboard_interrupt():
   woken = threading.Event()
   with Watch() as watch:
