@@ -9,6 +9,7 @@ benchmarks/report.py makes the README's table.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -32,15 +33,19 @@ def main():
   parser.add_argument('--write', action='store_true', help='keep the outcome for the README')
   flags = parser.parse_args()
   present = [version for version in PYTHONS if is_present(version)]
-  outcomes = {}
+  forms = {}
   for wanted in flags.wanted:
     version, _, form = wanted.partition(':')
-    if version == 'newest':
-      version = present[-1]
-    if version in outcomes:  # The newest may have been asked for by its number, too.
-      continue
-    outcomes[version] = test(version, form) if version in present else {'outcome': NOT_TESTED}
-    print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
+    # The newest may have been asked for by its number, too: the first form counts.
+    forms.setdefault(present[-1] if version == 'newest' else version, form)
+  outcomes = {}
+  with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:  # Beside the tests.
+    installed = {version: pool.submit(install, version) for version in forms if version in present}
+    for version, form in forms.items():
+      if version in present:
+        installed[version].result()
+      outcomes[version] = test(version, form) if version in present else {'outcome': NOT_TESTED}
+      print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
   tested = [version for version, outcome in outcomes.items() if 'tensorflow' in outcome]
   if len(tested) > 1:
     outcomes['across'] = test_across(tested[0], tested[-1])
@@ -68,13 +73,20 @@ def environment(version):
   return os.path.join(ROOT, f'.venv-{version}')
 
 
+def make(version, target, check):
+  """`make` with this Python in its own environment."""
+  command = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}', target]
+  return subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=check)
+
+
+def install(version):
+  """Makes the environment where it is missing."""
+  make(version, 'install', check=True)
+
+
 def test(version, form):
-  """Installs and tests one -> its TensorFlow, its outcome."""
-  make = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}']
-  subprocess.run([*make, 'install'], cwd=ROOT, check=True, stdout=sys.stderr)
-  code = subprocess.run(
-    [*make, f'test-{form}'], cwd=ROOT, check=False, stdout=sys.stderr
-  ).returncode
+  """Tests one -> its TensorFlow, its outcome."""
+  code = make(version, f'test-{form}', check=False).returncode
   ask = 'from importlib.metadata import version; print(version("tensorflow"))'
   python = os.path.join(environment(version), 'bin', 'python')
   found = subprocess.run([python, '-c', ask], check=True, capture_output=True, text=True)
