@@ -49,7 +49,6 @@ class Watch:
     self._start_timeout = start_timeout
     is_watched_alone = cluster is not None and cluster.is_watched_alone
     self._own_port = cluster.port if cluster and (self._peers or is_watched_alone) else 0
-    self._is_watched_alone = is_watched_alone
     self._doors: list[socket.socket] = []  # Where an evaluator knocks that has no server to ask.
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
@@ -67,7 +66,7 @@ class Watch:
     Raises:
       InputError: a chief that an evaluator looks for cannot listen at its port.
     """
-    if self._is_watched_alone:
+    if self._own_port and not self._peers:
       try:
         self._doors.append(socket.create_server(('', self._own_port), reuse_port=True))
       except OSError as error:

@@ -12,6 +12,8 @@ import pytest
 import tensorflow as tf
 
 from cifar10 import archive, records
+from cifar10.hparams import HParams, RunOptions
+from cifar10.job import Job
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -78,6 +80,25 @@ def test_resuming_continues_the_same_run(job, run_main, data_dir, tmp_path):
   for name, value in expected.items():
     np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
   assert any(np.abs(variables(job[0], 4)[name] - expected[name]).max() > 1e-3 for name in expected)
+
+
+def test_batches_start_where_the_session_stands(data_dir, tmp_path):
+  """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
+  options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
+  input_fn = Job(HParams(num_layers=8, train_batch_size=16), options)._train_input_fn()
+  seen = {}
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    step = tf.compat.v1.train.create_global_step()
+    iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
+    (images,), (labels,) = iterator.get_next()
+    for start in (0, 3):
+      session.run(step.assign(start))
+      session.run(iterator.initializer)
+      seen[start] = [session.run([images, labels]) for _ in range(5)]
+  for (images, labels), (other_images, other_labels) in zip(seen[0][3:], seen[3]):
+    np.testing.assert_array_equal(images, other_images)
+    np.testing.assert_array_equal(labels, other_labels)
+  assert not np.array_equal(seen[0][0][0], seen[3][0][0])
 
 
 def test_a_finished_job_only_evaluates_again(job, run_main, data_dir):
