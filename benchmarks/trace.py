@@ -67,7 +67,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
   chosen = hparams.from_recipe(flags.recipe, given)
   if chosen.dtype == 'auto':
     chosen = dataclasses.replace(chosen, dtype=devices.fast_dtype(0)[0])
-  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last', True)
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, [flags.batch_size, 32, 32, 3]).astype(np.uint8)
   whitening = fastnet.whitening_kernel(images[:100])

@@ -19,6 +19,7 @@ from cifar10 import (
   job_dir,
   model_fn,
   parameter_server,
+  quiet,
   records,
   run_config,
 )
@@ -198,15 +199,6 @@ class Job:
   ) -> Any:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""
     options = self._options
-    session = run_config.session_config(
-      options.num_cpu_towers,
-      options.num_intra_threads,
-      options.num_inter_threads,
-      options.log_device_placement,
-      cluster.device_filters,
-      # Of a cluster's graph it makes bfloat16 operations that only a single process can run.
-      fuses=not (cluster.is_distributed and self._hparams.dtype == 'bfloat16'),
-    )
     replication = model_fn.Replication(
       cluster, self._gradients_per_update, self._watch, strategy is not None
     )
@@ -219,10 +211,22 @@ class Job:
         seed=self._hparams.seed,
         save_every_steps=options.eval_every_steps,  # Some number: `_saver_hooks` do the saving.
         keep_checkpoints=options.keep_checkpoints,
-        session=session,
+        session=self._session_config(cluster),
         cluster=cluster,
         strategy=strategy,
       ),
+    )
+
+  def _session_config(self, cluster: Cluster = _ALONE) -> Any:
+    options = self._options
+    return run_config.session_config(
+      options.num_cpu_towers,
+      options.num_intra_threads,
+      options.num_inter_threads,
+      options.log_device_placement,
+      cluster.device_filters,
+      # Of a cluster's graph it makes bfloat16 operations that only a single process can run.
+      fuses=not (cluster.is_distributed and self._hparams.dtype == 'bfloat16'),
     )
 
   def _train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> int:
@@ -293,6 +297,9 @@ class Job:
     )
     whitening = None
     if hparams.network == 'fastnet':
+      if not self._placement.num_gpus:
+        compiles = quiet.can_compile(self._session_config())
+        self._placement = self._placement._replace(compiles=compiles)
       whitening = whitening_kernel(train_set.first_images(WHITENING_IMAGES))
     return self._estimator(num_examples, self._cluster, self._strategy, whitening)
 

@@ -36,6 +36,7 @@ class Placement(NamedTuple):
   variable_strategy: str  # 'CPU' or 'GPU'
   num_gpus: int
   data_format: str  # 'channels_first' or 'channels_last'
+  compiles: bool = False  # whether XLA compiles what it makes faster: on CPUs
 
 
 class Replication(NamedTuple):
@@ -121,6 +122,7 @@ def _network(
       dtype=dtype,
       whitening=whitening,
       bias_learns=optimizers.first_bias_learns(hparams) if is_training else None,
+      compiles=placement.compiles,
     )
   return resnet.ResNetCifar10(
     hparams.num_layers,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10 import archive, dataset, fastnet
+from cifar10 import archive, dataset, fastnet, quiet
 
 WIDTHS = (24, 32, 48)
 
@@ -108,24 +108,38 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   assert np.abs(value - expected).mean() < (1e-4 if dtype == tf.float32 else 0.01) * scale
 
 
-def test_silu_by_hand():
+def test_compiled_silu_by_hand():
   """2 sigmoid(2) = 2 / (1 + e^-2) = 1.76159; derivative s + y (1 - s) = 0.88080 + 0.20998."""
-  x = tf.constant([2.0, 0.0])
-  y = fastnet.silu(x)
+  x = tf.constant([2.0, 0.0, 1e-8, -200.0, 200.0])
+  y = fastnet.compiled_silu(x)
   value, gradient = run([y, tf.gradients(y, x)[0]])
-  np.testing.assert_allclose(value, [1.76159, 0], atol=1e-5)
-  np.testing.assert_allclose(gradient, [1.09078, 0.5], atol=1e-5)
+  np.testing.assert_allclose(value, [1.76159, 0, 5e-9, 0, 200], atol=1e-5)
+  np.testing.assert_allclose(gradient, [1.09078, 0.5, 0.5, 0, 1], atol=1e-5)
 
 
+def test_compiled_silu_of_bfloat16_rounds_once():
+  """Its value is the exact one, rounded to 8 bits; its gradient is off by less than 4 of 256."""
+  x = tf.cast(tf.linspace(-6.0, 6.0, 97), tf.bfloat16)
+  y = fastnet.compiled_silu(x)
+  exact = tf.cast(x, tf.float64)
+  exact_y = exact * tf.sigmoid(exact)
+  tensors = [y, exact_y, tf.gradients(y, x)[0], tf.gradients(exact_y, exact)[0]]
+  assert y.dtype == tf.bfloat16
+  value, expected, gradient, slope = (v.astype(np.float64) for v in run(tensors))
+  np.testing.assert_allclose(value, expected, rtol=2**-8)
+  np.testing.assert_allclose(gradient, slope, atol=4 / 256)
+
+
+@pytest.mark.parametrize('compiles', [False, True])
 @pytest.mark.parametrize('learns', [True, False])
-def test_the_gradients_of_a_convolution_of_silu(learns):
+def test_the_gradients_of_a_convolution_of_silu(learns, compiles):
   """Those of the same expression, but 0 for a bias that does not learn."""
   rng = np.random.default_rng(0)
   x, bias, kernel = (
     tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 5, 3], [3], [3, 3, 3, 4])
   )
-  gated = fastnet.conv_of_silu(x, bias, kernel, tf.constant(learns), 'NHWC')
-  plain = tf.nn.conv2d(fastnet.silu(x + bias), kernel, 1, 'SAME')
+  gated = fastnet.conv_of_silu(x, bias, kernel, tf.constant(learns), 'NHWC', compiles=compiles)
+  plain = tf.nn.conv2d(tf.nn.silu(x + bias), kernel, 1, 'SAME')
   ours, theirs = run([[y, *tf.gradients(y**2, [bias, kernel])] for y in (gated, plain)])
   if not learns:
     theirs[1] = np.zeros(3)
@@ -154,8 +168,27 @@ def test_the_head_starts_as_large_as_its_sources():
 
 def test_the_activation_is_nearly_gelu():
   x = np.linspace(-4, 4, 81).astype(np.float32)
-  ours = run(fastnet.silu(tf.constant(1.702 * x))) / 1.702
+  ours = run(fastnet.compiled_silu(tf.constant(1.702 * x))) / 1.702
   np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
+
+
+def test_a_compiled_network_is_the_same_network(images):
+  """Its training's logits and gradients are those of single operations."""
+  kernel = fastnet.whitening_kernel(images)
+  learns = tf.constant(True)
+  x = dataset.normalise(tf.constant(images), tf.float32)
+  results = []
+  for compiles in (False, True):
+    with tf.compat.v1.variable_scope('network', reuse=compiles):
+      logits = network(whitening=kernel, bias_learns=learns, compiles=compiles).forward_pass(x)
+    results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
+  for plain, compiled in zip(*run(results), strict=True):
+    np.testing.assert_allclose(compiled, plain, rtol=1e-3, atol=1e-3 * np.abs(plain).max())
+
+
+def test_xla_compiles_here():
+  """Else the program would train without it and nobody would notice."""
+  assert quiet.can_compile(tf.compat.v1.ConfigProto())
 
 
 def test_channels_first_and_last_have_the_same_variables():

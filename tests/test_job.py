@@ -250,6 +250,7 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(run_main, data_dir,
   assert line['global_step'] == 4
   assert 0 <= line['accuracy_without_tta'] <= 1
   assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
+  assert 'XLA' not in result.stderr
   # The test set is what it evaluated on the way: once is enough.
   assert len(re.findall('evaluated at step 4', result.stderr)) == 1
   # The job dir knows the network, the views, the precision and what the loss is made of.
