@@ -186,6 +186,9 @@ def test_a_compiled_network_is_the_same_network(images):
     with tf.compat.v1.variable_scope('network', reuse=compiles):
       logits = network(whitening=kernel, bias_learns=learns, compiles=compiles).forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
+    calls = [op for op in logits.graph.get_operations() if op.type == 'PartitionedCall']
+    # Seven activations and the gradients of six; the first one's is a condition's.
+    assert len(calls) == (13 if compiles else 0)
   for plain, compiled in zip(*run(results), strict=True):
     assert np.linalg.norm(compiled - plain) < 0.01 * np.linalg.norm(plain)
 
