@@ -10,11 +10,16 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13)
 PYTHON := $(shell for name in $(PYTHONS); do \
   $$name -c '$(SUPPORTED)' >/dev/null 2>&1 && echo $$name && break; done)
 VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
-# Another Python makes the environment anew.
-STAMP := $(VENV)/installed-$(VERSION)
+# `make GPU=1 ...` adds the CUDA libraries that this TensorFlow asks for (docs/support.md).
+GPU :=
+CUDA := $(if $(filter-out 0,$(GPU)),'tensorflow[and-cuda]')
+# Another Python makes the environment anew, and so does the first GPU=1.
+STAMP := $(VENV)/installed-$(VERSION)$(if $(CUDA),-gpu)
+# A process a core: each imports TensorFlow, so not more than a few.
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
-.PHONY: install demo test test-full test-quick test-short test-all lint bench-install clean
+.PHONY: install demo docs test test-full test-quick test-short test-all lint bench-install clean
 
 install: $(STAMP)
 
@@ -23,9 +28,9 @@ $(STAMP): requirements.txt requirements-dev.txt
 	@$(PYTHON) -c '$(SUPPORTED)' || { echo 'error: $(PYTHON) does not start, or is no Python from 3.10 to 3.13; name another' >&2; exit 2; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt
+	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt $(CUDA)
 	@echo "chose Python $(VERSION) with TensorFlow $$($(BIN)/pip show tensorflow | sed -n 's/^Version: //p')" >&2
-	touch $@
+	touch $(VENV)/installed-$(VERSION) $@
 
 demo: $(STAMP)
 	rm -rf $(DEMO)
@@ -38,10 +43,11 @@ demo: $(STAMP)
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow and not cluster'
+	$(BIN)/python -m pytest -m 'not slow and not cluster' $(SIDE_BY_SIDE)
 
-test-full: $(STAMP)
-	$(BIN)/python -m pytest
+# Clusters and what takes minutes one after another: each has all cores.
+test-full: test
+	$(BIN)/python -m pytest -m 'slow or cluster'
 
 # The quick tests and one cluster.
 test-quick: test
@@ -49,8 +55,8 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest tests/test_estimator.py tests/test_towers.py tests/test_model_fn.py \
-	  tests/test_run_config.py tests/test_job.py $(ONE_CLUSTER)
+	$(BIN)/python -m pytest tests/platform tests/training $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(ONE_CLUSTER)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
 test-all:
@@ -60,6 +66,12 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What of the docs is made from the program and from benchmarks/results/.
+docs: $(STAMP)
+	$(BIN)/python -m cifar10.options.flags > docs/flags.md
+	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/pictures.py
 
 # What the benchmarks compare with, in an environment of its own; measured on Python 3.11.
 bench-install:

@@ -1,38 +1,38 @@
-"""Turns the CIFAR-10 archive into train, validation and eval TFRecord files.
+"""Makes train, validation and eval TFRecord files of CIFAR-10, CIFAR-100 or own images.
 
   python generate_cifar10_tfrecords.py --data-dir DATA
 
 uses DATA/cifar-10-python.tar.gz or DATA/cifar-10-batches-py/ where there is one, and downloads the
-published archive otherwise. Run again, it verifies what is there and does nothing.
+published archive otherwise; with --dataset cifar100, DATA/cifar-100-python.tar.gz and so on.
+
+  python generate_cifar10_tfrecords.py --data-dir DATA --images PHOTOS
+
+takes the PNG and JPEG files in PHOTOS/CLASS/ for each class, or in PHOTOS/train/CLASS/,
+PHOTOS/validation/CLASS/ and PHOTOS/eval/CLASS/.
+
+Run again, it verifies what is there and does nothing. The manifest that it writes beside the record
+files, DATA/cifar10.json, tells cifar10_main.py which data set it is.
 """
 
 import argparse
 import json
-import logging
 import os
 from typing import Any
 
-from cifar10 import quiet
+from cifar10.data import archive, data_set, image_folder, manifest, sources
+from cifar10.platform import errors, logs, quiet
+from cifar10.platform.errors import InputError
+from cifar10.platform.logs import log
 
-quiet.import_tensorflow()  # Before the modules that import it.
-
-from cifar10 import archive, errors, records  # noqa: E402
-from cifar10.errors import InputError  # noqa: E402
-
-log = logging.getLogger('cifar10')
+_OF_ARCHIVES = ('dataset', 'labels', 'archive', 'url', 'synthetic')
+_OF_IMAGES = ('name', 'split')
 
 
 def main() -> None:
   """The command: parses the flags, makes the files, prints their counts as one JSON line."""
   flags = _parser().parse_args()
-  if flags.synthetic is not None and flags.synthetic < 1:
-    raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
-  if flags.archive and not os.path.exists(flags.archive):
-    raise InputError(f'--archive {flags.archive} does not exist; leave it out to download')
-  if flags.archive and flags.synthetic:
-    raise InputError('--archive and --synthetic name two sources; give one of them')
-  logging.basicConfig(format='%(asctime)s %(message)s', datefmt='%H:%M:%S', level=logging.WARNING)
-  log.setLevel(logging.INFO)
+  _check(flags)
+  logs.set_up()
   print(json.dumps(generate(flags)))
 
 
@@ -40,113 +40,104 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   """Makes the record files and the manifest where they are not there yet.
 
   Returns:
-    The data dir, the source, and how many examples each split has.
+    The data dir, the data set, its source, how many examples each split has, and how many files of
+    own images could not be read.
 
   Raises:
-    InputError: see `_missing_subsets`, and everything that archive.py refuses.
+    InputError: a source that is not what it should be, or a folder with other records.
   """
-  source = _describe_source(flags)
+  source = _source(flags)
   try:
     os.makedirs(flags.data_dir, exist_ok=True)
-    missing = records.SUBSETS if flags.force else _missing_subsets(flags.data_dir, source)
+    missing = manifest.SUBSETS if flags.force else sources.missing_subsets(flags.data_dir, source)
     if missing:
-      _convert(flags, source, missing)
+      _convert(flags.data_dir, source, missing)
     else:
       log.info('%s holds all records and they are intact; nothing to do', flags.data_dir)
   except OSError as error:
     raise InputError(
       f'--data-dir {flags.data_dir} cannot be used ({error}); name another'
     ) from error
-  counts = {name: records.num_examples(flags.data_dir, name) for name in records.SUBSETS}
-  return {'data_dir': flags.data_dir, **source, 'examples': counts}
+  return _result(flags.data_dir, source)
 
 
-def _describe_source(flags: argparse.Namespace) -> dict[str, Any]:
-  """What the manifest says of where the images come from."""
-  if flags.synthetic:
-    return {'source': 'synthetic', 'images_per_batch': flags.synthetic, 'seed': flags.seed}
-  return {'source': 'published'}
+def _convert(data_dir: str, source: sources.Source, subsets: tuple[str, ...]) -> None:
+  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
+  quiet.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
+  from cifar10.data import conversion  # noqa: PLC0415
+
+  conversion.convert(data_dir, source, subsets)
 
 
-def _missing_subsets(data_dir: str, source: dict[str, Any]) -> tuple[str, ...]:
-  """The splits to write: those that are not there or not intact.
-
-  Raises:
-    InputError: the folder holds records of another source, or an older program's without a
-      manifest, which would be overwritten.
-  """
-  manifest = records.read_manifest(data_dir)
-  present = [s for s in records.SUBSETS if os.path.exists(records.record_path(data_dir, s))]
-  if manifest is None:
-    if len(present) == len(records.SUBSETS):
-      raise InputError(
-        f'{data_dir} holds record files without a manifest, which can be trained on as they are; '
-        '--force replaces them'
-      )
-    # Fewer than all: a conversion that was interrupted before its manifest, or nothing.
-    return records.SUBSETS
-  differing = [
-    f'{key} is {manifest.get(key)} there and {value} here'
-    for key, value in source.items()
-    if manifest.get(key) != value
-  ]
-  if differing:
-    raise InputError(
-      f'{data_dir} holds other records: {"; ".join(differing)}; name another --data-dir, or '
-      '--force to replace them'
-    )
-  return tuple(s for s in records.SUBSETS if not _intact(data_dir, s, manifest['subsets'][s]))
+def _result(data_dir: str, source: sources.Source) -> dict[str, Any]:
+  content = manifest.read_manifest(data_dir) or {}
+  return {
+    'data_dir': data_dir,
+    **source.identity,
+    'num_classes': data_set.describe(data_dir).num_classes,
+    'examples': {name: manifest.num_examples(data_dir, name) for name in manifest.SUBSETS},
+    **{key: value for key, value in content.items() if key == 'unreadable'},
+  }
 
 
-def _intact(data_dir: str, subset: str, entry: dict[str, Any]) -> bool:
-  path = records.record_path(data_dir, subset)
-  if not os.path.exists(path):
-    log.info('%s is missing: making it again', path)
-    return False
-  if os.path.getsize(path) != entry['bytes'] or records.file_digest(path) != entry['sha256']:
-    log.info('%s is damaged: making it again', path)
-    return False
-  return True
-
-
-def _convert(flags: argparse.Namespace, source: dict[str, Any], subsets: tuple[str, ...]) -> None:
-  """Writes these splits, and then the manifest of all."""
-  path, digests = _find_archive(flags)
-  manifest = records.read_manifest(flags.data_dir) if not flags.force else None
-  entries: dict[str, Any] = manifest['subsets'] if manifest else {}
-  for subset in subsets:
-    images, labels = archive.read_subset(path, subset, digests)
-    record_path = records.record_path(flags.data_dir, subset)
-    records.write_records(record_path, images, labels)
-    entries[subset] = records.describe_subset(flags.data_dir, subset, len(labels))
-    log.info('wrote %s: %s examples', record_path, f'{len(labels):,}')
-  classes = list(records.CLASS_NAMES)
-  records.write_manifest(
-    flags.data_dir, {'format': 1, **source, 'classes': classes, 'subsets': entries}
+def _source(flags: argparse.Namespace) -> sources.Source:
+  """What the flags name."""
+  if flags.images is not None:
+    return image_folder.ImageFolder(flags.images, flags.name, flags.split, flags.seed)
+  return sources.ArchiveSource(
+    archive.PUBLISHED[flags.dataset or 'cifar10'],
+    flags.labels or 'fine',
+    path=flags.archive,
+    url=flags.url,
+    synthetic_images=flags.synthetic,
+    seed=flags.seed,
   )
 
 
-def _find_archive(flags: argparse.Namespace) -> tuple[str, dict[str, str]]:
-  """The archive to read, made or downloaded if need be, and its members' digests."""
-  if flags.synthetic:
-    path = os.path.join(flags.data_dir, archive.SYNTHETIC_NAME)
-    digests = archive.write_synthetic(path, flags.synthetic, flags.seed)
-    log.info('made %s: 6 batches of %s images', path, f'{flags.synthetic:,}')
-    return path, digests
-  path = flags.archive or _local_archive(flags.data_dir)
-  if not path:
-    path = os.path.join(flags.data_dir, archive.ARCHIVE_NAME)
-    log.info('downloading %s', flags.url)
-    archive.download(flags.url, path)
-  return path, archive.PUBLISHED_SHA256
+def _check(flags: argparse.Namespace) -> None:
+  """Raises InputError for flags that do not fit each other, or a number out of range."""
+  if flags.images is not None:
+    _refuse(flags, _OF_ARCHIVES, 'and --images name two sources; give one of them')
+    _check_apart(flags.images, flags.data_dir)
+  else:
+    _refuse(flags, _OF_IMAGES, 'belongs to --images FOLDER; leave it out')
+  if flags.synthetic is not None and flags.synthetic < 1:
+    raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
+  if flags.seed < 0:
+    raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
+  if flags.archive and not os.path.exists(flags.archive):
+    raise InputError(f'--archive {flags.archive} does not exist; leave it out to download')
+  if flags.archive and flags.synthetic:
+    raise InputError('--archive and --synthetic name two sources; give one of them')
+  if flags.labels == 'coarse' and flags.dataset != 'cifar100':
+    raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
 
 
-def _local_archive(data_dir: str) -> str:
-  """The archive or the unpacked folder in the data dir; empty where there is none."""
-  for name in (archive.ARCHIVE_NAME, archive.FOLDER_NAME):
-    if os.path.exists(path := os.path.join(data_dir, name)):
-      return path
-  return ''
+def _check_apart(images: str, data_dir: str) -> None:
+  """Raises InputError where the records would lie among the images, and be taken for a class."""
+  folder = os.path.realpath(images)
+  if os.path.commonpath([folder, os.path.realpath(data_dir)]) == folder:
+    raise InputError(f'--data-dir {data_dir} lies in --images {images}; name one outside')
+
+
+def _refuse(flags: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
+  given = [f'--{name}' for name in names if getattr(flags, name) is not None]
+  if given:
+    raise InputError(f'{given[0]} {reason}')
+
+
+def _split(text: str) -> tuple[float, ...]:
+  try:
+    shares = tuple(float(part) for part in text.split(','))
+  except ValueError:
+    shares = ()
+  if len(shares) != len(manifest.SUBSETS) or not all(share > 0 for share in shares):
+    raise argparse.ArgumentTypeError(
+      f'{text!r} is not three numbers above 0 with commas between: train, validation, eval'
+    )
+  if not abs(sum(shares) - 1) < 1e-6:
+    raise argparse.ArgumentTypeError(f'{text!r} sums to {sum(shares):g}, not 1')
+  return shares
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,11 +146,35 @@ def _parser() -> argparse.ArgumentParser:
   )
   add = parser.add_argument
   add('--data-dir', default='.', help='where the files go (default: the current folder)')
-  add('--archive', metavar='FILE', help='read this archive instead of one in the data dir')
-  add('--url', default=archive.URL, help='where the archive is published')
   add('--force', action='store_true', help='make all files again, whatever is there')
-  add('--synthetic', type=int, metavar='N', help='generate N images a batch instead of CIFAR-10')
-  add('--seed', type=int, default=0, help='of --synthetic (default: 0)')
+  add(
+    '--seed',
+    type=int,
+    default=0,
+    help='of --synthetic, of dividing --images (default: %(default)s)',
+  )
+  group = parser.add_argument_group('published archives')
+  add = group.add_argument
+  add('--dataset', choices=archive.PUBLISHED, help='which (default: cifar10)')
+  add(
+    '--labels',
+    choices=archive.CIFAR100.labels,
+    help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)",
+  )
+  add('--archive', metavar='FILE', help='read this archive instead of one in the data dir')
+  add('--url', help='where the archive is published, if not where it used to be')
+  add('--synthetic', type=int, metavar='N', help='generate N images a batch, 6 batches, instead')
+  group = parser.add_argument_group('own images')
+  add = group.add_argument
+  add('--images', metavar='FOLDER', help='has a sub-folder of PNG and JPEG files for each class')
+  add('--name', help="of the data set (default: the folder's)")
+  add(
+    '--split',
+    type=_split,
+    metavar='T,V,E',
+    help='the parts of train, validation and eval, where the folder does not have these three '
+    f'(default: {",".join(map(str, image_folder.DEFAULT_SPLIT))})',
+  )
   return parser
 
 

@@ -1,4 +1,5 @@
-"""The layers and residual blocks of a ResNet, as raw ops in any data format and compute dtype.
+"""The layers of a network and the residual blocks of a ResNet, as raw ops in any data format and
+compute dtype.
 
 Activations are [batch, height, width, channels] with 'channels_last' and
 [batch, channels, height, width] with 'channels_first'; a convolution's kernel is
@@ -15,10 +16,13 @@ He et al. 2016, 'Identity Mappings in Deep Residual Networks' (arXiv 1603.05027)
 He et al. 2015, 'Delving Deep into Rectifiers' (arXiv 1502.01852): initialisation.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+from cifar10.platform.later import tf
 
 # Pixels: up to this size filter gradients are formulated as forward convolutions (in bfloat16).
 _SMALL_IMAGE = 8 * 8
@@ -26,9 +30,16 @@ _EXAMPLES_AT_A_TIME = 256  # In them: more leave the processor's cache.
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 
+# What a variable is to its layer: parameter groups are made of these roles.
+CONVOLUTION = 'convolution'  # A kernel.
+SCALE = 'scale'  # Batch norm's.
+OFFSET = 'offset'  # Batch norm's.
+HEAD = 'head'  # The kernel and the bias of a fully connected layer.
+AVERAGE = 'moving average'  # Batch norm's; it has no gradient.
 
-class ResNet:
-  """Layers and blocks; a subclass stacks them in `forward_pass`."""
+
+class Layers:
+  """Layers; a subclass stacks them in `forward_pass`."""
 
   def __init__(
     self,
@@ -36,7 +47,7 @@ class ResNet:
     data_format: str,
     batch_norm_decay: float,
     batch_norm_epsilon: float,
-    dtype: tf.DType = tf.float32,
+    dtype: tf.DType | str = 'float32',
   ):
     """Fixes what all layers share.
 
@@ -49,6 +60,7 @@ class ResNet:
     """
     if data_format not in _NHWC_OR_NCHW:
       raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
+    dtype = tf.as_dtype(dtype)
     # float16 is refused because its small gradients need loss scaling, which nothing here does.
     if dtype not in (tf.float32, tf.bfloat16):
       raise ValueError(f'dtype is {dtype!r}, not tf.float32 or tf.bfloat16')
@@ -58,6 +70,7 @@ class ResNet:
     self._batch_norm_decay = batch_norm_decay
     self._batch_norm_epsilon = batch_norm_epsilon
     self._dtype = dtype
+    self.roles: dict[str, str] = {}  # Of each variable, by its operation's name.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
@@ -65,17 +78,28 @@ class ResNet:
     """Images to logits: what a subclass defines."""
     raise NotImplementedError(f'{type(self).__name__} defines no forward_pass')
 
+  def _input(self, images: tf.Tensor) -> tf.Tensor:
+    """Images [batch, 32, 32, 3], channels last -> activations in the network's format and dtype."""
+    x = tf.cast(images, self._dtype)
+    if self._data_format == 'channels_first':
+      # Here and not in the input pipeline, which then serves every device and format alike.
+      x = tf.transpose(x, [0, 3, 1, 2])
+    return x
+
   def _conv(
     self,
     x: tf.Tensor,
-    kernel_size: int,
+    kernel_size: int | tuple[int, int],
     filters: int,
     strides: int,
     name: str = 'conv',
     *,
     initializer: Any = None,
   ) -> tf.Tensor:
-    """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides)."""
+    """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
+
+    A `kernel_size` of two is (height, width).
+    """
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       padding = 'SAME'
@@ -90,17 +114,35 @@ class ResNet:
         x, tf.cast(kernel, self._dtype), strides, padding, data_format=self._op_data_format
       )
 
+  def _conv_bn_relu(
+    self,
+    x: tf.Tensor,
+    kernel_size: int | tuple[int, int],
+    filters: int,
+    number: int,
+    strides: int = 1,
+  ) -> tf.Tensor:
+    """The enclosing scope's convolution of that number: conv, bn, relu."""
+    x = self._conv(x, kernel_size, filters, strides, name=f'conv{number}')
+    return self._relu(self._batch_norm(x, name=f'bn{number}'))
+
   def _kernel(
-    self, kernel_size: int, in_filters: int, filters: int, initializer: Any = None
+    self,
+    kernel_size: int | tuple[int, int],
+    in_filters: int,
+    filters: int,
+    initializer: Any = None,
   ) -> Any:
     """The variable of a convolution, in the enclosing scope."""
+    height, width = _height_and_width(kernel_size)
     # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
     # from layer to layer. A plain normal, as there: cutting its tails would lower the variance.
-    stddev = math.sqrt(2 / (kernel_size * kernel_size * in_filters))
+    stddev = math.sqrt(2 / (height * width * in_filters))
     return self._variable(
       'kernel',
-      [kernel_size, kernel_size, in_filters, filters],
+      [height, width, in_filters, filters],
       initializer or tf.compat.v1.random_normal_initializer(stddev=stddev),
+      CONVOLUTION,
     )
 
   def _batch_norm(
@@ -117,12 +159,12 @@ class ResNet:
       ones = tf.compat.v1.ones_initializer()
       zeros = tf.compat.v1.zeros_initializer()
       if fixed_scale is None:
-        scale = self._variable('scale', shape, ones)
+        scale = self._variable('scale', shape, ones, SCALE)
       else:
         scale = tf.fill(shape, fixed_scale)
-      offset = self._variable('offset', shape, zeros)
-      moving_mean = self._variable('moving_mean', shape, zeros, trainable=False)
-      moving_variance = self._variable('moving_variance', shape, ones, trainable=False)
+      offset = self._variable('offset', shape, zeros, OFFSET)
+      moving_mean = self._variable('moving_mean', shape, zeros, AVERAGE, trainable=False)
+      moving_variance = self._variable('moving_variance', shape, ones, AVERAGE, trainable=False)
       # The fused op takes bfloat16 activations beside float32 parameters, and sums in float32.
       y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
         x,
@@ -142,6 +184,26 @@ class ResNet:
   def _relu(self, x: tf.Tensor) -> tf.Tensor:
     return tf.nn.relu(x)
 
+  def _dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+    """In training each element is 0 with probability `rate`, and else divided by 1 - rate.
+
+    So its expectation is `x`, which evaluation passes on. Srivastava et al. 2014, 'Dropout: A
+    Simple Way to Prevent Neural Networks from Overfitting', section 10.
+
+    Raises:
+      ValueError: `rate` is not in 0 <= rate < 1.
+    """
+    if not 0 <= rate < 1:
+      raise ValueError(f'dropout rate is {rate}, not 0 or more and less than 1')
+    if rate == 0 or not self._is_training:
+      return x
+    # bfloat16 has 128 random numbers between 0 and 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
+    return tf.cast(tf.nn.dropout(tf.cast(x, tf.float32), rate), x.dtype)
+
+  def _concat(self, branches: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Activations of one height and width, side by side in the channels."""
+    return tf.concat(branches, self._channel_axis)
+
   def _fully_connected(
     self,
     x: tf.Tensor,
@@ -159,11 +221,13 @@ class ResNet:
         'kernel',
         [in_dim, out_dim],
         initializer or tf.compat.v1.random_normal_initializer(stddev=math.sqrt(1 / in_dim)),
+        HEAD,
       )
       product = tf.matmul(tf.cast(x, tf.float32), kernel)
       if not has_bias:
         return product
-      return product + self._variable('bias', [out_dim], tf.compat.v1.zeros_initializer())
+      zeros = tf.compat.v1.zeros_initializer()
+      return product + self._variable('bias', [out_dim], zeros, HEAD)
 
   def _avg_pool(self, x: tf.Tensor, pool_size: int, stride: int) -> tf.Tensor:
     """Averages windows; n pixels become ceil(n / stride), as in `_conv`."""
@@ -174,9 +238,72 @@ class ResNet:
     """The largest of each window; n pixels become floor(n / pool_size)."""
     return tf.nn.max_pool2d(x, pool_size, pool_size, 'VALID', data_format=self._op_data_format)
 
+  def _overlapping_max_pool(self, x: tf.Tensor, pool_size: int, stride: int) -> tf.Tensor:
+    """The largest of each window; windows lie, and n pixels become ceil(n / stride), as in `_conv`.
+
+    So the outputs of both stand over the same pixels, and can stand side by side.
+    """
+    x = self._pad_for_stride(x, pool_size, x.dtype.min)
+    return tf.nn.max_pool2d(x, pool_size, stride, 'VALID', data_format=self._op_data_format)
+
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
     """Four-dimensional activations -> [batch, channels] float32, averaged in float32."""
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
+
+  def _pad_for_stride(
+    self, x: tf.Tensor, kernel_size: int | tuple[int, int], value: float = 0
+  ) -> tf.Tensor:
+    """Adds size - 1 pixels of `value` to height and to width, (size - 1) // 2 of them before."""
+    totals = [size - 1 for size in _height_and_width(kernel_size)]
+    pixels = {
+      axis: [total // 2, total - total // 2] for axis, total in zip(self._spatial_axes, totals)
+    }
+    return self._pad(x, pixels, value)
+
+  def _pad(self, x: tf.Tensor, added: dict[int, list[int]], value: float = 0) -> tf.Tensor:
+    """Adds added[axis] = [before, after] elements of `value` along the axes named."""
+    if not any(sum(paddings) for paddings in added.values()):
+      return x
+    paddings = [added.get(axis, [0, 0]) for axis in range(4)]
+    return tf.pad(x, paddings, constant_values=value)
+
+  def _num_channels(self, x: tf.Tensor) -> int:
+    return x.shape[self._channel_axis]
+
+  def _variable(
+    self, name: str, shape: list[int], initializer: Any, role: str, trainable: bool = True
+  ) -> Any:
+    """One float32 variable, made or found again by the enclosing scope's name."""
+    keys = tf.compat.v1.GraphKeys
+    variable = tf.compat.v1.get_variable(
+      name,
+      shape,
+      dtype=tf.float32,
+      initializer=initializer,
+      trainable=trainable,
+      # What belongs to the network and has no gradient.
+      collections=None if trainable else [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
+      # Under tf.distribute every replica computes an update of each moving average. The variable
+      # takes the first replica's, as it takes tower 0's where there are towers.
+      aggregation=tf.VariableAggregation.NONE
+      if trainable
+      else tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+    self.roles[variable.op.name] = role
+    return variable
+
+  def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
+    """Adds moving -= (1 - decay) * (moving - batch) to UPDATE_OPS."""
+    # Beside the variable: one small mean travels there, not the average here and back.
+    with tf.compat.v1.device(moving.device):
+      update = moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
+    # The operation and not a tensor or variable: its name starts with the tower's name scope, so
+    # `get_collection(UPDATE_OPS, scope)` tells the towers apart.
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+
+
+class ResNet(Layers):
+  """Layers and residual blocks; a subclass stacks them in `forward_pass`."""
 
   def _residual_v1(
     self,
@@ -274,46 +401,9 @@ class ResNet:
       x = self._pad(x, {self._channel_axis: [before, out_filter - in_filter - before]})
     return x
 
-  def _pad_for_stride(self, x: tf.Tensor, kernel_size: int) -> tf.Tensor:
-    """Adds kernel_size - 1 zeros to height and to width, (kernel_size - 1) // 2 of them before."""
-    total = kernel_size - 1
-    before = total // 2
-    return self._pad(x, {axis: [before, total - before] for axis in self._spatial_axes})
 
-  def _pad(self, x: tf.Tensor, zeros: dict[int, list[int]]) -> tf.Tensor:
-    """Adds zeros[axis] = [before, after] zeros along the axes named."""
-    if not any(sum(paddings) for paddings in zeros.values()):
-      return x
-    return tf.pad(x, [zeros.get(axis, [0, 0]) for axis in range(4)])
-
-  def _num_channels(self, x: tf.Tensor) -> int:
-    return x.shape[self._channel_axis]
-
-  def _variable(self, name: str, shape: list[int], initializer: Any, trainable: bool = True) -> Any:
-    """One float32 variable, made or found again by the enclosing scope's name."""
-    keys = tf.compat.v1.GraphKeys
-    return tf.compat.v1.get_variable(
-      name,
-      shape,
-      dtype=tf.float32,
-      initializer=initializer,
-      trainable=trainable,
-      # What belongs to the network and has no gradient.
-      collections=None if trainable else [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
-      # For tf.distribute: its replicas assign moving averages, as towers do: the first one's count.
-      aggregation=tf.VariableAggregation.NONE
-      if trainable
-      else tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
-
-  def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
-    """Adds moving -= (1 - decay) * (moving - batch) to UPDATE_OPS."""
-    # Beside the variable: one small mean travels there, not the average here and back.
-    with tf.compat.v1.device(moving.device):
-      update = moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
-    # The operation and not a tensor or variable: its name starts with the tower's name scope, so
-    # `get_collection(UPDATE_OPS, scope)` tells the towers apart.
-    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
+  return (size, size) if isinstance(size, int) else size
 
 
 def _is_slow_to_train(x: tf.Tensor, kernel: Any, strides: int, data_format: str) -> bool:

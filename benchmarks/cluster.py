@@ -25,8 +25,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
-from cifar10 import errors
 from cifar10.local_cluster import LocalCluster
+from cifar10.platform import errors
 
 _VARIANTS: dict[str, tuple[int, int, list[str]]] = {  # Workers, parameter servers, flags.
   'one process': (0, 0, []),
@@ -74,7 +74,7 @@ def main() -> None:
 def _images_per_second(
   flags: argparse.Namespace, network: Sequence[Any], variant: tuple[int, int, list[str]]
 ) -> float:
-  """The median of the chief's lines about its progress, without the first, the warm-up's."""
+  """The median of the rates in the chief's log, without the first, which has the warm-up."""
   workers, ps, more = variant
   rates: list[float] = []
   enough = threading.Event()
@@ -107,7 +107,10 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
   parser.add_argument('--pairs', type=commands.count, default=3)
   parser.add_argument(
-    '--lines', type=commands.count, default=2, help='of ten seconds, a measurement'
+    '--lines',
+    type=commands.count,
+    default=2,
+    help='in the log, one every 10 s, for each measurement',
   )
   return parser
 

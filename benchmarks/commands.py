@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cifar10 import errors
+from cifar10.platform import errors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
-# What a reader has in their place.
+# What a record's command shows in place of the paths that were given here.
 _PLACES = {'data_dir': 'data', 'torch_python': '.venv-bench/bin/python'}
 
 

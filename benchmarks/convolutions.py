@@ -9,8 +9,8 @@ import tensorflow as tf
 
 _TYPES = ('Conv2D', 'Conv2DBackpropInput', 'Conv2DBackpropFilter')
 _WARM_UP, _RUNS = 3, 9
-# Seconds: copies of a fast convolution fill a run of about so long, beside which its own cost is
-# small.
+# Seconds: a run repeats a fast convolution until it takes about this long, beside which the run's
+# own overhead is small.
 _LONG_RUN = 0.02
 _MOST_COPIES = 64
 
@@ -68,7 +68,7 @@ def _alone(description: tuple) -> float:
 
 
 def _run(description: tuple, copies: int) -> float:
-  """The median seconds of a session's run of so many copies, one after the other."""
+  """The median seconds of a session's run of the convolution, `copies` times in sequence."""
   kind, dtype, shapes, listed = description
   with tf.Graph().as_default():
     arguments = []

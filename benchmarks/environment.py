@@ -24,7 +24,7 @@ def describe() -> dict[str, Any]:
 
 
 def _commit() -> str:
-  """The checkout's, with '-dirty' where tracked files were changed; '' outside of one."""
+  """The checkout's commit, with '-dirty' where tracked files were changed; '' without git."""
   command = ['git', 'describe', '--always', '--dirty', '--exclude', '*']
   here = os.path.dirname(os.path.abspath(__file__))
   result = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)

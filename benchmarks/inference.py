@@ -26,8 +26,12 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10 import errors, hparams, model_fn, towers
-from cifar10.estimator import tf_estimator
+from cifar10.data.data_set import CIFAR10
+from cifar10.inference.serving import IMAGES
+from cifar10.options import hparams
+from cifar10.platform import errors
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import model_fn, placement, towers
 
 _WARM_UP = 15  # Calls.
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}
@@ -80,7 +84,7 @@ def main() -> None:
 
 
 def _ratios(medians: dict[str, float], dtypes: list[str], batches: list[int]) -> dict[str, float]:
-  """How many times as fast the program is as the faster form of PyTorch."""
+  """How many times as fast as the faster form of PyTorch the program is."""
   ratios = {}
   for batch in batches:
     for dtype in dtypes:
@@ -122,7 +126,7 @@ def _call(saved_model: str, batch_size: int, calls: int) -> float:
   times = []
   for _ in range(_WARM_UP + calls):
     since = time.perf_counter()
-    for result in serve(**{model_fn.IMAGES: images}).values():
+    for result in serve(**{IMAGES: images}).values():
       result.numpy()
     times.append(time.perf_counter() - since)
   return statistics.median(times[_WARM_UP:])
@@ -130,11 +134,11 @@ def _call(saved_model: str, batch_size: int, calls: int) -> float:
 
 def _limit(dtype: str, batch_size: int) -> float:
   """Seconds of the graph's convolutions."""
-  chosen = hparams.HParams(num_layers=20, dtype=dtype)
-  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  chosen = hparams.from_recipe('classic', {'num_layers': 20, 'dtype': dtype})
+  where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   with tf.Graph().as_default():
-    build = model_fn.get_model_fn(chosen, placement, 1)
-    features = {model_fn.IMAGES: tf.constant(_images(batch_size))}
+    build = model_fn.get_model_fn(chosen, where, CIFAR10)
+    features = {IMAGES: tf.constant(_images(batch_size))}
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     spec = build(features, None, tf_estimator.ModeKeys.PREDICT, config)
     return convolutions.seconds(spec.predictions['probabilities'].op)

@@ -1,8 +1,10 @@
-"""Images/s of the input pipeline beside the old program's order and its peers, pair by pair.
+"""Images/s of the input pipeline beside the old example's order and its peers, in turn.
 
   python benchmarks/input_pipeline.py --data-dir DATA --torch-python .venv-bench/bin/python
 
-The limit beside them is the index gather alone: batches picked from the decoded images by NumPy.
+The old order is that of TensorFlow's old CIFAR-10 example for the Estimator: parse, crop and mirror
+image by image, then shuffle, then batch. The limit beside them is the index gather alone: NumPy
+picks batches out of the decoded images.
 PyTorch's DataLoader and tensorpack's DataFlow (loader_peer.py) distort one image at a time, as they
 are meant to, from arrays in memory: in one process and with two more; ratios are to the faster.
 """
@@ -27,7 +29,8 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10 import dataset, errors, records
+from cifar10.data import dataset, records
+from cifar10.platform import errors
 
 _PEERS = {'torch': 'PyTorch DataLoader', 'tensorpack': 'tensorpack DataFlow'}
 
@@ -86,7 +89,7 @@ def main() -> None:
 
 
 def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
-  """Takes `batches` batches, after as many that empty what was made ready meanwhile."""
+  """Times `batches` batches, after as many untimed ones, which use up what was prefetched."""
   for _ in range(batches):
     next(source)
   start = time.perf_counter()
@@ -96,7 +99,7 @@ def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
 
 
 def old_order(data_set: dataset.Cifar10DataSet, batch_size: int) -> tf.data.Dataset:
-  """Repeat, map one image at a time, shuffle 40 % of the split + 3 batches, batch: as of old."""
+  """Repeat, distort image by image, shuffle in a buffer of 40 % of the split + 3 batches, batch."""
   buffer_size = int(data_set.num_examples_per_epoch() * 0.4) + 3 * batch_size
   return (
     tf.data.TFRecordDataset(data_set.get_filenames())

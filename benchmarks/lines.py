@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
-from cifar10 import errors
+from cifar10.platform import errors
 
 _TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
 _ASK = (

@@ -40,7 +40,7 @@ def main() -> None:
   since = time.perf_counter()
   count = sum(len(batch[0]) for batch in itertools.islice(batches, flags.batches))
   rate = count / (time.perf_counter() - since)
-  del batches  # tensorpack's processes end, and say so.
+  del batches  # Ends tensorpack's processes, which print a line about it.
   versions = {flags.loader: metadata.version(flags.loader)}
   print(json.dumps({'images_per_second': rate, 'versions': versions}))
 

@@ -7,7 +7,7 @@ from typing import Any
 import commands
 import numpy as np
 
-from cifar10 import dataset
+from cifar10.data import dataset
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 

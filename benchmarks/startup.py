@@ -29,8 +29,11 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10 import errors, hparams, model_fn, towers
-from cifar10.estimator import tf_estimator
+from cifar10.data.data_set import CIFAR10
+from cifar10.options import hparams
+from cifar10.platform import errors
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import model_fn, placement, towers
 
 
 def main() -> None:
@@ -39,7 +42,7 @@ def main() -> None:
   flags = parser.parse_args()
   if not flags.large_graph and not flags.data_dir:
     parser.error('--data-dir is missing: name the folder of the record files')
-  tf.get_logger().setLevel('ERROR')  # Of deprecations.
+  tf.get_logger().setLevel('ERROR')  # No deprecation warnings.
   if flags.large_graph:
     print(json.dumps(_large_graph()))
     return
@@ -84,7 +87,8 @@ Measured = tuple[dict[str, float], dict[str, float]]
 
 
 def _import() -> Measured:
-  spent, memory, _ = _run([sys.executable, '-c', 'from cifar10.estimator import tf_estimator'])
+  load = 'from cifar10.platform.estimator import tf_estimator'
+  spent, memory, _ = _run([sys.executable, '-c', load])
   return {_IMPORT: spent}, {f'peak, {_IMPORT}': memory}
 
 
@@ -96,7 +100,7 @@ def _one_step(data_dir: str) -> Measured:
 
 
 def _evaluation(data_dir: str) -> Measured:
-  """A run that evaluates three times on the way, less one that evaluates once."""
+  """Half of what two more evaluations add to a run of three steps."""
   spent = {}
   for every in (1, 3):
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +136,7 @@ def _run(command: Sequence[str]) -> tuple[float, float, str]:
     since = time.perf_counter()
     process = subprocess.Popen(command, cwd=commands.ROOT, stdout=output)
     peak = 0.0
-    while process.poll() is None:  # What wait4 tells can be the parent's, from before the exec.
+    while process.poll() is None:  # wait4's peak can be the parent's, from before the exec.
       peak = max(peak, _peak(process.pid))
       time.sleep(0.02)
     spent = time.perf_counter() - since
@@ -168,9 +172,9 @@ def _first_step(folder: str) -> float:
 
 def _large_graph() -> dict[str, float]:
   """Builds it in this process."""
-  chosen = hparams.HParams(num_layers=110)
+  chosen = hparams.from_recipe('classic', {'num_layers': 110})
   num_towers = 8
-  placement = model_fn.Placement(towers.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
+  where = placement.Placement(towers.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
   before = _peak('self')
   since = time.perf_counter()
   with tf.Graph().as_default():
@@ -179,7 +183,7 @@ def _large_graph() -> dict[str, float]:
     images = [tf.zeros([shard, 32, 32, 3], tf.uint8) for _ in range(num_towers)]
     labels = [tf.zeros([shard], tf.int32) for _ in range(num_towers)]
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-    build = model_fn.get_model_fn(chosen, placement, 40_000)
+    build = model_fn.get_model_fn(chosen, where, CIFAR10, examples_per_epoch=40_000)
     build(images, labels, tf_estimator.ModeKeys.TRAIN, config)
   spent = time.perf_counter() - since
   return {'seconds': spent, 'before': before, 'after': _peak('self')}

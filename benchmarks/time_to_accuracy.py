@@ -4,8 +4,9 @@
 
 Of the program the whole command is timed, to its exit: imports, graph, training and the test with
 its six views; once for each seed. The twins run in the environment of `make bench-install`, eager
-and compiled, in the program's precision, from arrays that are in memory already. By default some of
-their steps are measured, and the rest are reckoned to take as long: their accuracy is not learned.
+and compiled, in the program's precision, from arrays that are in memory already. By default only
+some of their steps are measured and the others taken to last as long, so that their accuracy is not
+known.
 
 - airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs);
 - same recipe: Muon, with the program's batch, steps and gradients.
@@ -29,7 +30,8 @@ import commands
 import environment
 import peers
 
-from cifar10 import devices, errors, hparams
+from cifar10.options import hparams
+from cifar10.platform import devices, errors
 
 
 def main() -> None:
@@ -42,7 +44,11 @@ def main() -> None:
     )
   recipe = hparams.from_recipe(flags.recipe, {})
   epochs = recipe.train_steps * recipe.train_batch_size / 50_000
-  bias_epochs = epochs * (recipe.first_bias_steps or recipe.train_steps) / recipe.train_steps
+  bias_epochs = (
+    epochs
+    * (hparams.all_values(recipe)['first_bias_steps'] or recipe.train_steps)
+    / recipe.train_steps
+  )
   dtype, _ = devices.fast_dtype(0)
   recipes = {
     'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
@@ -62,7 +68,7 @@ def main() -> None:
     if theirs:
       peers.export_arrays(flags.data_dir, folder)
     for seed in flags.seeds:
-      # The twins first: a Python without PyTorch is found out before an hour of training.
+      # The twins first, so that a Python without PyTorch fails before an hour of training.
       for name, runs in theirs.items():
         runs.append(_twin(flags, folder, twins[name]))
         print(f'{name}: {runs[-1]}', file=sys.stderr)

@@ -28,11 +28,11 @@ from torch import nn
 from torch.nn import functional
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-_WARM_UP = 15  # Steps that are not counted when so many are measured.
+_WARM_UP = 15  # Steps or calls before the measured ones.
 
 
 def main() -> None:
-  """Trains, or measures so many steps of training or calls."""
+  """Trains, or measures `--steps` steps of training or calls."""
   flags = _parse_flags()
   torch.manual_seed(flags.seed)
   torch.set_num_threads(flags.threads)
@@ -261,7 +261,7 @@ def _orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _train_fastnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
-  """Training and the test with its six views, timed together; or so many steps of it."""
+  """Training and the test with its six views, timed together; with `--steps`, its first steps."""
   is_muon = flags.optimizer == 'muon'
   batch = flags.batch_size
   since = time.perf_counter()
@@ -401,9 +401,13 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--epochs', type=float, default=8)
   parser.add_argument('--bias-epochs', type=float, default=3, help="of the whitening's bias")
   parser.add_argument('--muon-learning-rate', type=float, default=0.24)
-  parser.add_argument('--steps', type=int, default=0, help='measure so many steps or calls only')
+  parser.add_argument(
+    '--steps', type=int, default=0, help='how many steps or calls to measure; 0: train to the end'
+  )
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
-  parser.add_argument('--inference', action='store_true', help='of resnet20: calls, not steps')
+  parser.add_argument(
+    '--inference', action='store_true', help='with resnet20: measure calls, not steps'
+  )
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)

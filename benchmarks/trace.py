@@ -25,8 +25,12 @@ import environment
 import numpy as np
 import tensorflow as tf
 
-from cifar10 import devices, errors, fastnet, hparams, model_fn, towers
-from cifar10.estimator import tf_estimator
+from cifar10.data.data_set import CIFAR10
+from cifar10.networks.family import Start
+from cifar10.options import hparams
+from cifar10.platform import devices, errors
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import model_fn, placement, towers
 
 _WARM_UP = 4  # Steps: the first ones choose algorithms.
 
@@ -35,11 +39,6 @@ def main() -> None:
   """Traces a few steps, prints a table, and the JSON object last."""
   parser = _parser()
   flags = parser.parse_args()
-  if flags.num_layers and hparams.from_recipe(flags.recipe, {}).network != 'resnet':
-    raise errors.InputError(
-      f'--num-layers {flags.num_layers} is of a ResNet, but --recipe {flags.recipe} trains none; '
-      'leave it out'
-    )
   tf.get_logger().setLevel('ERROR')
   seconds, step_seconds = measure(flags)
   total = sum(seconds.values())
@@ -67,14 +66,17 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
   chosen = hparams.from_recipe(flags.recipe, given)
   if chosen.dtype == 'auto':
     chosen = dataclasses.replace(chosen, dtype=devices.fast_dtype(0)[0])
-  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last', True)
+  where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, [flags.batch_size, 32, 32, 3]).astype(np.uint8)
-  whitening = fastnet.whitening_kernel(images[:100])
   with tf.Graph().as_default():
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-    build = model_fn.get_model_fn(chosen, placement, 50_000, whitening=whitening)
+    start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
+    prepared = chosen.family.prepare(start)
+    build = model_fn.get_model_fn(
+      chosen, where, CIFAR10, examples_per_epoch=50_000, prepared=prepared
+    )
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)
     spec = build((features,), (labels,), tf_estimator.ModeKeys.TRAIN, config)

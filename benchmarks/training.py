@@ -4,7 +4,7 @@
 
 - program: the Estimator with the hooks and the input pipeline that cifar10_main.py gives it;
 - bare: a session loop over the same graph on a constant batch;
-- convolutions (limit): what were left if all else took no time: each convolution run alone;
+- convolutions (limit): each convolution run alone, as if all else took no time;
 - keras: `tf.keras` `fit` on the same layers, fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_peer.py), channels_last, autocast for bfloat16, whose
   batches come out of memory. It is ResNet-20 only.
@@ -32,9 +32,13 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10 import dataset, errors, job, model_fn, towers
-from cifar10.estimator import tf_estimator
-from cifar10.hparams import HParams, RunOptions
+from cifar10.data import dataset
+from cifar10.data.data_set import CIFAR10
+from cifar10.options.hparams import HParams, all_values, from_recipe
+from cifar10.options.run_options import RunOptions
+from cifar10.platform import errors
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import job, model_fn, placement, towers
 
 _WARM_UP = 15  # Steps: the first ones choose algorithms and fill the pipeline.
 
@@ -128,12 +132,13 @@ def _in_torch(
 
 def _measure(flags: argparse.Namespace) -> float:
   """One variant's images/s."""
-  hparams = HParams(
-    num_layers=flags.num_layers,
-    train_batch_size=flags.batch_size,
-    dtype=flags.dtypes[0],
-    train_steps=_WARM_UP + flags.steps,
-  )
+  given = {
+    'num_layers': flags.num_layers,
+    'train_batch_size': flags.batch_size,
+    'dtype': flags.dtypes[0],
+    'train_steps': _WARM_UP + flags.steps,
+  }
+  hparams = from_recipe('classic', given)
   return VARIANTS[flags.variant](flags.data_dir, hparams)
 
 
@@ -180,10 +185,10 @@ def _first_batch(data_dir: str, hparams: HParams) -> tuple[np.ndarray, np.ndarra
 
 def _train_op(hparams: HParams, images: np.ndarray, labels: np.ndarray) -> tf.Operation:
   """Of the program's graph, in the default one, on a constant batch."""
-  placement = model_fn.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   tf.compat.v1.train.get_or_create_global_step()
   config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-  build = model_fn.get_model_fn(hparams, placement, 40_000)
+  build = model_fn.get_model_fn(hparams, where, CIFAR10, examples_per_epoch=40_000)
   shards = (tf.constant(images),), (tf.constant(labels),)
   return build(*shards, tf_estimator.ModeKeys.TRAIN, config).train_op
 
@@ -244,7 +249,7 @@ def keras_resnet(hparams: HParams) -> Any:
   images = tf.keras.Input([32, 32, 3])
   x = layers.ReLU()(batch_norm(conv(images, 16, 1)))
   for stage, filters in enumerate((16, 32, 64)):
-    for index in range((hparams.num_layers - 2) // 6):
+    for index in range((all_values(hparams)['num_layers'] - 2) // 6):
       x = block(x, filters, 2 if stage and not index else 1)
   x = layers.GlobalAveragePooling2D()(x)
   settings = {'kernel_regularizer': penalty, 'bias_regularizer': penalty, 'dtype': 'float32'}

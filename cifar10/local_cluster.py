@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from cifar10 import errors
+from cifar10.platform import errors
 
 _PROGRAM = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'cifar10_main.py'
 )
 _GRACE_SECONDS = 20  # For a task to end by itself after a signal.
-_MAX_RESTARTS = 10  # Of all tasks together: what fails again and again needs a person.
+_MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
 
 
@@ -98,7 +98,7 @@ class LocalCluster:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C comes from here, once, and not from the terminal.
+        start_new_session=True,  # So Ctrl-C reaches it from `end` alone, once.
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')
@@ -120,7 +120,7 @@ class LocalCluster:
     return codes
 
   def end(self, number: int = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
-    """Sends a signal to all that run, and kills those that it has not ended in time."""
+    """Sends a signal to all running tasks, and kills those that have not ended in time."""
     for process in self.processes.values():
       if process.poll() is None:
         process.send_signal(number)
@@ -165,7 +165,7 @@ def main() -> None:
       print(f'signal {signalled.number}: ending all tasks', file=sys.stderr)
       cluster.end(signalled.number)
       code = 128 + signalled.number
-  if code == 0:  # And all that the tasks have printed has been read.
+  if code == 0:  # The context has ended: all that the tasks printed has been read.
     print(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
@@ -199,7 +199,7 @@ class _Signalled(Exception):  # noqa: N818  (an order, not an error)
 
 @contextlib.contextmanager
 def _signals_raise() -> Iterator[None]:
-  """The first Ctrl-C or SIGTERM raises _Signalled; more of them hurry nobody."""
+  """The first Ctrl-C or SIGTERM raises _Signalled; later ones are ignored."""
 
   def handle(number: int, frame: Any) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):

@@ -1,15 +1,25 @@
 """What several test files share: small records, the program and TensorBoard as processes."""
 
 import contextlib
+import logging
 import os
 import re
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from cifar10 import archive, records
+import cifar10_main
+from cifar10.platform import quiet
+
+# Tests that want GPUs read graphs; one that ran on a GPU would train in another format and dtype.
+os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+quiet.import_tensorflow()  # Before the modules that import it.
+
+from cifar10.data import data_set, manifest, records, synthetic  # noqa: E402
+from cifar10.platform import errors  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
@@ -21,11 +31,11 @@ def data_dir(tmp_path_factory):
   folder = str(tmp_path_factory.mktemp('data'))
   rng = np.random.default_rng(0)
   for subset, count in COUNTS.items():
-    labels = np.arange(count) % records.NUM_CLASSES
-    images = archive.synthetic_images(labels, rng)
-    records.write_records(records.record_path(folder, subset), images, labels)
-  subsets = {name: records.describe_subset(folder, name, count) for name, count in COUNTS.items()}
-  records.write_manifest(folder, {'source': 'synthetic', 'subsets': subsets})
+    labels = np.arange(count) % data_set.CIFAR10.num_classes
+    images = synthetic.synthetic_images(labels, rng)
+    records.write_records(manifest.record_path(folder, subset), images, labels)
+  subsets = {name: manifest.describe_subset(folder, name, count) for name, count in COUNTS.items()}
+  manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': subsets})
   return folder
 
 
@@ -41,6 +51,35 @@ def run_main():
       timeout=timeout,
       check=False,
     )
+
+  return run
+
+
+class Ran(NamedTuple):
+  """How a command ended in this process."""
+
+  returncode: int
+  stdout: str
+  stderr: str
+
+
+@pytest.fixture
+def run_here(monkeypatch, capfd):
+  """Runs a command's main function in this process, without another import of TensorFlow.
+
+  Returns a function of the flags of cifar10_main.py, or of another `command` -> Ran. What only a
+  process shows (what TensorFlow writes while it is imported, threads, its end) needs `run_main`.
+  """
+
+  def run(*flags, command=cifar10_main):
+    monkeypatch.setattr(sys, 'argv', [command.__file__, *map(str, flags)])
+    handler = logging.StreamHandler()  # On the standard error of now.
+    handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
+    monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as end:
+      errors.run_command(command.main)
+    return Ran(end.value.code, *capfd.readouterr())
 
   return run
 

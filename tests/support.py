@@ -5,7 +5,7 @@
 Each has an environment of its own, .venv-3.11 for instance, made where it is missing. A Python that
 is not on PATH is reported as not tested. With two environments, what is written under one is read
 under the other. --write keeps the outcome in benchmarks/results/support.json, from which
-benchmarks/report.py makes the README's table.
+benchmarks/report.py makes the table of docs/support.md.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main():
   """Tests what was asked for, and ends with code 1 if anything failed."""
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('wanted', nargs='+', metavar='PYTHON:full|quick|short')
-  parser.add_argument('--write', action='store_true', help='keep the outcome for the README')
+  parser.add_argument('--write', action='store_true', help='keep the outcome for docs/support.md')
   flags = parser.parse_args()
   present = [version for version in PYTHONS if is_present(version)]
   forms = {}

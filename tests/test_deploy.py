@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import cifar10_main
-from cifar10.cluster import read_cluster
+from cifar10.cluster.tf_config import read_cluster
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEPLOY = os.path.join(ROOT, 'deploy')

@@ -1,15 +1,25 @@
 """The command that makes the records: run as users run it."""
 
+import contextlib
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+from unittest import mock
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from cifar10 import records
+import generate_cifar10_tfrecords
+from cifar10.data import archive, data_set, manifest
+from cifar10.platform import errors
+from cifar10.platform.logs import log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPT = os.path.join(ROOT, 'generate_cifar10_tfrecords.py')
@@ -17,6 +27,7 @@ FILES = {'cifar10.json', 'train.tfrecords', 'validation.tfrecords', 'eval.tfreco
 
 
 def generate(*flags, timeout=60):
+  """The command in a process of its own."""
   return subprocess.run(
     [sys.executable, SCRIPT, *map(str, flags)],
     capture_output=True,
@@ -24,6 +35,26 @@ def generate(*flags, timeout=60):
     timeout=timeout,
     check=False,
   )
+
+
+def generate_here(*flags):
+  """The same in this process, where TensorFlow is loaded already."""
+  output, said = io.StringIO(), io.StringIO()
+  handler = logging.StreamHandler(said)
+  log.addHandler(handler)
+  try:
+    with (
+      mock.patch.object(sys, 'argv', [SCRIPT, *map(str, flags)]),
+      mock.patch.dict(os.environ),
+      contextlib.redirect_stdout(output),
+      contextlib.redirect_stderr(said),
+      pytest.raises(SystemExit) as ended,
+    ):
+      errors.run_command(generate_cifar10_tfrecords.main)
+  finally:
+    log.removeHandler(handler)
+  code = ended.value.code
+  return subprocess.CompletedProcess(flags, code, output.getvalue(), said.getvalue())
 
 
 def refused(result):
@@ -54,7 +85,7 @@ def test_makes_all_files_and_counts_them(made):
   line = json.loads(result.stdout)
   assert line['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
   for subset, count in line['examples'].items():
-    assert records.count_records(records.record_path(str(folder), subset)) == count
+    assert manifest.count_records(manifest.record_path(str(folder), subset)) == count
 
 
 def test_a_second_run_does_nothing(made):
@@ -71,7 +102,7 @@ def test_a_damaged_file_is_made_again(made):
   path = folder / 'eval.tfrecords'
   good, before = path.read_bytes(), times(folder)
   path.write_bytes(good[:-1] + b'x')
-  result = generate('--data-dir', folder, '--synthetic', 20)
+  result = generate_here('--data-dir', folder, '--synthetic', 20)
   assert result.returncode == 0
   assert 'eval.tfrecords is damaged' in result.stderr
   assert path.read_bytes() == good
@@ -88,43 +119,81 @@ def test_never_replaces_other_records_unasked(made, flags):
 
 def test_force_replaces(tmp_path):
   for size, count in [(20, 80), (30, 120)]:
-    result = generate('--data-dir', tmp_path, '--synthetic', size, '--force')
+    result = generate_here('--data-dir', tmp_path, '--synthetic', size, '--force')
     assert json.loads(result.stdout)['examples']['train'] == count
 
 
 def test_old_records_without_a_manifest_are_left_alone(tmp_path):
-  for subset in records.SUBSETS:
+  for subset in manifest.SUBSETS:
     (tmp_path / f'{subset}.tfrecords').write_bytes(b'old')
   assert 'without a manifest' in refused(generate('--data-dir', tmp_path, '--synthetic', 20))
-  assert {(tmp_path / f'{subset}.tfrecords').read_bytes() for subset in records.SUBSETS} == {b'old'}
+  os.remove(tmp_path / 'eval.tfrecords')  # The others are somebody's, too.
+  assert 'without a manifest' in refused(generate('--data-dir', tmp_path, '--synthetic', 20))
+  for subset in ('train', 'validation'):
+    assert (tmp_path / f'{subset}.tfrecords').read_bytes() == b'old'
 
 
 def test_bad_input(tmp_path):
-  file = tmp_path / 'file'
+  file, photos = tmp_path / 'file', tmp_path / 'photos'
   file.touch()
+  photos.mkdir()
   for flags, message in [
     (['--synthetic', 0], '--synthetic is 0'),
     (['--synthetic', 'x'], "invalid int value: 'x'"),
+    (['--seed', -1], '--seed is -1'),
     (['--archive', tmp_path / 'none'], 'does not exist'),
-    (['--archive', file], 'cannot be read'),
     (['--archive', file, '--synthetic', 5], 'two sources'),
     (['--data-dir', file, '--synthetic', 5], 'cannot be used'),
-    (['--data-dir', tmp_path, '--url', 'nonsense'], 'could not be downloaded'),
+    (['--dataset', 'imagenet'], "invalid choice: 'imagenet'"),
+    (['--labels', 'coarse'], '--labels coarse belongs to --dataset cifar100'),
+    (['--split', '0.8,0.1,0.1'], '--split belongs to --images FOLDER'),
+    (['--name', 'x'], '--name belongs to --images FOLDER'),
+    (['--images', photos, '--split', '0.8,0.2'], "'0.8,0.2' is not three numbers above 0"),
+    (['--images', photos, '--split', '0.9,0.1,0'], 'is not three numbers above 0'),
+    (['--images', photos, '--split', 'nan,0.1,0.1'], 'is not three numbers above 0'),
+    (['--images', photos, '--split', '0.8,0.1,0.2'], 'sums to 1.1, not 1'),
+    (['--images', photos, '--split', 'a,b,c'], 'is not three numbers above 0'),
+    (['--images', photos, '--dataset', 'cifar10'], '--dataset and --images name two sources'),
+    (['--images', photos, '--synthetic', 5], '--synthetic and --images name two sources'),
+    (['--images', photos, '--archive', file], '--archive and --images name two sources'),
+    (['--images', photos, '--data-dir', photos / 'data'], 'lies in --images'),
+    (['--images', photos], 'has 0 sub-folders'),
+    (['--images', file], 'cannot be listed (Not a directory)'),
+    (['--images', ''], 'cannot be listed'),
   ]:
-    assert message in refused(generate('--data-dir', tmp_path / 'data', *flags))
+    assert message in refused(generate_here('--data-dir', tmp_path / 'data', *flags))
   assert not FILES & {name for _, _, names in os.walk(tmp_path) for name in names}
+  assert not os.path.exists(photos / 'data')
+
+
+def test_bad_sources(tmp_path):
+  file = tmp_path / 'file'
+  file.touch()
+  for flags, message in [
+    (['--archive', file], 'cannot be read'),
+    (['--archive', file, '--dataset', 'cifar100'], 'cannot be read'),
+    (['--url', 'nonsense'], 'could not be downloaded'),
+  ]:
+    assert message in refused(generate_here('--data-dir', tmp_path / 'data', *flags))
+  assert not FILES & set(os.listdir(tmp_path / 'data'))
+
+
+def test_a_refusal_is_one_line_of_the_process_and_its_code_2(tmp_path):
+  (tmp_path / 'photos').mkdir()
+  flags = ['--data-dir', tmp_path / 'data', '--images', tmp_path / 'photos']
+  assert 'has 0 sub-folders' in refused(generate(*flags))
 
 
 def test_a_synthetic_archive_is_not_taken_for_the_published_one(made, tmp_path):
   archive = made[0] / 'cifar-10-synthetic.tar.gz'
-  error = refused(generate('--data-dir', tmp_path, '--archive', archive))
+  error = refused(generate_here('--data-dir', tmp_path, '--archive', archive))
   assert 'damaged or not CIFAR-10' in error
   assert not FILES & set(os.listdir(tmp_path))
 
 
 def test_a_killed_conversion_leaves_no_half_file(tmp_path):
   with subprocess.Popen(
-    [sys.executable, SCRIPT, '--data-dir', tmp_path, '--synthetic', '1500'],
+    [sys.executable, SCRIPT, '--data-dir', tmp_path, '--synthetic', '600'],
     stderr=subprocess.DEVNULL,
     stdout=subprocess.DEVNULL,
   ) as process:
@@ -135,13 +204,112 @@ def test_a_killed_conversion_leaves_no_half_file(tmp_path):
     process.send_signal(signal.SIGKILL)
   assert process.returncode == -signal.SIGKILL
   assert not FILES & set(os.listdir(tmp_path))
-  result = generate('--data-dir', tmp_path, '--synthetic', 20)
+  result = generate_here('--data-dir', tmp_path, '--synthetic', 20)
   assert json.loads(result.stdout)['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
+
+
+def test_cifar_100(tmp_path):
+  flags = ['--data-dir', tmp_path, '--dataset', 'cifar100', '--synthetic', 24]
+  result = generate_here(*flags)
+  line = json.loads(result.stdout)
+  assert line['name'] == 'cifar100'
+  assert line['num_classes'] == 100
+  assert line['examples'] == {'train': 96, 'validation': 24, 'eval': 24}
+  described = data_set.describe(str(tmp_path))
+  assert described.classes[42] == 'texture_42'
+  assert described.means != data_set.CIFAR10.means
+  before = times(tmp_path)
+  assert 'nothing to do' in generate_here(*flags).stderr
+  for other, difference in [
+    (['--dataset', 'cifar10', '--synthetic', 24], 'name is cifar100 there and cifar10 here'),
+    (['--dataset', 'cifar100'], 'source is synthetic there and published here'),
+    ([*flags, '--labels', 'coarse'], 'name is cifar100 there and cifar100-coarse here'),
+  ]:
+    error = refused(generate_here('--data-dir', tmp_path, *other))
+    assert 'holds other records' in error
+    assert difference in error
+  assert times(tmp_path) == before
+  line = json.loads(generate_here(*flags, '--labels', 'coarse', '--force').stdout)
+  assert (line['name'], line['num_classes']) == ('cifar100-coarse', 20)
+
+
+def test_an_archive_of_cifar_100_is_verified(tmp_path):
+  made = tmp_path / 'made'
+  generate_here('--data-dir', made, '--dataset', 'cifar100', '--synthetic', 2)
+  synthetic = made / 'cifar-100-synthetic.tar.gz'
+  flags = ['--data-dir', tmp_path / 'data', '--archive', synthetic]
+  error = refused(generate_here(*flags, '--dataset', 'cifar100'))
+  assert 'meta in' in error
+  assert 'not 7973b15100ade9c7d40fb424638fde48: it is damaged or not CIFAR-100' in error
+  assert 'lacks data_batch_1' in refused(generate_here(*flags))
+  digests = {name: archive.CIFAR100.digest(content) for name, content in members(synthetic)}
+  with mock.patch.dict(archive.CIFAR100.digests, digests):
+    line = json.loads(generate_here(*flags, '--dataset', 'cifar100').stdout)
+  assert line['source'] == 'published'
+  assert line['examples'] == {'train': 8, 'validation': 2, 'eval': 2}
+  assert '--archive' in manifest.read_manifest(str(tmp_path / 'data'))['flags']
+
+
+def members(path):
+  with tarfile.open(path) as tar:
+    for member in tar:
+      yield os.path.basename(member.name), tar.extractfile(member).read()
+
+
+@pytest.fixture
+def photos(tmp_path):
+  """Two classes of ten PNG images."""
+  for name in ('big cat', 'dog'):
+    (tmp_path / 'photos' / name).mkdir(parents=True)
+    for number in range(10):
+      png = tf.io.encode_png(np.full([5, 4, 3], 10 * number, np.uint8))
+      (tmp_path / 'photos' / name / f'{number}.png').write_bytes(png.numpy())
+  return tmp_path / 'photos'
+
+
+def test_own_images(photos, tmp_path):
+  (photos / 'dog' / 'bad.png').write_bytes(b'x')
+  flags = ['--data-dir', tmp_path / 'data', '--images', photos, '--split', '0.5,0.3,0.2']
+  result = generate_here(*flags)
+  line = json.loads(result.stdout)
+  assert line['name'] == 'photos'
+  assert line['num_classes'] == 2
+  assert line['examples'] == {'train': 10, 'validation': 6, 'eval': 4}
+  assert line['unreadable'] == 1
+  assert f'{photos}/dog/bad.png cannot be read as PNG or JPEG: left out' in result.stderr
+  assert data_set.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
+  before = times(tmp_path / 'data')
+  again = generate(*flags)
+  assert again.stdout == result.stdout
+  assert 'nothing to do' in again.stderr
+  for other, difference in [
+    (['--seed', 1], 'seed is 0 there and 1 here'),
+    (['--split', '0.8,0.1,0.1'], 'split is [0.5, 0.3, 0.2] there and [0.8, 0.1, 0.1] here'),
+    (['--name', 'pets'], 'name is photos there and pets here'),
+  ]:
+    assert difference in refused(generate_here(*flags, *other))
+  (photos / 'dog' / 'bad.png').unlink()
+  assert 'files is 21 there and 20 here' in refused(generate_here(*flags))
+  assert 'name is photos there and cifar10' in refused(
+    generate_here('--data-dir', tmp_path / 'data')
+  )
+  assert times(tmp_path / 'data') == before
+
+
+def test_a_damaged_file_of_own_images_is_made_again(photos, tmp_path):
+  flags = ['--data-dir', tmp_path / 'data', '--images', photos]
+  generate_here(*flags)
+  path = tmp_path / 'data' / 'train.tfrecords'
+  good = path.read_bytes()
+  path.unlink()
+  result = generate_here(*flags)
+  assert 'train.tfrecords is missing: making it again' in result.stderr
+  assert path.read_bytes() == good
 
 
 @pytest.mark.skipif('CIFAR10_ARCHIVE' not in os.environ, reason='CIFAR10_ARCHIVE is not set')
 def test_real_cifar_10(tmp_path):
-  result = generate('--data-dir', tmp_path, '--archive', os.environ['CIFAR10_ARCHIVE'])
+  result = generate_here('--data-dir', tmp_path, '--archive', os.environ['CIFAR10_ARCHIVE'])
   line = json.loads(result.stdout)
   assert line['source'] == 'published'
   assert line['examples'] == {'train': 40_000, 'validation': 10_000, 'eval': 10_000}

@@ -14,13 +14,14 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from cifar10.estimator import REDUCES_BETWEEN_PROCESSES
 from cifar10.local_cluster import LocalCluster
+from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
 
 pytestmark = pytest.mark.cluster
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64]
+RESNET = ['--num-layers', 8]
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 
@@ -30,14 +31,15 @@ class Tasks(LocalCluster):
 
   def __init__(self, job_dir, flags, **counts):
     self.log = []
+    self.lines_before_death = 0
     self.job_dir = str(job_dir)
     super().__init__(flags, show=lambda *line: self.log.append(line), **counts)
 
-  def said(self, name, pattern):
+  def said(self, name, pattern, skip=0):
     """The first groups, or whole matches, of a pattern in a task's lines."""
     return [
       match[1] if match.groups() else match[0]
-      for task, line in list(self.log)
+      for task, line in list(self.log)[skip:]
       if task == name and (match := re.search(pattern, line))
     ]
 
@@ -55,8 +57,12 @@ class Tasks(LocalCluster):
     return int(checkpoint.rpartition('-')[2]) if checkpoint else -1
 
   def steps_said(self, name, word):
-    """Those at which a task says to be 'resuming' or 'joining'."""
-    return [int(step.replace(',', '')) for step in self.said(name, f'{word} at step (\\S+)')]
+    """Those at which a task says to be 'resuming' or 'joining' since a task was last ended.
+
+    Before that, an asynchronous chief resumes, too, where a worker's first step is before its own.
+    """
+    steps = self.said(name, f'{word} at step (\\S+)', self.lines_before_death)
+    return [int(step.replace(',', '')) for step in steps]
 
   def resumed(self):
     """The steps at which the chief went on."""
@@ -66,6 +72,7 @@ class Tasks(LocalCluster):
     self.until(lambda: self.step() >= step)
 
   def kill(self, name):
+    self.lines_before_death = len(self.log)
     self.processes[name].kill()
     self.processes[name].wait()
 
@@ -77,6 +84,7 @@ class Tasks(LocalCluster):
 
   def terminate(self, *names):
     """SIGTERM -> exit codes and the seconds that it took."""
+    self.lines_before_death = len(self.log)
     since = time.monotonic()
     for name in names:
       self.processes[name].send_signal(signal.SIGTERM)
@@ -92,9 +100,9 @@ def cluster(data_dir, tmp_path):
   """Makes one cluster for a test, and ends it after it."""
   made = []
 
-  def make(*flags, workers=1, ps=1, evaluator=False):
+  def make(*flags, network=RESNET, workers=1, ps=1, evaluator=False):
     job = tmp_path / 'job'
-    flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, *flags]
+    flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, *network, *flags]
     made.append(Tasks(job, flags, num_workers=workers, num_ps=ps, evaluator=evaluator))
     return made[-1]
 
@@ -197,7 +205,7 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
   ids=['muon-async', 'lookahead-sync'],
 )
 def test_fast_recipes_run_on_a_cluster(cluster, flags):
-  tasks = cluster(*flags, '--widths', '24,24,32', '--train-steps', 6)
+  tasks = cluster(*flags, '--train-steps', 6, network=['--widths', '24,24,32'])
   tasks.start()
   assert tasks.ended() == [0, 0, 0], tasks.text()
   assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
@@ -392,7 +400,7 @@ def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
 
 def run(data_dir, job_dir, *flags, own=('--workers', '1', '--ps', '1')):
   command = [sys.executable, '-m', 'cifar10.local_cluster', *own, '--']
-  flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *flags]
+  flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *RESNET, *flags]
   return subprocess.Popen(
     [*command, *map(str, flags)],
     cwd=ROOT,
@@ -420,7 +428,7 @@ def test_the_command_ends_all_when_one_fails(data_dir, tmp_path):
     output, log = process.communicate(timeout=90)
   assert process.returncode == 2
   assert output == ''
-  assert 'number of layers 9 is not 6n+2' in log
+  assert '--num-layers 9 is not 6n+2' in log
   assert 'ending all tasks' in log
 
 

@@ -1,0 +1,65 @@
+"""How SIGTERM ends training and evaluation, and how the watch hears of steps."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.cluster.watch import Watch
+
+
+class TaskHook(tf.compat.v1.train.SessionRunHook):
+  """Tells the watch of every step, and ends training after the step in which SIGTERM came."""
+
+  def __init__(self, watch: Watch, decides: bool = True):
+    """`decides`: whether this process may end at a step of its own choice."""
+    self._watch = watch
+    self._decides = decides
+    self._steps_told = 0
+    self.steps = 0  # That this process made itself.
+
+  def before_run(self, run_context: Any) -> Any:
+    # Not in after_run: another hook may be waiting there for the other workers.
+    if self.steps > self._steps_told:
+      self._steps_told = self.steps
+      self._watch.progressed()
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self.steps += 1
+    if self._decides and self._watch.stopping:
+      run_context.request_stop()
+
+  def end(self, session: Any) -> None:
+    self._watch.finish()
+
+
+class AgreementHook(tf.compat.v1.train.SessionRunHook):
+  """Ends all-reduce training in all processes after the same step when SIGTERM came to any.
+
+  One that left earlier would leave the others inside an all-reduce, and the chief unable to save.
+  """
+
+  def __init__(self, watch: Watch):
+    """Builds its part of the graph: in a replica of a strategy."""
+    self._watch = watch
+    self._stops = tf.compat.v1.placeholder_with_default(0.0, [], 'stops')
+    replica = tf.distribute.get_replica_context()
+    self._any_stops = replica.all_reduce(tf.distribute.ReduceOp.SUM, self._stops)
+
+  def before_run(self, run_context: Any) -> Any:
+    feed = {self._stops: float(self._watch.stopping)}
+    return tf.compat.v1.train.SessionRunArgs(self._any_stops, feed)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if run_values.results:
+      self._watch.stop_with_others()
+      run_context.request_stop()
+
+
+class AbandonHook(tf.compat.v1.train.SessionRunHook):
+  """Abandons an evaluation when SIGTERM comes."""
+
+  def __init__(self, watch: Watch):
+    self._watch = watch
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._watch.check()

@@ -1,0 +1,1 @@
+"""The tasks of a cluster and what they say to each other."""

@@ -1,0 +1,185 @@
+"""Synchronous training between processes: one update from the mean of every worker's gradient.
+
+The scheme is that of TensorFlow's SyncReplicasOptimizer (Chen et al. 2016, "Revisiting Distributed
+Synchronous SGD", section 3, backup workers included). Every worker pushes its gradients, stamped
+with the global step that it computed them at, into accumulators that live beside the variables; an
+accumulator drops a gradient of an earlier step. The chief applies the mean, and then sends every
+worker a token, upon which the worker starts its next batch. Three things differ, each for a fault
+that makes the original hang or update wrongly:
+
+- Every worker has a queue of its own for its tokens. From a shared queue a live worker can take a
+  dead one's token, too, and compute two batches of one step.
+- The chief counts gradients and updates in its main thread, not in a thread that blocks while a
+  worker is missing: so SIGTERM still ends in a checkpoint.
+- A chief that starts, or starts again, empties the accumulators and sends every worker a token. So
+  gradients of a step that was rolled back are never applied, and no worker waits for a token that
+  was lost with the earlier chief. Workers push nothing before the chief's first start, so that no
+  batch is lost when the chief starts after them.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.watch import Watch
+
+_LOOK_SECONDS = 0.1
+
+GradientsAndVariables = Sequence[tuple[tf.Tensor, Any]]
+
+
+class SyncReplicas:
+  """Applies the mean of `gradients_per_update` workers' gradients at each global step."""
+
+  def __init__(self, optimizer: Any, cluster: Cluster, gradients_per_update: int):
+    """Args:
+    optimizer: from `optimizers.make_optimizer`; its `apply_gradients` makes the update.
+    cluster: this replica and how many there are.
+    gradients_per_update: how many gradients the chief waits for: one from each worker, less the
+      number of backup workers. It counts them only once it has pushed its own, which is therefore
+      always in the mean, as are all others that have arrived by then.
+    """
+    self._optimizer = optimizer
+    self._cluster = cluster
+    self.gradients_per_update = gradients_per_update
+
+  def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
+    """The op that pushes this replica's gradients. It needs `make_hook`'s hook to run.
+
+    Args:
+      gradients: (gradient, variable) pairs, dense.
+      global_step: counts updates.
+    """
+    self.global_step = global_step
+    self.local_step = tf.compat.v1.placeholder(tf.int64, [], 'local_step')
+    with tf.device(global_step.device):
+      # `arrivals`: to the chief, an element for each gradient pushed. `begun`: not empty once a
+      # chief has started. `go`: the chief's tokens to each worker.
+      self._arrivals = self._queue('arrivals')
+      self._begun = self._queue('begun')
+      self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
+    accumulators = [self._accumulator(variable) for _, variable in gradients]
+    pushed = []
+    for accumulator, (gradient, variable) in zip(accumulators, gradients):
+      with tf.device(variable.device):
+        pushed.append(accumulator.apply_grad(gradient, self.local_step))
+    with tf.control_dependencies(pushed):
+      pushed_all = self._arrivals.enqueue(True)
+    if self._cluster.is_chief:
+      self._build_chief(accumulators, [variable for _, variable in gradients])
+    else:
+      self._build_worker()
+    return pushed_all
+
+  def make_hook(self, last_step: int, watch: Watch) -> tf.compat.v1.train.SessionRunHook:
+    """What this replica does after each of its batches, until `last_step` updates are made."""
+    make = _ChiefHook if self._cluster.is_chief else _WorkerHook
+    return make(self, last_step, watch)
+
+  def _queue(self, name: str) -> Any:
+    return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
+
+  def _accumulator(self, variable: Any) -> Any:
+    with tf.device(variable.device):
+      return tf.compat.v1.ConditionalAccumulator(
+        variable.dtype.base_dtype, variable.shape, shared_name=f'{variable.op.name}/gradients'
+      )
+
+  def _build_chief(self, accumulators: Sequence[Any], variables: Sequence[Any]) -> None:
+    counts = tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
+    with tf.control_dependencies([self._arrivals.dequeue()]), tf.device(self.global_step.device):
+      # Counted after the wait. The fewest, because a worker that dies while it pushes leaves
+      # gradients of some variables only.
+      self.fewest_gradients = tf.reduce_min(
+        tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
+      )
+    means = [accumulator.take_grad(self.gradients_per_update) for accumulator in accumulators]
+    updated = self._optimizer.apply_gradients(zip(means, variables), self.global_step)
+    go_on = [queue.enqueue(True) for queue in self._go[1:]]
+    with tf.control_dependencies([updated]):
+      self.update = tf.group(
+        *(queue.enqueue(True) for queue in self._go[1:]),
+        self._arrivals.dequeue_many(self._arrivals.size()),  # No other task dequeues.
+      )
+    self.counts = counts
+    self.empty = [accumulator.take_grad(1).op for accumulator in accumulators]
+    self.set_step = [accumulator.set_global_step(self.global_step) for accumulator in accumulators]
+    with tf.control_dependencies(go_on):  # A worker waits for `begun` and then drops them.
+      self.send_on = self._begun.enqueue(True)
+    self.wake = self._arrivals.enqueue(True)
+
+  def _build_worker(self) -> None:
+    queue = self._go[self._cluster.worker]
+    first = queue.dequeue()
+    with tf.control_dependencies([first]):
+      rest = queue.dequeue_many(queue.size())  # Tokens of steps updated without this worker.
+    # True: the chief's token. False: `wake`, to look whether this process is to stop.
+    self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
+    self.chief_has_begun = self._begun.size() > 0
+    self.forget = queue.dequeue_many(queue.size()).op
+    self.wake = queue.enqueue(False)
+
+
+class _SyncHook(tf.compat.v1.train.SessionRunHook):
+  """Feeds the step that this replica's gradient belongs to, and waits until it is updated."""
+
+  def __init__(self, replicas: SyncReplicas, last_step: int, watch: Watch):
+    self._replicas = replicas
+    self._last_step = last_step
+    self._watch = watch
+    self._local_step = 0
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._begin(session)
+    self._local_step = session.run(self._replicas.global_step)
+    self._watch.call_on_stop(lambda: session.run(self._replicas.wake))
+
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs(None, {self._replicas.local_step: self._local_step})
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    session = run_context.session
+    while not self._watch.stopping:
+      if self._is_over(session):
+        self._local_step = session.run(self._replicas.global_step)
+        break
+    if self._watch.stopping or self._local_step >= self._last_step:
+      run_context.request_stop()
+
+  def _begin(self, session: Any) -> None:
+    raise NotImplementedError
+
+  def _is_over(self, session: Any) -> bool:
+    """Waits for a gradient or a token to arrive -> whether the step has been updated."""
+    raise NotImplementedError
+
+
+class _ChiefHook(_SyncHook):
+  """Makes the update as soon as enough gradients have arrived."""
+
+  def _begin(self, session: Any) -> None:
+    counts = session.run(self._replicas.counts)
+    session.run([op for op, count in zip(self._replicas.empty, counts) if count])
+    session.run(self._replicas.set_step)
+    session.run(self._replicas.send_on)
+
+  def _is_over(self, session: Any) -> bool:
+    if session.run(self._replicas.fewest_gradients) < self._replicas.gradients_per_update:
+      return False
+    session.run(self._replicas.update)
+    return True
+
+
+class _WorkerHook(_SyncHook):
+  """Waits until the chief has made the update."""
+
+  def _begin(self, session: Any) -> None:
+    while not self._watch.stopping and not session.run(self._replicas.chief_has_begun):
+      time.sleep(_LOOK_SECONDS)
+    session.run(self._replicas.forget)
+
+  def _is_over(self, session: Any) -> bool:
+    return session.run(self._replicas.wait)

@@ -1,0 +1,232 @@
+"""A thread beside the training that receives signals and names missing tasks.
+
+The main thread spends its time inside TensorFlow. There Python runs no signal handler, and
+TensorFlow waits for a missing task without a word in the log. So a second thread receives the
+signals and checks which tasks can be reached.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from cifar10.cluster.tf_config import Cluster, reachable
+from cifar10.platform.errors import InputError, Terminated
+from cifar10.platform.logs import log
+
+REPORT_SECONDS = 15  # Between two lines about who is missing.
+_LOOK_SECONDS = 0.25
+_LOST_SECONDS = 5  # All-reduce: how long without a step, before tasks are checked.
+_LOST_LOOKS = 3  # Failed checks in a row, a second apart: a server that is starting may fail one.
+_STOP_SECONDS = 14  # After a signal, for the step and the checkpoint; then the process is ended.
+
+
+class Watch:
+  """One process's watch: a context manager. Outside of its context it does nothing."""
+
+  def __init__(
+    self,
+    cluster: Cluster | None = None,
+    spare_workers: int = 0,
+    start_timeout: float = 600,
+    all_reduce: bool = False,
+  ):
+    """Args:
+    cluster: all tasks, with this process's part in it.
+    spare_workers: how many workers may be missing while the others train on.
+    start_timeout: seconds for the others to come up.
+    all_reduce: whether no task can train on without all others.
+    """
+    self.stopping = False  # SIGTERM came: finish the step, save, and leave.
+    self._peers = cluster.peers if cluster and cluster.is_distributed else {}
+    self._spare_workers = spare_workers
+    self._start_timeout = start_timeout
+    is_watched_alone = cluster is not None and cluster.is_watched_alone
+    self._own_port = cluster.port if cluster and (self._peers or is_watched_alone) else 0
+    # Where a chief without a server accepts an evaluator's connections, which check that it lives.
+    self._doors: list[socket.socket] = []
+    self._all_reduce = all_reduce
+    self._times_gone = dict.fromkeys(self._peers, 0)
+    self._never_seen = dict(self._peers)
+    self._stepped = False
+    self._over = False
+    self._is_on = False
+    self._left = threading.Event()
+    self._waiting_since = time.monotonic()
+    self._on_stop: Callable[[], None] = lambda: None
+
+  def __enter__(self) -> 'Watch':
+    """Starts to receive signals and to check the tasks. Only in the main thread.
+
+    Raises:
+      InputError: a chief that an evaluator looks for cannot listen at its port.
+    """
+    if self._own_port and not self._peers:
+      try:
+        self._doors.append(socket.create_server(('', self._own_port), reuse_port=True))
+      except OSError as error:
+        raise InputError(
+          f'TF_CONFIG: cluster.chief has port {self._own_port}, where this process cannot listen '
+          f'({error.strerror}); name a free one'
+        ) from None
+    receiver, self._sender = os.pipe()
+    os.set_blocking(self._sender, False)
+    # Python's handler in C writes to the pipe at once, whatever the main thread is doing.
+    self._wakeup_before = signal.set_wakeup_fd(self._sender)
+    self._handler_before = signal.getsignal(signal.SIGTERM)
+    self._is_on = True
+    self.listen()
+    threading.Thread(target=self._run, args=[receiver], daemon=True).start()
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    self._left.set()
+    signal.signal(signal.SIGTERM, self._handler_before)
+    signal.set_wakeup_fd(self._wakeup_before)
+    os.close(self._sender)  # The thread reads the pipe's end, and ends.
+
+  def listen(self) -> None:
+    """Receives SIGTERM; to be called again after TensorFlow's coordination service took it over."""
+    if self._is_on:
+      signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+  def wait_for_peers(self) -> None:
+    """Returns once every other task listens at its address; meanwhile this one does, too.
+
+    Raises:
+      Terminated: SIGTERM came.
+    """
+    if not self._peers:
+      return
+    with socket.create_server(('', self._own_port), reuse_port=True):
+      while not all(map(reachable, self._peers.values())):
+        self.check()
+        time.sleep(_LOOK_SECONDS)
+    self._never_seen.clear()
+    self._waiting_since = time.monotonic()
+
+  def progressed(self) -> None:
+    """To be called when a step is over: no task is being waited for."""
+    self._stepped = True
+    self._waiting_since = time.monotonic()
+
+  def finish(self) -> None:
+    """To be called when training is over: a missing task is no longer reported."""
+    self._over = True
+
+  def stop_with_others(self) -> None:
+    """To be called when another task received SIGTERM, without which none can train on."""
+    if not self.stopping:
+      log.info('another task ends by SIGTERM: so does this one')
+    self.stopping = True
+
+  def call_on_stop(self, wake: Callable[[], None]) -> None:
+    """`wake` is called, in another thread, on SIGTERM and Ctrl-C; it replaces an earlier one."""
+    self._on_stop = wake
+
+  def check(self) -> None:
+    """Raises Terminated if SIGTERM came."""
+    if self.stopping:
+      raise Terminated()
+
+  def _run(self, receiver: int) -> None:
+    started = reported = time.monotonic()
+    while (heard := self._listen(receiver)) is not None:
+      for number in (signal.SIGTERM, signal.SIGINT):
+        if number in heard:
+          self._stop(number)
+      now = time.monotonic()
+      if self._over or not self._peers:
+        continue
+      if now - started >= self._start_timeout:
+        self._give_up_on_missing()
+      if self._all_reduce and not self._never_seen:
+        self._give_up_on_lost(now)
+      if now - reported >= REPORT_SECONDS:
+        reported = now
+        self._report(is_starting=now - started < self._start_timeout)
+    for door in self._doors:
+      door.close()
+    os.close(receiver)
+
+  def _listen(self, receiver: int) -> bytes | None:
+    """Waits up to a second for signals -> their numbers; None when the watch is over."""
+    channels: list[Any] = [receiver, *self._doors]
+    ready, _, _ = select.select(channels, [], [], 1)
+    for door in self._doors:
+      if door in ready:
+        door.accept()[0].close()
+    return (os.read(receiver, 64) or None) if receiver in ready else b''
+
+  def _stop(self, number: signal.Signals) -> None:
+    """Lets the main thread end the training; ends the process if it has not in time."""
+    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there, once woken.
+      self.stopping = True
+      log.info('SIGTERM: finishing the step')
+    try:
+      self._on_stop()
+    except Exception as error:  # The session may be broken or closed; what follows needs none.
+      log.debug('could not wake the main thread: %s', error)
+    if not self._left.wait(_STOP_SECONDS):
+      _exit(
+        f'the step did not end in {_STOP_SECONDS} s after {number.name}; nothing was saved',
+        128 + number,
+      )
+
+  def _report(self, is_starting: bool) -> None:
+    self._look_for_new()
+    missing = dict(self._never_seen) if is_starting else {}
+    if time.monotonic() - self._waiting_since >= REPORT_SECONDS:
+      missing.update({n: a for n, a in self._peers.items() if not reachable(a)})
+    if missing:
+      log.info('waiting for %s', _listed(missing))
+
+  def _look_for_new(self) -> None:
+    for name, address in tuple(self._never_seen.items()):
+      if reachable(address):
+        self._never_seen.pop(name, None)  # The main thread may have cleared it meanwhile.
+
+  def _give_up_on_lost(self, now: float) -> None:
+    """Ends the process if another task is gone: an all-reduce would wait for it forever."""
+    if now - self._waiting_since < _LOST_SECONDS:
+      return
+    for name, address in self._peers.items():
+      self._times_gone[name] = 0 if reachable(address) else self._times_gone[name] + 1
+    lost = {
+      name: self._peers[name] for name, times in self._times_gone.items() if times >= _LOST_LOOKS
+    }
+    if lost:
+      _exit(
+        f'{_listed(lost)} is gone, and all-reduce needs everyone; start all tasks again: they go '
+        'on from the last checkpoint'
+      )
+
+  def _give_up_on_missing(self) -> None:
+    """Ends the process if it has made no step, and lacks a task that it needs for one."""
+    if self._stepped or not self._never_seen:
+      return
+    self._look_for_new()
+    workers = [name for name in self._never_seen if name.startswith('worker')]
+    if len(workers) <= self._spare_workers and len(workers) == len(self._never_seen):
+      return
+    _exit(
+      f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
+      'missing, or raise --start-timeout'
+    )
+
+
+def _exit(message: str, code: int = 1) -> NoReturn:
+  """Ends the process from this thread: the main one is inside TensorFlow and cannot be woken."""
+  log.error('error: %s', message)
+  sys.stderr.flush()
+  os._exit(code)
+
+
+def _listed(tasks: dict[str, str]) -> str:
+  """'ps 0 (host:1), worker 1 (host:2)'"""
+  return ', '.join(f'{name} ({address})' for name, address in tasks.items())

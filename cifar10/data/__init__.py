@@ -1,0 +1,1 @@
+"""Archives and own images, records and manifest, batches."""

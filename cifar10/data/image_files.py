@@ -1,0 +1,36 @@
+"""Image files, as predictions and own data sets read them."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.data.shape import DEPTH, HEIGHT, WIDTH
+from cifar10.platform.errors import InputError
+
+
+def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
+  """An image file of any size, as a network sees it.
+
+  PNG and JPEG are what the program promises; TensorFlow also reads GIF (its first image) and BMP.
+  Grey becomes red, green and blue alike; transparency is dropped.
+
+  Returns:
+    uint8 [32, 32, 3], and the height and width that it had.
+
+  Raises:
+    InputError: there is no such file, or it is no image.
+  """
+  try:
+    content = tf.io.read_file(os.fsencode(path))  # Also a name that is no UTF-8.
+    image = tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
+  except tf.errors.NotFoundError:
+    raise InputError(f'image {path} does not exist') from None
+  except tf.errors.OpError:
+    raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
+  height, width = image.shape[:2]
+  if (height, width) != (HEIGHT, WIDTH):
+    # Area averaging keeps a large photograph from turning into noise.
+    resized = tf.image.resize(image, [HEIGHT, WIDTH], tf.image.ResizeMethod.AREA)
+    image = tf.cast(tf.round(resized), tf.uint8)
+  return image.numpy(), (height, width)

@@ -1,0 +1,213 @@
+"""What a data dir holds: a record file for each split, and the manifest that describes them.
+
+The manifest is the JSON object in DIR/cifar10.json; docs/data.md explains its keys. Format 1 did
+not say which data set it is, because there was one; data_set.py reads what format 2 says of that.
+
+Nothing here needs TensorFlow, so that commands can refuse before it is loaded.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import shlex
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cifar10.platform import files
+from cifar10.platform.errors import InputError
+
+SUBSETS = ('train', 'validation', 'eval')
+MANIFEST_NAME = 'cifar10.json'
+FORMAT = 2
+
+# A TFRecord is: length (uint64), CRC of the length (4 bytes), data, CRC of the data (4 bytes).
+_LENGTH = struct.Struct('<Q')
+_HEADER_BYTES = 12
+_FOOTER_BYTES = 4
+
+
+def record_path(data_dir: str, subset: str) -> str:
+  """DIR/train.tfrecords and so on."""
+  return os.path.join(data_dir, f'{subset}.tfrecords')
+
+
+def manifest_path(data_dir: str) -> str:
+  """DIR/cifar10.json."""
+  return os.path.join(data_dir, MANIFEST_NAME)
+
+
+def frames(path: str) -> Iterator[tuple[int, int]]:
+  """Where each record begins in a file, and its bytes; raises InputError for a truncated file."""
+  size, position, count = os.path.getsize(path), 0, 0
+  with open(path, 'rb') as file:
+    while position < size:
+      count += 1
+      file.seek(position)
+      header = file.read(_HEADER_BYTES)
+      length = _LENGTH.unpack(header[:8])[0] if len(header) == _HEADER_BYTES else size
+      start = position + _HEADER_BYTES
+      position = start + length + _FOOTER_BYTES
+      if position > size:
+        remedy = _remedy(path, True)
+        raise InputError(f'{path} ends inside record {count}: it is damaged; {remedy}')
+      yield start, length
+
+
+def count_records(path: str) -> int:
+  """How many records a file holds, from its framing; raises InputError for a truncated one."""
+  return sum(1 for _ in frames(path))
+
+
+def file_digest(path: str) -> str:
+  """The file's SHA-256 in hexadecimal."""
+  digest = hashlib.sha256()
+  with open(path, 'rb') as file:
+    while chunk := file.read(1 << 20):
+      digest.update(chunk)
+  return digest.hexdigest()
+
+
+def describe_subset(
+  data_dir: str, subset: str, examples: int, written: str | None = None
+) -> dict[str, Any]:
+  """A manifest's entry for one split; `written` is its file where that has no final name yet."""
+  path = record_path(data_dir, subset)
+  written = written or path
+  return {
+    'file': os.path.basename(path),
+    'examples': examples,
+    'bytes': os.path.getsize(written),
+    'sha256': file_digest(written),
+  }
+
+
+def read_manifest(data_dir: str) -> dict[str, Any] | None:
+  """The manifest's content, or None where there is none.
+
+  Raises:
+    InputError: it cannot be read, is damaged, or comes from a newer program.
+  """
+  path = manifest_path(data_dir)
+  try:
+    with open(path, encoding='utf-8') as file:
+      content = json.load(file)
+    _check_subsets(content)
+    written_as = content.get('format', 1)
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+  except OSError as error:
+    raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    raise InputError(f'{path} is no manifest ({error!r}); {_remedy(path, True)}') from error
+  if type(written_as) is not int or written_as not in range(1, FORMAT + 1):
+    raise InputError(
+      f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'
+    )
+  return content
+
+
+def _check_subsets(content: dict[str, Any]) -> None:
+  """Raises KeyError, TypeError or ValueError for counts or digests that are none."""
+  if 'subsets' not in content and 'name' in content:
+    return  # Written by hand: whoever reads counts for himself.
+  for subset in SUBSETS:
+    entry = content['subsets'][subset]
+    for key, kind in (('examples', int), ('bytes', int), ('sha256', str)):
+      if type(entry[key]) is not kind or (kind is int and entry[key] < 0):
+        raise ValueError(f'{key} of {subset} is {entry[key]!r}')
+
+
+def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
+  """Writes DIR/cifar10.json, whole or not at all."""
+  with files.replacing(manifest_path(data_dir)) as temporary:
+    dump(temporary, content)
+
+
+def dump(path: str, content: Mapping[str, Any]) -> None:
+  """Writes a manifest's content to this file."""
+  with open(path, 'w', encoding='utf-8') as file:
+    json.dump(content, file, indent=2)
+    file.write('\n')
+
+
+def is_made_by_hand(content: Mapping[str, Any]) -> bool:
+  """Whether not this program wrote it, which names the data set and the flags that made it."""
+  return 'name' in content and not isinstance(content.get('flags'), str)
+
+
+def digests(data_dir: str) -> dict[str, str] | None:
+  """Each split's SHA-256, which tells data apart; None where no manifest says them."""
+  content = read_manifest(data_dir)
+  if content is None or 'subsets' not in content:
+    return None
+  return {subset: content['subsets'][subset]['sha256'] for subset in SUBSETS}
+
+
+def num_examples(data_dir: str, subset: str) -> int:
+  """How many examples a split has: the manifest's count, or a scan where none is given.
+
+  Raises:
+    InputError: the file is missing, truncated, or not, byte for byte, what the manifest describes.
+  """
+  path = record_path(data_dir, subset)
+  if not os.path.isfile(path):
+    raise InputError(f'{path} is missing; {_remedy(path)}')
+  content = read_manifest(data_dir)
+  if content is None or 'subsets' not in content:
+    count = count_records(path)
+  else:
+    count = _verified_count(path, content['subsets'][subset])
+  if not count:
+    raise InputError(f'{path} holds no records; {_remedy(path, True)}')
+  return count
+
+
+def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
+  """The entry's count; raises InputError where the file is another than it describes."""
+  size = os.path.getsize(path)
+  if size != entry['bytes']:
+    raise InputError(
+      f'{path} has {size} bytes and its manifest says {entry["bytes"]}: it is damaged; '
+      f'{_remedy(path)}'
+    )
+  digest, count = _examined_once(path, os.stat(path).st_mtime_ns)
+  if digest != entry['sha256']:
+    raise InputError(
+      f'{path} is not what its manifest describes: SHA-256 differs; {_remedy(path, True)}'
+    )
+  if count != entry['examples']:
+    raise InputError(
+      f'{path} holds {count} records and its manifest says {entry["examples"]}; '
+      f'{_remedy(path, True)}'
+    )
+  return count
+
+
+@functools.cache
+def _examined_once(path: str, modified: int) -> tuple[str, int]:
+  """The digest and the records of a file that was last written then: once in a process."""
+  del modified
+  return file_digest(path), count_records(path)
+
+
+def _remedy(path: str, force: bool = False) -> str:
+  """What makes a data dir's file again, by the flags that made it."""
+  data_dir = os.path.dirname(path) or '.'
+  content = _readable_part(data_dir)
+  flags = content.get('flags', '')
+  if is_made_by_hand(content):
+    return f'restore it, or correct {manifest_path(data_dir)}'
+  more = (f' {flags}' if flags else '') + (' --force' if force else '')
+  return f'run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
+
+
+def _readable_part(data_dir: str) -> dict[str, Any]:
+  """What a manifest says that may be damaged: nothing where it is no JSON object."""
+  try:
+    with open(manifest_path(data_dir), encoding='utf-8') as file:
+      content = json.load(file)
+    return content if isinstance(content, dict) else {}
+  except (OSError, ValueError, RecursionError):
+    return {}

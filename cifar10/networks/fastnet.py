@@ -1,0 +1,431 @@
+"""The network of the fast recipes, and how it starts: airbench's (Jordan 2024, arXiv 2404.00498).
+
+  whitening   2x2 conv, fixed kernel    31 x 31      24
+  group 1     conv, pool 2, conv        15 x 15   widths[0]
+  group 2     conv, pool 2, conv          7 x 7   widths[1]
+  group 3     conv, pool 2, conv          3 x 3   widths[2]
+  max pool, dense                             1      10
+
+Convolutions are 3x3, each followed by batch norm with a fixed scale and the GELU, in a form that
+takes few passes over the memory. With three convolutions a group, as in the paper's network for
+96 %, the input of the second is added to the output of the third.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+import model_base
+from cifar10.data.data_set import Description
+from cifar10.networks.family import Family, Group, LayerSettings, Rates, Recipe, Start
+from cifar10.platform.later import tf
+from cifar10.platform.option import Check, at_least, option
+
+FIRST_BIAS = 'first bias'  # The role of the one that is added to the whitened patches.
+_WHITENING_IMAGES = 5000  # From which the fixed kernel is made.
+_PATCH = 2  # Pixels: the side of what is whitened.
+# GELU(x) is about x sigmoid(1.702 x) (Hendrycks and Gimpel 2016, arXiv 1606.08415). Batch norm does
+# the multiplication; convolution and batch norm after it undo what it does to the result.
+_SHARPNESS = 1.702
+_NEARLY_ZERO = 1e-6  # Where the sigmoid is 0.5 in float32.
+_EPSILON = 5e-4  # Added to the eigenvalues: bounds what the rarest patterns are multiplied by.
+
+
+class FastNet(model_base.Layers):
+  """Three groups of convolutions after a fixed one that whitens 2x2 patches."""
+
+  def __init__(
+    self,
+    widths: Sequence[int],
+    is_training: bool,
+    data_format: str,
+    batch_norm_decay: float,
+    batch_norm_epsilon: float,
+    *,
+    convs_per_group: int = 2,
+    data: Description,
+    dtype: tf.DType | str = 'float32',
+    whitening: np.ndarray | None = None,
+    first_bias_steps: int = 0,
+    compiles: bool = False,
+  ):
+    """Chooses the network; `forward_pass` builds it.
+
+    Args:
+      widths: channels of each group, rising.
+      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
+      convs_per_group: 2, or more with a shortcut over all but the first.
+      data: its classes, and the means and deviations by which images are standardised.
+      whitening: the first kernel, from `whitening_kernel`; None where a checkpoint has it.
+      first_bias_steps: global steps after which the first bias has no gradient, and costs none:
+        nothing below the first group needs one; 0: it always has.
+      compiles: whether XLA makes one loop of each activation in training, and one of its gradient.
+        On a CPU each operation of such a chain costs about what reading and writing memory costs.
+    """
+    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
+    self._widths = widths
+    self._convs_per_group = convs_per_group
+    self._data = data
+    self._whitening = whitening
+    self._bias_learns = None
+    if is_training and first_bias_steps:
+      self._bias_learns = tf.compat.v1.train.get_or_create_global_step() < first_bias_steps
+    self._compiles = compiles
+
+  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+    """Images to logits.
+
+    Args:
+      images: [batch, 32, 32, 3], -1 to 1, in the compute dtype, channels last.
+
+    Returns:
+      [batch, num_classes] float32.
+    """
+    x, bias = self._whiten(self._input(images))  # [batch, 31, 31, 24]
+    for number, width in enumerate(self._widths, 1):
+      with tf.compat.v1.variable_scope(f'group{number}'):
+        x = self._group(x, width, bias if number == 1 else None)
+    x = self._max_pool(x, 3)  # [batch, 1, 1, widths[-1]]
+    x = tf.reshape(x, [-1, self._widths[-1]])
+    initializer = _head_initializer(self._widths[-1])
+    logits = self._fully_connected(
+      x, self._data.num_classes, initializer=initializer, has_bias=False
+    )
+    return logits / (self._widths[-1] * _SHARPNESS)
+
+  def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Each 2x2 patch in the eigenvectors' terms, and negated; and the bias to be added."""
+    shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]
+    with tf.compat.v1.variable_scope('whitening'):
+      initial = np.zeros(shape) if self._whitening is None else self._whitening
+      initializer = tf.compat.v1.constant_initializer(initial)
+      kernel = self._variable('kernel', shape, initializer, 'whitening kernel', trainable=False)
+      bias = self._variable('bias', shape[-1:], tf.compat.v1.zeros_initializer(), FIRST_BIAS)
+      # The images are standardised in the kernel: bfloat16 holds their 256 values exactly, but not
+      # standardised ones, whose rounding the rarest patterns' eigenvalues would magnify.
+      scale, shift = (tf.constant(value, tf.float32) for value in standardisation(self._data))
+      bias = bias + tf.reduce_sum(kernel * shift[:, tf.newaxis], [0, 1, 2])
+      kernel = kernel * scale[:, tf.newaxis]
+      kernel, bias = (tf.cast(_SHARPNESS * value, self._dtype) for value in (kernel, bias))
+      return tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format), bias
+
+  def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
+    """The first group's first convolution, of silu(x + bias)."""
+    if self._bias_learns is None:
+      x = self._silu(tf.nn.bias_add(x, bias, self._op_data_format))
+      return self._conv(x, 3, width, 1, name='conv1', initializer=identity_initializer)
+    with tf.compat.v1.variable_scope('conv1'):
+      kernel = self._kernel(3, self._num_channels(x), width, identity_initializer)
+      kernel = tf.cast(kernel, self._dtype)
+      return conv_of_silu(
+        x, bias, kernel, self._bias_learns, self._op_data_format, compiles=self._compiles
+      )
+
+  def _group(self, x: tf.Tensor, width: int, bias: tf.Tensor | None = None) -> tf.Tensor:
+    """conv, pool, bn, silu; then convolutions with bn and silu, from three on with a shortcut.
+
+    With a `bias` the input is silu(x + bias).
+    """
+    if bias is None:
+      x = self._conv(x, 3, width, 1, name='conv1', initializer=identity_initializer)
+    else:
+      x = self._first_conv(x, bias, width)
+    x = self._max_pool(x, 2)
+    x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=_SHARPNESS))
+    for number in range(2, self._convs_per_group + 1):
+      x = self._conv(x, 3, width, 1, name=f'conv{number}', initializer=identity_initializer)
+      x = self._batch_norm(x, name=f'bn{number}', fixed_scale=_SHARPNESS)
+      if number == self._convs_per_group > 2:
+        x = x + shortcut
+      x = self._silu(x)
+    return x
+
+  def _silu(self, x: tf.Tensor) -> tf.Tensor:
+    return compiled_silu(x) if self._is_training and self._compiles else tf.nn.silu(x)
+
+
+def standardisation(data: Description) -> tuple[np.ndarray, np.ndarray]:
+  """What makes -1..1 (from `dataset.normalise`) mean 0, deviation 1: scale and shift by channel."""
+  deviations = np.array(data.deviations)
+  return 128 / 255 / deviations, (128 / 255 - np.array(data.means)) / deviations
+
+
+def compiled_silu(x: tf.Tensor) -> tf.Tensor:
+  """x sigmoid(x): of 1.702 x, 1.702 times the GELU's usual approximation, in one loop."""
+
+  @tf.custom_gradient
+  def activate(x):
+    y = _one_loop(_silu)(x, 0.0)
+    return y, lambda dy: _one_loop(_silu_gradient)(x, 0.0, y, dy)
+
+  return activate(x)
+
+
+@functools.cache
+def _one_loop(function: Callable[..., tf.Tensor]) -> Any:
+  """The function, compiled by XLA."""
+  return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _silu(x: tf.Tensor, bias: Any) -> tf.Tensor:
+  """silu(x + bias), computed in float32."""
+  z = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
+  # Not z sigmoid(z): TensorFlow joins that into an operation that XLA does not know.
+  return tf.cast(z / (1 + tf.exp(-z)), x.dtype)
+
+
+def _silu_gradient(x: tf.Tensor, bias: Any, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+  """Where y = silu(x + bias): without another exponential."""
+  z, y, dy32 = (tf.cast(value, tf.float32) for value in (x, y, dy))
+  z += tf.cast(bias, tf.float32)
+  sigmoid = tf.where(tf.abs(z) < _NEARLY_ZERO, 0.5, y / z)
+  return tf.cast(dy32 * (sigmoid + y * (1 - sigmoid)), x.dtype)
+
+
+def conv_of_silu(
+  x: tf.Tensor,
+  bias: tf.Tensor,
+  kernel: tf.Tensor,
+  bias_learns: tf.Tensor,
+  data_format: str,
+  *,
+  compiles: bool = False,
+) -> tf.Tensor:
+  """A convolution of silu(x + bias), stride 1, padding SAME; `x` has no gradient.
+
+  Nearly all that the bias's gradient costs is the convolution's gradient for its input, which is
+  computed only where `bias_learns`; elsewhere the bias's gradient is 0.
+
+  Args:
+    x: [batch, height, width, in], or as `data_format` says.
+    bias: [in].
+    kernel: [3, 3, in, out].
+    bias_learns: bool scalar.
+    data_format: 'NHWC' or 'NCHW'.
+    compiles: whether XLA makes one loop of the activation, and one of its gradient.
+
+  Returns:
+    [batch, height, width, out], or as `data_format` says.
+  """
+  in_loop = _one_loop if compiles else lambda function: function
+
+  @tf.custom_gradient
+  def convolve(bias, kernel):
+    added = bias if data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis]
+    activated = in_loop(_silu)(x, added)
+    settings = {'strides': [1, 1, 1, 1], 'padding': 'SAME', 'data_format': data_format}
+
+    def gradient(dy):
+      def of_bias():
+        da = tf.compat.v1.nn.conv2d_backprop_input(tf.shape(x), kernel, dy, **settings)
+        draw = in_loop(_silu_gradient)(x, added, activated, da)
+        return tf.raw_ops.BiasAddGrad(out_backprop=draw, data_format=data_format)
+
+      dkernel = tf.compat.v1.nn.conv2d_backprop_filter(activated, kernel.shape, dy, **settings)
+      return tf.cond(bias_learns, of_bias, lambda: tf.zeros_like(bias)), dkernel
+
+    return tf.nn.conv2d(activated, kernel, 1, 'SAME', data_format), gradient
+
+  return convolve(bias, kernel)
+
+
+def whitening_kernel(images: np.ndarray, data: Description) -> np.ndarray:
+  """The kernel whose outputs on these images' 2x2 patches are uncorrelated, with variance 1.
+
+  Args:
+    images: uint8 [n, 32, 32, 3].
+    data: the means and deviations by which they are standardised.
+
+  Returns:
+    float32 [2, 2, 3, 24]: the eigenvectors of the patches' second moments, largest eigenvalue
+    first, each divided by the square root of its eigenvalue + 5e-4; then their negations, so that
+    an activation loses nothing (paper, section 3.2).
+  """
+  x = (images.astype(np.float32) / 255 - np.array(data.means)) / np.array(data.deviations)
+  height, width = (size - _PATCH + 1 for size in x.shape[1:3])
+  corners = [(row, column) for row in range(_PATCH) for column in range(_PATCH)]
+  shifted = [x[:, row : row + height, column : column + width] for row, column in corners]
+  patches = np.concatenate(shifted, -1).reshape(-1, _PATCH * _PATCH * 3)
+  eigenvalues, eigenvectors = np.linalg.eigh(patches.T @ patches / len(patches))
+  scaled = (eigenvectors / np.sqrt(eigenvalues + _EPSILON))[:, ::-1]
+  kernel = scaled.reshape(_PATCH, _PATCH, 3, -1)
+  return np.concatenate([kernel, -kernel], -1).astype(np.float32)
+
+
+def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any = None) -> Any:
+  """A convolution's kernel whose first outputs are its inputs (paper, section 3.3).
+
+  Args:
+    shape: [height, width, in, out] with out >= in; height and width odd.
+    dtype: of the kernel.
+    partition_info: what `get_variable` passes on; not used.
+
+  Returns:
+    The kernel: output i < in is input i, the others are uniform as `_uniform_initializer` has it.
+  """
+  del partition_info
+  height, width, inputs, outputs = shape
+  identity = np.zeros([height, width, inputs, inputs])
+  identity[height // 2, width // 2] = np.eye(inputs)
+  if inputs == outputs:
+    return tf.constant(identity, dtype)
+  rest = _uniform_initializer(height * width * inputs)([*shape[:3], outputs - inputs], dtype)
+  return tf.concat([tf.constant(identity, dtype), rest], -1)
+
+
+def _head_initializer(width: int) -> Any:
+  """As large as the sources' heads are, beside logits that are divided by `width`, not by 9."""
+  limit = math.sqrt(width) / 9
+  return tf.compat.v1.random_uniform_initializer(-limit, limit)
+
+
+def _uniform_initializer(fan_in: int) -> Any:
+  """Variance 1 / (3 fan-in), as PyTorch's layers start."""
+  limit = 1 / math.sqrt(fan_in)
+  return tf.compat.v1.random_uniform_initializer(-limit, limit)
+
+
+# Jordan 2024, '94% on CIFAR-10 in 3.29 Seconds on a Single GPU' (arXiv 2404.00498), and airbench.
+_FAST = {
+  'train_on': 'train+validation',
+  'eval_batch_size': 200,
+  'nesterov': True,
+  'momentum': 0.85,
+  'label_smoothing': 0.2,
+  'crop_padding': 2,
+  'padding_mode': 'reflect',
+  'flip': 'alternating',
+  'batch_norm_decay': 0.6,
+  'batch_norm_epsilon': 1e-12,
+  'dtype': 'auto',
+  'tta': 'mirror+shift',
+}
+
+# airbench94 with Muon, in smaller batches: more steps from as many images.
+_FAST94 = Recipe(
+  '94.11 % (the mean of 3 seeds: 94.01, 94.10, 94.21)',
+  '9 epochs: 450 steps of 1,000 images, 17 minutes on two cores with AVX-512 BF16',
+  {
+    **_FAST,
+    'train_batch_size': 1000,
+    'train_steps': 450,
+    'learning_rate': 53.0,
+    'lr_triangle': (0.0, 0.0, 0.0),
+    'weight_decay': 3.8e-5,
+    'offset_lr_factor': 2.9,  # 1.702^2: batch norm multiplies by 1.702, which offsets are added to.
+    'first_bias_steps': 150,
+    'head_lr_factor': 12.6,
+    'muon_learning_rate': 0.17,
+  },
+)
+# SGD and lookahead, as airbench95 and airbench96 have them. Their logits are divided by 9, ours by
+# the last width, and batch norm multiplies by 1.702: factors of the squares make the same steps.
+_FAST_SGD = {
+  **_FAST,
+  'train_batch_size': 1024,
+  'offset_lr_factor': 64 * 2.9,
+  'first_bias_steps': 146,
+  'lookahead_steps': 5,
+}
+_FAST95 = Recipe(
+  '95.01 % (the source); not measured here',
+  '15 epochs',
+  {
+    **_FAST_SGD,
+    'widths': (128, 384, 384),
+    'train_steps': 732,
+    'learning_rate': 1.304,
+    'lr_triangle': (0.2, 0.23, 0.07),
+    'weight_decay': 1.53e-3,
+    'head_lr_factor': (384 / 9) ** 2,
+  },
+)
+_FAST96 = Recipe(
+  '96.03 % (the source); not measured here',
+  '37 epochs',
+  {
+    **_FAST_SGD,
+    'widths': (128, 384, 512),
+    'convs_per_group': 3,
+    'train_steps': 1807,
+    'learning_rate': 1.174,
+    'lr_triangle': (0.2, 0.1, 0.0),
+    'weight_decay': 1.333e-3,
+    'head_lr_factor': (512 / 9) ** 2,
+    'crop_padding': 4,
+    'cutout': 12,
+    'batch_norm_decay': 0.9,
+  },
+)
+
+
+class Prepared(NamedTuple):
+  """What is known before training begins."""
+
+  whitening: np.ndarray  # float32 [2, 2, 3, 24]
+  compiles: bool  # Whether XLA makes loops of the activations: on CPUs where it can.
+
+
+@dataclasses.dataclass(frozen=True)
+class FastNetFamily(Family):
+  """The options of a fast network, and its recipes."""
+
+  NAME: ClassVar[str] = 'fastnet'
+  TITLE: ClassVar[str] = 'the networks of airbench (Jordan 2024)'
+  RECIPES: ClassVar[dict[str, Recipe]] = {
+    'fast94': _FAST94,
+    'fast95': _FAST95,
+    'fast96': _FAST96,
+  }
+
+  widths: tuple[int, ...] = option(
+    (64, 256, 256),
+    'channels of the three groups',
+    check=Check(
+      lambda widths: len(widths) == 3 and 24 <= widths[0] <= widths[1] <= widths[2] <= 4096,
+      'must be three numbers that do not fall, from 24 to 4096',
+    ),
+    fixed=True,
+  )
+  convs_per_group: int = option(
+    2, 'convolutions a group; from 3 on, with a shortcut', check=at_least(1), fixed=True
+  )
+  first_bias_steps: int = option(
+    0, 'global steps for which the first bias learns; 0: to the end', check=at_least(0)
+  )
+
+  def describe(self) -> str:
+    return f'fastnet {"-".join(map(str, self.widths))}'
+
+  def prepare(self, start: Start) -> Prepared:
+    """Whitens by the training images, and tries whether XLA compiles."""
+    from cifar10.platform import devices  # noqa: PLC0415  (TensorFlow, which --help has no use for)
+
+    compiles = not start.num_gpus and devices.can_compile(start.session_config)
+    images = start.first_images(_WHITENING_IMAGES)
+    return Prepared(whitening_kernel(images, start.data), compiles)
+
+  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> FastNet:
+    return FastNet(
+      self.widths,
+      **settings._asdict(),
+      convs_per_group=self.convs_per_group,
+      data=data,
+      whitening=prepared and prepared.whitening,
+      first_bias_steps=self.first_bias_steps,
+      compiles=bool(prepared and prepared.compiles),
+    )
+
+  def group(self, role: str, rates: Rates) -> Group:
+    if role == FIRST_BIAS:
+      return Group(learns_until=self.first_bias_steps)
+    return super().group(role, rates)
+
+
+FAMILY = FastNetFamily

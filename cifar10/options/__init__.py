@@ -1,0 +1,1 @@
+"""What a person can choose, each option declared once."""

@@ -1,0 +1,199 @@
+"""What is trained, and how: every hyper-parameter that is no single family's, and the recipes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.data.distortion import Distortion
+from cifar10.networks import registry
+from cifar10.networks.family import Family
+from cifar10.platform.errors import InputError
+from cifar10.platform.option import (
+  Check,
+  Options,
+  above,
+  at_least,
+  below_one,
+  names,
+  option,
+  picked,
+  values,
+)
+
+RECIPES = registry.recipes()
+DEFAULT_RECIPE = 'classic'
+
+
+@dataclasses.dataclass(frozen=True)
+class HParams(Options):
+  """What is trained, and how. Defaults are the old program's, except where a reason says not."""
+
+  family: Family = dataclasses.field(default_factory=registry.FAMILIES[registry.DEFAULT])
+  distortion: Distortion = dataclasses.field(default_factory=Distortion)
+
+  # The data: a job dir belongs to one split.
+  train_on: str = option(
+    'train',
+    'the training split; train+validation are the 50,000 of published results',
+    choices=('train', 'train+validation'),
+    fixed=True,
+  )
+  # The optimization.
+  train_steps: int = option(
+    80_000, 'global steps in all, over every run in the job dir', check=at_least(1)
+  )
+  train_batch_size: int = option(
+    128, "examples a step of one process, all its towers' together", check=at_least(1)
+  )
+  eval_batch_size: int = option(
+    100,
+    'examples of a batch of an evaluation; changes its speed, not its results',
+    check=at_least(1),
+  )
+  learning_rate: float = option(0.1, 'multiplies the schedule', check=above(0))
+  lr_values: tuple[float, ...] = option(
+    (1.0, 0.1, 0.01, 0.002), 'factors of the learning rate, one a phase'
+  )
+  lr_boundaries_epochs: tuple[float, ...] = option(
+    (82, 123, 300),
+    'epochs at which a phase ends; one fewer than values',
+    check=Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
+  )
+  lr_boundaries_steps: tuple[int, ...] = option(
+    (), 'global steps at which a phase ends; where given, epochs are not used'
+  )
+  lr_triangle: tuple[float, ...] = option(
+    (),
+    'in place of phases: the first factor, the part of training at which it is 1, the last factor',
+    check=Check(
+      lambda numbers: not numbers or (len(numbers) == 3 and min(numbers) >= 0 and numbers[1] <= 1),
+      'must be three numbers: the first factor, when it is 1 (0 to 1, of training), the last',
+    ),
+  )
+  momentum: float = option(0.9, 'of SGD', check=below_one())
+  nesterov: bool = option(False, "Nesterov's momentum, not plain")
+  weight_decay: float = option(
+    2e-4,
+    'L2 coefficient, of half the sum of squares: on all trainable variables but those of Muon',
+    check=at_least(0),
+  )
+  offset_lr_factor: float = option(
+    1.0,
+    'batch-norm offsets learn so many times faster, and decay so many times less',
+    check=above(0),
+  )
+  head_lr_factor: float = option(
+    1.0,
+    'the fully connected layer learns so many times faster, and decays so many times less',
+    check=above(0),
+  )
+  muon_learning_rate: float = option(
+    0.0,
+    'of Muon, which updates convolution kernels in place of SGD; 0: SGD does',
+    check=at_least(0),
+    switch=True,
+  )
+  muon_momentum: float = option(0.6, 'of Muon', check=below_one())
+  label_smoothing: float = option(
+    0.0, 'part of the target that is spread evenly over the classes', check=below_one()
+  )
+  lookahead_steps: int = option(
+    0,
+    'global steps after which the variables are averaged with their slow copies, and go on from '
+    'that average; 0: no lookahead',
+    check=at_least(0),
+    switch=True,
+  )
+  use_distortion_for_training: bool = option(
+    True, 'distort training images: crops, mirrors, cutout'
+  )
+  batch_norm_decay: float = option(
+    0.997, 'what a moving average keeps of itself a step', check=below_one()
+  )
+  batch_norm_epsilon: float = option(1e-5, 'added to the variance', check=above(0))
+  dtype: str = option(
+    'float32',
+    'of activations and of kernels at use; auto: what the hardware is fast at',
+    choices=('auto', 'float32', 'bfloat16'),
+  )
+  tta: str = option(
+    'none',
+    'views of a test image whose logits are averaged',
+    choices=('none', 'mirror', 'mirror+shift'),
+  )
+  seed: int = option(0, 'of initial values, order and distortions')
+
+  def check(self) -> None:
+    """Raises InputError for a schedule whose numbers do not fit each other."""
+    boundaries = self.lr_boundaries_steps or self.lr_boundaries_epochs
+    if len(self.lr_values) != len(boundaries) + 1:
+      raise InputError(
+        f'--lr-values has {len(self.lr_values)} values and its boundaries are {len(boundaries)}; '
+        'give one value more than boundaries'
+      )
+    if list(boundaries) != sorted(set(boundaries)) or (boundaries and boundaries[0] <= 0):
+      raise InputError(f'learning-rate boundaries {list(boundaries)} must rise from above 0')
+
+
+def all_values(hparams: HParams) -> dict[str, Any]:
+  """Every option of training by name, the network's name and its family's options among them."""
+  return {
+    'network': hparams.family.NAME,
+    **values(hparams.family),
+    **values(hparams.distortion),
+    **values(hparams),
+  }
+
+
+def from_values(given: Mapping[str, Any]) -> HParams:
+  """The hyper-parameters that have these values, by name; all others have their defaults.
+
+  Raises:
+    InputError: a value that is refused, an unknown network, or an option of another family.
+  """
+  network = given.get('network', registry.DEFAULT)
+  if not isinstance(network, str) or network not in registry.FAMILIES:
+    raise InputError(f'--network is {network!r}: it must be one of {", ".join(registry.FAMILIES)}')
+  family = registry.FAMILIES[network]
+  unknown = set(given) - names(HParams, Distortion, family) - {'network'}
+  for name in sorted(unknown):
+    assert registry.owner(name), f'there is no option {name}'
+    raise InputError(
+      f'--{name.replace("_", "-")} {_as_text(given[name])} belongs to --network '
+      f'{registry.owner(name)}, not to {network}; leave it out'
+    )
+  return HParams(
+    family=family(**picked(family, given)),
+    distortion=Distortion(**picked(Distortion, given)),
+    **picked(HParams, given),
+  )
+
+
+def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+  """What a recipe and the options that were given say, by name.
+
+  What was given holds: over the recipe's own value, over what another of its options says of the
+  learning rate, and, where another network was given, over what it says of its own network.
+  """
+  defaults = dict(RECIPES[name].defaults)
+  network = given.get('network', defaults.get('network', registry.DEFAULT))
+  if network in registry.FAMILIES:
+    kept = names(HParams, Distortion, registry.FAMILIES[network]) | {'network'}
+    defaults = {option: value for option, value in defaults.items() if option in kept}
+  phases = {'lr_values', 'lr_boundaries_epochs', 'lr_boundaries_steps'}
+  if phases & set(given) and 'lr_triangle' not in given:
+    defaults.pop('lr_triangle', None)
+  if 'lr_boundaries_epochs' in given and 'lr_boundaries_steps' not in given:
+    defaults.pop('lr_boundaries_steps', None)
+  return {**defaults, **given}
+
+
+def from_recipe(name: str, given: Mapping[str, Any]) -> HParams:
+  """A recipe's hyper-parameters, but those that were given; raises InputError as `from_values`."""
+  return from_values(recipe_values(name, given))
+
+
+def _as_text(value: Any) -> str:
+  return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,73 @@
+"""Where a job runs and what it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cifar10.platform.option import Options, above, at_least, between, option
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions(Options):
+  """Where a job runs, what it keeps, and how the workers of a cluster share an update."""
+
+  job_dir: str = option(
+    dataclasses.MISSING, 'checkpoints, summaries and exports; training resumes what it holds'
+  )
+  data_dir: str | None = option(None, 'the folder that generate_cifar10_tfrecords.py filled')
+  subset: str | None = option(
+    None,
+    'the split to evaluate (default: on the way validation; at the end eval, the test set)',
+    choices=('train', 'validation', 'eval'),
+  )
+  checkpoint: str | None = option(
+    None, 'what to evaluate, predict with or export (default: the latest)'
+  )
+  eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
+  save_every_steps: int | None = option(
+    None, 'global steps between two checkpoints (default: when evaluating)', check=at_least(1)
+  )
+  keep_checkpoints: int = option(5, 'how many of the last ones to keep', check=at_least(1))
+  num_gpus: int | None = option(
+    None,
+    'towers on GPUs; 0: the CPU (default: as many as are visible)',
+    check=at_least(0, ' (the CPU)'),
+  )
+  num_cpu_towers: int = option(1, 'towers on virtual CPUs, without a GPU', check=between(1, 1024))
+  variable_strategy: str = option(
+    'CPU', 'where variables live; GPU: spread over the GPUs by size', choices=('CPU', 'GPU')
+  )
+  data_format: str | None = option(
+    None,
+    'the order of the axes of activations (default: channels_first on GPUs, else channels_last)',
+    choices=('channels_first', 'channels_last'),
+  )
+  num_intra_threads: int = option(
+    0, 'threads of one operation; 0: all cores', check=at_least(0, ' (all cores)')
+  )
+  num_inter_threads: int = option(
+    0, 'operations at a time; 0: as many as cores', check=at_least(0, ' (all cores)')
+  )
+  log_device_placement: bool = option(False, 'log where each operation runs')
+  distribute: str | None = option(
+    None,
+    'all-reduce in place of parameter servers: on one host, or between chief and workers',
+    choices=('mirrored', 'multi_worker_mirrored'),
+  )
+  sync: bool = option(
+    False, "make each update from the mean of all workers' gradients; one process ignores it"
+  )
+  backup_workers: int = option(
+    0, 'with --sync, updates go on without the last N workers', check=at_least(0)
+  )
+  start_timeout: float = option(
+    600.0,
+    "seconds after which a process ends if a cluster's task that it needs has not come up",
+    check=above(0, ' seconds'),
+  )
+  evaluator_patience: float = option(
+    600.0,
+    'seconds for which an evaluator waits for a chief that is gone',
+    check=above(0, ' seconds'),
+  )
+  num_workers: int = option(1, 'ignored: TF_CONFIG says how many there are')

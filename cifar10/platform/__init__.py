@@ -1,0 +1,1 @@
+"""What is TensorFlow's, the machine's and the process's, whatever is trained."""

@@ -1,0 +1,24 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+  """A name to write to beside `path`: takes its place at the end, or goes when anything fails."""
+  temporary = f'{path}.{os.getpid()}.tmp'
+  try:
+    yield temporary
+    _flush_to_disk(temporary)
+    os.replace(temporary, path)
+  finally:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(temporary)
+
+
+def _flush_to_disk(path: str) -> None:
+  """Without it a power cut can leave the new name on empty content."""
+  with open(path, 'rb') as file:
+    os.fsync(file.fileno())

@@ -1,0 +1,44 @@
+"""TensorFlow without the lines that it prints about itself."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+
+def import_tensorflow() -> None:
+  """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
+
+  Newer releases write some lines while they are loaded, before they read any setting.
+  """
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what TensorFlow prints after its import.
+  with tempfile.TemporaryFile() as said:
+    try:
+      with standard_error_to(said):
+        import tensorflow  # noqa: F401, PLC0415
+    except BaseException:
+      repeat(said)
+      raise
+
+
+@contextlib.contextmanager
+def standard_error_to(file: IO[bytes]) -> Iterator[None]:
+  """Redirects the process's standard error, to which C++ writes without `sys.stderr`."""
+  sys.stderr.flush()
+  kept = os.dup(2)
+  os.dup2(file.fileno(), 2)
+  try:
+    yield
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
+
+
+def repeat(said: IO[bytes], but: tuple[bytes, ...] = ()) -> None:
+  """Writes the lines to standard error, except those that contain one of `but`."""
+  said.seek(0)
+  for line in said:
+    if not any(part in line for part in but):
+      os.write(2, line)

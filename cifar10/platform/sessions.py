@@ -1,0 +1,37 @@
+"""How a session uses this machine: its ConfigProto."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+
+
+def session_config(
+  num_cpu_towers: int = 1,
+  num_intra_threads: int = 0,
+  num_inter_threads: int = 0,
+  log_device_placement: bool = False,
+  device_filters: Sequence[str] = (),
+  *,
+  fuses: bool = True,
+) -> Any:
+  """The ConfigProto of every session; 0 threads means as many as there are cores.
+
+  Without `fuses` TensorFlow joins no operations into one.
+  """
+  config = tf.compat.v1.ConfigProto(
+    allow_soft_placement=True,  # Some ops have no GPU kernel.
+    log_device_placement=log_device_placement,
+    intra_op_parallelism_threads=num_intra_threads,
+    inter_op_parallelism_threads=num_inter_threads,
+    device_count={'CPU': num_cpu_towers},
+    # The Estimator sets its own only where no configuration is passed.
+    device_filters=device_filters,
+  )
+  # By default one process takes all memory of every GPU, and a second one on the host fails.
+  config.gpu_options.allow_growth = True
+  if not fuses:
+    off = rewriter_config_pb2.RewriterConfig.OFF
+    config.graph_options.rewrite_options.remapping = off
+  return config

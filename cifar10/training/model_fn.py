@@ -1,0 +1,405 @@
+"""Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+import model_base
+from cifar10.callbacks import progress, stopping
+from cifar10.cluster import sync
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.watch import Watch
+from cifar10.data import dataset
+from cifar10.data.data_set import Description
+from cifar10.inference import views
+from cifar10.inference.serving import IMAGES
+from cifar10.networks.family import Group, LayerSettings
+from cifar10.options.hparams import HParams
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import optimizers, schedules, towers
+from cifar10.training.placement import Placement, Replication
+
+Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
+
+_SHOWN_IMAGES = 4  # Augmented training images in a summary.
+
+
+def get_model_fn(
+  hparams: HParams,
+  placement: Placement,
+  data: Description,
+  *,
+  examples_per_epoch: int = 0,
+  replication: Replication | None = None,
+  prepared: Any = None,
+) -> Callable[..., Any]:
+  """The Estimator's model function.
+
+  Args:
+    hparams: the network and its optimization.
+    placement: towers and variables.
+    data: what the network classifies.
+    examples_per_epoch: of the training split: turns epochs into steps, in training.
+    replication: the cluster, in training; by default one process.
+    prepared: from the family's `prepare`, in training.
+
+  Returns:
+    model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
+    a shard for each tower; EVAL takes one. In PREDICT features is {'images': uint8
+    [n, 32, 32, 3]}.
+  """
+
+  replication = replication or Replication(Cluster(), 0, Watch())
+
+  def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+    if mode == tf_estimator.ModeKeys.PREDICT:
+      network = _network(hparams, placement, data, is_training=False)
+      return _predict_spec(hparams, placement, network, features[IMAGES])
+    if mode == tf_estimator.ModeKeys.EVAL:
+      network = _network(hparams, placement, data, is_training=False)
+      hook = stopping.AbandonHook(replication.watch)
+      return _eval_spec(hparams, placement, network, data, (features[0], labels[0]), hook)
+    return _train_spec(
+      hparams,
+      placement,
+      replication,
+      _network(hparams, placement, data, is_training=True, prepared=prepared),
+      list(zip(features, labels)),
+      examples_per_epoch=examples_per_epoch,
+      config=config,
+    )
+
+  return model_fn
+
+
+def _network(
+  hparams: HParams,
+  placement: Placement,
+  data: Description,
+  *,
+  is_training: bool,
+  prepared: Any = None,
+) -> model_base.Layers:
+  settings = LayerSettings(
+    is_training=is_training,
+    data_format=placement.data_format,
+    batch_norm_decay=hparams.batch_norm_decay,
+    batch_norm_epsilon=hparams.batch_norm_epsilon,
+    dtype=tf.as_dtype(hparams.dtype),
+  )
+  return hparams.family.build(settings, data, prepared)
+
+
+def _groups(hparams: HParams, network: model_base.Layers) -> optimizers.GroupOf:
+  """How each variable of the network learns, once the network is built."""
+
+  def group_of(variable: Any) -> Group:
+    return hparams.family.group(network.roles[variable.op.name], hparams)
+
+  return group_of
+
+
+def _train_spec(
+  hparams: HParams,
+  placement: Placement,
+  replication: Replication,
+  network: model_base.Layers,
+  shards: Shards,
+  *,
+  examples_per_epoch: int,
+  config: Any,
+) -> Any:
+  """Every tower, the mean of their gradients, and the update.
+
+  Under a strategy of tf.distribute this is called once a replica, and builds one tower.
+  """
+  group_of = _groups(hparams, network)
+  built, update_ops = _build_towers(
+    hparams, placement, replication, network, shards, group_of=group_of
+  )
+  gradients = towers.average_gradients([tower.gradients for tower in built])
+  cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
+  loss = cross_entropy + built[0].weight_penalty
+  examples_per_step = schedules.examples_per_global_step(
+    hparams.train_batch_size, replication.gradients_per_update or 1
+  )
+  learning_rate, muon_learning_rate = (
+    _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
+    for rate in (hparams.learning_rate, hparams.muon_learning_rate)
+  )
+  train_op, training_hooks = _update(
+    hparams,
+    replication,
+    (learning_rate, muon_learning_rate),
+    gradients,
+    update_ops,
+    group_of=group_of,
+  )
+
+  accuracy = _mean_accuracy(built, [labels for _, labels in shards])
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
+  _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, shards[0][0])
+  progress_hook = progress.ProgressHook(
+    scalars,
+    hparams.train_steps,
+    examples_per_step,
+    config.model_dir,
+    is_chief=replication.cluster.is_chief,
+  )
+  if not replication.all_reduce:
+    _add_saver(config)
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.TRAIN,
+    loss=loss / _num_replicas(),  # Which the Estimator adds up.
+    train_op=train_op,
+    training_hooks=[*training_hooks, progress_hook],
+  )
+
+
+def _num_replicas() -> int:
+  """Of a strategy of tf.distribute; 1 without one."""
+  return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _update(
+  hparams: HParams,
+  replication: Replication,
+  learning_rates: tuple[Any, Any],
+  gradients: towers.GradientsAndVariables,
+  update_ops: Sequence[tf.Operation],
+  *,
+  group_of: optimizers.GroupOf,
+) -> tuple[tf.Operation, list[Any]]:
+  """What changes the variables, moving averages included, and the hooks that it needs."""
+  global_step = tf.compat.v1.train.get_or_create_global_step()
+  # Lookahead averages the moving averages, too, after their update. The chief of synchronous
+  # training updates variables when a step, those included, is over.
+  before = () if replication.updates_together else update_ops
+  optimizer = optimizers.make_optimizer(hparams, *learning_rates, group_of, before)
+  gradients = optimizers.in_groups(gradients, group_of)
+  training_hooks: list[Any] = []
+  if _num_replicas() > 1:  # Strategies add gradients up; what is wanted is the mean.
+    gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
+  if replication.updates_together:
+    optimizer = sync.SyncReplicas(optimizer, replication.cluster, replication.gradients_per_update)
+  train_op = optimizer.apply_gradients(gradients, global_step)
+  if replication.updates_together:
+    training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
+  if replication.all_reduce and replication.cluster.is_distributed:
+    training_hooks.append(stopping.AgreementHook(replication.watch))
+  if replication.updates_moving_averages:
+    # Beside the update, not before it: a synchronous chief runs the update alone, between two
+    # batches, and would have to compute another batch for the averages that the update waited for.
+    train_op = tf.group(train_op, *update_ops)
+  return train_op, training_hooks
+
+
+def _add_saver(config: Any) -> None:
+  """Lets the chief write whole checkpoints.
+
+  The Estimator's own saver has each parameter server write its part: into a folder that all of
+  them would have to share.
+  """
+  saver = tf.compat.v1.train.Saver(
+    max_to_keep=config.keep_checkpoint_max, defer_build=True, save_relative_paths=True
+  )
+  tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
+
+
+def _devices(
+  placement: Placement, replication: Replication
+) -> tuple[list[str], Callable[[tf.Operation], str]]:
+  """Each tower's device, and where variables go."""
+  if replication.all_reduce:  # The strategy has put this replica's one tower on its device.
+    return [''], lambda op: ''
+  cluster = replication.cluster
+  place_variable = towers.variable_placement(
+    placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
+  )
+  return [cluster.job + device for device in placement.tower_devices], place_variable
+
+
+def _build_towers(
+  hparams: HParams,
+  placement: Placement,
+  replication: Replication,
+  network: model_base.Layers,
+  shards: Shards,
+  *,
+  group_of: optimizers.GroupOf,
+) -> tuple[list[towers.Tower], list[tf.Operation]]:
+  """All towers over one set of variables, and the moving averages' updates."""
+  tower_devices, place_variable = _devices(placement, replication)
+  built: list[towers.Tower] = []
+  update_ops: list[tf.Operation] = []
+  for index, (device, (images, labels)) in enumerate(zip(tower_devices, shards)):
+    setter = towers.device_setter(device, place_variable)
+    with (
+      tf.compat.v1.name_scope(f'tower_{index}') as scope,
+      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0),
+      tf.compat.v1.device(setter),
+    ):
+      normalised = dataset.normalise(images, tf.as_dtype(hparams.dtype))
+      built.append(
+        towers.build_tower(
+          normalised,
+          labels,
+          network.forward_pass,
+          lambda variable: optimizers.weight_decay(hparams, group_of(variable)),
+          hparams.label_smoothing,
+        )
+      )
+      if index == 0:
+        # Tower 0 only: every tower would update the same moving averages, N times a step.
+        update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
+  return built, update_ops
+
+
+def _eval_spec(
+  hparams: HParams,
+  placement: Placement,
+  network: model_base.Layers,
+  data: Description,
+  shard: tuple[tf.Tensor, tf.Tensor],
+  *more_hooks: Any,
+) -> Any:
+  """One tower and the metrics, each an exact mean over the examples."""
+  images, labels = shard
+  group_of = _groups(hparams, network)
+  logits, plain_logits = _inference_logits(hparams, placement, network, images)
+  cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+  weight_penalty = towers.penalty(
+    tf.compat.v1.trainable_variables(),
+    lambda variable: optimizers.weight_decay(hparams, group_of(variable)),
+  )
+  correct, plain_correct = (
+    tf.cast(tf.equal(tf.argmax(values, 1, tf.int32), labels), tf.float32)
+    for values in (logits, plain_logits)
+  )
+  top5 = tf.cast(tf.nn.in_top_k(labels, logits, min(5, data.num_classes)), tf.float32)
+  mean = tf.compat.v1.metrics.mean
+  metrics = {
+    'accuracy': mean(correct),
+    'accuracy_top5': mean(top5),
+    'cross_entropy': mean(cross_entropy),
+    'weight_penalty': mean(weight_penalty),
+    'examples': _count(labels),
+  }
+  if hparams.tta != 'none':
+    metrics['accuracy_without_tta'] = mean(plain_correct)
+  metrics.update(_accuracy_by_class(labels, correct, data.classes))
+  shown = {key: metrics[key][0] for key in ('accuracy', 'accuracy_top5', 'cross_entropy')}
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.EVAL,
+    loss=tf.reduce_mean(cross_entropy) + weight_penalty,
+    eval_metric_ops=metrics,
+    evaluation_hooks=[*more_hooks, progress.EvaluationLogHook(shown)],
+  )
+
+
+def _predict_spec(
+  hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
+) -> Any:
+  """Classes and probabilities of uint8 images [n, 32, 32, 3]."""
+  logits, _ = _inference_logits(hparams, placement, network, images)
+  predictions = {
+    'classes': tf.argmax(logits, 1),  # int64 [n]
+    'probabilities': tf.nn.softmax(logits),  # float32 [n, classes]
+  }
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.PREDICT,
+    predictions=predictions,
+    export_outputs={'serving_default': tf_estimator.export.PredictOutput(predictions)},
+  )
+
+
+def _inference_logits(
+  hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """The views' mean logits and the image's own, float32 [n, classes]; by moving averages."""
+  place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
+  setter = towers.device_setter(placement.tower_devices[0], place_variable)
+  with tf.compat.v1.variable_scope(hparams.family.NAME), tf.compat.v1.device(setter):
+    seen = views.test_views(images, hparams.tta)
+    logits = network.forward_pass(dataset.normalise(seen, tf.as_dtype(hparams.dtype)))
+    return views.mean_of_views(logits, hparams.tta), logits[: tf.shape(images)[0]]
+
+
+def _scheduled(
+  rate: float, hparams: HParams, examples_per_epoch: int, examples_per_step: int
+) -> tf.Tensor:
+  """A learning rate times the schedule's factor at this step: float32 scalar."""
+  global_step = tf.compat.v1.train.get_or_create_global_step()
+  if hparams.lr_triangle:
+    return rate * schedules.triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
+  boundaries = list(hparams.lr_boundaries_steps) or schedules.boundaries_in_steps(
+    hparams.lr_boundaries_epochs, examples_per_epoch, examples_per_step
+  )
+  values = [rate * value for value in hparams.lr_values]
+  return schedules.learning_rate(global_step, boundaries, values)
+
+
+def _mean_accuracy(built: Sequence[towers.Tower], label_shards: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Of the whole training batch: float32 scalar."""
+  correct = [
+    tf.cast(tf.equal(tf.argmax(tower.logits, 1, tf.int32), labels), tf.float32)
+    for tower, labels in zip(built, label_shards)
+  ]
+  return tf.reduce_mean(tf.concat(correct, 0))
+
+
+def _summarize(
+  scalars: dict[str, tf.Tensor],
+  cross_entropy: tf.Tensor,
+  weight_penalty: tf.Tensor,
+  gradients: towers.GradientsAndVariables,
+  images: tf.Tensor,
+) -> None:
+  """What TensorBoard shows of training; computed only at the steps that write it."""
+  summary = tf.compat.v1.summary
+  for name, value in scalars.items():
+    if name != 'loss':  # The Estimator writes that one.
+      summary.scalar(name, value)
+  summary.scalar('loss_parts/cross_entropy', cross_entropy)
+  summary.scalar('loss_parts/weight_penalty', weight_penalty)
+  summary.scalar('gradient_norm', tf.linalg.global_norm([gradient for gradient, _ in gradients]))
+  summary.image('augmented_images', images, max_outputs=_SHOWN_IMAGES)
+
+
+def _accuracy_by_class(
+  labels: tf.Tensor, correct: tf.Tensor, classes: Sequence[str]
+) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+  """A metric a class, 'accuracy/cat', over one pair of vectors: a class costs one slice of them.
+
+  Args:
+    labels: int32 [n].
+    correct: float32 [n], 1 or 0.
+    classes: their names, by label.
+  """
+  is_class = tf.one_hot(labels, len(classes))  # float32 [n, classes]
+  totals = {'correct': is_class * correct[:, tf.newaxis], 'examples': is_class}
+  sums = {name: _evaluated_sum(f'{name}_by_class', [len(classes)]) for name in totals}
+  update = tf.group(*(sums[name].assign_add(tf.reduce_sum(totals[name], 0)) for name in totals))
+  accuracy = tf.math.divide_no_nan(sums['correct'].read_value(), sums['examples'].read_value())
+  return {f'accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)}
+
+
+def _count(labels: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
+  """A metric: how many examples were evaluated, int64 (a float32 sum stops at 2^24)."""
+  total = _evaluated_sum('examples', [], tf.int64)
+  update = total.assign_add(tf.cast(tf.shape(labels)[0], tf.int64))
+  return total.read_value(), update
+
+
+def _evaluated_sum(name: str, shape: list[int], dtype: tf.DType = tf.float32) -> Any:
+  """A variable that is 0 when an evaluation begins."""
+  keys = tf.compat.v1.GraphKeys
+  return tf.compat.v1.get_variable(
+    name,
+    shape,
+    dtype,
+    tf.compat.v1.zeros_initializer(),
+    trainable=False,
+    collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES],
+  )

@@ -1,0 +1,78 @@
+"""Options, hardware and cluster -> where this process computes, and its part in each update."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.watch import Watch
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.errors import InputError
+from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.training import towers
+
+
+class Placement(NamedTuple):
+  """Where a replica's towers and variables live, and how its activations are laid out."""
+
+  tower_devices: list[str]
+  variable_strategy: str  # 'CPU' or 'GPU'
+  num_gpus: int
+  data_format: str  # 'channels_first' or 'channels_last'
+
+
+class Replication(NamedTuple):
+  """This replica's part in a cluster."""
+
+  cluster: Cluster
+  gradients_per_update: int  # of synchronous training; 0: each is applied as it comes
+  watch: Watch
+  all_reduce: bool = False  # tf.distribute copies the variables and adds up the gradients
+
+  @property
+  def updates_moving_averages(self) -> bool:
+    """Once a step: in synchronous training all workers make a step together."""
+    return self.cluster.is_chief or not self.gradients_per_update
+
+  @property
+  def updates_together(self) -> bool:
+    """Whether the chief makes the updates from what workers push to parameter servers."""
+    return bool(self.gradients_per_update) and not self.all_reduce
+
+
+def check_distribution(options: RunOptions) -> None:
+  """Raises InputError for an all-reduce that this TensorFlow's Estimator cannot do."""
+  name = 'multi_worker_mirrored'
+  if options.distribute == name and not REDUCES_BETWEEN_PROCESSES:
+    raise InputError(
+      f"--distribute {name} needs the Estimator's part in TensorFlow, which {tf.__version__} no "
+      'longer has; use parameter servers, or Python 3.10 or 3.11 with TensorFlow 2.15.1'
+    )
+
+
+def num_gpus(options: RunOptions, visible: int) -> int:
+  """How many GPUs to use; raises InputError for a combination that cannot run."""
+  count = visible if options.num_gpus is None else options.num_gpus
+  if count > visible:
+    raise InputError(f'--num-gpus {count} but TensorFlow sees {visible}; ask for fewer')
+  if count and options.num_cpu_towers > 1:
+    raise InputError(
+      f'--num-cpu-towers {options.num_cpu_towers} and {count} GPUs; add --num-gpus 0'
+    )
+  if options.variable_strategy == 'GPU' and not count:
+    raise InputError('--variable-strategy GPU needs a GPU and there is none; use CPU')
+  if options.data_format == 'channels_first' and not count:
+    raise InputError(
+      '--data-format channels_first needs a GPU and there is none; use channels_last'
+    )
+  return count
+
+
+def placement(options: RunOptions, num_gpus: int) -> Placement:
+  """The towers and where the variables are."""
+  return Placement(
+    towers.tower_devices(num_gpus, options.num_cpu_towers),
+    options.variable_strategy,
+    num_gpus,
+    options.data_format or ('channels_first' if num_gpus else 'channels_last'),
+  )

@@ -1,0 +1,139 @@
+"""Towers: where they and the variables live, one tower's loss and gradients, and their mean.
+
+A tower is one device's copy of the network, working on its shard of the batch. All towers share
+one set of variables. One CPU is the one-tower case of the same code.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+_VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
+
+GradientsAndVariables = list[tuple[tf.Tensor, Any]]
+
+
+class Tower(NamedTuple):
+  """What one tower computes on its shard."""
+
+  logits: tf.Tensor  # float32 [shard, classes]
+  cross_entropy: tf.Tensor  # float32 scalar, mean over the shard
+  weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
+  gradients: GradientsAndVariables  # of the sum of the two
+
+
+class GreedyPlacement:
+  """Gives each new variable to the device that holds the fewest bytes so far."""
+
+  def __init__(self, devices: Sequence[str]):
+    self._bytes = {device: 0 for device in devices}
+
+  def __call__(self, op: tf.Operation) -> str:
+    """The device for the variable that `op` creates."""
+    device = min(self._bytes, key=lambda name: self._bytes[name])  # The first, of equals.
+    shape = tf.TensorShape(op.get_attr('shape'))
+    self._bytes[device] += shape.num_elements() * op.get_attr('dtype').size
+    return device
+
+
+def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
+  """A device a tower: every GPU, else that many virtual CPUs; `job` as in '/job:worker/task:1'."""
+  kind, count = ('GPU', num_gpus) if num_gpus else ('CPU', num_cpu_towers)
+  return [f'{job}/device:{kind}:{index}' for index in range(count)]
+
+
+def variable_placement(
+  variable_strategy: str, num_gpus: int, num_ps: int = 0, job: str = ''
+) -> Callable[[tf.Operation], str]:
+  """Where variables go: the parameter servers if any, else this host's CPU or its GPUs."""
+  if num_ps:
+    return GreedyPlacement([f'/job:ps/task:{index}/device:CPU:0' for index in range(num_ps)])
+  if variable_strategy == 'GPU':
+    return GreedyPlacement(tower_devices(num_gpus, 0, job))
+  return GreedyPlacement([f'{job}/device:CPU:0'])
+
+
+def device_setter(tower: str, placement: Callable[[tf.Operation], str]) -> Callable[[Any], str]:
+  """A function for `tf.compat.v1.device`: variables as placed, everything else on the tower."""
+
+  def choose(op: tf.Operation) -> str:
+    if op.device:  # Put there on purpose, as the moving averages' updates are.
+      return op.device
+    return placement(op) if op.type in _VARIABLE_OPS else tower
+
+  return choose
+
+
+def build_tower(
+  images: tf.Tensor,
+  labels: tf.Tensor,
+  forward_pass: Callable[[tf.Tensor], tf.Tensor],
+  weight_decay: Callable[[Any], float],
+  label_smoothing: float = 0.0,
+) -> Tower:
+  """One tower on one shard.
+
+  Args:
+    images: [shard, 32, 32, 3], normalised.
+    labels: int32 [shard].
+    forward_pass: images to logits.
+    weight_decay: variable -> its coefficient in the penalty.
+    label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
+      arXiv 1512.00567, section 7).
+  """
+  logits = forward_pass(images)
+  cross_entropy = tf.reduce_mean(_cross_entropy(labels, logits, label_smoothing))
+  variables = tf.compat.v1.trainable_variables()
+  weight_penalty = penalty(variables, weight_decay)
+  gradients = tf.gradients(cross_entropy + weight_penalty, variables)
+  return Tower(logits, cross_entropy, weight_penalty, list(zip(gradients, variables)))
+
+
+def penalty(variables: Sequence[Any], weight_decay: Callable[[Any], float]) -> tf.Tensor:
+  """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar."""
+  groups: dict[float, list[tf.Tensor]] = {}
+  for variable in variables:
+    groups.setdefault(weight_decay(variable), []).append(tf.nn.l2_loss(variable))
+  parts = [decay * tf.add_n(losses) for decay, losses in groups.items()]
+  return parts[0] if len(parts) == 1 else tf.add_n(parts)
+
+
+def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
+  """float32 [shard]."""
+  if not label_smoothing:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+  num_classes = logits.shape[1]
+  rest = label_smoothing / num_classes
+  targets = tf.one_hot(labels, num_classes, 1 - label_smoothing + rest, rest)
+  return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+
+
+def average_gradients(tower_gradients: Sequence[GradientsAndVariables]) -> GradientsAndVariables:
+  """The mean over the towers of each variable's gradient, computed where the variable lives.
+
+  Args:
+    tower_gradients: for each tower, (gradient, variable) pairs; the towers' order may differ.
+
+  Returns:
+    One (gradient, variable) pair a variable, in the first tower's order. The gradient has the
+    variable's shape.
+
+  Raises:
+    ValueError: the towers have different variables, or one has no gradient; names them.
+  """
+  by_name = [{v.name: g for g, v in pairs} for pairs in tower_gradients]
+  names = set(by_name[0])
+  for tower, gradients in enumerate(by_name):
+    if set(gradients) != names:
+      differing = ', '.join(sorted(names ^ set(gradients)))
+      raise ValueError(f'tower {tower} and tower 0 do not share these variables: {differing}')
+    missing = ', '.join(sorted(name for name, gradient in gradients.items() if gradient is None))
+    if missing:
+      raise ValueError(f'tower {tower} has no gradient for: {missing}')
+  averaged = []
+  for _, variable in tower_gradients[0]:
+    with tf.compat.v1.device(variable.device):  # The sum is made once, where it is applied.
+      total = tf.add_n([gradients[variable.name] for gradients in by_name])
+      averaged.append((total / len(by_name), variable))
+  return averaged

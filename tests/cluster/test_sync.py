@@ -1,0 +1,181 @@
+"""Synchronous updates between replicas that share one real server; values worked out by hand.
+
+The loss is c * w, so that a replica's gradient is its c. The server stands for the parameter
+server: replicas share variables, accumulators and queues by their names.
+"""
+
+import re
+import threading
+import types
+
+import pytest
+import tensorflow as tf
+
+from cifar10.cluster.sync import SyncReplicas
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.watch import Watch
+
+LAST_STEP = 3
+
+
+@pytest.fixture(scope='module')
+def server():
+  return tf.distribute.Server.create_local_server()
+
+
+class Replica:
+  """One replica's graph, session and hook. Replicas start in their order, the chief first."""
+
+  def __init__(self, server, name, worker, gradient, *, needed=2, momentum=0.0):
+    self.stopped = False
+    self.watch = Watch()
+    cluster = Cluster(
+      {'chief': ('a:1',), 'worker': ('b:1',)},
+      'chief' if worker == 0 else 'worker',
+      0,
+    )
+    with tf.Graph().as_default(), tf.compat.v1.container(name):
+      step = tf.compat.v1.train.get_or_create_global_step()
+      variable = tf.compat.v1.get_variable('w', [], tf.float32, tf.constant_initializer(10))
+      optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
+      replicas = SyncReplicas(optimizer, cluster, needed)
+      self.push = replicas.apply_gradients([(tf.constant(float(gradient)), variable)], step)
+      self.hook = replicas.make_hook(LAST_STEP, self.watch)
+      self.session = tf.compat.v1.Session(server.target)
+      if worker == 0:
+        self.session.run(tf.compat.v1.global_variables_initializer())
+      self.variable, self.step = variable, step
+    self.hook.after_create_session(self.session, None)
+
+  def compute(self):
+    """One batch: pushes its gradient."""
+    self.session.run(self.push, self.hook.before_run(None).feed_dict)
+
+  def wait(self):
+    """What comes after the batch: the chief updates, a worker waits for it."""
+    context = types.SimpleNamespace(session=self.session, request_stop=self._stop)
+    self.hook.after_run(context, None)
+
+  def values(self):
+    """(global step, w)."""
+    return tuple(self.session.run([self.step, self.variable]))
+
+  def _stop(self):
+    self.stopped = True
+
+
+@pytest.fixture
+def make(server, request):
+  made = []
+
+  def make(worker, gradient, **more):
+    name = re.sub('[^a-z]', '', request.node.name)  # A container of its own for each test.
+    made.append(Replica(server, name, worker, gradient, **more))
+    return made[-1]
+
+  yield make
+  for replica in made:
+    replica.session.close()
+
+
+def test_an_update_is_made_of_the_mean(make):
+  """w = 10 - 0.5 (1 + 3) / 2 = 9, then 8, then 7, where step 3 ends both."""
+  chief, worker = make(0, 1), make(1, 3)
+  for step, value in [(1, 9), (2, 8), (3, 7)]:
+    assert not chief.stopped
+    worker.compute()
+    chief.compute()
+    chief.wait()
+    worker.wait()
+    assert chief.values() == worker.values() == (step, value)
+  assert chief.stopped
+  assert worker.stopped
+
+
+def test_the_optimizer_sees_the_mean(make):
+  """Momentum: v = 2, w = 10 - 1 = 9; v = 0.9 * 2 + 2 = 3.8, w = 9 - 1.9 = 7.1."""
+  chief, worker = make(0, 1, momentum=0.9), make(1, 3, momentum=0.9)
+  for _ in range(2):
+    for replica in (chief, worker):
+      replica.compute()
+    chief.wait()
+    worker.wait()
+  assert chief.values() == (2, pytest.approx(7.1))
+
+
+def test_a_late_gradient_is_dropped_and_its_worker_catches_up(make):
+  """One gradient of two is enough. w = 10 - 0.5 = 9.5; 9; and at step 2 both push: 9 - 1 = 8.
+
+  The worker's gradient of step 0 comes at step 1 and counts for nothing: with it step 2 would
+  have been at 8.5 or 9.5 - 0.5 * 2.
+  """
+  chief, worker = make(0, 1, needed=1), make(1, 3, needed=1)
+  chief.compute()
+  chief.wait()
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  assert chief.values() == (2, 9)
+  worker.wait()  # Both go-ons at once: it is at step 2 now, and pushes a gradient that counts.
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  assert chief.values() == (3, 8)
+
+
+def test_a_chief_waits_for_all_that_are_needed(make):
+  chief, worker = make(0, 1), make(1, 3)
+  chief.compute()
+  waiting = threading.Thread(target=chief.wait)
+  waiting.start()
+  waiting.join(0.5)
+  assert waiting.is_alive()
+  assert chief.values() == (0, 10)
+  worker.compute()
+  waiting.join(10)
+  assert chief.values() == (1, 9)
+
+
+def test_a_chief_that_starts_again_forgets_what_was_pushed(make):
+  """The 100 of before is not in the update: 10 - 0.5 (1 + 3) / 2 = 9."""
+  chief, worker = make(0, 100), make(1, 3)
+  chief.compute()
+  worker.compute()
+  chief = make(0, 1)
+  worker.wait()  # Sent on, though its update never came.
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  assert chief.values() == (1, 9)
+
+
+def test_a_worker_that_is_up_first_loses_no_batch(make):
+  """It waits for the chief's start, which would have emptied what it had pushed."""
+  made = []
+  starting = threading.Thread(target=lambda: made.append(make(1, 3)))
+  starting.start()
+  starting.join(0.5)
+  assert starting.is_alive()
+  chief = make(0, 1)
+  starting.join(10)
+  worker = made[0]
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  assert chief.values() == (1, 9)
+
+
+@pytest.mark.parametrize('role', [0, 1], ids=['chief', 'worker'])
+def test_sigterm_ends_the_wait(make, role):
+  replica = [make(0, 1), make(1, 3)][role]
+  replica.compute()
+  waiting = threading.Thread(target=replica.wait)
+  waiting.start()
+  waiting.join(0.5)
+  assert waiting.is_alive()
+  replica.watch.stopping = True
+  replica.watch._on_stop()
+  waiting.join(10)
+  assert not waiting.is_alive()
+  assert replica.stopped
+  assert replica.values() == (0, 10)

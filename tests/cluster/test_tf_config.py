@@ -1,0 +1,159 @@
+"""TF_CONFIG is read, or refused with its key, its value and the remedy."""
+
+import json
+import socket
+
+import pytest
+
+from cifar10.cluster.tf_config import Cluster, reachable, read_cluster
+from cifar10.platform.errors import InputError
+
+ADDRESSES = {'chief': ['a:1'], 'worker': ['b:1', 'b:2'], 'ps': ['c:1', 'c:2']}
+
+
+def config(cluster=ADDRESSES, task=('worker', 1), **more):
+  return json.dumps({'cluster': cluster, 'task': {'type': task[0], 'index': task[1]}, **more})
+
+
+def read(text):
+  return read_cluster(text, 'job')
+
+
+@pytest.mark.parametrize(
+  ('task', 'worker', 'job', 'filters'),
+  [
+    (('chief', 0), 0, '/job:chief/task:0', ['/job:ps', '/job:chief/task:0']),
+    (('worker', 0), 1, '/job:worker/task:0', ['/job:ps', '/job:worker/task:0']),
+    (('worker', 1), 2, '/job:worker/task:1', ['/job:ps', '/job:worker/task:1']),
+  ],
+)
+def test_a_replica_knows_its_place(task, worker, job, filters):
+  cluster = read(config(task=task))
+  assert cluster.is_distributed
+  assert cluster.num_workers == 3  # The chief works too.
+  assert cluster.num_ps == 2
+  assert cluster.is_chief == (task[0] == 'chief')
+  assert cluster.worker == worker
+  assert cluster.job == job
+  assert cluster.device_filters == filters
+
+
+def test_a_parameter_server_talks_to_itself_only():
+  cluster = read(config(task=('ps', 1)))
+  assert cluster.device_filters == ['/job:ps/task:1']
+  assert cluster.peers == {'chief 0': 'a:1', 'worker 0': 'b:1', 'worker 1': 'b:2', 'ps 0': 'c:1'}
+
+
+def test_a_master_is_a_chief():
+  addresses = {'master': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}
+  for task in ('master', 'chief'):
+    cluster = read(config(addresses, (task, 0)))
+    assert cluster.is_chief
+    assert json.loads(cluster.tf_config) == {
+      'cluster': {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']},
+      'task': {'type': 'chief', 'index': 0},
+    }
+
+
+def test_an_evaluator_is_no_part_of_the_training():
+  with_evaluator = {**ADDRESSES, 'evaluator': ['d:1']}
+  chief = read(config(with_evaluator, ('chief', 0)))
+  assert chief.has_evaluator
+  assert 'evaluator' not in json.loads(chief.tf_config)['cluster']
+  assert not any(name.startswith('evaluator') for name in chief.peers)
+  # Listed in the cluster or not.
+  for addresses in (with_evaluator, ADDRESSES):
+    evaluator = read(config(addresses, ('evaluator', 0)))
+    assert not evaluator.is_distributed
+    assert evaluator.tf_config == '{}'
+    assert evaluator.addresses['chief'] == ('a:1',)
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    '',
+    '{}',
+    '{"environment": "cloud"}',
+    '{"cluster": {}, "task": {"type": "worker", "index": 0}}',
+    '{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
+  ],
+)
+def test_one_process_is_no_cluster(text):
+  cluster = read(text)
+  assert not cluster.is_distributed
+  assert cluster.is_chief
+  assert (cluster.num_workers, cluster.num_ps, cluster.job) == (1, 0, '')
+  assert cluster.tf_config == '{}'
+  assert cluster.device_filters == []
+
+
+def with_task(**task):
+  return json.dumps({'cluster': ADDRESSES, 'task': task})
+
+
+REFUSED = [
+  ('{"cluster":', ['not JSON', '{"cluster":', 'single quotes']),
+  ('{chief: [a:1]}', ['not JSON', 'single quotes']),
+  ('[1]', ['TF_CONFIG is [1]', 'JSON object']),
+  ('{"cluster": ["a:1"]}', ['cluster is ["a:1"]', 'write an object']),
+  (config({'workers': ['b:1']}), ['cluster is "workers"', 'chief, master, worker, ps']),
+  (config({'chief': 'a:1'}), ['cluster.chief is "a:1"', 'write a list']),
+  (config({'chief': ['a']}), ['cluster.chief is "a"', 'host:port']),
+  (config({'chief': ['a:x']}), ['cluster.chief is "a:x"', 'host:port']),
+  (config({'chief': ['a:70000']}), ['"a:70000"', 'host:port']),
+  (config({'chief': ['a:²']}), ['cluster.chief', 'host:port']),
+  (config({'chief': ['a\n:2222']}), ['cluster.chief', 'host:port']),
+  ('[' * 100_000, ['TF_CONFIG is not JSON']),
+  (config({'chief': [7]}), ['cluster.chief is 7', 'host:port']),
+  (config({**ADDRESSES, 'master': ['d:1']}), ['cluster.master', 'not both']),
+  (config({**ADDRESSES, 'ps': ['b:1']}), ['cluster is "b:1"', 'address of its own']),
+  (config({**ADDRESSES, 'chief': ['a:1', 'a:2']}), ['cluster.chief', 'exactly one']),
+  (config({'worker': ['b:1', 'b:2'], 'ps': ['c:1']}), ['cluster.chief is []', 'exactly one']),
+  (config({'chief': ['a:1'], 'worker': ['b:1', 'b:2']}), ['cluster.ps is []', 'parameter server']),
+  (json.dumps({'cluster': ADDRESSES}), ['task is null', '"index": 0']),
+  (with_task(type='worker', task=1), ['task.task is 1', 'type and index']),
+  (with_task(type='worker'), ['add "index"']),
+  (with_task(index=0), ['add "type"']),
+  (with_task(type='boss', index=0), ['task.type is "boss"', 'the jobs are chief']),
+  (with_task(type=['worker'], index=0), ['task.type is ["worker"]']),
+  (with_task(type='worker', index='1'), ['task.index is "1"', 'without quotes']),
+  (with_task(type='worker', index=True), ['task.index is true', 'write a number']),
+  (with_task(type='worker', index=-1), ['task.index is -1']),
+  (with_task(type='worker', index=2), ['task.index is 2', 'lists 2 worker task(s)']),
+  (with_task(type='evaluator', index=1), ['task.index is 1', 'lists 1 evaluator task(s)']),
+  (config({'chief': ['a:1'], 'ps': ['c:1']}), ['task.type is "worker"', 'lists no worker']),
+  ('{"task": {"type": "ps", "index": 0}}', ['cluster is {}', 'list the tasks']),
+  (config(model_dir='elsewhere'), ['model_dir is "elsewhere"', '--job-dir job']),
+]
+
+
+@pytest.mark.parametrize(('text', 'parts'), REFUSED)
+def test_refuses_with_key_value_and_remedy(text, parts):
+  with pytest.raises(InputError) as error:
+    read(text)
+  message = str(error.value)
+  assert message.startswith('TF_CONFIG')
+  assert '\n' not in message
+  for part in parts:
+    assert part in message
+
+
+def test_a_model_dir_that_agrees_is_no_matter():
+  assert read(config(model_dir='job')).name == 'worker 1'
+
+
+def test_reachable_means_that_something_listens():
+  with socket.socket() as listening:
+    listening.bind(('127.0.0.1', 0))
+    address = f'127.0.0.1:{listening.getsockname()[1]}'
+    assert not reachable(address)
+    listening.listen()
+    assert reachable(address)
+  assert not reachable(address)
+  assert not reachable('no-such-host.invalid:1')
+
+
+def test_alone_by_default():
+  assert Cluster().name == 'chief 0'
+  assert Cluster().peers == {}

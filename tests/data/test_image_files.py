@@ -1,0 +1,81 @@
+"""Image files of every kind that is promised, as planes and pixels worked out by hand."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.data import image_files
+from cifar10.inference import predict
+from cifar10.platform.errors import InputError
+
+
+def write(path, image, encode=tf.io.encode_png):
+  with open(path, 'wb') as file:
+    file.write(encode(np.asarray(image, np.uint8)).numpy())
+  return os.fspath(path)
+
+
+def noise(*shape):
+  return np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+
+
+def test_a_small_png_is_left_as_it_is(tmp_path):
+  image = noise(32, 32, 3)
+  read, size = image_files.read_image(write(tmp_path / 'a.png', image))
+  np.testing.assert_array_equal(read, image)
+  assert read.dtype == np.uint8
+  assert size == (32, 32)
+
+
+def test_a_larger_one_is_averaged_by_area(tmp_path):
+  image = noise(64, 96, 3)
+  read, size = image_files.read_image(write(tmp_path / 'a.png', image))
+  # 64 x 96 pixels on 32 x 32: each is the mean of two rows and three columns.
+  means = image.reshape(32, 2, 32, 3, 3).mean((1, 3))
+  assert np.abs(read - means).max() <= 0.5 + 1e-4  # Rounded.
+  assert size == (64, 96)
+
+
+def test_grey_becomes_three_equal_channels(tmp_path):
+  image = noise(32, 32, 1)
+  read, _ = image_files.read_image(write(tmp_path / 'a.png', image))
+  np.testing.assert_array_equal(read, np.repeat(image, 3, 2))
+
+
+def test_transparency_is_dropped(tmp_path):
+  image = noise(32, 32, 4)
+  read, _ = image_files.read_image(write(tmp_path / 'a.png', image))
+  np.testing.assert_array_equal(read, image[..., :3])
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_jpeg(tmp_path, channels):
+  image = np.full([40, 50, channels], 200)
+  path = write(tmp_path / 'a.jpg', image, tf.io.encode_jpeg)
+  read, size = image_files.read_image(path)
+  assert np.abs(read.astype(int) - 200).max() <= 2
+  assert size == (40, 50)
+
+
+def test_predictions_read_the_same(tmp_path):
+  path = write(tmp_path / 'a.png', noise(70, 45, 3))
+  np.testing.assert_array_equal(predict.read_image(path), image_files.read_image(path)[0])
+
+
+def test_a_name_may_be_no_utf_8(tmp_path):
+  path = os.path.join(os.fsencode(tmp_path), b'\xff.png')
+  write(os.fsdecode(path), noise(32, 32, 3))
+  assert image_files.read_image(os.fsdecode(path))[1] == (32, 32)
+
+
+def test_refuses_what_is_no_image(tmp_path):
+  with pytest.raises(InputError, match=r'none\.png does not exist'):
+    image_files.read_image(str(tmp_path / 'none.png'))
+  for content in (b'', b'hello', b'\x89PNG\r\n\x1a\n', b'\xff\xd8\xff\xe0'):
+    (tmp_path / 'a.png').write_bytes(content)
+    with pytest.raises(InputError, match=r'a\.png cannot be read as PNG or JPEG'):
+      image_files.read_image(str(tmp_path / 'a.png'))
+  with pytest.raises(InputError, match='cannot be read as PNG or JPEG'):
+    image_files.read_image(str(tmp_path))

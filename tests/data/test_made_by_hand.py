@@ -1,0 +1,44 @@
+"""docs/data.md: its data set by a manifest alone is one, and its table has every key."""
+
+import json
+import os
+import re
+
+from cifar10.data import archive, conversion, data_set, dataset, manifest, sources
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def blocks(language):
+  with open(os.path.join(ROOT, 'docs', 'data.md'), encoding='utf-8') as file:
+    return re.findall(rf'```{language}\n(.*?)```', file.read(), re.S)
+
+
+def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  [program] = blocks('python')
+  exec(program, {})
+  described = data_set.describe('data-shapes')
+  assert described.name == 'shapes'
+  assert described.classes == ('circle', 'square')
+  made = dataset.Cifar10DataSet('data-shapes', 'train')
+  assert made.num_examples_per_epoch() == 80
+  first = made.first_images(2)
+  assert (first[0] == 0).all()
+  assert (first[1] == 255).all()
+
+
+def test_the_documented_manifest_is_one(tmp_path):
+  [content] = blocks('json')
+  (tmp_path / 'cifar10.json').write_text(content)
+  assert data_set.describe(str(tmp_path)).num_classes == 2
+
+
+def test_every_key_of_a_manifest_is_documented(tmp_path):
+  source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
+  conversion.convert(str(tmp_path), source, manifest.SUBSETS)
+  keys = set(json.loads((tmp_path / 'cifar10.json').read_text()))
+  with open(os.path.join(ROOT, 'docs', 'data.md'), encoding='utf-8') as file:
+    documented = set(re.findall(r'^\| `(\w+)` \|', file.read(), re.M))
+  # What decides what synthetic images are: of `source`.
+  assert keys - documented == {'images_per_batch', 'seed'}

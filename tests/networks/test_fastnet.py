@@ -1,0 +1,317 @@
+"""The fast recipes' network: what its fixed and initial kernels do, and its shapes."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.data import dataset, synthetic
+from cifar10.data.data_set import CIFAR10
+from cifar10.networks import fastnet
+from cifar10.platform import devices
+
+WIDTHS = (24, 32, 48)
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+@pytest.fixture(scope='module')
+def images():
+  rng = np.random.default_rng(0)
+  planes = synthetic.synthetic_images(np.arange(100) % 10, rng)
+  return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+def run(tensors):
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    return session.run(tensors)
+
+
+def network(convs_per_group=2, **settings):
+  return fastnet.FastNet(
+    WIDTHS,
+    True,
+    'channels_last',
+    0.6,
+    1e-12,
+    convs_per_group=convs_per_group,
+    data=CIFAR10,
+    **settings,
+  )
+
+
+def standardised(images):
+  scale, shift = fastnet.standardisation(CIFAR10)
+  return (run(dataset.normalise(tf.constant(images), tf.float32)) * scale + shift).astype(
+    np.float32
+  )
+
+
+def test_standardised_values_by_hand():
+  """Byte 255 is 1: (1 - 0.4914) / 0.2470 = 2.0591; (1 - 0.4822) / 0.2435; (1 - 0.4465) / 0.2616."""
+  white = np.full([1, 1, 1, 3], 255, np.uint8)
+  np.testing.assert_allclose(standardised(white)[0, 0, 0], [2.0591, 2.1265, 2.1158], atol=1e-4)
+
+
+def test_whitening_makes_patches_uncorrelated(images):
+  """With variance 1 in each pattern that is not drowned by the 5e-4: eigenvalue / (it + 5e-4)."""
+  kernel = fastnet.whitening_kernel(images, CIFAR10)
+  assert (kernel.shape, kernel.dtype) == ((2, 2, 3, 24), np.float32)
+  np.testing.assert_array_equal(kernel[..., 12:], -kernel[..., :12])
+  x = standardised(images)
+  outputs = run(tf.nn.conv2d(x, kernel[..., :12], 1, 'VALID')).reshape(-1, 12)
+  moments = outputs.T @ outputs / len(outputs)
+  variances = np.diag(moments)
+  assert np.abs(moments - np.diag(variances)).max() < 1e-2
+  assert (np.diff(variances) < 1e-3).all()  # The largest eigenvalue first.
+  assert variances[0] == pytest.approx(1, abs=1e-3)
+
+
+def test_first_outputs_of_a_new_convolution_are_its_inputs():
+  x = tf.random.normal([2, 5, 5, 3], seed=1)
+  kernel = fastnet.identity_initializer([3, 3, 3, 8])
+  x_value, kernel_value, y = run([x, kernel, tf.nn.conv2d(x, kernel, 1, 'SAME')])
+  np.testing.assert_allclose(y[..., :3], x_value, rtol=1e-6)
+  # The others are uniform to 1 / sqrt(27) = 0.19245.
+  others = kernel_value[..., 3:]
+  assert 0.18 < np.abs(others).max() <= 0.19245
+  square = run(fastnet.identity_initializer([3, 3, 4, 4]))
+  assert square.sum() == 4
+  assert (square[1, 1] == np.eye(4)).all()
+
+
+@pytest.mark.parametrize(('convs', 'more'), [(2, 0), (3, 1)])
+def test_parameters_by_hand(convs, more):
+  """Bias 24; group of widths a -> b: 9 a b + b offset, and 9 b b + b for each further; 48 * 10.
+
+  Groups 24 -> 24 -> 32 -> 48, first convolutions: 9 (576 + 768 + 1,536) + 104 = 26,024; each
+  further: 9 (576 + 1,024 + 2,304) + 104 = 35,240; 26,024 + 35,240 + 24 + 480 = 61,768.
+  """
+  logits = network(convs).forward_pass(tf.zeros([4, 32, 32, 3]))
+  assert logits.shape == [4, 10]
+  assert logits.dtype == tf.float32
+  trainable = tf.compat.v1.trainable_variables()
+  assert sum(v.shape.num_elements() for v in trainable) == 61_768 + more * 35_240
+  names = {v.op.name for v in tf.compat.v1.global_variables()} - {v.op.name for v in trainable}
+  assert 'whitening/kernel' in names
+  assert not any(name.endswith('/scale') for name in names)
+
+
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+def test_the_first_layer_whitens_standardised_images(images, dtype):
+  """1.702 times the convolution of standardised images, though it reads -1..1."""
+  kernel = fastnet.whitening_kernel(images, CIFAR10)
+  raw = dataset.normalise(tf.constant(images), dtype)
+  y, bias = network(whitening=kernel, dtype=dtype)._whiten(raw)
+  y = tf.cast(y + bias, tf.float32)
+  [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
+  value, stored = run([y, variable])
+  np.testing.assert_array_equal(stored, kernel)
+  expected = 1.702 * run(tf.nn.conv2d(standardised(images), kernel, 1, 'VALID'))
+  scale = expected.std()
+  assert np.abs(value - expected).mean() < (1e-4 if dtype == tf.float32 else 0.01) * scale
+
+
+def test_compiled_silu_by_hand():
+  """2 sigmoid(2) = 2 / (1 + e^-2) = 1.76159; derivative s + y (1 - s) = 0.88080 + 0.20998."""
+  x = tf.constant([2.0, 0.0, 1e-8, -200.0, 200.0])
+  y = fastnet.compiled_silu(x)
+  value, gradient = run([y, tf.gradients(y, x)[0]])
+  np.testing.assert_allclose(value, [1.76159, 0, 5e-9, 0, 200], atol=1e-5)
+  np.testing.assert_allclose(gradient, [1.09078, 0.5, 0.5, 0, 1], atol=1e-5)
+
+
+def test_compiled_silu_of_bfloat16_rounds_once():
+  """Its value is the exact one, rounded to 8 bits; its gradient is off by less than 4 of 256."""
+  x = tf.cast(tf.linspace(-6.0, 6.0, 97), tf.bfloat16)
+  y = fastnet.compiled_silu(x)
+  exact = tf.cast(x, tf.float64)
+  exact_y = exact * tf.sigmoid(exact)
+  tensors = [y, exact_y, tf.gradients(y, x)[0], tf.gradients(exact_y, exact)[0]]
+  assert y.dtype == tf.bfloat16
+  value, expected, gradient, slope = (v.astype(np.float64) for v in run(tensors))
+  np.testing.assert_allclose(value, expected, rtol=2**-8)
+  np.testing.assert_allclose(gradient, slope, atol=4 / 256)
+
+
+@pytest.mark.parametrize('compiles', [False, True])
+@pytest.mark.parametrize('learns', [True, False])
+def test_the_gradients_of_a_convolution_of_silu(learns, compiles):
+  """Those of the same expression, but 0 for a bias that does not learn."""
+  rng = np.random.default_rng(0)
+  x, bias, kernel = (
+    tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 5, 3], [3], [3, 3, 3, 4])
+  )
+  gated = fastnet.conv_of_silu(x, bias, kernel, tf.constant(learns), 'NHWC', compiles=compiles)
+  plain = tf.nn.conv2d(tf.nn.silu(x + bias), kernel, 1, 'SAME')
+  ours, theirs = run([[y, *tf.gradients(y**2, [bias, kernel])] for y in (gated, plain)])
+  if not learns:
+    theirs[1] = np.zeros(3)
+  for actual, expected in zip(ours, theirs, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
+  """In the graph the convolution's input gradient stands inside the condition, and nowhere else."""
+  with tf.Graph().as_default() as graph:
+    bias, kernel = tf.zeros([3]), tf.zeros([3, 3, 3, 4])
+    y = fastnet.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
+    tf.gradients(y, [bias, kernel])
+    kinds = [op.type for op in graph.get_operations()]
+  assert kinds.count('Conv2DBackpropFilter') == 1
+  assert 'Conv2DBackpropInput' not in kinds
+  assert {'If', 'StatelessIf'} & set(kinds)
+
+
+def test_the_head_starts_as_large_as_its_sources():
+  """airbench94: standard deviation 1, logits / 256; airbench95: 1 / sqrt(3 * 384), logits / 9."""
+  for width, expected in ((256, 1.0), (384, 384 / 9 / math.sqrt(3 * 384))):
+    values = run(fastnet._head_initializer(width)([width, 1000], tf.float32))
+    assert values.std() == pytest.approx(expected, rel=0.03)
+
+
+def test_the_activation_is_nearly_gelu():
+  x = np.linspace(-4, 4, 81).astype(np.float32)
+  ours = run(fastnet.compiled_silu(tf.constant(1.702 * x))) / 1.702
+  np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
+
+
+def test_a_compiled_network_is_the_same_network(images):
+  """Its training's logits and gradients are those of single operations, but for rounding.
+
+  That can make max pooling choose the other one of two near values, so norms are compared.
+  """
+  tf.compat.v1.set_random_seed(0)
+  kernel = fastnet.whitening_kernel(images, CIFAR10)
+  x = dataset.normalise(tf.constant(images), tf.float32)
+  results = []
+  for compiles in (False, True):
+    with tf.compat.v1.variable_scope('network', reuse=compiles):
+      logits = network(whitening=kernel, first_bias_steps=1, compiles=compiles).forward_pass(x)
+    results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
+    calls = [op for op in logits.graph.get_operations() if op.type == 'PartitionedCall']
+    # Seven activations and the gradients of six; the first one's is a condition's.
+    assert len(calls) == (13 if compiles else 0)
+  for plain, compiled in zip(*run(results), strict=True):
+    assert np.linalg.norm(compiled - plain) < 0.01 * np.linalg.norm(plain)
+
+
+def test_xla_compiles_here():
+  """Else the program would train without it and nobody would notice."""
+  assert devices.can_compile(tf.compat.v1.ConfigProto())
+
+
+def test_channels_first_and_last_have_the_same_variables():
+  def shapes(data_format):
+    with tf.Graph().as_default():
+      net = fastnet.FastNet(WIDTHS, True, data_format, 0.6, 1e-12, data=CIFAR10)
+      net.forward_pass(tf.zeros([2, 32, 32, 3]))
+      return {v.op.name: v.shape for v in tf.compat.v1.global_variables()}
+
+  assert shapes('channels_first') == shapes('channels_last')
+
+
+@pytest.fixture
+def transposed_kernels(monkeypatch):
+  """Operations on channels_first activations compute by those that a CPU has for channels_last."""
+
+  def by_last(function, inputs, outputs=1):
+    """The function for NCHW: its first `inputs` arguments and `outputs` results are transposed."""
+
+    def call(*arguments, data_format='NHWC', **settings):
+      if data_format == 'NHWC':
+        return function(*arguments, data_format='NHWC', **settings)
+      assert data_format == 'NCHW'
+      turned = [tf.transpose(each, [0, 2, 3, 1]) for each in arguments[:inputs]]
+      results = function(*turned, *arguments[inputs:], data_format='NHWC', **settings)
+      if not isinstance(results, tuple):
+        return tf.transpose(results, [0, 3, 1, 2]) if outputs else results
+      return (tf.transpose(results[0], [0, 3, 1, 2]), *results[1:])
+
+    return call
+
+  def conv2d(x, kernel, strides, padding, data_format='NHWC'):
+    return turned_conv2d(x, kernel, strides, padding, data_format=data_format)
+
+  def backprop_input(shape, kernel, dy, data_format='NHWC', **settings):
+    assert data_format == 'NCHW'
+    turned = tf.gather(shape, [0, 2, 3, 1]), kernel, tf.transpose(dy, [0, 2, 3, 1])
+    return tf.transpose(input_gradient(*turned, data_format='NHWC', **settings), [0, 3, 1, 2])
+
+  def backprop_filter(x, shape, dy, data_format='NHWC', **settings):
+    assert data_format == 'NCHW'
+    x, dy = (tf.transpose(each, [0, 2, 3, 1]) for each in (x, dy))
+    return filter_gradient(x, shape, dy, data_format='NHWC', **settings)
+
+  def bias_add_grad(out_backprop, data_format):
+    assert data_format == 'NCHW'
+    return tf.reduce_sum(out_backprop, [0, 2, 3])
+
+  turned_conv2d = by_last(tf.nn.conv2d, 1)
+  input_gradient = tf.compat.v1.nn.conv2d_backprop_input
+  filter_gradient = tf.compat.v1.nn.conv2d_backprop_filter
+  monkeypatch.setattr(tf.nn, 'conv2d', conv2d)
+  monkeypatch.setattr(tf.nn, 'max_pool2d', by_last(tf.nn.max_pool2d, 1))
+  monkeypatch.setattr(
+    tf.compat.v1.nn, 'fused_batch_norm', by_last(tf.compat.v1.nn.fused_batch_norm, 1)
+  )
+  monkeypatch.setattr(tf.compat.v1.nn, 'conv2d_backprop_input', backprop_input)
+  monkeypatch.setattr(tf.compat.v1.nn, 'conv2d_backprop_filter', backprop_filter)
+  monkeypatch.setattr(tf.raw_ops, 'BiasAddGrad', bias_add_grad)
+
+
+@pytest.mark.usefixtures('transposed_kernels')
+@pytest.mark.parametrize('is_training', [False, True])
+def test_channels_first_computes_what_channels_last_does(images, is_training):
+  """Logits and every gradient, of the first bias too, over one set of variables.
+
+  Rounding can make max pooling choose the other one of two near values, so norms are compared.
+  """
+  kernel = fastnet.whitening_kernel(images, CIFAR10)
+  x = dataset.normalise(tf.constant(images[:16]), tf.float32)
+  tf.compat.v1.train.create_global_step()
+  results = []
+  for data_format in ('channels_last', 'channels_first'):
+    with tf.compat.v1.variable_scope('network', reuse=bool(results)):
+      net = fastnet.FastNet(
+        WIDTHS,
+        is_training,
+        data_format,
+        0.6,
+        1e-3,
+        data=CIFAR10,
+        whitening=kernel,
+        first_bias_steps=1 if data_format == 'channels_first' else 0,
+      )
+      logits = net.forward_pass(x)
+    results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    last, first = session.run(results)
+  for expected, actual in zip(last, first, strict=True):
+    assert np.linalg.norm(actual - expected) < 0.01 * np.linalg.norm(expected)
+
+
+def test_a_third_convolution_has_a_shortcut():
+  """With zeros in convs 2 and 3, what is left of a group is its first activation, activated."""
+  x = tf.nn.relu(tf.random.normal([8, 4, 4, 24], seed=3))
+  whole = network(3)
+  y = whole._group(x, 24)
+  variables = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    for name in ('conv2/kernel', 'conv3/kernel'):
+      session.run(variables[name].initializer)
+      session.run(variables[name].assign(tf.zeros(variables[name].shape)))
+    pooled, result = session.run([tf.nn.max_pool2d(x, 2, 2, 'VALID'), y])
+  mean, deviation = pooled.mean((0, 1, 2)), pooled.std((0, 1, 2))
+  normal = 1.702 * (pooled - mean) / deviation
+  first = normal / (1 + np.exp(-normal))
+  # The shortcut is added before the last activation.
+  np.testing.assert_allclose(result, first / (1 + np.exp(-first)), atol=1e-4)

@@ -1,0 +1,160 @@
+"""Layers that ResNets have no use for, by numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_model_base import DECAY, EPSILON, image, make_net
+
+import model_base
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def make_layers(is_training=False, data_format='channels_last', dtype=tf.float32):
+  return model_base.Layers(is_training, data_format, DECAY, EPSILON, dtype)
+
+
+def run(tensors):
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    return session.run(tensors)
+
+
+def ones(shape, dtype=tf.float32, partition_info=None):
+  return tf.ones(shape, dtype)
+
+
+# Convolutions.
+
+
+@pytest.mark.parametrize(
+  'size, expected',
+  [
+    # 0 1 2    each pixel with its neighbours left and right: 0+1, 0+1+2, 1+2, ...
+    # 3 4 5
+    # 6 7 8    or above and below: 0+3, 1+4, 2+5; 0+3+6, ...
+    ((1, 3), [[1, 3, 3], [7, 12, 9], [13, 21, 15]]),
+    ((3, 1), [[3, 5, 7], [9, 12, 15], [9, 11, 13]]),
+  ],
+)
+def test_an_asymmetric_kernel_is_height_and_width(size, expected):
+  y = make_layers()._conv(tf.constant(image(3)), size, 1, 1, initializer=ones)
+  (kernel,) = tf.compat.v1.global_variables()
+  assert kernel.shape == [*size, 1, 1]
+  np.testing.assert_array_equal(run(y)[0, :, :, 0], expected)
+
+
+def test_an_asymmetric_kernel_of_stride_2_is_centred_on_pixels_0_and_2():
+  y = make_layers()._conv(tf.constant(image(4)), (1, 3), 1, 2, initializer=ones)
+  # Rows 0 and 2 of 4x4, columns -1..1 and 1..3: 0+1, 1+2+3; 8+9, 9+10+11.
+  np.testing.assert_array_equal(run(y)[0, :, :, 0], [[1, 6], [17, 30]])
+
+
+def test_an_asymmetric_kernel_starts_with_variance_2_over_fan_in():
+  tf.compat.v1.set_random_seed(1)
+  make_layers()._conv(tf.zeros([1, 4, 4, 32]), (1, 7), 160, 1)
+  (kernel,) = run(tf.compat.v1.global_variables())
+  # Fan-in 1 x 7 x 32 = 224, 35,840 draws; 4 standard errors.
+  assert kernel.std() == pytest.approx(math.sqrt(2 / 224), rel=4 / math.sqrt(2 * 35840))
+
+
+@pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
+@pytest.mark.parametrize('size, strides', [(1, 1), (3, 1), (3, 2), (4, 2), (1, 2)])
+def test_a_square_kernel_makes_the_operations_it_has_always_made(size, strides, data_format):
+  def definition(net):
+    with tf.Graph().as_default() as graph:
+      net._conv(tf.zeros([2, 8, 8, 8]), size, 4, strides)
+      return graph.as_graph_def()
+
+  expected = definition(make_net(True, data_format))
+  assert definition(make_layers(True, data_format)) == expected
+
+
+def test_conv_bn_relu_names_its_variables_by_number():
+  y = make_layers()._conv_bn_relu(tf.zeros([1, 4, 4, 3]), (1, 3), 5, 2, 2)
+  assert y.shape == [1, 2, 2, 5]
+  assert [v.op.name for v in tf.compat.v1.trainable_variables()] == [
+    'conv2/kernel',
+    'bn2/scale',
+    'bn2/offset',
+  ]
+  assert run(y).min() == 0
+
+
+# Pools, branches, input.
+
+
+@pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+def test_overlapping_windows_are_centred_like_kernels_and_padding_never_wins(dtype, data_format):
+  net = make_layers(data_format=data_format, dtype=dtype)
+  x = tf.constant(image(4) - 20, dtype)
+  if data_format == 'channels_first':
+    x = tf.transpose(x, [0, 3, 1, 2])
+  y = net._overlapping_max_pool(x, 3, 2)
+  assert y.shape == ([1, 2, 2, 1] if data_format == 'channels_last' else [1, 1, 2, 2])
+  if data_format == 'channels_first':
+    return  # A CPU's kernels are for channels_last.
+  # -20 -19 -18 -17    Rows and columns -1..1: the largest is -15; columns 1..3: -13;
+  # -16 -15 -14 -13    rows 1..3: -7; both: -5. Zeros around the image would be larger.
+  # -12 -11 -10  -9
+  #  -8  -7  -6  -5
+  np.testing.assert_array_equal(run(tf.cast(y, tf.float32))[0, :, :, 0], [[-15, -13], [-7, -5]])
+
+
+@pytest.mark.parametrize('size', [4, 5, 6, 7])
+def test_overlapping_pools_and_strided_convolutions_agree_on_the_size(size):
+  x = tf.zeros([1, size, size, 1])
+  assert make_layers()._overlapping_max_pool(x, 3, 2).shape == make_layers()._conv(x, 3, 1, 2).shape
+
+
+def test_branches_stand_side_by_side_in_the_channels():
+  for data_format, shape in (('channels_last', [2, 4, 4, 3]), ('channels_first', [2, 3, 4, 4])):
+    parts = tf.split(tf.zeros(shape), [1, 2], shape.index(3))
+    assert make_layers(data_format=data_format)._concat(parts).shape == shape
+
+
+def test_input_is_cast_and_transposed():
+  x = tf.constant(np.arange(24).reshape(1, 2, 4, 3), tf.float32)
+  y = make_layers(data_format='channels_first', dtype=tf.bfloat16)._input(x)
+  assert (y.shape, y.dtype) == ([1, 3, 2, 4], tf.bfloat16)
+  # Red of the first row: every third of 0..11.
+  np.testing.assert_array_equal(run(tf.cast(y, tf.float32))[0, 0, 0], [0, 3, 6, 9])
+  assert make_layers()._input(x).shape == [1, 2, 4, 3]
+
+
+# Dropout.
+
+
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+def test_dropout_drops_the_rate_and_multiplies_the_rest(dtype):
+  tf.compat.v1.set_random_seed(1)
+  x = tf.fill([200_000], tf.constant(3, dtype))
+  y = make_layers(is_training=True, dtype=dtype)._dropout(x, 0.3)
+  assert y.dtype == dtype
+  values = run(tf.cast(y, tf.float32))
+  # 60,000 expected, standard deviation sqrt(200,000 x 0.3 x 0.7) = 205. 39 of 128: 60,938.
+  assert abs((values == 0).sum() - 60_000) < 4 * 205
+  # 3 / 0.7 = 4.2857, rounded to 8 bits where it is bfloat16.
+  np.testing.assert_allclose(
+    values[values != 0], 3 / 0.7, rtol=1e-6 if dtype == tf.float32 else 2**-8
+  )
+
+
+def test_dropout_of_nothing_or_in_evaluation_is_its_input():
+  x = tf.zeros([2, 3])
+  assert make_layers(is_training=True)._dropout(x, 0) is x
+  assert make_layers()._dropout(x, 0.5) is x
+
+
+@pytest.mark.parametrize('rate', [-0.1, 1, 1.5])
+@pytest.mark.parametrize('is_training', [False, True])
+def test_dropout_of_everything_is_refused_in_every_mode(is_training, rate):
+  with pytest.raises(ValueError, match=f'dropout rate is {rate}, not 0 or more and less than 1'):
+    make_layers(is_training)._dropout(tf.zeros([2, 3]), rate)

@@ -1,0 +1,528 @@
+"""Layers by hand-worked numbers, blocks against a NumPy reference.
+
+The reference is written in NCHW and float64, from the papers' figures. The blocks run in NHWC, so
+each comparison is one of the two data formats as well. `test_resnet` stacks it to whole networks.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import model_base
+
+EPSILON = 1e-3  # Large enough that a forgotten or doubled epsilon shows in float32.
+DECAY = 0.9
+
+
+# The reference. Activations are [batch, channels, height, width]; `params` maps names to arrays.
+
+
+def reference_conv(x, kernel, stride):
+  size = kernel.shape[0]
+  before = (size - 1) // 2
+  after = size - 1 - before
+  x = np.pad(x, [(0, 0), (0, 0), (before, after), (before, after)])
+  height, width = (math.ceil((n - size + 1) / stride) for n in x.shape[2:])
+  y = np.zeros((x.shape[0], kernel.shape[3], height, width))
+  for row in range(size):
+    for column in range(size):
+      seen = x[
+        :, :, row : row + stride * height : stride, column : column + stride * width : stride
+      ]
+      y += np.einsum('nihw,io->nohw', seen[:, :, :height, :width], kernel[row, column])
+  return y
+
+
+def reference_batch_norm(x, params, name, is_training):
+  """Normalises by the batch's population variance, or by the moving averages."""
+  mean = x.mean((0, 2, 3)) if is_training else params[f'{name}/moving_mean']
+  variance = x.var((0, 2, 3)) if is_training else params[f'{name}/moving_variance']
+  scale = params[f'{name}/scale'] / np.sqrt(variance + EPSILON)
+  offset = params[f'{name}/offset'] - mean * scale
+  return x * scale[:, None, None] + offset[:, None, None]
+
+
+def reference_shortcut(x, out_filter, stride):
+  batch, channels, height, width = x.shape
+  x = x.reshape(batch, channels, height // stride, stride, width // stride, stride).mean((3, 5))
+  added = out_filter - channels
+  return np.pad(x, [(0, 0), (added // 2, added - added // 2), (0, 0), (0, 0)])
+
+
+def relu(x):
+  return np.maximum(x, 0)
+
+
+def reference_v1(x, params, name, out_filter, stride, *, activate, is_training):
+  del activate  # The input comes out of a relu.
+  y = reference_conv(x, params[f'{name}/conv1/kernel'], stride)
+  y = relu(reference_batch_norm(y, params, f'{name}/bn1', is_training))
+  y = reference_conv(y, params[f'{name}/conv2/kernel'], 1)
+  y = reference_batch_norm(y, params, f'{name}/bn2', is_training)
+  return relu(y + reference_shortcut(x, out_filter, stride))
+
+
+def reference_v2(x, params, name, out_filter, stride, *, activate, is_training):
+  y = relu(reference_batch_norm(x, params, f'{name}/bn1', is_training))
+  shortcut = reference_shortcut(y if activate else x, out_filter, stride)
+  y = reference_conv(y, params[f'{name}/conv1/kernel'], stride)
+  y = relu(reference_batch_norm(y, params, f'{name}/bn2', is_training))
+  return reference_conv(y, params[f'{name}/conv2/kernel'], 1) + shortcut
+
+
+def reference_bottleneck(x, params, name, out_filter, stride, *, activate, is_training):
+  y = relu(reference_batch_norm(x, params, f'{name}/bn1', is_training))
+  shortcut = y if activate else x
+  if x.shape[1] != out_filter or stride != 1:
+    shortcut = reference_conv(y, params[f'{name}/shortcut/kernel'], stride)
+  y = reference_conv(y, params[f'{name}/conv1/kernel'], stride)
+  y = relu(reference_batch_norm(y, params, f'{name}/bn2', is_training))
+  y = reference_conv(y, params[f'{name}/conv2/kernel'], 1)
+  y = relu(reference_batch_norm(y, params, f'{name}/bn3', is_training))
+  return reference_conv(y, params[f'{name}/conv3/kernel'], 1) + shortcut
+
+
+# What the tests run on.
+
+
+def make_net(is_training=False, data_format='channels_last', dtype=tf.float32):
+  return model_base.ResNet(is_training, data_format, DECAY, EPSILON, dtype)
+
+
+def random_params(variables, seed=0):
+  """Values by variable name: He kernels, and batch-norm values far from their initial 0 and 1."""
+  random = np.random.RandomState(seed)
+  params = {}
+  for variable in variables:
+    name, shape = variable.op.name, variable.shape.as_list()
+    if name.endswith('kernel'):
+      value = random.normal(0, math.sqrt(2 / np.prod(shape[:-1])), shape)
+    elif name.endswith(('scale', 'moving_variance')):
+      value = random.uniform(0.5, 1.5, shape)
+    else:
+      value = random.normal(0, 0.3, shape)
+    params[name] = value.astype(np.float32)
+  return params
+
+
+def run_with(params, fetches):
+  """Runs `fetches` of the default graph after setting its variables to `params`, by name."""
+  variables = tf.compat.v1.global_variables()
+  assigns = [variable.assign(params[variable.op.name]) for variable in variables]
+  with tf.compat.v1.Session() as session:
+    session.run(assigns)
+    return session.run(fetches)
+
+
+def run_layer(layer, x, params=None, **net_options):
+  """The layer's value on x, every kernel 1 and everything else initial unless `params` says."""
+  with tf.Graph().as_default():
+    y = layer(make_net(**net_options), tf.constant(x))
+    variables = tf.compat.v1.global_variables()
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      for variable in variables:
+        if variable.op.name in (params or {}):
+          session.run(variable.assign(params[variable.op.name]))
+        elif variable.op.name.endswith('kernel'):
+          session.run(variable.assign(tf.ones_like(variable)))
+      return session.run(y)
+
+
+def image(size):
+  """[1, size, size, 1] holding 0, 1, 2, ... row by row."""
+  return np.arange(size * size, dtype=np.float32).reshape(1, size, size, 1)
+
+
+def to_nchw(x):
+  return x.transpose(0, 3, 1, 2)
+
+
+# Convolution.
+
+
+def test_conv_of_stride_1_keeps_the_size_and_pads_evenly():
+  x = np.ones([1, 3, 3, 1], np.float32)
+  y = run_layer(lambda net, x: net._conv(x, 3, 1, 1), x)
+  # Ones under a 3x3 kernel of ones: 4 at a corner, 6 at an edge, 9 in the middle.
+  np.testing.assert_array_equal(y[0, :, :, 0], [[4, 6, 4], [6, 9, 6], [4, 6, 4]])
+
+
+def test_strided_conv_centres_its_kernel_on_pixels_0_and_2():
+  y = run_layer(lambda net, x: net._conv(x, 3, 1, 2), image(4))
+  #  0  1  2  3    One zero before and one after. Rows and columns -1..1: 0+1+4+5 = 10;
+  #  4  5  6  7    columns 1..3: 1+2+3+5+6+7 = 24; rows 1..3: 4+5+8+9+12+13 = 51;
+  #  8  9 10 11    both: 5+6+7+9+10+11+13+14+15 = 90.
+  # 12 13 14 15    SAME would begin with rows and columns 0..2, which sum to 45.
+  np.testing.assert_array_equal(y[0, :, :, 0], [[10, 24], [51, 90]])
+
+
+def test_strided_conv_with_an_even_kernel_pads_more_after():
+  y = run_layer(lambda net, x: net._conv(x, 4, 1, 2), image(4))
+  # Three zeros in all, one before: rows and columns -1..2 hold 3x3 pixels that sum to
+  # 0+1+2+4+5+6+8+9+10 = 45; one column on adds 9, one row down 9 x 4 = 36.
+  np.testing.assert_array_equal(y[0, :, :, 0], [[45, 54], [81, 90]])
+
+
+def test_strided_1x1_conv_pads_nothing_and_takes_every_second_pixel():
+  y = run_layer(lambda net, x: net._conv(x, 1, 1, 2), image(4))
+  np.testing.assert_array_equal(y[0, :, :, 0], [[0, 2], [8, 10]])
+
+
+def test_conv_in_channels_first_pads_height_and_width():
+  with tf.Graph().as_default():
+    x = tf.zeros([2, 5, 8, 6])
+    assert make_net(data_format='channels_first')._conv(x, 3, 7, 2).shape == [2, 7, 4, 3]
+    (kernel,) = tf.compat.v1.global_variables()
+    assert kernel.shape == [3, 3, 5, 7]
+    (pad,) = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == 'Pad']
+    assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [0, 0], [1, 1], [1, 1]]
+
+
+def test_conv_casts_its_float32_kernel_to_the_compute_dtype():
+  # 1 + 2^-9 becomes 1 in bfloat16, which keeps 7 bits after the point.
+  params = {'conv/kernel': np.full([1, 1, 1, 1], 1 + 2**-9, np.float32)}
+  x = np.ones([1, 1, 1, 1], np.float32)
+
+  def layer(net, x):
+    y = net._conv(tf.cast(x, net._dtype), 1, 1, 1)
+    assert y.dtype == net._dtype
+    return tf.cast(y, tf.float32)
+
+  assert run_layer(layer, x, params).item() == 1 + 2**-9
+  assert run_layer(layer, x, params, dtype=tf.bfloat16).item() == 1
+
+
+@pytest.mark.parametrize('size', [4, 5, 6, 7])
+def test_strided_conv_and_pooling_agree_on_the_size(size):
+  with tf.Graph().as_default():
+    x = tf.zeros([1, size, size, 1])
+    expected = [1, math.ceil(size / 2), math.ceil(size / 2), 1]
+    assert make_net()._conv(x, 3, 1, 2).shape == expected
+    assert make_net()._avg_pool(x, 2, 2).shape == expected
+
+
+# Initialisation.
+
+
+def test_conv_kernels_start_normal_with_variance_2_over_fan_in():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.set_random_seed(1)
+    make_net()._conv(tf.zeros([1, 4, 4, 32]), 3, 128, 1)
+    session.run(tf.compat.v1.global_variables_initializer())
+    (kernel,) = session.run(tf.compat.v1.global_variables())
+  # Fan-in 3 x 3 x 32 = 288 (fan-out is 1152), 36,864 draws. Bounds are 4 standard errors.
+  stddev = math.sqrt(2 / 288)
+  assert abs(kernel.mean()) < 4 * stddev / math.sqrt(36864)
+  assert kernel.std() == pytest.approx(stddev, rel=4 / math.sqrt(2 * 36864))
+  # 0.27 % of a normal distribution lies beyond 3 stddev: 99.5 draws, standard error 10.
+  assert 60 < (np.abs(kernel) > 3 * stddev).sum() < 140
+
+
+def test_fully_connected_starts_with_variance_1_over_fan_in_and_no_bias():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.set_random_seed(1)
+    make_net()._fully_connected(tf.zeros([1, 64]), 500)
+    session.run(tf.compat.v1.global_variables_initializer())
+    kernel, bias = session.run(tf.compat.v1.global_variables())
+  # 64 x 500 = 32,000 draws; 4 standard errors.
+  assert kernel.std() == pytest.approx(1 / 8, rel=4 / math.sqrt(2 * 32000))
+  np.testing.assert_array_equal(bias, np.zeros(500))
+
+
+# Batch norm.
+
+
+def test_batch_norm_in_training_normalises_by_the_batch_and_moves_the_averages():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    y = make_net(is_training=True)._batch_norm(tf.constant([1.0, 3.0], shape=[2, 1, 1, 1]))
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    moving = [v for v in tf.compat.v1.global_variables() if 'moving' in v.op.name]
+    session.run(tf.compat.v1.global_variables_initializer())
+    # Mean 2, population variance 1: 1 and 3 become -1 and 1 over sqrt(1 + epsilon).
+    expected = 1 / math.sqrt(1 + EPSILON)
+    np.testing.assert_allclose(session.run(y).ravel(), [-expected, expected], rtol=1e-6)
+    assert session.run(moving) == [0, 1]  # The forward pass alone moves nothing.
+    # Unbiased variance ((1-2)^2 + (3-2)^2) / (2-1) = 2.
+    session.run(updates)  # 0 - 0.1 (0 - 2) = 0.2 and 1 - 0.1 (1 - 2) = 1.1
+    np.testing.assert_allclose(np.ravel(session.run(moving)), [0.2, 1.1], rtol=1e-6)
+    session.run(updates)  # 0.2 - 0.1 (0.2 - 2) = 0.38 and 1.1 - 0.1 (1.1 - 2) = 1.19
+    np.testing.assert_allclose(np.ravel(session.run(moving)), [0.38, 1.19], rtol=1e-6)
+
+
+def test_batch_norm_in_evaluation_normalises_by_the_moving_averages_and_moves_nothing():
+  params = {
+    'batch_norm/scale': [3],
+    'batch_norm/offset': [1],
+    'batch_norm/moving_mean': [2],
+    'batch_norm/moving_variance': [4 - EPSILON],
+  }
+
+  def layer(net, x):
+    y = net._batch_norm(x)
+    assert not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    return y
+
+  # (6 - 2) / 2 x 3 + 1 = 7 and (0 - 2) / 2 x 3 + 1 = -2, the batch's own statistics aside.
+  y = run_layer(layer, np.array([6, 0], np.float32).reshape(2, 1, 1, 1), params)
+  np.testing.assert_allclose(y.ravel(), [7, -2], rtol=1e-6)
+
+
+def test_batch_norm_trains_scale_and_offset_only():
+  with tf.Graph().as_default():
+    make_net(is_training=True)._batch_norm(tf.zeros([1, 2, 2, 5]))
+    trainable = [v.op.name for v in tf.compat.v1.trainable_variables()]
+    every = [v.op.name for v in tf.compat.v1.global_variables()]
+    assert trainable == ['batch_norm/scale', 'batch_norm/offset']
+    assert every == [*trainable, 'batch_norm/moving_mean', 'batch_norm/moving_variance']
+    assert all(v.shape == [5] for v in tf.compat.v1.global_variables())
+
+
+def test_batch_norm_hands_the_fused_op_the_epsilon_it_was_given():
+  # Old TensorFlow raised a smaller epsilon to 1.001e-5 silently; the program's default is 1e-5.
+  with tf.Graph().as_default() as graph:
+    net = model_base.ResNet(True, 'channels_last', 0.997, 1e-5)
+    net._batch_norm(tf.zeros([1, 2, 2, 1]))
+    (fused,) = [op for op in graph.get_operations() if op.type == 'FusedBatchNormV3']
+    assert fused.get_attr('epsilon') == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_batch_norm_keeps_its_statistics_in_float32_under_bfloat16():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    # Mean 1 + 2^-8, which bfloat16 cannot hold; both values it can.
+    x = tf.constant([1, 1 + 2**-7], tf.bfloat16, shape=[2, 1, 1, 1])
+    y = make_net(is_training=True, dtype=tf.bfloat16)._batch_norm(x)
+    assert y.dtype == tf.bfloat16
+    assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
+    session.run(tf.compat.v1.global_variables_initializer())
+    session.run(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))
+    mean = [v for v in tf.compat.v1.global_variables() if v.op.name.endswith('moving_mean')]
+    np.testing.assert_allclose(np.ravel(session.run(mean)), [0.1 * (1 + 2**-8)], rtol=1e-6)
+
+
+# Towers: sharing, update ops, devices.
+
+
+def test_towers_share_variables_and_tell_their_updates_apart():
+  with tf.Graph().as_default():
+    variables, scopes = [], []
+    for tower in range(2):
+      shared = tf.compat.v1.variable_scope('resnet', reuse=tower > 0)
+      with shared, tf.compat.v1.name_scope(f'tower_{tower}') as scope:
+        make_net(is_training=True)._residual_v1(tf.zeros([1, 4, 4, 3]), 3, 3, 8, 2, name='block0')
+      variables.append([v.op.name for v in tf.compat.v1.global_variables()])
+      scopes.append(scope)
+    assert variables[0] == variables[1]
+    assert 'resnet/block0/conv1/kernel' in variables[0]
+    collection = tf.compat.v1.GraphKeys.UPDATE_OPS
+    # Two batch norms with a mean and a variance each.
+    assert [len(tf.compat.v1.get_collection(collection, scope)) for scope in scopes] == [4, 4]
+    assert len(tf.compat.v1.get_collection(collection)) == 8
+
+
+def test_variables_and_their_updates_go_where_the_device_function_says():
+  def setter(op):
+    return '/device:CPU:0' if op.type == 'VarHandleOp' else op.device or '/device:CPU:1'
+
+  with tf.Graph().as_default() as graph:
+    with tf.compat.v1.device(setter):
+      x = tf.ones([2, 4, 4, 3])
+      y = make_net(is_training=True)._residual_v2(x, 3, 3, 3, 1)
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    assert {v.device for v in tf.compat.v1.global_variables()} == {'/device:CPU:0'}
+    assert {update.device for update in updates} == {'/device:CPU:0'}
+    convs = [op for op in graph.get_operations() if op.type == 'Conv2D']
+    assert {op.device for op in convs} == {'/device:CPU:1'}
+    config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
+    with tf.compat.v1.Session(config=config) as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      session.run([y, updates])
+
+
+# Pooling, shortcut, the last layers.
+
+
+def test_avg_pool_averages_squares_and_leaves_padding_out_of_the_mean():
+  y = run_layer(lambda net, x: net._avg_pool(x, 2, 2), image(4))
+  # (0+1+4+5) / 4 = 2.5; two columns on adds 2, two rows down 8.
+  np.testing.assert_array_equal(y[0, :, :, 0], [[2.5, 4.5], [10.5, 12.5]])
+  y = run_layer(lambda net, x: net._avg_pool(x, 2, 2), image(3))
+  # (0+1+3+4) / 4 = 2, (2+5) / 2 = 3.5, (6+7) / 2 = 6.5 and 8 alone.
+  np.testing.assert_array_equal(y[0, :, :, 0], [[2, 3.5], [6.5, 8]])
+
+
+def test_shortcut_pools_and_puts_zero_channels_on_both_sides():
+  y = run_layer(lambda net, x: net._parameter_free_shortcut(x, 1, 4, 2), image(4))
+  # Three more channels: one before and two after the pooled one.
+  assert y.shape == (1, 2, 2, 4)
+  np.testing.assert_array_equal(y[..., 1], [[[2.5, 4.5], [10.5, 12.5]]])
+  np.testing.assert_array_equal(y[..., [0, 2, 3]], np.zeros([1, 2, 2, 3]))
+
+
+def test_shortcut_in_channels_first_pads_channels():
+  with tf.Graph().as_default() as graph:
+    net = make_net(data_format='channels_first')
+    assert net._parameter_free_shortcut(tf.zeros([1, 2, 8, 8]), 2, 6, 2).shape == [1, 6, 4, 4]
+    (pad,) = [op for op in graph.get_operations() if op.type == 'Pad']
+    assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [2, 2], [0, 0], [0, 0]]
+
+
+def test_shortcut_of_an_unchanged_shape_is_its_input():
+  with tf.Graph().as_default():
+    x = tf.zeros([1, 4, 4, 2])
+    assert make_net()._parameter_free_shortcut(x, 2, 2, 1) is x
+
+
+@pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
+def test_global_avg_pool_averages_each_channel_in_float32(data_format):
+  # The mean of 1 and 1 + 2^-7 is 1 + 2^-8: exact in float32, 1 in bfloat16. 4 and 6: 5.
+  x = np.array([[[[1, 4], [1 + 2**-7, 6]]]], np.float32)  # [1, 1, 2, 2] NHWC
+  if data_format == 'channels_first':
+    x = to_nchw(x)
+
+  def layer(net, x):
+    return net._global_avg_pool(tf.cast(x, tf.bfloat16))
+
+  y = run_layer(layer, x, data_format=data_format, dtype=tf.bfloat16)
+  assert y.dtype == np.float32
+  np.testing.assert_array_equal(y, [[1 + 2**-8, 5]])
+
+
+def test_fully_connected_multiplies_adds_and_stays_in_float32():
+  params = {
+    'fully_connected/kernel': np.array([[1, 10, 0.001], [2, 20, 0.002]], np.float32),
+    'fully_connected/bias': np.array([0, 0, 7], np.float32),
+  }
+
+  def layer(net, x):
+    return net._fully_connected(tf.cast(x, tf.bfloat16), 3)
+
+  y = run_layer(layer, np.array([[3, 4]], np.float32), params, dtype=tf.bfloat16)
+  assert y.dtype == np.float32
+  # 3x1 + 4x2 = 11, 3x10 + 4x20 = 110, 0.003 + 0.008 + 7 = 7.011
+  np.testing.assert_allclose(y, [[11, 110, 7.011]], rtol=1e-6)
+
+
+# Blocks.
+
+BLOCKS = {
+  '_residual_v1': reference_v1,
+  '_residual_v2': reference_v2,
+  '_bottleneck_residual_v2': reference_bottleneck,
+}
+
+
+@pytest.mark.parametrize('is_training', [True, False])
+@pytest.mark.parametrize('activate', [True, False])
+@pytest.mark.parametrize('widths_and_stride', [(8, 8, 1), (8, 12, 2), (4, 16, 1)])
+@pytest.mark.parametrize('block', BLOCKS)
+def test_block_equals_the_reference(block, widths_and_stride, activate, is_training):
+  in_filter, out_filter, stride = widths_and_stride
+  x = np.random.RandomState(1).normal(0.2, 1, [3, 8, 8, in_filter]).astype(np.float32)
+  with tf.Graph().as_default():
+    build = getattr(make_net(is_training), block)
+    y = build(
+      tf.constant(x),
+      3,
+      in_filter,
+      out_filter,
+      stride,
+      activate_before_residual=activate,
+      name='block',
+    )
+    params = random_params(tf.compat.v1.global_variables())
+    result = run_with(params, y)
+  expected = BLOCKS[block](
+    to_nchw(x), params, 'block', out_filter, stride, activate=activate, is_training=is_training
+  )
+  # A swapped relu, bn or shortcut is off by tenths; float32 sums of 72 products by about 1e-6.
+  np.testing.assert_allclose(to_nchw(result), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize('block', BLOCKS)
+def test_activate_before_residual_matters_to_version_2_alone(block):
+  """The comparison above would pass if neither side knew the argument."""
+  x = np.random.RandomState(1).normal(0, 1, [1, 4, 4, 4]).astype(np.float32)
+  with tf.Graph().as_default():
+    build = getattr(make_net(), block)
+    outputs = []
+    for activate in (True, False):
+      with tf.compat.v1.variable_scope('net', reuse=not activate):
+        outputs.append(build(tf.constant(x), 3, 4, 4, 1, activate_before_residual=activate))
+    first, second = run_with(random_params(tf.compat.v1.global_variables()), outputs)
+  assert np.array_equal(first, second) == (block == '_residual_v1')
+
+
+@pytest.mark.parametrize('block', BLOCKS)
+def test_block_in_bfloat16_has_float32_variables_and_gradients(block):
+  with tf.Graph().as_default():
+    net = make_net(is_training=True, dtype=tf.bfloat16)
+    x = tf.zeros([2, 4, 4, 4], tf.bfloat16)
+    y = getattr(net, block)(x, 3, 4, 8, 2)
+    assert y.dtype == tf.bfloat16
+    variables = tf.compat.v1.trainable_variables()
+    gradients = tf.gradients(tf.cast(y, tf.float32), variables)
+    assert {v.dtype for v in tf.compat.v1.global_variables()} == {tf.float32}
+    assert {gradient.dtype for gradient in gradients} == {tf.float32}
+
+
+# Misuse.
+
+
+def test_forward_pass_is_for_the_subclass():
+  with pytest.raises(NotImplementedError, match='ResNet defines no forward_pass'):
+    make_net().forward_pass(None)
+
+
+def test_unknown_data_format_and_dtype_are_refused():
+  with pytest.raises(ValueError, match=r"'NHWC', not one of \['channels_first', 'channels_last'\]"):
+    make_net(data_format='NHWC')
+  with pytest.raises(ValueError, match=r'float16.* not tf\.float32 or tf\.bfloat16'):
+    make_net(dtype=tf.float16)
+
+
+def test_a_shortcut_to_fewer_filters_is_our_own_mistake():
+  with tf.Graph().as_default(), pytest.raises(AssertionError, match='from 8 to 4 filters'):
+    make_net()._residual_v1(tf.zeros([1, 4, 4, 8]), 3, 8, 4, 1)
+
+
+# The convolution for training on small images.
+
+
+@pytest.mark.parametrize('batch', [3, 256, 600])
+def test_small_convolution_has_the_gradients_of_conv2d(batch):
+  """Against the library's in float32, where both differ by rounding only."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.random.normal([batch, 5, 7, 4], seed=1)
+    kernel = tf.random.normal([3, 3, 4, 6], seed=2)
+    dy = tf.random.normal([batch, 5, 7, 6], seed=3)
+    forms = (model_base.small_conv2d(x, kernel), tf.nn.conv2d(x, kernel, 1, 'SAME'))
+    small, library = session.run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
+  for actual, expected in zip(small, library, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_filter_gradient_by_hand():
+  """x has a single 2 at (1, 1), dy a single 3 at (0, 1): 6 at row 1 - 0 + 1 = 2, column 1."""
+  x, dy = np.zeros([1, 3, 3, 1], np.float32), np.zeros([1, 3, 3, 1], np.float32)
+  x[0, 1, 1], dy[0, 0, 1] = 2, 3
+  gradient = model_base.filter_gradient(tf.constant(x), tf.constant(dy)).numpy()
+  expected = np.zeros([3, 3, 1, 1])
+  expected[2, 1] = 6
+  np.testing.assert_array_equal(gradient, expected)
+
+
+def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
+  def gradient_ops(size, dtype, is_training):
+    with tf.Graph().as_default() as graph:
+      network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+      y = network._conv(tf.zeros([2, size, size, 4], dtype), 3, 8, 1)
+      tf.gradients(y, tf.compat.v1.trainable_variables())
+      return sum(op.type == 'Conv2DBackpropFilter' for op in graph.get_operations())
+
+  assert gradient_ops(8, tf.bfloat16, is_training=True) == 0
+  assert gradient_ops(9, tf.bfloat16, is_training=True) == 1
+  assert gradient_ops(8, tf.float32, is_training=True) == 1
+  assert gradient_ops(8, tf.bfloat16, is_training=False) == 1

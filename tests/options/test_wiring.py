@@ -1,0 +1,228 @@
+"""Every hyper-parameter reaches what it is for, and nothing else.
+
+Each is changed alone, and everything that training computes is observed: what differs must be what
+the table says. A hyper-parameter that no row changes fails the last test.
+"""
+
+import dataclasses
+import re
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import model_base
+from cifar10.data.data_set import CIFAR10
+from cifar10.data.distortion import Distortion
+from cifar10.networks.family import Family, Start
+from cifar10.networks.registry import FAMILIES
+from cifar10.options.hparams import HParams, from_values
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.estimator import tf_estimator
+from cifar10.platform.option import names
+from cifar10.training import model_fn, placement
+from cifar10.training.job import Job
+
+MODES = tf_estimator.ModeKeys
+EPOCH = 64  # Examples.
+
+
+class TinyNetwork(model_base.Layers):
+  """One convolution and its batch norm, so that a graph is built in a tenth of a second."""
+
+  def forward_pass(self, x):
+    x = self._relu(self._batch_norm(self._conv(self._input(x), 3, 4, 4)))
+    return self._fully_connected(self._global_avg_pool(x), 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny(Family):
+  """A family that only these tests know."""
+
+  NAME: ClassVar[str] = 'tiny'
+
+  def describe(self):
+    return 'tiny'
+
+  def build(self, settings, data, prepared):
+    return TinyNetwork(*settings)
+
+
+def joined(values):
+  """All values, one after another: float64 [n]."""
+  return np.concatenate([np.ravel(value).astype(np.float64) for value in values])
+
+
+def differ(one, other):
+  """By more than what the order of a sum or a rounding can explain."""
+  return one.shape != other.shape or not np.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def images_and_labels(batch):
+  rng = np.random.default_rng(1)
+  images = rng.integers(0, 256, [batch, 32, 32, 3]).astype(np.uint8)
+  return images, rng.integers(0, 10, batch).astype(np.int32)
+
+
+def observe_training(hparams, data_dir):
+  """What two steps on a constant batch compute: arrays by kind."""
+  images, labels = images_and_labels(4)
+  where = placement.Placement(['/device:CPU:0'], 'CPU', 0, 'channels_last')
+  start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
+  config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
+  function = model_fn.get_model_fn(
+    hparams, where, CIFAR10, examples_per_epoch=EPOCH, prepared=hparams.family.prepare(start)
+  )
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.set_random_seed(hparams.seed)
+    step = tf.compat.v1.train.get_or_create_global_step()
+    shard = (tf.constant(images),), (tf.constant(labels),)
+    spec = function(*shard, MODES.TRAIN, config)
+    trainable = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
+    averages = [v for v in tf.compat.v1.global_variables() if '/moving_' in v.op.name]
+    session.run(tf.compat.v1.global_variables_initializer())
+    described = repr([(name, v.shape) for name, v in trainable.items()]).encode()
+    seen = {'variables': np.frombuffer(described, np.uint8)}
+    seen['initial values'] = joined(session.run(list(trainable.values())))
+    loss, _ = session.run([spec.loss, spec.train_op])
+    seen['loss'] = joined([loss])
+    first = session.run(trainable)
+    seen['averages'] = joined(session.run(averages))
+    session.run(spec.train_op)
+    seen['second step'] = joined(session.run(list(trainable.values())))
+    rates = []
+    for number in (0, 20, 40, 100, 200):
+      session.run(step.assign(number))
+      rates.append(session.run(spec.training_hooks[-1]._tensors['learning_rate']))
+    seen['schedule'] = joined(rates)
+  for kind, pattern in (
+    ('convolutions', r'/conv\d?/kernel$'),
+    ('offsets', '/offset$'),
+    ('head', 'fully_connected/kernel$'),
+  ):
+    seen[kind] = joined(value for name, value in first.items() if re.search(pattern, name))
+  return seen
+
+
+def observe_evaluation(hparams, data_dir):
+  """The loss of the untrained network."""
+  images, labels = images_and_labels(4)
+  where = placement.Placement(['/device:CPU:0'], 'CPU', 0, 'channels_last')
+  function = model_fn.get_model_fn(hparams, where, CIFAR10)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.set_random_seed(hparams.seed)
+    tf.compat.v1.train.get_or_create_global_step()
+    config = tf_estimator.RunConfig(model_dir='unused')
+    spec = function((tf.constant(images),), (tf.constant(labels),), MODES.EVAL, config)
+    session.run(tf.compat.v1.global_variables_initializer())
+    return {'evaluation': joined([session.run(spec.loss)])}
+
+
+def observe_input(hparams, data_dir):
+  """The first training batch that a job reads, and the first evaluation batch."""
+  work = Job(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
+  seen = {}
+  for kind, make in (
+    ('batches', work._train_input_fn()),
+    ('evaluation batches', work._eval_input_fn('eval')),
+  ):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.train.create_global_step().initializer)
+      iterator = tf.compat.v1.data.make_initializable_iterator(make())
+      session.run(iterator.initializer)
+      (images,), (labels,) = session.run(iterator.get_next())
+      seen[kind] = joined([images, labels])
+  return seen
+
+
+def observe(given, data_dir):
+  family = {} if 'network' in given else {'family': Tiny()}
+  hparams = dataclasses.replace(from_values(given), **family)
+  seen = {}
+  for look in (observe_training, observe_evaluation, observe_input):
+    seen.update(look(hparams, data_dir))
+  return seen
+
+
+# After one step.
+UPDATES = {'convolutions', 'offsets', 'head', 'second step'}
+EVERYTHING = UPDATES | {'loss', 'averages', 'evaluation'}
+BASE = {'train_batch_size': 4, 'train_steps': 400}
+PHASES = {**BASE, 'lr_values': (1.0, 0.1), 'lr_boundaries_epochs': (3,)}
+MUON = {**BASE, 'muon_learning_rate': 0.1}
+ROWS: list = [  # What is changed, what else holds, and what differs then.
+  ({'train_on': 'train+validation'}, BASE, {'batches'}),
+  ({'train_steps': 300}, {**BASE, 'lr_triangle': (0.5, 0.5, 0.0)}, {'schedule', 'second step'}),
+  ({'train_batch_size': 8}, PHASES, {'batches', 'schedule'}),
+  ({'eval_batch_size': 7}, BASE, {'evaluation batches'}),
+  ({'learning_rate': 0.2}, BASE, {'schedule', *UPDATES}),
+  ({'lr_values': (0.5, 0.1)}, PHASES, {'schedule', *UPDATES}),
+  ({'lr_boundaries_epochs': (9,)}, PHASES, {'schedule'}),
+  ({'lr_boundaries_steps': (30,)}, PHASES, {'schedule'}),
+  ({'lr_triangle': (0.5, 0.5, 0.0)}, BASE, {'schedule', *UPDATES}),
+  ({'momentum': 0.5}, BASE, {'second step'}),
+  ({'nesterov': True}, BASE, UPDATES),
+  ({'weight_decay': 0.1}, BASE, {'loss', 'evaluation', *UPDATES} - {'offsets'}),
+  ({'offset_lr_factor': 2.0}, BASE, {'offsets', 'second step'}),
+  ({'head_lr_factor': 2.0}, BASE, {'loss', 'evaluation', 'head', 'second step'}),
+  ({'muon_learning_rate': 0.1}, BASE, {'loss', 'evaluation', 'convolutions', 'second step'}),
+  # The first step's direction is the gradient's, whatever the momentum.
+  ({'muon_momentum': 0.1}, MUON, {'second step'}),
+  ({'label_smoothing': 0.1}, BASE, {'loss', *UPDATES}),
+  ({'lookahead_steps': 1}, {**BASE, 'train_steps': 4}, {'averages', *UPDATES}),
+  ({'use_distortion_for_training': False}, BASE, {'batches'}),
+  ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
+  ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
+  ({'tta': 'mirror'}, BASE, {'evaluation'}),
+  ({'seed': 1}, BASE, {'batches', 'initial values', *EVERYTHING}),
+  ({'crop_padding': 2}, BASE, {'batches'}),
+  ({'padding_mode': 'reflect'}, BASE, {'batches'}),
+  ({'flip': 'alternating'}, BASE, {'batches'}),
+  ({'cutout': 8}, BASE, {'batches'}),
+]
+SHAPES = {'variables', 'initial values', *EVERYTHING}
+RESNET = {**BASE, 'network': 'resnet', 'num_layers': 8}
+FASTNET = {**BASE, 'network': 'fastnet', 'widths': (24, 24, 24)}
+ROWS += [
+  ({'dtype': 'bfloat16'}, RESNET, EVERYTHING),
+  ({'num_layers': 14}, RESNET, SHAPES),
+  ({'resnet_version': 2}, RESNET, SHAPES - {'initial values'}),
+  ({'bottleneck': True, 'num_layers': 11}, {**RESNET, 'resnet_version': 2}, SHAPES),
+  ({'widths': (24, 32, 48)}, FASTNET, SHAPES),
+  ({'convs_per_group': 3}, FASTNET, SHAPES),
+  # The first step still teaches the first bias, the second one does not.
+  ({'first_bias_steps': 1}, FASTNET, {'second step'}),
+]
+
+
+@pytest.fixture(scope='module')
+def observed(data_dir):
+  """`observe`, which looks at what stands in several rows once."""
+  known = {}
+
+  def look(given):
+    key = repr(sorted(given.items()))
+    if key not in known:
+      known[key] = observe(given, data_dir)
+    return known[key]
+
+  return look
+
+
+CHANGES = [getattr(row, 'values', row)[0] for row in ROWS]
+
+
+@pytest.mark.parametrize(
+  ('change', 'base', 'expected'), ROWS, ids=[next(iter(change)) for change in CHANGES]
+)
+def test_a_change_changes_what_it_should(observed, change, base, expected):
+  before = observed(base)
+  after = observed({**base, **change})
+  assert {kind for kind in before if differ(before[kind], after[kind])} == expected
+
+
+def test_every_hyper_parameter_has_a_row():
+  assert {name for change in CHANGES for name in change} == names(
+    HParams, Distortion, *FAMILIES.values()
+  )

@@ -1,0 +1,109 @@
+"""Jobs on other data sets than CIFAR-10: generate, train, evaluate, predict, export."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import generate_cifar10_tfrecords
+from cifar10.data import data_set, manifest
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 2]
+
+
+@pytest.fixture
+def generate(run_here, tmp_path):
+  """Fills DATA by the command, with these flags -> what it printed."""
+
+  def run(*flags):
+    result = run_here('--data-dir', tmp_path / 'data', *flags, command=generate_cifar10_tfrecords)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+  return run
+
+
+@pytest.fixture
+def run_job(run_here, tmp_path):
+  """Runs a command on JOB -> the JSON of its last line."""
+
+  def run(*flags):
+    result = run_here('--job-dir', tmp_path / 'job', *flags)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+  return run
+
+
+def write_images(folder, shade, count):
+  """So many images of this shade of grey, with noise."""
+  folder.mkdir(parents=True)
+  rng = np.random.default_rng(shade)
+  for number in range(count):
+    pixels = np.clip(rng.normal(shade, 20, [40, 36, 3]), 0, 255).astype(np.uint8)
+    tf.io.write_file(str(folder / f'{number}.png'), tf.io.encode_png(pixels))
+
+
+def check_job(run_job, tmp_path, classes, examples):
+  """Trains, evaluates, predicts and exports: everywhere these classes, in this order."""
+  data = ['--data-dir', tmp_path / 'data']
+  trained = run_job(*data, *SMALL)
+  assert list(trained['accuracy_by_class']) == classes
+  assert trained['examples'] == examples
+  write_images(tmp_path / 'seen', 100, 1)
+  predicted = run_job('--mode', 'predict', '--images', tmp_path / 'seen' / '0.png')
+  assert list(predicted['probabilities']) == classes
+  assert predicted['class'] in classes
+  path = run_job('--mode', 'export')['saved_model']
+  served = tf.saved_model.load(path).signatures['serving_default']
+  assert served(images=tf.zeros([1, 32, 32, 3], tf.uint8))['probabilities'].shape == [
+    1,
+    len(classes),
+  ]
+
+
+def test_cifar100(generate, run_job, tmp_path):
+  """Of a synthetic archive: 100 images of train are validation's, 100 of test are eval's."""
+  said = generate('--dataset', 'cifar100', '--synthetic', 100)
+  assert said['num_classes'] == 100
+  classes = list(data_set.describe(str(tmp_path / 'data')).classes)
+  assert len(classes) == 100
+  check_job(run_job, tmp_path, classes, said['examples']['eval'])
+
+
+def test_a_folder_of_images(generate, run_job, tmp_path, run_here):
+  """Two classes of 20 images: 16, 2 and 2 of each; fewer classes than the five of top 5."""
+  write_images(tmp_path / 'photos' / 'day & <b>', 200, 20)
+  write_images(tmp_path / 'photos' / 'night', 30, 20)
+  said = generate('--images', tmp_path / 'photos')
+  assert said['examples'] == {'train': 32, 'validation': 4, 'eval': 4}
+  check_job(run_job, tmp_path, ['day & <b>', 'night'], 4)
+
+
+def test_a_made_up_data_set_by_its_manifest_alone(data_dir, run_job, run_here, tmp_path):
+  """Record files as they are, and a manifest written by hand."""
+  shutil.copytree(data_dir, tmp_path / 'data')
+  classes = [f'texture {number}' for number in range(10)]
+  path = tmp_path / 'data' / manifest.MANIFEST_NAME
+  path.write_text(json.dumps({'name': 'textures', 'classes': classes}))
+  check_job(run_job, tmp_path, classes, 70)
+  # The job knows its classes: another data set's test images are no test of it.
+  result = run_here('--job-dir', tmp_path / 'job', '--data-dir', data_dir, '--mode', 'evaluate')
+  assert result.returncode == 2
+  assert 'was trained on 10 classes of textures, and --data-dir' in result.stderr
+  assert 'class 0 is texture 0 and airplane; name another of the two' in result.stderr
+
+
+def test_a_checkpoint_of_other_classes_is_refused(generate, run_here, run_job, data_dir, tmp_path):
+  """TensorFlow would take its logits, and the metrics would be of other classes."""
+  generate('--dataset', 'cifar100', '--labels', 'coarse', '--synthetic', 20)
+  other = run_job('--data-dir', tmp_path / 'data', *SMALL, '--mode', 'train')['checkpoint']
+  ten = ['--job-dir', tmp_path / 'ten']
+  assert run_here(*ten, '--data-dir', data_dir, *SMALL, '--mode', 'train').returncode == 0
+  for mode in (['evaluate', '--data-dir', data_dir], ['export']):
+    result = run_here(*ten, '--mode', *mode, '--checkpoint', other)
+    assert result.returncode == 2
+    assert 'tells 20 classes apart and the job has 10' in result.stderr
+  assert not (tmp_path / 'ten' / 'export').exists()

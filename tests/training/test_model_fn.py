@@ -1,0 +1,301 @@
+"""The model function: what each mode builds, where it is placed, and what its metrics count."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import model_base
+from cifar10.callbacks import progress
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.watch import Watch
+from cifar10.data.data_set import CIFAR10
+from cifar10.networks.family import Family
+from cifar10.options.hparams import from_values
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import model_fn, placement, schedules, towers
+
+TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
+MODES = tf_estimator.ModeKeys
+
+
+@pytest.fixture
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
+  devices = towers.tower_devices(num_gpus, num_cpu_towers)
+  data_format = 'channels_first' if num_gpus else 'channels_last'
+  return placement.Placement(devices, strategy, num_gpus, data_format)
+
+
+def build(mode, where, batch=8, hparams=TINY, *, seed=0, replication=None):
+  """The EstimatorSpec of one mode on random images, cut into shards."""
+  rng = np.random.default_rng(seed)
+  images = tf.constant(rng.integers(0, 256, [batch, 32, 32, 3]), tf.uint8)
+  labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
+  n = len(where.tower_devices) if mode == MODES.TRAIN else 1
+  tf.compat.v1.train.get_or_create_global_step()
+  function = model_fn.get_model_fn(
+    hparams, where, CIFAR10, examples_per_epoch=80, replication=replication
+  )
+  config = tf_estimator.RunConfig(model_dir='unused')
+  if mode == MODES.PREDICT:
+    return function({'images': images}, None, mode, config)
+  shards = tuple(images[i::n] for i in range(n)), tuple(labels[i::n] for i in range(n))
+  return function(*shards, mode, config)
+
+
+def devices(graph, types):
+  return {op.device for op in graph.get_operations() if op.type in types}
+
+
+VARIABLES = {'VarHandleOp'}
+CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
+
+
+@pytest.mark.parametrize(
+  ('where', 'variables', 'convolutions'),
+  [
+    ((0, 1, 'CPU'), {'/device:CPU:0'}, {'/device:CPU:0'}),
+    ((0, 2, 'CPU'), {'/device:CPU:0'}, {'/device:CPU:0', '/device:CPU:1'}),
+    ((1, 1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0'}),
+    ((2, 1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0', '/device:GPU:1'}),
+    ((2, 1, 'GPU'), {'/device:GPU:0', '/device:GPU:1'}, {'/device:GPU:0', '/device:GPU:1'}),
+  ],
+)
+def test_variables_and_convolutions_are_placed(graph, where, variables, convolutions):
+  build(MODES.TRAIN, place(*where))
+  trainable = tf.compat.v1.trainable_variables()
+  assert {v.device for v in trainable} == variables
+  assert devices(graph, CONVOLUTIONS) == convolutions
+  # Momentum lives beside its variable, or every update would fetch it.
+  slots = {v.op.name: v for v in tf.compat.v1.global_variables()}
+  for v in trainable:
+    slot = slots[f'{v.op.name}/Momentum']
+    assert slot.device == v.device
+
+
+def replication(workers, ps=2, gradients=0, task=('chief', 0)):
+  """A part in a cluster of so many workers, the chief among them."""
+  addresses = {
+    'chief': ('a:1',),
+    'worker': tuple(f'b:{port}' for port in range(1, workers)),
+    'ps': tuple(f'c:{port}' for port in range(1, ps + 1)),
+  }
+  return placement.Replication(Cluster(addresses, *task), gradients, Watch())
+
+
+@pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
+def test_parameter_servers_share_the_variables_by_size(graph, task):
+  build(MODES.TRAIN, place(num_cpu_towers=2), replication=replication(3, task=task))
+  held = {f'/job:ps/task:{index}/device:CPU:0': 0 for index in range(2)}
+  largest = 0
+  for v in tf.compat.v1.trainable_variables():
+    size = v.shape.num_elements() * v.dtype.size
+    held[v.device] += size
+    largest = max(largest, size)
+  assert abs(held['/job:ps/task:0/device:CPU:0'] - held['/job:ps/task:1/device:CPU:0']) <= largest
+  job, index = task
+  towers_here = {f'/job:{job}/task:{index}/device:CPU:{tower}' for tower in range(2)}
+  assert devices(graph, CONVOLUTIONS) == towers_here
+
+
+@pytest.mark.parametrize(
+  ('replicas', 'examples_per_step', 'first_boundary'),
+  [
+    # The batch is 8 and an epoch 80 examples; the first boundary is epoch 82: example 6,560.
+    ((1, 0), 8, 820),
+    ((2, 0), 8, 820),  # Asynchronous: a global step is one worker's batch.
+    ((3, 0), 8, 820),
+    ((2, 2), 16, 410),  # Synchronous: a global step is all workers' batches,
+    ((3, 3), 24, 274),  # 6,560 / 24 = 273.3,
+    ((3, 2), 16, 410),  # or those of all but the backup worker.
+  ],
+)
+def test_epochs_count_what_an_update_is_made_of(
+  graph, monkeypatch, replicas, examples_per_step, first_boundary
+):
+  workers, gradients = replicas
+  scheduled = []
+  schedule = schedules.learning_rate
+  monkeypatch.setattr(
+    model_fn.schedules, 'learning_rate', lambda *given: scheduled.append(given) or schedule(*given)
+  )
+  spec = build(MODES.TRAIN, place(), replication=replication(workers, gradients=gradients))
+  [hook] = [found for found in spec.training_hooks if isinstance(found, progress.ProgressHook)]
+  assert hook._examples_per_step == examples_per_step
+  [(_, boundaries, _)] = scheduled
+  assert boundaries[0] == first_boundary
+
+
+def test_each_tower_convolves_as_often_as_the_others(graph):
+  build(MODES.TRAIN, place(num_cpu_towers=4))
+  counts = [
+    sum(op.type == 'Conv2D' and op.device == device for op in graph.get_operations())
+    for device in towers.tower_devices(0, 4)
+  ]
+  # ResNet-8: the first and two in each of three blocks.
+  assert counts == [7, 7, 7, 7]
+
+
+def test_towers_share_their_variables(graph):
+  build(MODES.TRAIN, place(num_cpu_towers=2))
+  two = {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
+  with tf.Graph().as_default():
+    build(MODES.TRAIN, place())
+    assert two == {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
+
+
+def test_only_tower_0_moves_the_averages(graph):
+  spec = build(MODES.TRAIN, place(num_cpu_towers=2))
+  moving_mean = next(
+    v for v in tf.compat.v1.global_variables() if v.op.name == 'resnet/init/batch_norm/moving_mean'
+  )
+  updates = [
+    op
+    for op in graph.get_operations()
+    if op.type == 'AssignSubVariableOp' and op.inputs[0] is moving_mean.handle
+  ]
+  assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
+  run = set()
+  pending = [spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op]
+  while pending:
+    op = pending.pop()
+    if op not in run:
+      run.add(op)
+      pending += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+  assert [op.name.split('/')[0] for op in updates if op in run] == ['tower_0']
+
+
+@pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
+def test_no_optimizer_and_one_tower_outside_training(graph, mode):
+  build(mode, place(num_gpus=2))
+  names = {v.op.name for v in tf.compat.v1.global_variables()}
+  assert not any('Momentum' in name for name in names)
+  assert not devices(graph, {'Conv2DBackpropFilter'})
+  assert devices(graph, CONVOLUTIONS) == {'/device:GPU:0'}
+
+
+def run_session():
+  session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={'CPU': 2}))
+  session.run(
+    [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
+  )
+  return session
+
+
+def test_a_step_is_momentum_on_the_mean_gradient(graph):
+  """First step of momentum: new = old - learning rate x gradient; a bias's gradient is known.
+
+  At equal logits the bias's gradient is mean softmax - mean one-hot; here it is taken from the
+  graph's own logits, and the penalty adds weight decay x bias = 0, as the bias starts at 0.
+  """
+  spec = build(MODES.TRAIN, place(num_cpu_towers=2))
+  bias = next(v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith('/bias'))
+  logits = [graph.get_tensor_by_name(f'tower_{i}/resnet/fully_connected/add:0') for i in range(2)]
+  labels = np.random.default_rng(0)
+  labels.integers(0, 256, [8, 32, 32, 3])
+  labels = labels.integers(0, 10, 8)
+  with run_session() as session:
+    tower_logits = session.run(logits)
+    session.run(spec.train_op)
+    after = session.run(bias)
+  expected = np.zeros(10)
+  for i, values in enumerate(tower_logits):
+    softmax = np.exp(values) / np.exp(values).sum(1, keepdims=True)
+    expected += (softmax - np.eye(10)[labels[i::2]]).mean(0) / 2
+  np.testing.assert_allclose(after, -0.1 * expected, atol=1e-5)
+  assert np.abs(expected).max() > 0.01
+
+
+def test_metrics_are_exact_over_uneven_batches(graph):
+  """Batches of 3, 3 and 1: means over 7 examples, each counted once."""
+  rng = np.random.default_rng(5)
+  images = rng.integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
+  labels = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
+  dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(3)
+  iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
+  batch_images, batch_labels = iterator.get_next()
+  tf.compat.v1.train.get_or_create_global_step()
+  config = tf_estimator.RunConfig(model_dir='unused')
+  function = model_fn.get_model_fn(TINY, place(), CIFAR10, examples_per_epoch=80)
+  spec = function((batch_images,), (batch_labels,), MODES.EVAL, config)
+  logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')
+  with run_session() as session:
+    seen = []
+    updates = [update for _, update in spec.eval_metric_ops.values()]
+    for _ in range(3):
+      seen.append(session.run([logits, updates])[0])
+    metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
+  seen = np.concatenate(seen)
+  right = seen.argmax(1) == labels
+  in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, labels, strict=True)]
+  shifted = seen - seen.max(1, keepdims=True)
+  log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+  assert metrics['examples'] == 7
+  assert metrics['accuracy'] == pytest.approx(right.mean())
+  assert metrics['accuracy_top5'] == pytest.approx(np.mean(in_top5))
+  assert metrics['cross_entropy'] == pytest.approx(
+    -log_softmax[np.arange(7), labels].mean(), rel=1e-4
+  )
+  assert metrics['accuracy/airplane'] == pytest.approx(right[:2].mean())
+  assert metrics['accuracy/cat'] == pytest.approx(right[4:].mean())
+
+
+def test_learning_rate_follows_the_schedule_in_the_graph(graph):
+  # 80 examples, 8 a step: 10 steps an epoch; 82 epochs end at step 820.
+  build(MODES.TRAIN, place())
+  global_step = tf.compat.v1.train.get_global_step()
+  rate = model_fn._scheduled(0.1, TINY, 80, 8)
+  with run_session() as session:
+    rates = []
+    for step in (0, 819, 820, 1230, 3000):
+      session.run(global_step.assign(step))
+      rates.append(session.run(rate))
+  assert rates == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.0002])
+
+
+class Plain(model_base.Layers):
+  """Without batch norm, whose statistics are each tower's own."""
+
+  def forward_pass(self, images):
+    x = self._relu(self._conv(self._input(images), 3, 8, 4))
+    return self._fully_connected(self._global_avg_pool(x), 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainFamily(Family):
+  NAME: ClassVar[str] = 'plain'
+
+  def describe(self):
+    return 'plain'
+
+  def build(self, settings, data, prepared):
+    return Plain(*settings)
+
+
+def after_two_steps(num_towers, **given):
+  """The variables after two steps on one batch, shared by so many towers."""
+  hparams = from_values({'train_batch_size': 8, 'train_steps': 10, **given})
+  hparams = dataclasses.replace(hparams, family=PlainFamily())
+  with tf.Graph().as_default():
+    tf.compat.v1.set_random_seed(0)
+    spec = build(MODES.TRAIN, place(num_cpu_towers=num_towers), hparams=hparams)
+    with run_session() as session:
+      for _ in range(2):
+        session.run(spec.train_op)
+      return {v.op.name: session.run(v) for v in tf.compat.v1.trainable_variables()}
+
+
+@pytest.mark.parametrize('muon', [0.0, 0.1])
+def test_two_towers_make_the_update_of_one(muon):
+  """The mean of two shards' gradients is the whole batch's, before Muon makes a direction of it."""
+  one, two = (after_two_steps(towers, muon_learning_rate=muon) for towers in (1, 2))
+  assert one.keys() == two.keys()
+  for name, value in one.items():
+    np.testing.assert_allclose(two[name], value, rtol=1e-3, atol=1e-5, err_msg=name)

@@ -1,0 +1,194 @@
+"""Parameter groups, Muon and lookahead, by values worked out by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.networks.family import Group
+from cifar10.options.hparams import HParams
+from cifar10.training import optimizers
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def variable(name, values):
+  return tf.compat.v1.get_variable(name, initializer=tf.constant(values, tf.float32))
+
+
+def after_steps(apply, variables, steps):
+  """The variables' values after each of so many updates."""
+  values = []
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    for _ in range(steps):
+      session.run(apply)
+      values.append(session.run(variables))
+  return values
+
+
+def one_group(variable):
+  return Group()
+
+
+def kernels_by_muon(variable):
+  return Group(uses_muon=variable.shape.rank == 4)
+
+
+def global_step():
+  return tf.compat.v1.train.get_or_create_global_step()
+
+
+def test_groups_learn_faster_and_decay_less():
+  hparams = HParams(weight_decay=6.0)
+  groups = [Group(64.0), Group(3.0), Group()]
+  assert [optimizers.weight_decay(hparams, group) for group in groups] == [6 / 64, 2, 6]
+  variables = [variable(name, 1.0) for name in 'abc']
+  by_name = {v.op.name: group for v, group in zip(variables, groups)}
+  pairs = [(tf.constant(1.0), v) for v in variables]
+  scaled = optimizers.in_groups(pairs, lambda v: by_name[v.op.name])
+  with tf.compat.v1.Session() as session:
+    assert session.run([gradient for gradient, _ in scaled]) == [64, 3, 1]
+
+
+def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
+  """Two steps of Nesterov's momentum, learning rate 0.1, gradient 1, factor 2.
+
+  v = 1: w = 0 - 0.2 (1 + 0.5 * 1) = -0.3.
+  v = 0.5 + 1 = 1.5: w = -0.3 - 0.2 (1 + 0.5 * 1.5) = -0.65.
+  """
+  hparams = HParams(momentum=0.5, nesterov=True)
+  offset = variable('offset', 0.0)
+  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.0, one_group)
+  gradients = optimizers.in_groups([(tf.constant(1.0), offset)], lambda v: Group(2.0))
+  apply = optimizer.apply_gradients(gradients, global_step())
+  assert after_steps(apply, offset, 2) == pytest.approx([-0.3, -0.65])
+
+
+def test_a_group_stops_learning():
+  """Momentum 0, rate 0.1, gradient 1 for 2 of 4 steps."""
+  bias, other = variable('bias', 0.0), variable('other', 0.0)
+  step = global_step()
+  pairs = optimizers.in_groups(
+    [(tf.constant(1.0), bias), (tf.constant(1.0), other)],
+    lambda v: Group(learns_until=2 if v is bias else 0),
+  )
+  optimizer = optimizers.make_optimizer(HParams(momentum=0.0), 0.1, 0.0, one_group)
+  values = after_steps(optimizer.apply_gradients(pairs, step), [bias, other], 4)
+  np.testing.assert_allclose(values, [[-0.1, -0.1], [-0.2, -0.2], [-0.2, -0.3], [-0.2, -0.4]])
+
+
+def test_muon_refuses_a_factor_that_would_do_nothing():
+  """It normalises gradients, so a factor on them is no factor on the learning rate."""
+  kernel = variable('conv/kernel', [[[[2.0]]]])
+  hparams = HParams(muon_learning_rate=1.0)
+  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.1, lambda v: Group(2.0, uses_muon=True))
+  with pytest.raises(ValueError, match=r'conv/kernel has learning-rate factor 2\.0, and Muon'):
+    optimizer.apply_gradients([(tf.constant([[[[1.0]]]]), kernel)], global_step())
+
+
+@pytest.mark.parametrize('shape', [(3, 3, 4, 16), (1, 1, 4, 16), (3, 3, 16, 16)])
+def test_orthogonalised_singular_values_are_near_1(shape):
+  kernel = np.random.default_rng(0).normal(size=shape)
+  with tf.compat.v1.Session() as session:
+    result = session.run(optimizers.orthogonalised(tf.constant(kernel, tf.float32)))
+  _, singular, _ = np.linalg.svd(result.reshape(-1, shape[-1]), full_matrices=False)
+  before_u, before, before_v = np.linalg.svd(kernel.reshape(-1, shape[-1]), full_matrices=False)
+  # Three iterations bring all that were above a twentieth of the norm between 0.3 and 1.3.
+  large = before / np.linalg.norm(kernel) > 0.05
+  assert large.sum() > len(large) / 2
+  assert singular.max() < 1.3
+  assert (np.sort(singular)[::-1][: large.sum()] > 0.3).all()
+  # The directions stay: the product with the nearest orthogonal matrix is nearly symmetric.
+  product = result.reshape(-1, shape[-1]).T @ (before_u @ before_v)
+  np.testing.assert_allclose(product, product.T, atol=1e-4)
+
+
+def test_orthogonalising_one_value_by_hand():
+  """x = 1: x <- 3.4445 x - 4.775 x^3 + 2.0315 x^5 = 0.7010, then 1.1136, then 0.7207."""
+  kernel = tf.constant(5.0, shape=[1, 1, 1, 1])
+  with tf.compat.v1.Session() as session:
+    result = session.run(optimizers.orthogonalised(kernel))
+  x = 1.0
+  for _ in range(3):
+    x = 3.4445 * x - 4.775 * x**3 + 2.0315 * x**5
+  assert x == pytest.approx(0.7207, abs=1e-4)
+  assert result.item() == pytest.approx(x, abs=1e-4)
+
+
+def test_a_step_of_muon_by_hand():
+  """One output of one input: the kernel 2 is scaled to norm 1, and moved by 0.1 * 0.7207."""
+  kernel = variable('conv/kernel', [[[[2.0]]]])
+  hparams = HParams(muon_learning_rate=1.0, muon_momentum=0.6)
+  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.1, kernels_by_muon)
+  bias = variable('bias', 1.0)
+  apply = optimizer.apply_gradients(
+    [(tf.constant([[[[-3.0]]]]), kernel), (tf.constant(1.0), bias)], global_step()
+  )
+  [(moved, learned, step)] = after_steps(apply, [kernel, bias, global_step()], 1)
+  assert moved.item() == pytest.approx(1 + 0.07207, abs=1e-4)
+  assert learned == pytest.approx(0.9)  # Everything else by SGD.
+  assert step == 1
+  assert optimizers.weight_decay(hparams, kernels_by_muon(kernel)) == 0
+  assert optimizers.weight_decay(hparams, kernels_by_muon(bias)) == hparams.weight_decay
+
+
+def test_muons_momentum_is_nesterovs():
+  """Of one output and two inputs a direction is 0.7207 times the unit vector.
+
+  Momentum 0.5, gradients (1, 0) and then (0, 1): the momentum is (1, 0) and then (0.5, 1), the
+  directions are those of (1, 0) + 0.5 (1, 0) and (0, 1) + 0.5 (0.5, 1) = (0.25, 1.5).
+  """
+  kernel = variable('conv/kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
+  step = global_step()
+  gradient = tf.reshape(tf.one_hot(tf.cast(step, tf.int32), 2), [1, 1, 2, 1])
+  apply = optimizers.Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
+  first, second = after_steps(apply, kernel, 2)
+  np.testing.assert_allclose(first.ravel(), [0.6 - 0.5 * 0.7207, 0.8], atol=1e-4)
+  unit = first.ravel() / np.linalg.norm(first)
+  expected = unit - 0.5 * 0.7207 * np.array([1, 6]) / 37**0.5
+  np.testing.assert_allclose(second.ravel(), expected, atol=1e-4)
+
+
+def test_lookahead_by_hand():
+  """Plain SGD from w = 10, gradient 1, learning rate 1; lookahead every 2 of 4 steps.
+
+  Step 2: w = 8; decay 0.95^2 (2/4)^3 = 0.1128125: 10 * it + 8 * (1 - it) = 8.225625.
+  Step 4: w = 6.225625; decay 0.9025: 8.225625 * it + 6.225625 * (1 - it) = 8.030625.
+  """
+  hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=4)
+  weight = variable('w', 10.0)
+  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, one_group)
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, weight, 4) == pytest.approx([9, 8.225625, 7.225625, 8.030625])
+
+
+def test_lookahead_ends_with_the_slow_variables():
+  """Every 2 of 3 steps: at step 2 decay 0.9025 (2/3)^3 = 0.267407: 8.534815; at step 3 that."""
+  hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=3)
+  weight = variable('w', 10.0)
+  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, one_group)
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, weight, 3) == pytest.approx([9, 8.534815, 8.534815])
+
+
+def test_lookahead_averages_the_moving_averages_after_their_update():
+  """The average goes 0 -> 4 at each step; at step 1 of 1, decay 0.95: 0.05 * 4 = 0.2."""
+  hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
+  weight = variable('w', 10.0)
+  average = tf.compat.v1.get_variable(
+    'moving_mean',
+    initializer=0.0,
+    trainable=False,
+    collections=[
+      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+      tf.compat.v1.GraphKeys.MODEL_VARIABLES,
+    ],
+  )
+  update = average.assign_add(4.0, read_value=False)
+  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, one_group, [update])
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, average, 1) == pytest.approx([0.2])

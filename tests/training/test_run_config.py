@@ -1,0 +1,64 @@
+"""Flags and cluster reach the sessions and the Estimator."""
+
+import os
+
+from cifar10.cluster.tf_config import Cluster, read_cluster
+from cifar10.platform import sessions
+from cifar10.training import run_config
+
+TF_CONFIG = (
+  '{"cluster": {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]},'
+  ' "task": {"type": "worker", "index": 0}}'
+)
+
+
+def make(tmp_path, cluster):
+  session = sessions.session_config(device_filters=cluster.device_filters)
+  return run_config.run_config(
+    job_dir=str(tmp_path),
+    seed=4,
+    save_every_steps=50,
+    keep_checkpoints=3,
+    session=session,
+    cluster=cluster,
+  )
+
+
+def test_threads_devices_and_logging_reach_the_session():
+  config = sessions.session_config(3, 5, 7, True)
+  assert config.device_count['CPU'] == 3
+  assert config.intra_op_parallelism_threads == 5
+  assert config.inter_op_parallelism_threads == 7
+  assert config.log_device_placement
+  assert config.allow_soft_placement
+  assert config.gpu_options.allow_growth
+
+
+def test_run_config_keeps_what_it_is_given(tmp_path):
+  config = make(tmp_path, Cluster())
+  assert config.model_dir == str(tmp_path)
+  assert config.tf_random_seed == 4
+  assert config.save_checkpoints_steps == 50
+  assert config.keep_checkpoint_max == 3
+  assert not config.cluster_spec
+  assert config.is_chief
+
+
+def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
+  monkeypatch.setenv('TF_CONFIG', TF_CONFIG)
+  config = make(tmp_path, read_cluster(TF_CONFIG, str(tmp_path)))
+  # As the Estimator reads it: the master is a chief, and the evaluator is not waited for.
+  assert config.cluster_spec.as_dict() == {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}
+  assert (config.task_type, config.task_id, config.is_chief) == ('worker', 0, False)
+  assert config.master == 'grpc://b:1'
+  assert config.session_config.device_filters == ['/job:ps', '/job:worker/task:0']
+  assert config.experimental_max_worker_delay_secs == 0
+  assert os.environ['TF_CONFIG'] == TF_CONFIG  # As it was.
+
+
+def test_an_evaluator_is_alone(tmp_path, monkeypatch):
+  monkeypatch.delenv('TF_CONFIG', raising=False)
+  text = TF_CONFIG.replace('"type": "worker"', '"type": "evaluator"')
+  config = make(tmp_path, read_cluster(text, str(tmp_path)))
+  assert not config.cluster_spec
+  assert 'TF_CONFIG' not in os.environ

@@ -1,0 +1,82 @@
+"""Learning rates and epochs against values worked out by hand."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.training import schedules
+
+
+@pytest.mark.parametrize(
+  ('workers', 'sync', 'backup', 'gradients', 'examples'),
+  [
+    # One process, whose --sync is ignored.
+    (1, False, 0, 0, 128),
+    (1, True, 0, 0, 128),
+    # Asynchronous: each worker's batch is a step of its own.
+    (2, False, 0, 0, 128),
+    (3, False, 0, 0, 128),
+    # Synchronous: 2 x 128, 3 x 128; a backup worker's batch is dropped: 2 x 128.
+    (2, True, 0, 2, 256),
+    (3, True, 0, 3, 384),
+    (3, True, 1, 2, 256),
+  ],
+)
+def test_a_synchronous_step_takes_a_batch_from_every_worker(
+  workers, sync, backup, gradients, examples
+):
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2')[: workers - 1], 'ps': ('c:1',)})
+  assert cluster.gradients_per_update(sync, backup) == gradients
+  assert schedules.examples_per_global_step(128, gradients or 1) == examples
+
+
+def test_boundaries_come_from_the_true_number_of_examples():
+  # 40,000 / 128 = 312.5 steps an epoch: 82 x 312.5 = 25,625; 123 x 312.5 = 38,437.5, rounded up;
+  # 300 x 312.5 = 93,750.
+  assert schedules.boundaries_in_steps([82, 123, 300], 40_000, 128) == [25_625, 38_438, 93_750]
+
+
+@pytest.mark.parametrize(
+  ('gradients', 'boundaries'),
+  [
+    # 82 epochs are 3,280,000 examples: / 256 = 12,812.5 steps, / 384 = 8,541.67 steps. 123 epochs
+    # are 4,920,000: 19,218.75 and 12,812.5. 300 are 12,000,000: 46,875 and 31,250.
+    (2, [12_813, 19_219, 46_875]),
+    (3, [8_542, 12_813, 31_250]),
+  ],
+)
+def test_boundaries_of_synchronous_workers(gradients, boundaries):
+  examples = schedules.examples_per_global_step(128, gradients)
+  assert schedules.boundaries_in_steps([82, 123, 300], 40_000, examples) == boundaries
+
+
+def test_half_epochs_and_two_workers():
+  # 100 examples, 40 a step: 0.5 epochs are 50 examples, 1.25 steps, so step 2 is the first after.
+  assert schedules.boundaries_in_steps([0.5, 2], 100, 40) == [2, 5]
+
+
+@pytest.mark.parametrize(
+  ('step', 'rate'), [(0, 0.1), (9, 0.1), (10, 0.01), (19, 0.01), (20, 0.001), (10**9, 0.001)]
+)
+def test_a_boundary_is_the_first_step_of_the_next_rate(step, rate):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    value = schedules.learning_rate(tf.constant(step, tf.int64), [10, 20], [0.1, 0.01, 0.001])
+    assert session.run(value) == pytest.approx(rate)
+
+
+def test_no_boundaries_is_a_constant_rate():
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    assert session.run(schedules.learning_rate(tf.constant(5, tf.int64), [], [0.5])) == 0.5
+
+
+def test_a_triangle_by_hand():
+  """Of 100 steps 20 rise from 0.2 to 1: 0.04 a step; 80 fall to 0.1: 0.9 / 80 a step."""
+  steps = (0, 1, 10, 20, 60, 99, 100, 150)
+  rates = [float(schedules.triangle(tf.constant(s), 100, 0.2, 0.2, 0.1)) for s in steps]
+  assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(('peak', 'expected'), [(0, [1, 0.75, 0]), (1, [0.5, 0.625, 1])])
+def test_a_triangle_may_only_fall_or_only_rise(peak, expected):
+  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, 0.0)) for s in (0, 1, 4)]
+  assert rates == pytest.approx(expected)

@@ -1,0 +1,165 @@
+"""Towers: hand-worked averages, equal gradients however many towers, and every device."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.training import towers
+
+
+@pytest.fixture
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def variable(name, values):
+  return tf.compat.v1.get_variable(name, initializer=tf.constant(values))
+
+
+def run(tensors):
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    return session.run(tensors)
+
+
+def test_gradients_1_and_3_have_mean_2(graph):
+  v = variable('v', 0.0)
+  [(mean, averaged)] = towers.average_gradients([[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]])
+  assert averaged is v
+  assert run(mean) == 2
+
+
+def test_averages_by_variable_in_any_order(graph):
+  a, b = variable('a', [0.0, 0.0]), variable('b', 0.0)
+  first = [(tf.constant([1.0, 2.0]), a), (tf.constant(10.0), b)]
+  second = [(tf.constant(40.0), b), (tf.constant([3.0, 8.0]), a)]
+  third = [(tf.constant([5.0, 2.0]), a), (tf.constant(10.0), b)]
+  means = [mean for mean, _ in towers.average_gradients([first, second, third])]
+  # a: (1 + 3 + 5) / 3 = 3 and (2 + 8 + 2) / 3 = 4; b: (10 + 40 + 10) / 3 = 20.
+  a_mean, b_mean = run(means)
+  assert a_mean.tolist() == [3, 4]
+  assert b_mean == 20
+
+
+def test_names_variables_that_towers_do_not_share(graph):
+  a, b = variable('a', 0.0), variable('only_here', 0.0)
+  one = tf.constant(1.0)
+  with pytest.raises(ValueError, match=r'tower 1 and tower 0 do not share.*only_here'):
+    towers.average_gradients([[(one, a), (one, b)], [(one, a)]])
+
+
+def test_names_variables_without_a_gradient(graph):
+  a = variable('unused', 0.0)
+  with pytest.raises(ValueError, match='tower 0 has no gradient for: unused'):
+    towers.average_gradients([[(None, a)]])
+
+
+def linear(images):
+  """A network whose gradients can be worked out: logits = mean pixel x kernel."""
+  kernel = tf.compat.v1.get_variable(
+    'kernel', [3, 10], initializer=tf.compat.v1.random_normal_initializer(seed=3)
+  )
+  return tf.matmul(tf.reduce_mean(images, [1, 2]), kernel)
+
+
+@pytest.mark.parametrize('num_towers', [2, 4])
+def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers):
+  """The mean of equal shards' means is the batch's mean; float32 sums differ by rounding."""
+  rng = np.random.default_rng(0)
+  images = tf.constant(rng.normal(size=[16, 32, 32, 3]).astype(np.float32))
+  labels = tf.constant(rng.integers(0, 10, 16), tf.int32)
+  with tf.compat.v1.variable_scope('net'):
+    whole = towers.build_tower(images, labels, linear, lambda variable: 2e-4)
+  gradients = []
+  for index in range(num_towers):
+    with tf.compat.v1.variable_scope('net', reuse=True):
+      shard = images[index::num_towers], labels[index::num_towers]
+      gradients.append(towers.build_tower(*shard, linear, lambda variable: 2e-4).gradients)
+  [(mean, _)] = towers.average_gradients(gradients)
+  expected, actual = run([whole.gradients[0][0], mean])
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
+  assert np.abs(expected).max() > 1e-3
+
+
+def test_loss_by_hand(graph):
+  images, labels = tf.zeros([2, 32, 32, 3]), tf.constant([0, 1])
+
+  def forward_pass(images):
+    weight = variable('weight', [3.0, 4.0])
+    return tf.zeros([2, 10]) + 0 * tf.reduce_sum(weight)
+
+  tower = towers.build_tower(images, labels, forward_pass, lambda variable: 0.1)
+  cross_entropy, penalty = run([tower.cross_entropy, tower.weight_penalty])
+  # Ten equal logits: ln 10. Half of 3^2 + 4^2 is 12.5, times 0.1.
+  assert cross_entropy == pytest.approx(np.log(10))
+  assert penalty == pytest.approx(1.25)
+
+
+def test_smoothed_labels_by_hand(graph):
+  """Logits ln 3 and nine zeros: softmax 3/12 and 1/12 each; smoothing 0.2: targets 0.82 and 0.02.
+
+  -(0.82 ln 0.25 + 9 * 0.02 ln (1/12)) = 0.82 * 1.386294 + 0.18 * 2.484907 = 1.584044.
+  """
+  logits = tf.constant([[np.log(3)] + [0] * 9], tf.float32)
+
+  def forward_pass(images):
+    return logits + 0 * variable('weight', 1.0)
+
+  tower = towers.build_tower(
+    tf.zeros([1, 32, 32, 3]), tf.constant([0]), forward_pass, lambda variable: 0.0, 0.2
+  )
+  assert run(tower.cross_entropy) == pytest.approx(1.584044)
+
+
+def test_each_variable_has_its_own_penalty(graph):
+  """Halves of squares: 0.1 * (9 + 16) / 2 + 0.2 * 4 / 2 = 1.65."""
+  a, b, c = variable('a', [3.0]), variable('b', [4.0]), variable('c', [2.0])
+  penalty = towers.penalty([a, b, c], lambda variable: 0.2 if variable is c else 0.1)
+  assert run(penalty) == pytest.approx(1.65)
+
+
+def test_a_tower_a_gpu_or_virtual_cpus():
+  assert towers.tower_devices(2, 1) == ['/device:GPU:0', '/device:GPU:1']
+  assert towers.tower_devices(0, 3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
+  assert towers.tower_devices(1, 1, '/job:worker/task:1') == ['/job:worker/task:1/device:GPU:0']
+
+
+def devices_of(sizes, placement):
+  """Creates variables of these sizes under tower 0's setter -> their devices."""
+  with tf.compat.v1.device(towers.device_setter('/device:GPU:0', placement)):
+    created = [
+      tf.compat.v1.get_variable(f'v{i}', [size], initializer=tf.compat.v1.zeros_initializer())
+      for i, size in enumerate(sizes)
+    ]
+    product = tf.constant(1.0) * 2
+  assert product.device == '/device:GPU:0'
+  return [v.device for v in created]
+
+
+def test_cpu_strategy_keeps_variables_on_the_cpu(graph):
+  placement = towers.variable_placement('CPU', 2)
+  assert devices_of([5, 50], placement) == ['/device:CPU:0'] * 2
+
+
+def test_gpu_strategy_spreads_variables_by_size(graph):
+  # 50 -> GPU 0 (50, 0); 20 -> 1 (50, 20); 20 -> 1 (50, 40); 20 -> 1 (50, 60); 5 -> 0.
+  placement = towers.variable_placement('GPU', 2)
+  expected = ['/device:GPU:0', *['/device:GPU:1'] * 3, '/device:GPU:0']
+  assert devices_of([50, 20, 20, 20, 5], placement) == expected
+
+
+def test_parameter_servers_share_variables_by_size(graph):
+  # 10 -> ps 0 (10, 0); 30 -> ps 1 (10, 30); 15 -> ps 0 (25, 30); 4 -> ps 0 (29, 30); 9 -> ps 0.
+  placement = towers.variable_placement('CPU', 0, num_ps=2)
+  tasks = [device[len('/job:ps/task:')] for device in devices_of([10, 30, 15, 4, 9], placement)]
+  assert ''.join(tasks) == '01000'
+
+
+def test_the_mean_is_computed_where_the_variable_lives(graph):
+  placement = towers.variable_placement('CPU', 2)
+  with tf.compat.v1.device(towers.device_setter('/device:GPU:0', placement)):
+    v = variable('v', 0.0)
+    gradients = [[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]]
+  [(mean, _)] = towers.average_gradients(gradients)
+  assert mean.device == '/device:CPU:0'
