@@ -121,6 +121,8 @@ REFUSED = [
   (['--recipe', 'fast94', '--num-layers', 20], '--num-layers 20 belongs to --network resnet'),
   (['--keep-checkpoints', 10**11], '--keep-checkpoints is 100000000000'),
   (['--num-cpu-towers', 1025], '--num-cpu-towers is 1025: it must be 1 to 1024'),
+  (['--network', 'wrn', '--wrn-widen-factor', 101], 'must be 1 to 100'),
+  (['--network', 'wrn', '--wrn-depth', 11], '--wrn-depth 11 is not 6n+4'),
   (['--lr-boundaries-epochs', '1,2,1e300'], 'must be below a million'),
   (['--learning-rate', 'nan'], '--learning-rate is nan'),
   (['--weight-decay', 'inf'], '--weight-decay is inf'),

@@ -8,6 +8,7 @@ from cifar10.platform.option import names
 _MODULES = (  # The default first. Each has the family's class as FAMILY.
   'resnet',
   'fastnet',
+  'wrn',
 )
 
 FAMILIES: dict[str, type[Family]] = {

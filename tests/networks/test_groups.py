@@ -49,6 +49,7 @@ def test_a_resnet(muon):
 SMALL = {
   'resnet': {'num_layers': 8},
   'fastnet': {'widths': (24, 24, 24)},
+  'wrn': {'wrn_depth': 10, 'wrn_widen_factor': 1},
 }
 
 

@@ -194,6 +194,13 @@ ROWS += [
   # The first step still teaches the first bias, the second one does not.
   ({'first_bias_steps': 1}, FASTNET, {'second step'}),
 ]
+WRN = {**BASE, 'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1}
+ROWS += [
+  ({'wrn_depth': 16}, WRN, SHAPES),
+  ({'wrn_widen_factor': 2}, WRN, SHAPES),
+  # One more operation in training, by whose number later ones' seeds are drawn.
+  ({'wrn_dropout': 0.3}, WRN, SHAPES - {'variables', 'evaluation'}),
+]
 
 
 @pytest.fixture(scope='module')
