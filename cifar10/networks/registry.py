@@ -9,6 +9,7 @@ _MODULES = (  # The default first. Each has the family's class as FAMILY.
   'resnet',
   'fastnet',
   'wrn',
+  'vgg',
 )
 
 FAMILIES: dict[str, type[Family]] = {

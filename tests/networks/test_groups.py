@@ -50,6 +50,7 @@ SMALL = {
   'resnet': {'num_layers': 8},
   'fastnet': {'widths': (24, 24, 24)},
   'wrn': {'wrn_depth': 10, 'wrn_widen_factor': 1},
+  'vgg': {'vgg_layers': 11},
 }
 
 

@@ -201,6 +201,11 @@ ROWS += [
   # One more operation in training, by whose number later ones' seeds are drawn.
   ({'wrn_dropout': 0.3}, WRN, SHAPES - {'variables', 'evaluation'}),
 ]
+VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
+ROWS += [
+  ({'vgg_layers': 13}, VGG, SHAPES),
+  ({'vgg_dropout': 0.5}, VGG, SHAPES - {'variables', 'averages', 'evaluation'}),
+]
 
 
 @pytest.fixture(scope='module')
