@@ -10,6 +10,7 @@ _MODULES = (  # The default first. Each has the family's class as FAMILY.
   'fastnet',
   'wrn',
   'vgg',
+  'inception',
 )
 
 FAMILIES: dict[str, type[Family]] = {

@@ -51,6 +51,7 @@ SMALL = {
   'fastnet': {'widths': (24, 24, 24)},
   'wrn': {'wrn_depth': 10, 'wrn_widen_factor': 1},
   'vgg': {'vgg_layers': 11},
+  'inception': {'inception_width': 0.01},
 }
 
 

@@ -202,9 +202,12 @@ ROWS += [
   ({'wrn_dropout': 0.3}, WRN, SHAPES - {'variables', 'evaluation'}),
 ]
 VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
+INCEPTION = {**BASE, 'network': 'inception', 'inception_width': 0.01}
 ROWS += [
   ({'vgg_layers': 13}, VGG, SHAPES),
   ({'vgg_dropout': 0.5}, VGG, SHAPES - {'variables', 'averages', 'evaluation'}),
+  pytest.param({'inception_width': 0.1}, INCEPTION, SHAPES, marks=pytest.mark.slow),
+  pytest.param({'inception_dropout': 0.5}, INCEPTION, UPDATES | {'loss'}, marks=pytest.mark.slow),
 ]
 
 

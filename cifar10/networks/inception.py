@@ -1,0 +1,217 @@
+"""Inception v3 for 32x32 images.
+
+Szegedy et al. 2015, 'Rethinking the Inception Architecture for Computer Vision' (arXiv
+1512.00567), section 6; branches and widths are those of TF-Slim's `inception_v3`, and so are the
+names of the blocks:
+
+  stem: 3x3 32, 3x3 32, 3x3 64, 1x1 80, 3x3 192    32 x 32 x  192
+  max pool                                         16 x 16 x  192
+  mixed_5b, 5c, 5d        (figure 5)               16 x 16 x  256, 288, 288
+  mixed_6a: grid reduction (figure 10)               8 x 8 x  768
+  mixed_6b, 6c, 6d, 6e    (figure 6)                 8 x 8 x  768
+  mixed_7a: grid reduction (figure 10)               4 x 4 x 1280
+  mixed_7b, 7c            (figure 7)                 4 x 4 x 2048
+  mean, dropout, dense                                   1 x   10
+
+What differs from the source, whose images of 299x299 make grids of 35x35, 17x17 and 8x8:
+
+- The stem's first convolution has stride 1 and the pool after its third is left out, which section
+  9 does for images of 79x79. The pool before mixed_5b stays: without it every grid would be twice
+  as large and cost four times as much, and those above are half of the source's already.
+- No convolution or pool takes pixels off the edge: those of stride 1 are padded to the size of
+  their input, those of stride 2 to half of it (the source has VALID in the stem and the grid
+  reductions).
+- There is no auxiliary classifier, whose loss would be a second one. The source finds that it does
+  not help early in training and is a regulariser near its end (section 4).
+- Batch norm has a scale, which TF-Slim leaves out and PyTorch's torchvision has.
+
+As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import model_base
+from cifar10.data.data_set import Description
+from cifar10.networks.family import Family, LayerSettings
+from cifar10.platform.later import tf
+from cifar10.platform.option import Check, below_one, option
+
+_FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
+
+# One of a branch's convolutions: kernel size, or its height and width; and channels.
+Conv = tuple[int | tuple[int, int], int]
+
+
+class InceptionV3(model_base.Layers):
+  """Blocks of several branches side by side, on three sizes of grid."""
+
+  def __init__(
+    self,
+    is_training: bool,
+    data_format: str,
+    batch_norm_decay: float,
+    batch_norm_epsilon: float,
+    *,
+    width: float = 1.0,
+    dropout: float = 0.2,
+    num_classes: int,
+    dtype: tf.DType | str = 'float32',
+  ):
+    """Chooses the network; `forward_pass` builds it.
+
+    Args:
+      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
+      width: what every convolution's channels are multiplied by.
+      dropout: the share of the dense layer's inputs that is dropped.
+      num_classes: how many logits.
+    """
+    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
+    self._width = width
+    self._dropout_rate = dropout
+    self._num_classes = num_classes
+
+  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+    """Normalised images to logits.
+
+    Args:
+      images: [batch, 32, 32, 3] in the compute dtype, channels last whatever the data format.
+
+    Returns:
+      [batch, num_classes] float32.
+    """
+    x = self._stem(self._input(images))
+    for name, pool_filters in (('mixed_5b', 32), ('mixed_5c', 64), ('mixed_5d', 64)):
+      x = self._mixed_5(x, pool_filters, name)
+    x = self._mixed_6a(x)
+    for name, inner in (('mixed_6b', 128), ('mixed_6c', 160), ('mixed_6d', 160), ('mixed_6e', 192)):
+      x = self._mixed_6(x, inner, name)
+    x = self._mixed_7a(x)
+    for name in ('mixed_7b', 'mixed_7c'):
+      x = self._mixed_7(x, name)
+    x = self._global_avg_pool(x)  # [batch, channels] float32
+    x = self._dropout(x, self._dropout_rate)
+    return self._fully_connected(x, self._num_classes)
+
+  def _stem(self, x: tf.Tensor) -> tf.Tensor:
+    """[batch, 32, 32, 3] -> [batch, 16, 16, 192]."""
+    x = self._branch(x, 'stem', (3, 32), (3, 32), (3, 64), (1, 80), (3, 192))
+    return self._overlapping_max_pool(x, 3, 2)
+
+  def _mixed_5(self, x: tf.Tensor, pool_filters: int, name: str) -> tf.Tensor:
+    """1x1; 5x5; two 3x3, which see as much as a 5x5; and a mean of 3x3 (figure 5)."""
+    with tf.compat.v1.variable_scope(name):
+      return self._concat(
+        [
+          self._branch(x, 'branch1x1', (1, 64)),
+          self._branch(x, 'branch5x5', (1, 48), (5, 64)),
+          self._branch(x, 'branch3x3', (1, 64), (3, 96), (3, 96)),
+          self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, pool_filters)),
+        ]
+      )
+
+  def _mixed_6a(self, x: tf.Tensor) -> tf.Tensor:
+    """[batch, 16, 16, 288] -> [batch, 8, 8, 768]: convolutions and a pool of stride 2."""
+    with tf.compat.v1.variable_scope('mixed_6a'):
+      return self._concat(
+        [
+          self._branch(x, 'branch3x3', (3, 384), stride=2),
+          self._branch(x, 'branch3x3_twice', (1, 64), (3, 96), (3, 96), stride=2),
+          self._overlapping_max_pool(x, 3, 2),
+        ]
+      )
+
+  def _mixed_6(self, x: tf.Tensor, inner: int, name: str) -> tf.Tensor:
+    """1x1; one and two 7x7, each as a row and a column; and a mean of 3x3 (figure 6)."""
+    row, column = (1, 7), (7, 1)
+    twice: list[Conv] = [(column, inner), (row, inner), (column, inner), (row, 192)]
+    with tf.compat.v1.variable_scope(name):
+      return self._concat(
+        [
+          self._branch(x, 'branch1x1', (1, 192)),
+          self._branch(x, 'branch7x7', (1, inner), (row, inner), (column, 192)),
+          self._branch(x, 'branch7x7_twice', (1, inner), *twice),
+          self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, 192)),
+        ]
+      )
+
+  def _mixed_7a(self, x: tf.Tensor) -> tf.Tensor:
+    """[batch, 8, 8, 768] -> [batch, 4, 4, 1280]: convolutions and a pool of stride 2."""
+    wide: list[Conv] = [((1, 7), 192), ((7, 1), 192), (3, 192)]
+    with tf.compat.v1.variable_scope('mixed_7a'):
+      return self._concat(
+        [
+          self._branch(x, 'branch3x3', (1, 192), (3, 320), stride=2),
+          self._branch(x, 'branch7x7', (1, 192), *wide, stride=2),
+          self._overlapping_max_pool(x, 3, 2),
+        ]
+      )
+
+  def _mixed_7(self, x: tf.Tensor, name: str) -> tf.Tensor:
+    """1x1; rows beside columns, directly and after a 3x3; and a mean of 3x3 (figure 7)."""
+    with tf.compat.v1.variable_scope(name):
+      direct = self._branch(x, 'branch3x3', (1, 384))
+      after_another = self._branch(x, 'branch3x3_twice', (1, 448), (3, 384))
+      return self._concat(
+        [
+          self._branch(x, 'branch1x1', (1, 320)),
+          *self._row_and_column(direct, 'branch3x3'),
+          *self._row_and_column(after_another, 'branch3x3_twice'),
+          self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, 192)),
+        ]
+      )
+
+  def _row_and_column(self, x: tf.Tensor, name: str) -> list[tf.Tensor]:
+    """A 1x3 and a 3x1 convolution of the same activations."""
+    return [
+      self._branch(x, f'{name}/row', ((1, 3), 384)),
+      self._branch(x, f'{name}/column', ((3, 1), 384)),
+    ]
+
+  def _branch(self, x: tf.Tensor, name: str, *convs: Conv, stride: int = 1) -> tf.Tensor:
+    """Convolutions one after the other, each with bn and relu; the last takes the stride."""
+    with tf.compat.v1.variable_scope(name):
+      for number, (kernel_size, filters) in enumerate(convs, 1):
+        strides = stride if number == len(convs) else 1
+        x = self._conv_bn_relu(x, kernel_size, self._scaled(filters), number, strides)
+      return x
+
+  def _scaled(self, filters: int) -> int:
+    return max(int(filters * self._width), _FEWEST_CHANNELS)
+
+
+@dataclasses.dataclass(frozen=True)
+class InceptionFamily(Family):
+  """The options of an Inception network. No recipe for CIFAR-10 is published with it."""
+
+  NAME: ClassVar[str] = 'inception'
+  TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
+
+  inception_width: float = option(
+    1.0,
+    "times the source's channels; at least 16 remain",
+    check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
+    fixed=True,
+  )
+  inception_dropout: float = option(
+    0.2, "part of the dense layer's inputs that is dropped", check=below_one()
+  )
+
+  def describe(self) -> str:
+    """'Inception v3, 0.5 times as wide'"""
+    scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
+    return f'Inception v3{scaled}'
+
+  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> InceptionV3:
+    """The network, whose `forward_pass` makes its layers."""
+    return InceptionV3(
+      **settings._asdict(),
+      width=self.inception_width,
+      dropout=self.inception_dropout,
+      num_classes=data.num_classes,
+    )
+
+
+FAMILY = InceptionFamily
