@@ -1,4 +1,10 @@
-"""Makes the README's results tables from benchmarks/results/*.json; --check only compares."""
+"""Fills the tables of README.md and docs/ from benchmarks/results/*.json; --check only compares.
+
+  python benchmarks/report.py
+
+A table's place in a document is `<!-- made: NAME -->` to `<!-- /made -->`. NAME is a result's file
+name without .json, or `summary` or `trained`: one table of all trainings.
+"""
 
 import argparse
 import glob
@@ -7,92 +13,197 @@ import os
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-README = os.path.join(ROOT, 'README.md')
 RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
-RESULTS_BLOCK = re.compile(r'(<!-- results -->\n).*?(<!-- /results -->)', re.S)
-# In the README's order.
-_HEADINGS = {
-  'time_to_accuracy': 'From command to exit, test included',
-  'resnet20_he2015': '',
-  'resnet20_20_epochs': '',
-  'training': 'Training',
-  'lines': 'Both lines of TensorFlow',
-  'input pipeline': 'Input',
-  'inference': 'An exported ResNet-20',
-  'startup': 'Start-up and memory',
-  'cluster': 'A cluster on one machine',
-  'cluster_accuracy': 'Accuracy of a synchronous cluster',
+DOCUMENTS = ('README.md', 'docs/results.md', 'docs/support.md')
+_PLACE = re.compile(r'(<!-- made: (\S+) -->\n).*?(<!-- /made -->)', re.S)
+
+Records = Mapping[str, dict]  # By their files' names.
+
+# What the records' names mean to a reader.
+_SHOWN = {
+  'program': 'this program',
+  'ours': 'this program',
+  'bare': 'the same graph without the Estimator',
+  'convolutions (limit)': 'its convolutions alone (limit)',
+  'keras': 'Keras',
+  'torch': 'PyTorch',
+  'torch compiled': 'PyTorch, compiled',
+  'airbench94': 'airbench94 in PyTorch',
+  'airbench94, compiled': 'airbench94 in PyTorch, compiled',
+  'same recipe': 'the same recipe in PyTorch',
+  'same recipe, compiled': 'the same recipe in PyTorch, compiled',
+  'old order': 'the old example: image by image',
+  'index gather (limit)': 'gathering alone (limit)',
+  'PyTorch DataLoader, no processes beside its own': 'PyTorch DataLoader, no worker processes',
+  'PyTorch DataLoader, 2 processes beside its own': 'PyTorch DataLoader, 2 worker processes',
+  'tensorpack DataFlow, no processes beside its own': 'tensorpack DataFlow, no worker processes',
+  'tensorpack DataFlow, 2 processes beside its own': 'tensorpack DataFlow, 2 worker processes',
 }
-SUPPORT_BLOCK = re.compile(r'(<!-- support -->\n).*?(<!-- /support -->)', re.S)
 
 
 def main() -> None:
-  """Writes the tables into the README, or exits with 1 where --check finds others there."""
-  parser = argparse.ArgumentParser(description=__doc__)
+  """Writes the tables into the documents, or exits with 1 where --check finds others there."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
   parser.add_argument('--check', action='store_true', help='change nothing; 1 when out of date')
   check = parser.parse_args().check
-  with open(README, encoding='utf-8') as file:
-    before = file.read()
-  records = []
+  records = read_records()
+  before = {name: _read(name) for name in DOCUMENTS}
+  try:
+    after = fill(before, tables(records))
+  except ValueError as error:
+    sys.exit(f'error: {error}')
+  changed = [name for name in DOCUMENTS if after[name] != before[name]]
+  if check and changed:
+    sys.exit(f'{", ".join(changed)}: out of date; run python benchmarks/report.py')
+  for name in changed:
+    with open(os.path.join(ROOT, name), 'w', encoding='utf-8') as file:
+      file.write(after[name])
+  print(json.dumps({'results': len(records), 'changed': changed}))
+
+
+def read_records() -> dict[str, dict]:
+  """All results, in the order of their files' names."""
+  records = {}
   for path in sorted(glob.glob(os.path.join(RESULTS, '*.json'))):
     with open(path, encoding='utf-8') as file:
-      records.append(json.load(file))
-  results = tables([record for record in records if record['name'] != 'support'])
-  support = ''.join(_support(record) for record in records if record['name'] == 'support')
-  after = RESULTS_BLOCK.sub(lambda match: match[1] + results + match[2], before)
-  after = SUPPORT_BLOCK.sub(lambda match: match[1] + support + match[2], after)
-  if check and after != before:
-    print('README.md is out of date: run python benchmarks/report.py', file=sys.stderr)
-    sys.exit(1)
-  if not check:
-    with open(README, 'w', encoding='utf-8') as file:
-      file.write(after)
-  print(json.dumps({'results': len(records), 'changed': after != before}))
+      records[os.path.splitext(os.path.basename(path))[0]] = json.load(file)
+  return records
 
 
-def tables(records: list[dict]) -> str:
-  """What was reached, and then how fast, each with the command that shows it."""
-  records = sorted(records, key=lambda record: list(_HEADINGS).index(record['name']))
-  usual = _environment(records[0])
-  trained = [record for record in records if 'twins' in record or 'result' in record]
-  rows = ''.join(_accuracy(record) for record in trained)
-  notes = ''.join(
-    f'{record["note"]}\n\n' for record in trained if 'note' in record and 'result' in record
-  )
-  return (
-    f'On {usual}, where nothing else is said.\n\n'
-    '| trained | on the 10,000 test images | runs | minutes each |\n'
-    f'|---|---|---:|---:|\n{rows}\n{notes}' + ''.join(_speed(record, usual) for record in records)
-  )
+def fill(documents: Mapping[str, str], made: Mapping[str, str]) -> dict[str, str]:
+  """The documents with every table in its place.
+
+  Args:
+    documents: texts by name.
+    made: tables by name.
+
+  Raises:
+    ValueError: a place for a table that there is not, or a table without a place.
+  """
+  asked = {name: document for document, text in documents.items() for _, name, _ in _places(text)}
+  for name, document in asked.items():
+    if name not in made:
+      raise ValueError(f'{document} has a place for {name}, and benchmarks/results/ has none')
+  for name in made:
+    if name not in asked:
+      raise ValueError(
+        f'{name} has no place: write <!-- made: {name} --> and <!-- /made --> into docs/results.md'
+      )
+  return {
+    document: _PLACE.sub(lambda match: match[1] + made[match[2]] + match[3], text)
+    for document, text in documents.items()
+  }
 
 
-def _accuracy(record: dict) -> str:
-  """A row: what was trained how, and what came out."""
-  if 'result' in record:
-    result = record['result']
-    reached = f'**{100 * result["accuracy"]:.2f} %** (top 5: {100 * result["accuracy_top5"]:.2f} %)'
-    return f'| {record["title"]} | {reached} | {record["n"]} | {record["minutes"]:.0f} |\n'
-  seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in record['runs'])
-  plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
-  return (
-    f'| `--recipe {record["recipe"]}` | **{100 * record["accuracy_mean"]:.2f} %** ({seeds}), '
-    f'{plain} | {len(record["runs"])} | {record["seconds_median"] / 60:.0f} |\n'
-  )
+def tables(records: Records) -> dict[str, str]:
+  """Every table that the results make, by name."""
+  trained = {name: r for name, r in records.items() if 'twins' in r or 'result' in r}
+  ordered = sorted(trained.values(), key=accuracy, reverse=True)
+  made = {'summary': _summary(ordered), 'trained': _trained(ordered)}
+  for name, record in records.items():
+    table = _table(record)
+    if table:
+      made[name] = table
+  return made
 
 
-def _speed(record: dict, usual: str) -> str:
-  """A heading, the command, and its table; nothing for a training without a comparison."""
+def _table(record: dict) -> str:
+  """Where it was measured and how, and its table; nothing for a training without a comparison."""
+  if record['name'] == 'support':
+    return _support(record)
   for key, table in _TABLES.items():
     if key in (record['name'], *record):
-      environment = _environment(record)
-      said = f'`{record["command"]}`'
-      said += f', medians of {record["pairs"]} in turn' if 'pairs' in record else ''
-      said += f', {environment}' if environment != usual else ''
-      return f'**{_HEADINGS[record["name"]]}** ({said})\n\n{table(record)}\n'
+      return f'{_measured(record)}\n`{record["command"]}`\n\n{table(record)}'
   return ''
+
+
+def accuracy(record: dict) -> float:
+  """Of a training on the test set, 0 to 1: its runs' mean."""
+  return record['result']['accuracy'] if 'result' in record else record['accuracy_mean']
+
+
+def minutes(record: dict) -> float:
+  """Of a training, from command to exit: its runs' median."""
+  return record['minutes'] if 'result' in record else record['seconds_median'] / 60
+
+
+def title(record: dict) -> str:
+  """What was trained."""
+  return record['title'] if 'result' in record else f'`--recipe {record["recipe"]}`'
+
+
+def hardware(record: dict) -> str:
+  """'2 cores of AMD EPYC (with AVX-512 BF16)'"""
+  return f'{record["hardware"]["cores"]} cores of {record["hardware"]["processor"]}'
+
+
+def _summary(trained: Iterable[dict]) -> str:
+  """The README's table, and the machines."""
+  trained = list(trained)
+  rows = ''.join(
+    f'| {title(r)} | **{100 * accuracy(r):.2f} %** | {_runs(r)} | {minutes(r):.0f} |\n'
+    for r in trained
+  )
+  machines = '; '.join(dict.fromkeys(_environment(record) for record in trained))
+  return (
+    f'| trained | test accuracy | runs | minutes each |\n|---|---:|---:|---:|\n{rows}\n'
+    f'Measured on {machines}.\n'
+  )
+
+
+def _trained(trained: Iterable[dict]) -> str:
+  """What came out of each training, where, and by which command."""
+  rows, notes = '', ''
+  for r in trained:
+    rows += f'| {title(r)} | {_reached(r)} | {_runs(r)} | {minutes(r):.0f} | {hardware(r)} |\n'
+    versions = r['versions']
+    said = f' {r["note"]}' if 'result' in r and 'note' in r else ''
+    notes += (
+      f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
+      f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
+    )
+  heads = '| trained | on the 10,000 test images | runs | minutes each | on |\n'
+  return f'{heads}|---|---|---:|---:|---|\n{rows}\n{notes}'
+
+
+def _reached(record: dict) -> str:
+  reached = f'**{100 * accuracy(record):.2f} %**'
+  if 'result' in record:
+    return f'{reached} (top 5: {100 * record["result"]["accuracy_top5"]:.2f} %)'
+  runs = record['runs']
+  seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in runs)
+  plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
+  listed = f'{reached} (seeds {", ".join(str(run["seed"]) for run in runs)}: {seeds})'
+  return f'{listed}, {plain}'
+
+
+def _runs(record: dict) -> int:
+  return record['n'] if 'result' in record else len(record['runs'])
+
+
+def _measured(record: dict) -> str:
+  """Machine, versions, commit and how often."""
+  versions = ', '.join([_environment(record), *_peers(record)])
+  often = f'; medians of {record["pairs"]}, measured in turn' if 'pairs' in record else ''
+  return f'Measured on {versions}, commit `{record["commit"]}`{often}:'
+
+
+def _environment(record: dict) -> str:
+  versions = record['versions']
+  return f'{hardware(record)}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
+
+
+def _peers(record: dict) -> list[str]:
+  """What was measured beside the program: 'PyTorch 2.13.0+cpu'."""
+  twin = next((run for runs in record.get('twins', {}).values() for run in runs), record)
+  versions = {'torch': twin.get('torch'), **record.get('peers', {})}
+  names = {'torch': 'PyTorch'}
+  return [f'{names.get(name, name)} {version}' for name, version in versions.items() if version]
 
 
 def _spread(record: dict) -> str:
@@ -108,34 +219,34 @@ def _spread(record: dict) -> str:
 def _twins(record: dict) -> str:
   """A fast recipe's seconds, and its twins'."""
   seconds = record['seconds_median']
-  rows = f'| `--recipe {record["recipe"]}` | {seconds:.0f} | |\n'
+  rows = f'| `--recipe {record["recipe"]}` | {seconds:,.0f} | |\n'
   for name, runs in record['twins'].items():
     theirs = statistics.median(run['seconds'] for run in runs)
-    rows += f'| PyTorch, {name} | {theirs:.0f} | **{record["ratios"][name]:.2f}** |\n'
+    rows += f'| {_shown(name)} | {theirs:,.0f} | **{record["ratios"][name]:.2f}** |\n'
   first = next((run for runs in record['twins'].values() for run in runs), None)
   if not first:
-    return f'| | seconds |\n|---|---:|\n| `--recipe {record["recipe"]}` | {seconds:.0f} |\n'
+    return f'| | seconds |\n|---|---:|\n{rows.replace(" | |", " |")}'
   part = (
-    f' The twins were measured over {first["steps_measured"]} steps and their test, and the rest '
-    'reckoned to take as long; their accuracy was not measured.'
+    f' Of each PyTorch peer {first["steps_measured"]} steps and the test were timed and the other '
+    'steps taken to last as long, so that its accuracy is not known.'
     if first['steps_measured'] < first['steps']
     else ''
   )
   return (
-    f'| | seconds | our seconds / theirs |\n|---|---:|---:|\n{rows}\n'
-    f'PyTorch {first["torch"]}, {record["dtype"]}, channels_last.{part}{_note(record)}\n'
+    f'| | seconds | program ÷ row |\n|---|---:|---:|\n{rows}\n'
+    f'All in {record["dtype"]}.{part}{_note(record)}\n'
   )
 
 
 def _training(record: dict) -> str:
-  """Images/s, a column for each precision."""
+  """Images/s and the program's ratio, two columns for each precision."""
   rates, ratios = record['images_per_second'], record['ratios']
 
   def cell(name: str, dtype: str) -> str:
     ratio = ratios.get(f'program / {name}, {dtype}')
-    return f'{rates[f"{name} {dtype}"]:,.0f}' + (f' (**{ratio:.2f}**)' if ratio else '')
+    return f'{rates[f"{name} {dtype}"]:,.0f} | ' + (f'**{ratio:.2f}**' if ratio else '')
 
-  return _grid('images/s (program / it)', rates, cell) + _torch(record)
+  return _grid('images/s', rates, cell, 'program ÷ row')
 
 
 def _inference(record: dict) -> str:
@@ -143,39 +254,46 @@ def _inference(record: dict) -> str:
   times = record['milliseconds']
   table = _grid('ms a call', times, lambda name, case: f'{times[f"{name} {case}"]:,.2f}')
   if record['ratios']:
-    table += _last_row('best PyTorch / program', record['ratios'].values())
-  return table + _torch(record)
+    table += _last_row('best PyTorch ÷ this program', record['ratios'].values())
+  return table
 
 
 def _lines(record: dict) -> str:
   """Images/s under each TensorFlow, a column for each precision."""
   rates = record['images_per_second']
   table = _grid('images/s', rates, lambda name, dtype: f'{rates[f"{name} {dtype}"]:,.0f}')
-  return table + _last_row('second / first', record['ratios'].values())
+  return table + _last_row('second ÷ first', record['ratios'].values())
 
 
 def _last_row(name: str, ratios: Iterable[float]) -> str:
   return f'| *{name}* | {" | ".join(f"**{ratio:.2f}**" for ratio in ratios)} |\n'
 
 
-def _grid(corner: str, values: Iterable[str], cell: Callable[[str, str], str]) -> str:
-  """'program float32, batch 1' is of the row 'program' and the column 'float32, batch 1'."""
+def _grid(
+  corner: str, values: Iterable[str], cell: Callable[[str, str], str], beside: str = ''
+) -> str:
+  """'program float32, batch 1' is of the row 'program' and the column 'float32, batch 1'.
+
+  With `beside`, a cell fills two columns, of which that heads the second.
+  """
   places = [re.split(r' (?=float32|bfloat16)', name) for name in values]
   rows, columns = (list(dict.fromkeys(names)) for names in zip(*places))
-  lines = [f'| {name} | {" | ".join(cell(name, column) for column in columns)} |' for name in rows]
-  heads = f'| {corner} | {" | ".join(columns)} |\n|---|{"---:|" * len(columns)}'
-  return '\n'.join([heads, *lines, ''])
-
-
-def _torch(record: dict) -> str:
-  return f'\nPyTorch {record["torch"]}, channels_last.\n' if 'torch' in record else ''
+  lines = [
+    f'| {_shown(name)} | {" | ".join(cell(name, column) for column in columns)} |' for name in rows
+  ]
+  heads = [head for column in columns for head in ([column, beside] if beside else [column])]
+  return '\n'.join(
+    [f'| {corner} | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}', *lines, '']
+  )
 
 
 def _rates(record: dict) -> str:
   """Images/s, and ratios."""
   rates = record['images_per_second'].items()
-  rows = ''.join(f'| {name} | {value:,.0f} |\n' for name, value in rates)
-  rows += ''.join(f'| *{name}* | **{value:.2f}** |\n' for name, value in record['ratios'].items())
+  rows = ''.join(f'| {_shown(name)} | {value:,.0f} |\n' for name, value in rates)
+  for name, value in record['ratios'].items():
+    one, _, other = name.partition(' / ')
+    rows += f'| *{_shown(one)} ÷ {_shown(other)}* | **{value:.2f}** |\n'
   return f'| | images/s |\n|---|---:|\n{rows}{_protocol_cost(record)}'
 
 
@@ -183,7 +301,7 @@ def _startup(record: dict) -> str:
   """Seconds and peak memory."""
   seconds = ''.join(f'| {case} | {value:.1f} s |\n' for case, value in record['seconds'].items())
   memory = ''.join(f'| {case} | {value:,} MiB |\n' for case, value in record['mebibytes'].items())
-  return f'| | |\n|---|---:|\n{seconds}{memory}'
+  return f'| what | time or memory |\n|---|---:|\n{seconds}{memory}'
 
 
 def _support(record: dict) -> str:
@@ -212,10 +330,17 @@ def _protocol_cost(record: dict) -> str:
   return f'\nA synchronous step of ResNet-8 with batch 1, all on the same cores: {listed}.\n'
 
 
-def _environment(record: dict) -> str:
-  hardware, versions = record['hardware'], record['versions']
-  cores = f'{hardware["cores"]} cores of {hardware["processor"]}'
-  return f'{cores}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
+def _shown(name: str) -> str:
+  return _SHOWN.get(name, name)
+
+
+def _places(text: str) -> list[tuple[str, str, str]]:
+  return _PLACE.findall(text)
+
+
+def _read(name: str) -> str:
+  with open(os.path.join(ROOT, name), encoding='utf-8') as file:
+    return file.read()
 
 
 # By its name, or by what it has.

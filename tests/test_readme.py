@@ -1,6 +1,10 @@
-"""Every command in the README runs, in order, on small data; its make targets exist."""
+"""What the documents say holds: commands run, links lead somewhere, no file is left out.
+
+The documents are README.md, CONTRIBUTING.md and docs/*.md.
+"""
 
 import functools
+import glob
 import itertools
 import json
 import os
@@ -15,31 +19,48 @@ import urllib.request
 import pytest
 import tensorflow as tf
 
-from cifar10.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def readme():
-  with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as file:
+MOST_LINES = 150  # Of the README.
+
+
+def documents():
+  """Their texts by path, the README first: what it makes, the others use."""
+  pages = sorted(glob.glob('docs/*.md', root_dir=ROOT))
+  return {path: read(path) for path in ('README.md', 'CONTRIBUTING.md', *pages)}
+
+
+def read(path):
+  with open(os.path.join(ROOT, path), encoding='utf-8') as file:
     return file.read()
 
 
 def commands():
-  """The lines of all `sh` blocks, without comments."""
-  blocks = re.findall(r'```sh\n(.*?)```', readme(), re.S)
+  """The lines of all `sh` blocks in order, without comments; what stands there twice, once."""
+  blocks = re.findall(r'```sh\n(.*?)```', '\n'.join(documents().values()), re.S)
   lines = '\n'.join(blocks).replace('\\\n', ' ').splitlines()
-  return [words for line in lines if (words := shlex.split(line, comments=True))]
+  found = (tuple(shlex.split(line, comments=True)) for line in lines)
+  return [list(words) for words in dict.fromkeys(found) if words]
 
 
 def small(words):
   """The command with flags added that make it short: an appended flag wins over an earlier one."""
   if words[1] == 'generate_cifar10_tfrecords.py':
-    return [*words, '--synthetic', '40']
+    return words if '--images' in words else [*words, '--synthetic', '40']
   trains = words[1] == 'cifar10_main.py' or '-m' in words
   if trains and '--mode' not in words:
-    return [*words, '--num-layers', '8', '--train-steps', '2', '--train-batch-size', '16']
+    return [*words, *small_network(words), '--train-steps', '2', '--train-batch-size', '16']
   return words
+
+
+def small_network(words):
+  """Flags that make the network of a training command small."""
+  if any(word.startswith('fast') for word in words):
+    return ['--widths', '24,32,32']
+  return [] if '--network' in words else ['--num-layers', '8']
 
 
 def free_ports(words):
@@ -80,22 +101,72 @@ def shows_training(address):
   return False
 
 
+def make(*arguments):
+  """What `make` would run: `make demo` itself is CI's."""
+  command = ['make', '-n', *arguments]
+  result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+  return result.stdout
+
+
 def test_make_targets_exist():
-  targets = {words[1] for words in commands() if words[0] == 'make'}
-  assert targets == {'demo', 'test', 'install'}
+  targets = [words[1:] for words in commands() if words[0] == 'make']
+  assert {'demo', 'test', 'install', 'lint', 'test-all'} <= {target for target, *_ in targets}
   for target in targets:
-    # -n: `make demo` itself is CI's; here it only has to be there.
-    subprocess.run(['make', '-n', target], cwd=ROOT, check=True, capture_output=True, timeout=30)
+    make(*target)
+
+
+def test_install_adds_the_cuda_libraries_only_when_asked():
+  assert "'tensorflow[and-cuda]'" in make('install', 'VENV=.none', 'GPU=1')
+  assert 'cuda' not in make('install', 'VENV=.none', 'GPU=')
+
+
+def test_the_readme_is_short():
+  assert len(read('README.md').splitlines()) <= MOST_LINES
+
+
+def test_links_lead_somewhere():
+  lost = []
+  for path, text in documents().items():
+    for target in re.findall(r'\]\((?!https?:)([^)\s]+)\)', text):
+      name, _, heading = target.partition('#')
+      file = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
+      there = os.path.exists(os.path.join(ROOT, file))
+      if not there or (heading and heading not in headings(file)):
+        lost.append(f'{path}: {target}')
+  assert not lost
+
+
+def headings(path):
+  """What a link calls a page's headings."""
+  titles = re.findall(r'^#+ (.*)$', read(path), re.M)
+  return [re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles]
+
+
+def test_the_architecture_names_every_file():
+  tree = re.search(r'```\n(.*?)```', read('docs/architecture.md'), re.S)[1]
+  path, named = [], set()
+  for line in tree.splitlines():
+    indent, name = re.match(r'( *)(\S+)', line).groups()
+    path[len(indent) // 2 :] = [name]
+    named.add(''.join(path))
+  files = glob.glob('cifar10/**/*.py', root_dir=ROOT, recursive=True)
+  wanted = {file for file in files if not file.endswith('__init__.py')}
+  assert {name for name in named if name.startswith('cifar10/') and name[-1] != '/'} == wanted
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_command_runs(tmp_path, serve_tensorboard):
   for name in os.listdir(ROOT):
     if name.endswith('.py') or name in ('cifar10', 'benchmarks'):
       os.symlink(os.path.join(ROOT, name), tmp_path / name)
-  # Any image: the README's reader has a cat.
+  # Any image: the reader has a cat.
   picture = tf.io.encode_png(tf.fill([40, 50, 3], tf.constant(200, tf.uint8)))
   tf.io.write_file(str(tmp_path / 'cat.png'), picture)
+  for name in ('cat', 'dog'):  # And some photographs.
+    os.makedirs(tmp_path / 'photos' / name)
+    for number in range(10):
+      tf.io.write_file(str(tmp_path / 'photos' / name / f'{number}.png'), picture)
   ran = 0
   running = []
   try:
@@ -104,7 +175,7 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
         with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
           assert shows_training(address)
       elif 'multi_worker_mirrored' in words and not REDUCES_BETWEEN_PROCESSES:
-        continue  # The README says on which TensorFlow it is refused.
+        continue  # docs/support.md says on which TensorFlow it is refused.
       elif 'python' in words:
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
@@ -121,9 +192,3 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
       process.terminate()  # A cluster ends its own processes.
       process.communicate(timeout=60)
   assert ran >= 12 - (not REDUCES_BETWEEN_PROCESSES)
-
-
-def test_the_tables_are_made_from_the_results():
-  report = [sys.executable, os.path.join(ROOT, 'benchmarks', 'report.py'), '--check']
-  result = subprocess.run(report, capture_output=True, text=True, timeout=60, check=False)
-  assert result.returncode == 0, result.stderr
