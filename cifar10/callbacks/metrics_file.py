@@ -1,0 +1,108 @@
+"""JOB/metrics.jsonl: what happened in a job, one JSON object a line.
+
+The file stands as one curve. A run that goes on from a checkpoint first takes out what was written
+for later steps: those steps are made again. `docs/watching.md` lists the events.
+"""
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from cifar10.platform import files
+
+NAME = 'metrics.jsonl'
+# They happened, whether or not their steps still stand.
+_STAYS = ('start', 'control')
+
+Event = dict[str, Any]
+
+
+def read(job_dir: str) -> list[Event]:
+  """The events in their order; half a line, as a killed process may leave it, is none."""
+  try:
+    with open(os.path.join(job_dir, NAME), 'rb') as file:
+      return [event for line in file if (event := _parsed(line))]
+  except FileNotFoundError:
+    return []
+
+
+def append(job_dir: str, event: Mapping[str, Any]) -> None:
+  """Adds one event as a whole line, beside other processes that do so; raises OSError."""
+  line = json.dumps(_finite(event), separators=(',', ':')).encode() + b'\n'
+  with _locked(os.path.join(job_dir, NAME)) as file:
+    _drop_half_line(file)
+    file.write(line)
+
+
+def go_back(job_dir: str, step: int) -> int:
+  """Takes out what later steps than `step` wrote -> how many steps were lost, as far as is known.
+
+  Raises:
+    OSError: the file cannot be written.
+  """
+  path = os.path.join(job_dir, NAME)
+  if not os.path.exists(path):
+    return 0
+  with _locked(path) as file:
+    file.seek(0)
+    lines = [(line, event) for line in file if (event := _parsed(line))]
+    kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
+    if len(kept) < len(lines):
+      with files.replacing(path) as temporary, open(temporary, 'wb') as replacement:
+        replacement.writelines(kept)
+  reached = max((event['step'] for _, event in lines if event['event'] not in _STAYS), default=0)
+  return max(reached - step, 0)
+
+
+def _parsed(line: bytes) -> Event | None:
+  """None for a line that is no event: half of one, or another program's."""
+  try:
+    event = json.loads(line) if line.endswith(b'\n') else None
+  except (ValueError, RecursionError):
+    return None
+  is_event = isinstance(event, dict) and isinstance(event.get('event'), str)
+  return event if is_event and isinstance(event.get('step'), int) else None
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[IO[bytes]]:
+  """The file, made where it is missing, for one process at a time."""
+  while True:
+    with open(path, 'a+b') as file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      if _is_at(file, path):
+        yield file
+        return
+
+
+def _is_at(file: IO[bytes], path: str) -> bool:
+  """Whether it is still the file of that name: `go_back` may have replaced it meanwhile."""
+  try:
+    return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+  except FileNotFoundError:
+    return False
+
+
+def _drop_half_line(file: IO[bytes]) -> None:
+  end = file.seek(0, os.SEEK_END)
+  if not end:
+    return
+  file.seek(end - 1)
+  if file.read(1) != b'\n':
+    file.seek(0)
+    file.truncate(file.read().rfind(b'\n') + 1)
+
+
+def _finite(value: Any) -> Any:
+  """With null for what JSON has no number for: NaN and the infinities."""
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {key: _finite(each) for key, each in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_finite(each) for each in value]
+  return value
