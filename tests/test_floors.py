@@ -20,7 +20,12 @@ FLOORS = (  # The highest first.
   'model_base',
   'platform',
 )
-COMMANDS = ('cifar10_main', 'generate_cifar10_tfrecords', 'cifar10.local_cluster')
+COMMANDS = (
+  'cifar10_main',
+  'generate_cifar10_tfrecords',
+  'cifar10.local_cluster',
+  'cifar10.control',
+)
 
 
 def modules():
