@@ -14,6 +14,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from cifar10.callbacks import metrics_file
 from cifar10.local_cluster import LocalCluster
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
 
@@ -90,6 +91,11 @@ class Tasks(LocalCluster):
       self.processes[name].send_signal(signal.SIGTERM)
     codes = [self.processes[name].wait(40) for name in names]
     return codes, time.monotonic() - since
+
+  def order(self, order):
+    """Steers the training, as a person would."""
+    command = [sys.executable, '-m', 'cifar10.control', self.job_dir, order]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
 
   def text(self):
     return '\n'.join(f'{name} | {line}' for name, line in self.log)
@@ -374,6 +380,64 @@ def test_sigterm(cluster, sync):
   assert codes == [143, 143, 143], tasks.text()
   assert seconds < 20
   assert tasks.step() >= step
+
+
+MANY = ['--train-steps', 10**6, '--eval-every-steps', 20]
+
+
+def check_ended(tasks, reason):
+  """All tasks end by themselves with code 0, and the job knows why."""
+  assert tasks.ended(60) == [0] * len(tasks.processes), tasks.text()
+  events = metrics_file.read(tasks.job_dir)
+  [end] = [event for event in events if event['event'] == 'end']
+  assert end['reason'] == reason
+  assert json.loads(tasks.results['chief 0'])['ended_by'] == reason
+  assert json.loads(tasks.results['chief 0'])['global_step'] < 10**6
+
+
+@pytest.mark.parametrize('flags', [[], ['--sync'], ALL_REDUCE], ids=['async', 'sync', 'all-reduce'])
+def test_orders_reach_every_task(cluster, flags):
+  """A pause that all keep, a learning rate, and an end."""
+  if flags == ALL_REDUCE and not REDUCES_BETWEEN_PROCESSES:
+    pytest.skip('this TensorFlow has no all-reduce between processes')
+  tasks = cluster(*MANY, *flags, '--log-every', 0.5, workers=2, ps=0 if flags == ALL_REDUCE else 2)
+  tasks.start()
+  tasks.until(lambda: all(tasks.said(f'worker {i}', 'images/s') for i in range(2)))
+  tasks.order('learning_rate=0.025')
+  workers = ('worker 0', 'worker 1')
+  tasks.until(
+    lambda: all('learning_rate 0.025 ' in tasks.said(name, '.*images/s')[-1] for name in workers)
+  )
+  tasks.order('pause')
+  time.sleep(2)  # For a line that a step before the pause still makes.
+  before = len(tasks.log)
+  time.sleep(3)
+  assert [line for line in tasks.log[before:] if 'images/s' in line[1]] == []
+  tasks.order('go-on')
+  tasks.until(lambda: any('images/s' in line for _, line in tasks.log[before:]))
+  tasks.order('stop')
+  check_ended(tasks, 'control')
+
+
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+def test_minutes_end_a_cluster(cluster, sync):
+  tasks = cluster(*MANY, *sync, '--max-minutes', 0.05)
+  tasks.start()
+  check_ended(tasks, 'max_minutes')
+
+
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+def test_an_evaluator_ends_a_cluster(cluster, sync):
+  """By the first evaluation, which any accuracy satisfies; then it makes the final one and ends."""
+  tasks = cluster(*MANY, *sync, '--stop-at-accuracy', 0, evaluator=True)
+  tasks.start()
+  check_ended(tasks, 'stop_at_accuracy')
+  result = json.loads(tasks.results['evaluator 0'])
+  assert (result['subset'], result['global_step']) == ('eval', tasks.step())
+  assert os.path.exists(os.path.join(tasks.job_dir, 'best', 'best.json'))
+  tasks.start()  # The job is over, and says so.
+  assert tasks.ended(60) == [0] * len(tasks.processes), tasks.text()
+  assert tasks.said('chief 0', 'the job ended at step')
 
 
 @pytest.mark.parametrize(
