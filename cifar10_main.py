@@ -54,6 +54,7 @@ def main() -> None:
     _check_distribution(options, cluster)
   hparams = _hparams(command, options, training)
   _check_cluster(hparams, options, cluster)
+  _check_averages(hparams, options)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
@@ -119,6 +120,8 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError(
       f'--subset {options.subset} belongs to evaluations, not to --mode {command.mode}'
     )
+  if options.use_ema and command.mode == 'train':
+    raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
   if command.mode not in ('predict', 'export') and not options.data_dir:
     raise InputError(f'--mode {command.mode} needs --data-dir DIR')
 
@@ -145,6 +148,15 @@ def _check_cluster(hparams: HParams, options: RunOptions, cluster: Cluster) -> N
     raise InputError(
       f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
       'among them; leave at least one'
+    )
+
+
+def _check_averages(hparams: HParams, options: RunOptions) -> None:
+  """Raises InputError where there are no averages to use."""
+  if options.use_ema and not hparams.ema_decay:
+    raise InputError(
+      '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
+      'leave it out, or train a new job with --ema-decay 0.999'
     )
 
 

@@ -80,7 +80,9 @@ def observe_training(hparams, data_dir):
     shard = (tf.constant(images),), (tf.constant(labels),)
     spec = function(*shard, MODES.TRAIN, config)
     trainable = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
-    averages = [v for v in tf.compat.v1.global_variables() if '/moving_' in v.op.name]
+    variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+    averages = [v for name, v in variables.items() if re.search('/moving_[a-z]*$', name)]
+    ema = [v for name, v in variables.items() if name.endswith('/ExponentialMovingAverage')]
     session.run(tf.compat.v1.global_variables_initializer())
     described = repr([(name, v.shape) for name, v in trainable.items()]).encode()
     seen = {'variables': np.frombuffer(described, np.uint8)}
@@ -91,6 +93,7 @@ def observe_training(hparams, data_dir):
     seen['averages'] = joined(session.run(averages))
     session.run(spec.train_op)
     seen['second step'] = joined(session.run(list(trainable.values())))
+    seen['average of the weights'] = joined([[], *session.run(ema)])
     rates = []
     for number in (0, 20, 40, 100, 200):
       session.run(step.assign(number))
@@ -171,6 +174,9 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'muon_momentum': 0.1}, MUON, {'second step'}),
   ({'label_smoothing': 0.1}, BASE, {'loss', *UPDATES}),
   ({'lookahead_steps': 1}, {**BASE, 'train_steps': 4}, {'averages', *UPDATES}),
+  ({'ema_decay': 0.5}, BASE, {'average of the weights'}),
+  # At step 1 the decay is at most 2 / 11.
+  ({'ema_decay': 0.1}, {**BASE, 'ema_decay': 0.5}, {'average of the weights'}),
   ({'use_distortion_for_training': False}, BASE, {'batches'}),
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
