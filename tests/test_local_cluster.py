@@ -218,7 +218,7 @@ def test_fast_recipes_run_on_a_cluster(cluster, flags):
 def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
   tasks = cluster(*AVERAGED, *flags, ps=ps)
   tasks.start()
-  assert tasks.ended() == [0] * (2 + ps), tasks.text()
+  assert tasks.ended(timeout=120) == [0] * (2 + ps), tasks.text()
   check_averages(tasks.job_dir, moving_ahead='--sync' in flags)
 
 
