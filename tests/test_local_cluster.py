@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from recomputed import AVERAGED, SUFFIX, check_averages, variables
 
 from cifar10.callbacks import metrics_file
 from cifar10.local_cluster import LocalCluster
@@ -147,11 +148,6 @@ needs_all_reduce = pytest.mark.skipif(
 )
 
 
-def variables(job_dir, step):
-  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 @needs_all_reduce
 def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_path):
   """From the same initial values: three steps of two workers either way end with equal values."""
@@ -218,6 +214,37 @@ def test_fast_recipes_run_on_a_cluster(cluster, flags):
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
   slow = [name for name in variables(tasks.job_dir, tasks.step()) if name.endswith('/slow')]
   assert bool(slow) == ('--sync' in flags)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'ps'),
+  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=needs_all_reduce)],
+  ids=['sync', 'all-reduce'],
+)
+def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
+  tasks = cluster(*AVERAGED, *flags, ps=ps)
+  tasks.start()
+  assert tasks.ended(timeout=120) == [0] * (2 + ps), tasks.text()
+  check_averages(tasks.job_dir, moving_ahead='--sync' in flags)
+
+
+def test_asynchronous_workers_share_the_averages(cluster):
+  """Each moves them after its own updates: checkpoints do not tell the order."""
+  averaged = ['--ema-decay', 0.9, '--use-ema', '--train-steps', 40, '--eval-every-steps', 20]
+  tasks = cluster(*averaged, ps=2, evaluator=True)
+  tasks.start()
+  assert tasks.ended() == [0] * 5, tasks.text()
+  result = json.loads(tasks.results['evaluator 0'])
+  assert (result['weights'], result['examples']) == ('ema', 70)
+  first, last = (variables(tasks.job_dir, step) for step in (0, tasks.step()))
+  averages = [name for name in last if name.endswith(SUFFIX)]
+  assert len(averages) > 20
+  moved, left = (
+    np.concatenate([np.ravel(last[name.removesuffix(SUFFIX)] - start[name]) for name in averages])
+    for start in (first, last)
+  )
+  # They have come most of the way that the variables have.
+  assert 0 < np.linalg.norm(left) < 0.5 * np.linalg.norm(moved)
 
 
 def test_an_evaluator_evaluates_and_ends(cluster):
