@@ -3,21 +3,44 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from cifar10.callbacks.callback import Evaluation
 from cifar10.platform.estimator import tf_estimator
 
 JsonObject = dict[str, Any]
 
+MATRIX = 'confusion_matrix'  # The collection of a graph that evaluates: int64 [true, predicted].
+
+
+class MatrixHook(tf.compat.v1.train.SessionRunHook):
+  """Reads the confusion matrix when an evaluation is over.
+
+  Among the metrics the Estimator would write it to TensorBoard's file, where no page shows it.
+  """
+
+  matrix: np.ndarray  # Of the last evaluation.
+
+  def begin(self) -> None:
+    [self._tensor] = tf.compat.v1.get_collection(MATRIX)
+
+  def end(self, session: Any) -> None:
+    self.matrix = session.run(self._tensor)
+
 
 def make_evaluation(
   metrics: Mapping[str, Any],
+  matrix: np.ndarray,
   subset: str,
   checkpoint: str,
   classes: Sequence[str],
+  *,
   on_the_way: bool,
 ) -> Evaluation:
   """Args:
   metrics: what `Estimator.evaluate` returned.
+  matrix: counts of examples, [true class, predicted class].
   subset: the split's name.
   checkpoint: the evaluated one, a path.
   classes: the names, by label.
@@ -35,12 +58,11 @@ def make_evaluation(
     'cross_entropy': _rounded(metrics['cross_entropy']),
     'accuracy_by_class': {name: _rounded(metrics[f'accuracy_by_class/{name}']) for name in classes},
     'global_step': int(metrics['global_step']),
-    'examples': int(metrics['examples']),
+    'examples': int(matrix.sum()),
     'subset': subset,
     'checkpoint': checkpoint,
   }
-  matrix = metrics['confusion_matrix']
-  return Evaluation(result['global_step'], subset, checkpoint, result, matrix, on_the_way)
+  return Evaluation(result['global_step'], subset, checkpoint, result, matrix.tolist(), on_the_way)
 
 
 class Listener(tf_estimator.Exporter):
