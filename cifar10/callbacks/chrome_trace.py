@@ -82,10 +82,11 @@ def table(traced: Sequence[Operation], rows: int) -> Iterator[str]:
     costs[each.type, each.name].append(each.duration)
   total = sum(itertools.chain(*costs.values())) or 1
   costliest = sorted(costs.items(), key=lambda item: -sum(item[1]))[:rows]
-  yield f'{"operation":24} {"calls":>6} {"total ms":>10} {"share":>6}  name'
+  wide = max((len(kind) for (kind, _), _ in costliest), default=0)
+  yield f'{"operation":{wide}} {"calls":>6} {"total ms":>10} {"share":>6}  name'
   for (kind, name), durations in costliest:
     spent = sum(durations)
-    yield f'{kind:24} {len(durations):6} {spent / 1e3:10.2f} {spent / total:6.1%}  {name}'
+    yield f'{kind:{wide}} {len(durations):6} {spent / 1e3:10.2f} {spent / total:6.1%}  {name}'
 
 
 def _counted(traced: Sequence[Operation]) -> Iterator[Operation]:

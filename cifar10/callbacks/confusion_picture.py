@@ -1,76 +1,81 @@
-"""A confusion matrix as a picture: SVG, which needs no fonts and no library to draw with."""
+"""A confusion matrix as a picture, labelled, with its counts."""
 
+import struct
+import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
-from xml.etree import ElementTree
 
 import numpy as np
 
-_CELL = 44  # Pixels.
-_TITLE = 36  # Beside the labels: what rows and columns are.
-_LETTER = 7.5  # About a letter's width.
+from cifar10.callbacks import small_font
+
 _LONGEST = 20  # Letters of a label; a longer one is cut.
-_DARK = 0.5  # A cell of at least this share has white digits.
+_FEW = 30  # Classes; letters and cells of more are smaller.
+_MARGIN = 6  # Pixels, about each text.
+_DARKEST = (8, 48, 107)  # A blue, of a cell that has its whole row.
+_DARK = 0.45  # A cell of at least this share has white digits.
+_PALE = (170, 170, 170)  # The digit 0.
 
 
-class Drawn(NamedTuple):
-  """A picture, as wide as it is high."""
-
-  svg: bytes
-  size: int  # Pixels.
-
-
-def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Drawn:
+def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
   """Counts in cells, which are the darker the larger a count's share of its row.
 
   Args:
     matrix: [true class][predicted class], counts.
     classes: the names, by label.
+
+  Returns:
+    uint8 [height, width, 3]; a row for each true class, a column for each predicted one.
   """
   counts = np.asarray(matrix).astype(int)
-  names = [name if len(name) <= _LONGEST else f'{name[: _LONGEST - 1]}…' for name in classes]
-  edge = _TITLE + int(max(map(len, names)) * _LETTER) + 8
-  size = edge + _CELL * len(names) + 8
-  svg = ElementTree.Element('svg', xmlns='http://www.w3.org/2000/svg', viewBox=f'0 0 {size} {size}')
-  svg.attrib.update({'width': str(size), 'height': str(size)})
-  svg.attrib.update({'font-family': 'sans-serif', 'font-size': '13'})
-  ElementTree.SubElement(svg, 'rect', width='100%', height='100%', fill='white')
-  middle = edge + _CELL * len(names) / 2
-  _write(svg, 'true class', 18, middle, anchor='middle', turned=True)
-  _write(svg, 'predicted class', middle, 22, anchor='middle')
-  for label, name in enumerate(names):
-    centre = edge + _CELL * (label + 0.5)
-    _write(svg, name, edge - 8, centre + 4, anchor='end')
-    _write(svg, name, centre + 4, edge - 8, anchor='start', turned=True)
+  scale = 2 if len(classes) <= _FEW else 1
+  names = [_label(name, label) for label, name in enumerate(classes)]
+  line = small_font.HEIGHT * scale + 2 * _MARGIN
+  cell = max(line, len(str(counts.max())) * small_font.WIDTH * scale + 2 * _MARGIN)
+  # Above and beside the cells: what rows or columns are, and then their names.
+  edge = line + max(map(len, names)) * small_font.WIDTH * scale + 2 * _MARGIN
+  side = cell * len(names)
+  picture = np.full([edge + side + _MARGIN, edge + side + _MARGIN, 3], 255, np.uint8)
+  _print(picture[:line, edge : edge + side], small_font.draw('predicted class', scale))
+  _print(picture[edge : edge + side, :line], np.rot90(small_font.draw('true class', scale)))
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-  for row, column in np.ndindex(*counts.shape):
-    left, top = edge + _CELL * column, edge + _CELL * row
-    _draw_cell(svg, left, top, counts[row, column], shares[row, column])
-  return Drawn(ElementTree.tostring(svg), size)
+  for label, name in enumerate(names):
+    start = edge + label * cell
+    ink = small_font.draw(name, scale)
+    beside = ink.shape[1] + 2 * _MARGIN  # Names end at the cells.
+    _print(picture[start : start + cell, edge - beside : edge], ink)
+    _print(picture[edge - beside : edge, start : start + cell], np.rot90(ink))
+    for other, (count, share) in enumerate(zip(counts[label], shares[label])):
+      left = edge + other * cell
+      box = picture[start + 1 : start + cell, left + 1 : left + cell]
+      box[:] = np.round(255 + (np.array(_DARKEST) - 255) * share)
+      colour = (255, 255, 255) if share >= _DARK else (0, 0, 0) if count else _PALE
+      _print(box, small_font.draw(str(count), scale), colour)
+  return picture
 
 
-def _draw_cell(svg: ElementTree.Element, left: int, top: int, count: int, share: float) -> None:
-  # From white to a dark blue.
-  red, green, blue = (round(255 + (dark - 255) * share) for dark in (8, 48, 107))
-  box = {'x': str(left), 'y': str(top), 'width': str(_CELL), 'height': str(_CELL)}
-  box |= {'fill': f'rgb({red},{green},{blue})', 'stroke': '#ccc'}
-  ElementTree.SubElement(svg, 'rect', box)
-  colour = 'white' if share >= _DARK else 'black' if count else '#999'
-  _write(svg, str(count), left + _CELL / 2, top + _CELL / 2 + 5, anchor='middle', fill=colour)
+def _label(name: str, label: int) -> str:
+  """As there are letters for; else its number."""
+  plain = small_font.plain(name) or f'class {label}'
+  return plain if len(plain) <= _LONGEST else f'{plain[: _LONGEST - 2]}..'
 
 
-def _write(
-  svg: ElementTree.Element,
-  text: str,
-  x: float,
-  y: float,
-  *,
-  anchor: str,
-  turned: bool = False,
-  fill: str = 'black',
-) -> None:
-  """Text that starts, ends or has its middle at a point; `turned` it runs upwards."""
-  where = {'x': f'{x:g}', 'y': f'{y:g}', 'text-anchor': anchor, 'fill': fill}
-  if turned:
-    where['transform'] = f'rotate(-90 {x:g} {y:g})'
-  ElementTree.SubElement(svg, 'text', where).text = text
+def _print(box: np.ndarray, ink: np.ndarray, colour: tuple[int, int, int] = (0, 0, 0)) -> None:
+  """Puts ink into the middle of a part of a picture."""
+  top, left = ((outer - inner) // 2 for outer, inner in zip(box.shape, ink.shape))
+  box[top : top + ink.shape[0], left : left + ink.shape[1]][ink] = colour
+
+
+def to_png(picture: np.ndarray) -> bytes:
+  """A PNG file of uint8 [height, width, 3]. TensorFlow's encoder would need a session.
+
+  The format: W3C, "Portable Network Graphics", second edition; each row begins with filter 0.
+  """
+  height, width, _ = picture.shape
+  rows = np.concatenate([np.zeros([height, 1], np.uint8), picture.reshape(height, -1)], 1)
+  header = struct.pack('>2I5B', width, height, 8, 2, 0, 0, 0)  # 8 bits each of red, green, blue.
+  parts = ((b'IHDR', header), (b'IDAT', zlib.compress(rows.tobytes())), (b'IEND', b''))
+  chunks = (
+    struct.pack('>I', len(content)) + kind + content + struct.pack('>I', zlib.crc32(kind + content))
+    for kind, content in parts
+  )
+  return b'\x89PNG\r\n\x1a\n' + b''.join(chunks)

@@ -13,6 +13,9 @@ from cifar10.callbacks import confusion_picture, hparams_summary
 from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
 from cifar10.callbacks.meter import EVERY_STEPS, Averaging, Means
 
+# TensorBoard sorts groups by name, and opens the first two: accuracy and loss, which stand alone.
+# That is why what training and evaluations write beside them is in groups that come later.
+_TAGS = {'learning_rate': 'optimizer/learning_rate'}
 SAMPLED = 'sampled_summaries'  # The graph's collection of what is computed at some steps only.
 
 
@@ -31,10 +34,13 @@ class EvaluationSummaries(Callback):
     self._classes = run.data.classes
 
   def evaluated(self, evaluation: Evaluation) -> None:
-    drawn = confusion_picture.draw(evaluation.confusion_matrix, self._classes)
-    # The colour space that the format has a number for: 4 is RGBA.
+    picture = confusion_picture.draw(evaluation.confusion_matrix, self._classes)
+    height, width, depth = picture.shape
     image = tf.compat.v1.Summary.Image(
-      height=drawn.size, width=drawn.size, colorspace=4, encoded_image_string=drawn.svg
+      height=height,
+      width=width,
+      colorspace=depth,
+      encoded_image_string=confusion_picture.to_png(picture),
     )
     value = tf.compat.v1.Summary.Value(tag='confusion_matrix', image=image)
     folder = os.path.join(self._job_dir, evaluation.subset)
@@ -81,7 +87,8 @@ class TrainingSummaries(Averaging):
 
   def averaged(self, means: Means) -> None:
     images_per_second = means.steps_per_second * self._run.examples_per_step
-    values = {**means.values, 'images_per_second': images_per_second}
+    values = {_TAGS.get(name, name): value for name, value in means.values.items()}
+    values['resources/images_per_second'] = images_per_second
     write_scalars(self._run.job_dir, means.step, values)
 
   def evaluated(self, evaluation: Evaluation) -> None:

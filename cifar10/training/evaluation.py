@@ -46,17 +46,17 @@ def make_evaluation(
   classes: the names, by label.
   on_the_way: whether training goes on after it.
   """
-  plain = {
-    name: _rounded(value) for name, value in metrics.items() if name == 'accuracy_without_tta'
-  }
+  values = {name: _rounded(value) for name, value in metrics.items()}
+  plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
+  cross_entropy, penalty = metrics['loss_parts/cross_entropy'], metrics['loss_parts/weight_penalty']
   result: JsonObject = {
-    'accuracy': _rounded(metrics['accuracy']),
-    **plain,
-    'accuracy_top5': _rounded(metrics['accuracy_top5']),
+    'accuracy': values['accuracy'],
+    **{name: value for name, value in plain.items() if value is not None},
+    'accuracy_top5': values['other_accuracies/top5'],
     # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
-    'loss': _rounded(metrics['cross_entropy'] + metrics['weight_penalty']),
-    'cross_entropy': _rounded(metrics['cross_entropy']),
-    'accuracy_by_class': {name: _rounded(metrics[f'accuracy_by_class/{name}']) for name in classes},
+    'loss': _rounded(cross_entropy + penalty),
+    'cross_entropy': _rounded(cross_entropy),
+    'accuracy_by_class': {name: values[f'per_class_accuracy/{name}'] for name in classes},
     'global_step': int(metrics['global_step']),
     'examples': int(matrix.sum()),
     'subset': subset,

@@ -291,14 +291,18 @@ def _eval_spec(
   mean = tf.compat.v1.metrics.mean
   metrics = {
     'accuracy': mean(correct),
-    'accuracy_top5': mean(top5),
-    'cross_entropy': mean(cross_entropy),
-    'weight_penalty': mean(weight_penalty),
+    'other_accuracies/top5': mean(top5),
+    'loss_parts/cross_entropy': mean(cross_entropy),
+    'loss_parts/weight_penalty': mean(weight_penalty),
   }
   if hparams.tta != 'none':
-    metrics['accuracy_without_tta'] = mean(plain_correct)
+    metrics['other_accuracies/without_tta'] = mean(plain_correct)
   metrics.update(_by_class(labels, tf.argmax(logits, 1, tf.int32), data.classes))
-  shown = {key: metrics[key][0] for key in ('accuracy', 'accuracy_top5', 'cross_entropy')}
+  shown = {
+    'accuracy': metrics['accuracy'][0],
+    'accuracy_top5': metrics['other_accuracies/top5'][0],
+    'cross_entropy': metrics['loss_parts/cross_entropy'][0],
+  }
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.EVAL,
     loss=tf.reduce_mean(cross_entropy) + weight_penalty,
@@ -370,8 +374,8 @@ def _summarize(
   summary.scalar('loss_parts/cross_entropy', cross_entropy, kept)
   summary.scalar('loss_parts/weight_penalty', weight_penalty, kept)
   norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
-  summary.scalar('gradient_norm', norm, kept)
-  summary.image('augmented_images', images, _SHOWN_IMAGES, kept)
+  summary.scalar('optimizer/gradient_norm', norm, kept)
+  summary.image('training_images', images, _SHOWN_IMAGES, kept)
   for gradient, variable in gradients if histograms else ():
     summary.histogram(f'weights/{variable.op.name}', variable, kept)
     summary.histogram(f'gradients/{variable.op.name}', gradient, kept)
@@ -380,7 +384,7 @@ def _summarize(
 def _by_class(
   labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """Metrics 'accuracy_by_class/cat', and the confusion matrix that they come from.
+  """Metrics 'per_class_accuracy/cat', and the confusion matrix that they come from.
 
   The matrix, int64 [true class, predicted class], is for `evaluation.MatrixHook`.
 
@@ -397,7 +401,7 @@ def _by_class(
   accuracy = tf.math.divide_no_nan(tf.cast(tf.linalg.diag_part(matrix), tf.float32), examples)
   tf.compat.v1.add_to_collection(evaluation.MATRIX, matrix)
   return {
-    f'accuracy_by_class/{name}': (accuracy[label], update) for label, name in enumerate(classes)
+    f'per_class_accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)
   }
 
 
