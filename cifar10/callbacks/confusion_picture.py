@@ -10,7 +10,7 @@ from cifar10.callbacks import small_font
 
 _LONGEST = 20  # Letters of a label; a longer one is cut.
 _FEW = 30  # Classes; letters and cells of more are smaller.
-_MARGIN = 6  # Pixels, about each text.
+_MARGIN = 3  # Pixels, about each text: TensorBoard shrinks what is wide.
 _DARKEST = (8, 48, 107)  # A blue, of a cell that has its whole row.
 _DARK = 0.45  # A cell of at least this share has white digits.
 _PALE = (170, 170, 170)  # The digit 0.

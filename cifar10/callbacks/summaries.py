@@ -42,7 +42,7 @@ class EvaluationSummaries(Callback):
       colorspace=depth,
       encoded_image_string=confusion_picture.to_png(picture),
     )
-    value = tf.compat.v1.Summary.Value(tag='confusion_matrix', image=image)
+    value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
     folder = os.path.join(self._job_dir, evaluation.subset)
     write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 

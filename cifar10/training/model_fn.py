@@ -375,10 +375,10 @@ def _summarize(
   summary.scalar('loss_parts/weight_penalty', weight_penalty, kept)
   norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
   summary.scalar('optimizer/gradient_norm', norm, kept)
-  summary.image('training_images', images, _SHOWN_IMAGES, kept)
+  summary.image('pictures/training', images, _SHOWN_IMAGES, kept)
   for gradient, variable in gradients if histograms else ():
     summary.histogram(f'weights/{variable.op.name}', variable, kept)
-    summary.histogram(f'gradients/{variable.op.name}', gradient, kept)
+    summary.histogram(f'weight_gradients/{variable.op.name}', gradient, kept)
 
 
 def _by_class(
