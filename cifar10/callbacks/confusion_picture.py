@@ -8,6 +8,7 @@ import numpy as np
 
 from cifar10.callbacks import small_font
 
+_ROWS, _COLUMNS = 'true class', 'predicted class'
 _LONGEST = 20  # Letters of a label; a longer one is cut.
 _FEW = 30  # Classes; letters and cells of more are smaller.
 _MARGIN = 3  # Pixels, about each text: TensorBoard shrinks what is wide.
@@ -30,13 +31,15 @@ def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
   scale = 2 if len(classes) <= _FEW else 1
   names = [_label(name, label) for label, name in enumerate(classes)]
   line = small_font.HEIGHT * scale + 2 * _MARGIN
-  cell = max(line, len(str(counts.max())) * small_font.WIDTH * scale + 2 * _MARGIN)
+  letter = small_font.WIDTH * scale
+  for_titles = -(-len(_COLUMNS) * letter // len(names))
+  cell = max(line, len(str(counts.max())) * letter + 2 * _MARGIN, for_titles)
   # Above and beside the cells: what rows or columns are, and then their names.
-  edge = line + max(map(len, names)) * small_font.WIDTH * scale + 2 * _MARGIN
+  edge = line + max(map(len, names)) * letter + 2 * _MARGIN
   side = cell * len(names)
   picture = np.full([edge + side + _MARGIN, edge + side + _MARGIN, 3], 255, np.uint8)
-  _print(picture[:line, edge : edge + side], small_font.draw('predicted class', scale))
-  _print(picture[edge : edge + side, :line], np.rot90(small_font.draw('true class', scale)))
+  _print(picture[:line, edge : edge + side], small_font.draw(_COLUMNS, scale))
+  _print(picture[edge : edge + side, :line], np.rot90(small_font.draw(_ROWS, scale)))
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
   for label, name in enumerate(names):
     start = edge + label * cell
