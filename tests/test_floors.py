@@ -10,6 +10,7 @@ from cifar10.options.hparams import RECIPES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FLOORS = (  # The highest first.
+  'reporting',
   'training',
   'inference',
   'callbacks',
@@ -20,7 +21,7 @@ FLOORS = (  # The highest first.
   'model_base',
   'platform',
 )
-COMMANDS = ('cifar10_main', 'generate_cifar10_tfrecords', 'cifar10.local_cluster')
+COMMANDS = ('cifar10_main', 'generate_cifar10_tfrecords', 'cifar10.local_cluster', 'cifar10.report')
 
 
 def modules():

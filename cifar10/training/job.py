@@ -148,6 +148,12 @@ class Job:
     classes = self._data.classes
     return predict.predict(self._estimator(), images, self._checkpoint(), classes)
 
+  def answers(self) -> predict.Answers:
+    """What one checkpoint says of every image of one split."""
+    self._check_subset(self._final_subset)
+    input_fn = self._eval_input_fn(self._final_subset)
+    return predict.answers(self._estimator(), input_fn, self._checkpoint())
+
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""
     checkpoint = self._checkpoint()
