@@ -53,8 +53,10 @@ def _check(command: argparse.Namespace) -> None:
   if not command.out and not command.table:
     raise InputError('nothing to make: give --out FILE for a page, --table for text')
   if len(command.jobs) > len(string.ascii_uppercase):
-    raise InputError(f'{len(command.jobs)} jobs: at most {len(string.ascii_uppercase)} fit beside '
-                     'each other; name fewer')
+    raise InputError(
+      f'{len(command.jobs)} jobs: at most {len(string.ascii_uppercase)} fit beside '
+      'each other; name fewer'
+    )
   if command.checkpoint not in (None, 'best') and len(command.jobs) > 1:
     raise InputError(
       f'--checkpoint {command.checkpoint} belongs to one job, and there are {len(command.jobs)}; '

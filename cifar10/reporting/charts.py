@@ -21,8 +21,9 @@ from cifar10.reporting.numbers import Calibration
 # Drawn in these, which nothing else uses, and then named as variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _RULE, _ACCENT = _COLOURS
-_STYLES = tuple(itertools.product(('-', (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))),
-                                  (_ACCENT, _INK)))
+_STYLES = tuple(
+  itertools.product(('-', (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))), (_ACCENT, _INK))
+)
 _MOST_POINTS = 500  # Of a line: more than a screen has pixels in a chart's width.
 _MOST_MARKERS = 40
 _INCHES = (4.2, 2.5)  # So that its text has the page's size on a phone.

@@ -99,9 +99,7 @@ def _on_the_way(history: History, name: str) -> Points:
   return history.curve('evaluate', name, subsets[0]) if subsets else []
 
 
-def _chart(
-  kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]
-) -> list[Chart]:
+def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]) -> list[Chart]:
   """One chart, or none where there is nothing to draw."""
   drawn = [line for line in lines if line.points]
   if not drawn:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cifar10.inference.predict import Answers
+from cifar10.inference.answers import Answers
 from cifar10.reporting import numbers
 from cifar10.reporting.history import is_number
 from cifar10.reporting.numbers import Calibration, ClassNumbers, Interval
@@ -18,7 +18,7 @@ _TOP = 5
 class Mistake(NamedTuple):
   """An image that was taken for something else."""
 
-  index: int  # In the split's file, from 0.
+  place: int  # In the split's file, from 0.
   image: np.ndarray  # uint8 [32, 32, 3]
   label: str
   predicted: str
@@ -48,6 +48,7 @@ class Evaluated(NamedTuple):
 def from_answers(
   subset: str,
   answers: Answers,
+  *,
   images: np.ndarray,
   labels: np.ndarray,
   classes: Sequence[str],
@@ -87,7 +88,13 @@ def from_answers(
     calibration=numbers.calibration(confidences, is_right),
     num_mistakes=int((~is_right).sum()),
     mistakes=[
-      _mistake(int(index), images, labels, answers.classes, answers.probabilities[index], classes)
+      Mistake(
+        int(index),
+        images[index],
+        classes[labels[index]],
+        classes[answers.classes[index]],
+        _likeliest_first(answers.probabilities[index], classes),
+      )
       for index in worst
     ],
   )
@@ -116,22 +123,9 @@ def from_event(event: Mapping[str, Any], classes: Sequence[str]) -> Evaluated:
   )
 
 
-def _mistake(
-  index: int,
-  images: np.ndarray,
-  labels: np.ndarray,
-  predicted: np.ndarray,
-  probabilities: np.ndarray,
-  classes: Sequence[str],
-) -> Mistake:
+def _likeliest_first(probabilities: np.ndarray, classes: Sequence[str]) -> list[tuple[str, float]]:
   order = np.argsort(-probabilities, kind='stable')
-  return Mistake(
-    index,
-    images[index],
-    classes[labels[index]],
-    classes[predicted[index]],
-    [(classes[label], float(probabilities[label])) for label in order],
-  )
+  return [(classes[label], float(probabilities[label])) for label in order]
 
 
 def _rate(rate: Any, examples: int | None) -> Interval | None:

@@ -5,7 +5,7 @@ from typing import Any
 from cifar10.reporting.history import is_number
 from cifar10.reporting.numbers import Interval
 
-NONE = '–'
+NONE = '\u2013'  # A dash: not known, or not set.
 
 
 def percent(rate: Any) -> str:
@@ -14,7 +14,7 @@ def percent(rate: Any) -> str:
 
 
 def percent_range(interval: Interval) -> str:
-  """'91.06 to 92.15 %'; '–' where the bounds are not known."""
+  """'91.06 to 92.15 %'; NONE where the bounds are not known."""
   if not is_number(interval.low):
     return NONE
   return f'{100 * interval.low:.2f} to {100 * interval.high:.2f} %'
@@ -31,7 +31,7 @@ def number_range(interval: Interval) -> str:
 
 
 def option(value: Any) -> str:
-  """The value of an option as a flag takes it: [1.0, 0.1] -> '1,0.1'; '–' for one that is not set."""
+  """The value of an option as a flag takes it: [1.0, 0.1] -> '1,0.1'."""
   if value is None:
     return NONE
   if isinstance(value, bool):

@@ -57,8 +57,9 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   events = history.read(path)
   config = job_dir.read_config(path)
   if config is None and not events.events:
-    raise InputError(f'{path} holds no job: neither {job_dir.CONFIG_NAME} nor metrics.jsonl; name '
-                     "a job's folder")
+    raise InputError(
+      f"{path} holds no job: neither {job_dir.CONFIG_NAME} nor metrics.jsonl; name a job's folder"
+    )
   start = events.start
   described = config.get('data_set') if config else start.get('data_set')
   data = Description.from_json(described, f'data_set of {path}')
@@ -117,9 +118,7 @@ def _predicted(
   if not os.path.isdir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   subset = wanted.subset or DEFAULT_SUBSET
-  options = RunOptions(
-    job_dir=path, data_dir=data_dir, subset=subset, checkpoint=wanted.checkpoint
-  )
+  options = RunOptions(job_dir=path, data_dir=data_dir, subset=subset, checkpoint=wanted.checkpoint)
   answers = Job(hparams, options).answers()
   images, labels = Cifar10DataSet(data_dir, subset).all_examples()
   recorded = [
@@ -128,5 +127,10 @@ def _predicted(
     if event['step'] == answers.global_step and event.get('subset') == subset
   ]
   return evaluated.from_answers(
-    subset, answers, images, labels, data.classes, recorded[-1] if recorded else None
+    subset,
+    answers,
+    images=images,
+    labels=labels,
+    classes=data.classes,
+    recorded=recorded[-1] if recorded else None,
   )

@@ -26,7 +26,7 @@ _SHOWN_PROBABILITIES = 3
 class Cell(NamedTuple):
   """One number of the confusion matrix."""
 
-  count: int
+  times: int
   is_right: bool
   shade: float  # 0..1: of a mistake, its part of the most frequent one.
 
@@ -64,7 +64,7 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     utc=history.utc,
   )
   with open(os.path.join(_FOLDER, 'page.css'), encoding='utf-8') as file:
-    style = Markup(file.read())  # noqa: S704 - our own file
+    style = Markup(file.read())
   sections = [_section(number, job) for number, job in enumerate(jobs)]
   compared = _comparison(jobs) if len(jobs) > 1 else None
   return environment.get_template('page.html').render(
@@ -120,7 +120,7 @@ def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
 def _placed(prefix: str, found: Sequence[Chart]) -> list[Chart]:
   """Charts whose ids are the page's only ones: each came from a document of its own."""
   return [
-    chart._replace(svg=Markup(_with_ids(chart.svg, f'{prefix}{number}-')))  # noqa: S704
+    chart._replace(svg=Markup(_with_ids(chart.svg, f'{prefix}{number}-')))
     for number, chart in enumerate(found)
   ]
 
@@ -167,7 +167,7 @@ def _picture(mistake: Mistake) -> Picture:
   return Picture(
     mistake,
     _png(mistake.image),
-    f'Test image {mistake.index}: {mistake.label}, taken for {mistake.predicted} with '
+    f'Test image {mistake.place}: {mistake.label}, taken for {mistake.predicted} with '
     f'{formats.percent(by_name[mistake.predicted])}',
     shown,
     max(1 - sum(probability for _, probability in shown), 0.0),
@@ -177,7 +177,7 @@ def _picture(mistake: Mistake) -> Picture:
 def _png(image: np.ndarray) -> str:
   """uint8 [32, 32, 3] -> the source of an <img>."""
   file = io.BytesIO()
-  matplotlib.image.imsave(file, image, format='png', metadata={'Software': None})
+  matplotlib.image.imsave(file, image, format='png', metadata={'Software': ''})
   return 'data:image/png;base64,' + base64.b64encode(file.getvalue()).decode('ascii')
 
 

@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
 
 def rows(job: JobReport) -> list[Row]:
-  """All numbers, in the same order for every job; '–' for what is not known."""
+  """All numbers, in the same order for every job."""
   found, history = job.evaluated, job.history
   subset = SUBSET_NAMES.get(found.subset, found.subset) if found else ''
   best = (history.of('best') or [{}])[-1]
@@ -49,11 +49,16 @@ def rows(job: JobReport) -> list[Row]:
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
     Row('Examples', f'{found.examples:,}' if found and found.examples else formats.NONE),
     Row('Evaluated at step', f'{found.step:,}' if found else formats.NONE),
-    Row('Weights', {'ema': 'moving average'}.get(found.weights, found.weights) if found else '–'),
+    Row(
+      'Weights',
+      {'ema': 'moving average'}.get(found.weights, found.weights) if found else formats.NONE,
+    ),
     Row('Best on validation', formats.percent(best.get('accuracy')), _best_step(best)),
     Row('Steps made', f'{history.last_step:,}' if history.events else formats.NONE),
-    Row('Time of training', formats.NONE if history.seconds is None
-        else format_duration(history.seconds)),
+    Row(
+      'Time of training',
+      formats.NONE if history.seconds is None else format_duration(history.seconds),
+    ),
     Row('Images per second', _speed(job)),
     Row('Restarts', f'{len(history.restarts)}' if history.start else formats.NONE),
   ]
@@ -62,13 +67,13 @@ def rows(job: JobReport) -> list[Row]:
 def to_json(job: JobReport) -> dict[str, Any]:
   """The same numbers, unrounded, and those of each class; null for what is not known."""
   found, history = job.evaluated, job.history
-  best = (history.of('best') or [None])[-1]
+  best = (history.of('best') or [{}])[-1]
   content: dict[str, Any] = {
     'job': formats.text(job.path),
     'steps': history.last_step,
     'seconds': history.seconds,
     'restarts': len(history.restarts),
-    'best': best and {'accuracy': best.get('accuracy'), 'step': best['step']},
+    'best': {'accuracy': best.get('accuracy'), 'step': best['step']} if best else None,
     'notes': job.notes,
     'evaluation': None,
   }
@@ -135,9 +140,7 @@ def environment(job: JobReport) -> list[Row]:
 
 
 def _settings(job: JobReport) -> dict[str, str]:
-  shown = {
-    name: formats.option(value) for name, value in job.options.items() if name != 'job_dir'
-  }
+  shown = {name: formats.option(value) for name, value in job.options.items() if name != 'job_dir'}
   return {**shown, 'data set': job.data.name, **{row.label: row.value for row in environment(job)}}
 
 

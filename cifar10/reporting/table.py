@@ -47,7 +47,11 @@ def _classes(jobs: Sequence[JobReport]) -> list[list[str]]:
     line = [name]
     for classes in by_name:
       found = classes[name].accuracy if name in classes else None
-      line += [formats.percent(found.value), formats.percent_range(found)] if found else ['–', '']
+      line += (
+        [formats.percent(found.value), formats.percent_range(found)]
+        if found
+        else [formats.NONE, '']
+      )
     lines.append(line)
   return lines
 

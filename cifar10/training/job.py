@@ -15,6 +15,7 @@ from cifar10.cluster.tf_config import Cluster, reachable
 from cifar10.cluster.watch import Watch
 from cifar10.data import dataset, manifest
 from cifar10.inference import predict, serving
+from cifar10.inference.answers import Answers, read_answers
 from cifar10.networks.family import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -148,11 +149,11 @@ class Job:
     classes = self._data.classes
     return predict.predict(self._estimator(), images, self._checkpoint(), classes)
 
-  def answers(self) -> predict.Answers:
+  def answers(self) -> Answers:
     """What one checkpoint says of every image of one split."""
     self._check_subset(self._final_subset)
     input_fn = self._eval_input_fn(self._final_subset)
-    return predict.answers(self._estimator(), input_fn, self._checkpoint())
+    return read_answers(self._estimator(), input_fn, self._checkpoint())
 
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""
