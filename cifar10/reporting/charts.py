@@ -21,11 +21,11 @@ from cifar10.reporting.numbers import Calibration
 # Drawn in these, which nothing else uses, and then named as variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _RULE, _ACCENT = _COLOURS
-_STYLES = tuple(
-  itertools.product(('-', (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))), (_ACCENT, _INK))
-)
+_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a whole line.
+_STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
+_MARK_DASHES = ((3, 2), (1, 2))
 _MOST_POINTS = 500  # Of a line: more than a screen has pixels in a chart's width.
-_MOST_MARKERS = 40
+_MOST_DOTS = 40  # Of a line; more would hide it.
 _INCHES = (4.2, 2.5)  # So that its text has the page's size on a phone.
 _FONT_SIZE = 8.0
 
@@ -35,7 +35,8 @@ class Line(NamedTuple):
 
   label: str  # Fixed words, or a job's letter.
   points: Sequence[tuple[float, float]]  # By x.
-  is_context: bool = False  # Drawn behind the others, without colour.
+  style: int | None = 0  # Lines of one number look alike in all charts; None: behind the others.
+  has_dots: bool = False  # Each point is a measurement of its own.
 
 
 class Mark(NamedTuple):
@@ -43,6 +44,15 @@ class Mark(NamedTuple):
 
   label: str
   step: float
+  is_dotted: bool = False
+
+
+class Key(NamedTuple):
+  """A line of the legend, which the page sets in its own type."""
+
+  label: str
+  colour: str  # 'var(--accent)'
+  dashes: str  # As stroke-dasharray has them.
 
 
 class Axis(NamedTuple):
@@ -53,27 +63,25 @@ class Axis(NamedTuple):
   may_be_logarithmic: bool = False
 
 
-def line_chart(lines: Sequence[Line], axis: Axis, marks: Sequence[Mark] = ()) -> str:
-  """Numbers by step, as an SVG element; the group of line i has the id `line-i`."""
+def line_chart(
+  lines: Sequence[Line], axis: Axis, marks: Sequence[Mark] = ()
+) -> tuple[str, list[Key]]:
+  """Numbers by step, as an SVG element and its legend; the group of line i has the id `line-i`."""
+  keys: dict[str, Key] = {}
   with _style():
     figure = Figure(figsize=_INCHES, layout='constrained')
     axes = figure.add_subplot()
-    styles = itertools.cycle(_STYLES)
     for number, line in enumerate(lines):
-      _draw_line(axes, line, number, (None, _MUTED) if line.is_context else next(styles))
-    seen: set[str] = set()
+      dashes, colour = _looks(line)
+      _draw_line(axes, line, number)
+      keys[line.label] = _key(line.label, colour, dashes)
     for mark in marks:
-      label = '_' if mark.label in seen else mark.label  # Matplotlib leaves out what begins so.
-      seen.add(mark.label)
-      dashes = (0, (2, 2)) if mark.label == 'restart' else (0, (1, 2))
-      axes.axvline(mark.step, color=_MUTED, lw=0.9, ls=dashes, label=label, zorder=1)
+      dashes = _MARK_DASHES[mark.is_dotted]
+      axes.axvline(mark.step, color=_MUTED, lw=0.9, ls=(0, dashes), zorder=1)
+      keys[mark.label] = _key(mark.label, _MUTED, dashes)
     _scale(axes, lines, axis)
     axes.set_xlabel('step')
-    if len(lines) > 1 or marks:
-      axes.legend(
-        loc='lower left', bbox_to_anchor=(-0.02, 1), ncols=6, columnspacing=1.2, handlelength=2.2
-      )
-    return _svg(figure)
+    return _svg(figure), list(keys.values()) if len(keys) > 1 else []
 
 
 def reliability_diagram(calibration: Calibration) -> str:
@@ -102,8 +110,8 @@ def reliability_diagram(calibration: Calibration) -> str:
     below.yaxis.set_major_locator(ticker.MaxNLocator(3, integer=True))
     below.yaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
     for axes in (above, below):
-      axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, 0))
-    above.yaxis.set_major_formatter(ticker.PercentFormatter(1, 0))
+      axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
+    above.yaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
     return _svg(figure)
 
 
@@ -123,19 +131,26 @@ def heat_map(matrix: np.ndarray) -> str:
     return _svg(figure)
 
 
-def _draw_line(axes: Any, line: Line, number: int, style: tuple[Any, str]) -> None:
-  dashes, colour = style
+def _looks(line: Line) -> tuple[tuple[float, ...], str]:
+  return ((), _MUTED) if line.style is None else _STYLES[line.style % len(_STYLES)]
+
+
+def _key(label: str, colour: str, dashes: Sequence[float]) -> Key:
+  return Key(label, f'var({_COLOURS[colour]})', ' '.join(f'{2 * dash:g}' for dash in dashes))
+
+
+def _draw_line(axes: Any, line: Line, number: int) -> None:
+  dashes, colour = _looks(line)
   points = _thinned(line.points)
-  marker = 'o' if len(points) <= _MOST_MARKERS and not line.is_context else ''
+  has_dots = len(points) == 1 or (line.has_dots and len(points) <= _MOST_DOTS)
   [drawn] = axes.plot(
     *zip(*points),
     color=colour,
-    ls=dashes or '-',
-    lw=1 if line.is_context else 1.5,
-    marker=marker or ('o' if len(points) == 1 else ''),
+    ls=(0, dashes) if dashes else '-',
+    lw=1 if line.style is None else 1.5,
+    marker='o' if has_dots else '',
     ms=2.5,
-    label=line.label,
-    zorder=2 if line.is_context else 3,
+    zorder=2 if line.style is None else 3,
   )
   drawn.set_gid(f'line-{number}')
 
@@ -143,6 +158,8 @@ def _draw_line(axes: Any, line: Line, number: int, style: tuple[Any, str]) -> No
 def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
   """Limits and the form of the numbers."""
   values = [y for line in lines for _, y in line.points]
+  last = max(x for line in lines for x, _ in line.points) or 1
+  axes.set_xlim(-0.02 * last, 1.02 * last)
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
   axes.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
   if axis.may_be_logarithmic and min(values) > 0 and max(values) > 20 * min(values):

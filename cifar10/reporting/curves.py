@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cifar10.reporting import charts, formats
-from cifar10.reporting.charts import Axis, Line, Mark
+from cifar10.reporting.charts import Axis, Key, Line, Mark
 from cifar10.reporting.evaluated import Evaluated
 from cifar10.reporting.history import History, is_number
 from cifar10.reporting.job_report import JobReport
@@ -21,6 +21,7 @@ class Chart(NamedTuple):
   title: str
   svg: str
   alternative: str  # Its content in words.
+  keys: Sequence[Key] = ()  # Its legend.
 
 
 class _Kind(NamedTuple):
@@ -42,15 +43,20 @@ _KINDS = (
 def learning_curves(history: History) -> list[Chart]:
   """Of one job: training and every evaluated split; restarts and commands as vertical lines."""
   marks = [Mark('restart', step) for step in history.restarts]
-  marks += [Mark('control', event['step']) for event in history.of('control')]
+  marks += [Mark('command', event['step'], is_dotted=True) for event in history.of('control')]
   found = []
   for kind in _KINDS:
-    trained = Line('training', history.curve('train', kind.name), is_context=kind.is_evaluated)
-    lines = [trained]
+    style = None if kind.is_evaluated else 0
+    lines = [Line('training', history.curve('train', kind.name), style)]
     if kind.is_evaluated:
       lines += [
-        Line(SUBSET_NAMES.get(subset, 'other'), history.curve('evaluate', kind.name, subset))
-        for subset in history.subsets()
+        Line(
+          SUBSET_NAMES.get(subset, 'other'),
+          history.curve('evaluate', kind.name, subset),
+          style,
+          has_dots=True,
+        )
+        for style, subset in enumerate(history.subsets())
       ]
     found += _chart(kind, kind.title, lines, marks)
   return found
@@ -62,10 +68,16 @@ def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
   for kind in _KINDS:
     if kind.name == 'accuracy':
       title = 'Accuracy in evaluations on the way'
-      lines = [Line(job.letter, _on_the_way(job.history, kind.name)) for job in jobs]
+      lines = [
+        Line(job.letter, _on_the_way(job.history, kind.name), style, has_dots=True)
+        for style, job in enumerate(jobs)
+      ]
     else:
       title = 'Training loss' if kind.name == 'loss' else kind.title
-      lines = [Line(job.letter, job.history.curve('train', kind.name)) for job in jobs]
+      lines = [
+        Line(job.letter, job.history.curve('train', kind.name), style)
+        for style, job in enumerate(jobs)
+      ]
     found += _chart(kind, title, lines, [])
   return found
 
@@ -108,7 +120,8 @@ def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]
   restarts = sum(mark.label == 'restart' for mark in marks)
   if restarts:
     said += f'; {restarts} restart(s)'
-  return [Chart(title, charts.line_chart(drawn, kind.axis, marks), f'{title} by step. {said}.')]
+  svg, keys = charts.line_chart(drawn, kind.axis, marks)
+  return [Chart(title, svg, f'{title} by step. {said}.', keys)]
 
 
 def _described(line: Line, shown: Callable[[float], str]) -> str:

@@ -5,12 +5,17 @@ from typing import Any
 from cifar10.reporting.history import is_number
 from cifar10.reporting.numbers import Interval
 
-NONE = '\u2013'  # A dash: not known, or not set.
+NONE = '\u2013'  # A dash: not known.
 
 
 def percent(rate: Any) -> str:
   """0.9162 -> '91.62 %'"""
   return f'{100 * rate:.2f} %' if is_number(rate) else NONE
+
+
+def probability(value: float) -> str:
+  """0.9162 -> '91.62 %'; '< 0.01 %' for one that would be written as nothing."""
+  return percent(value) if value >= 0.00005 else '< 0.01 %'
 
 
 def percent_range(interval: Interval) -> str:
@@ -33,7 +38,7 @@ def number_range(interval: Interval) -> str:
 def option(value: Any) -> str:
   """The value of an option as a flag takes it: [1.0, 0.1] -> '1,0.1'."""
   if value is None:
-    return NONE
+    return 'none'
   if isinstance(value, bool):
     return 'yes' if value else 'no'
   if isinstance(value, (list, tuple)):

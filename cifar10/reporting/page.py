@@ -38,7 +38,6 @@ class Picture(NamedTuple):
   source: str  # data:image/png;base64,...
   alternative: str
   shown: list[tuple[str, float]]  # The likeliest classes, and the true one.
-  others: float  # What the rest have together.
 
 
 def render(jobs: Sequence[JobReport], made: str) -> str:
@@ -57,6 +56,7 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
   )
   environment.filters.update(
     percent=formats.percent,
+    probability=formats.probability,
     percent_range=formats.percent_range,
     number=formats.number,
     option=formats.option,
@@ -170,7 +170,6 @@ def _picture(mistake: Mistake) -> Picture:
     f'Test image {mistake.place}: {mistake.label}, taken for {mistake.predicted} with '
     f'{formats.percent(by_name[mistake.predicted])}',
     shown,
-    max(1 - sum(probability for _, probability in shown), 0.0),
   )
 
 

@@ -23,17 +23,16 @@ class Difference(NamedTuple):
   """An option, a version or the hardware that is not the same in all jobs."""
 
   name: str
-  values: list[str]  # Of each job.
+  texts: list[str]  # Of each job.
 
 
 def rows(job: JobReport) -> list[Row]:
   """All numbers, in the same order for every job."""
   found, history = job.evaluated, job.history
-  subset = SUBSET_NAMES.get(found.subset, found.subset) if found else ''
   best = (history.of('best') or [{}])[-1]
   first = [
-    _interval_row(f'Accuracy, {subset}' if subset else 'Accuracy', found and found.accuracy),
-    _interval_row('Accuracy among the first five', found and found.top5),
+    _interval_row('Accuracy', found and found.accuracy),
+    _interval_row('Top-5 accuracy', found and found.top5),
   ]
   if found and found.plain_accuracy:
     first.append(_interval_row('Accuracy without test-time augmentation', found.plain_accuracy))
@@ -47,6 +46,7 @@ def rows(job: JobReport) -> list[Row]:
       formats.number_range(entropy) if entropy else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
+    Row('Split', SUBSET_NAMES.get(found.subset, found.subset) if found else formats.NONE),
     Row('Examples', f'{found.examples:,}' if found and found.examples else formats.NONE),
     Row('Evaluated at step', f'{found.step:,}' if found else formats.NONE),
     Row(
@@ -104,11 +104,18 @@ def to_json(job: JobReport) -> dict[str, Any]:
 
 
 def differences(jobs: Sequence[JobReport]) -> list[Difference]:
-  """The options, versions and machines that are not the same in all jobs; never the job dir."""
+  """The options, versions and machines that are not the same where they are known.
+
+  The job dir is none of them.
+  """
   settings = [_settings(job) for job in jobs]
   names = dict.fromkeys(name for each in settings for name in each)
-  values = {name: [each.get(name, formats.NONE) for each in settings] for name in names}
-  return [Difference(name, each) for name, each in values.items() if len(set(each)) > 1]
+  known = {name: {each[name] for each in settings if name in each} for name in names}
+  return [
+    Difference(name, [each.get(name, formats.NONE) for each in settings])
+    for name in names
+    if len(known[name]) > 1
+  ]
 
 
 def options(job: JobReport) -> tuple[list[Row], list[Row]]:
@@ -151,7 +158,7 @@ def _interval_row(label: str, interval: Interval | None) -> Row:
 
 
 def _best_step(best: dict[str, Any]) -> str:
-  return f'at step {best["step"]:,}; chosen by it, so without an interval' if best else ''
+  return f'at step {best["step"]:,}' if best else ''
 
 
 def _speed(job: JobReport) -> str:

@@ -15,7 +15,7 @@ def table(jobs: Sequence[JobReport]) -> str:
     'Intervals: 95 %; of accuracies Wilson score intervals, of the cross-entropy the normal one.',
   ]
   if len(jobs) > 1:
-    rows = [[each.name, *each.values] for each in summary.differences(jobs)]
+    rows = [[each.name, *each.texts] for each in summary.differences(jobs)]
     parts.append(_columns([['What differs', *_letters(jobs)], *rows]))
   parts.append(_columns(_classes(jobs)))
   parts += [f'{job.letter}: {note}' for job in jobs for note in job.notes]
