@@ -21,7 +21,13 @@ FLOORS = (  # The highest first.
   'model_base',
   'platform',
 )
-COMMANDS = ('cifar10_main', 'generate_cifar10_tfrecords', 'cifar10.local_cluster', 'cifar10.report')
+COMMANDS = (
+  'cifar10_main',
+  'generate_cifar10_tfrecords',
+  'cifar10.local_cluster',
+  'cifar10.control',
+  'cifar10.report',
+)
 
 
 def modules():

@@ -9,6 +9,7 @@ import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
@@ -28,6 +29,18 @@ def read(job_dir: str) -> list[Event]:
       return [event for line in file if (event := _parsed(line))]
   except FileNotFoundError:
     return []
+
+
+def event(name: str, step: int, task: str, **rest: Any) -> Event:
+  """An event of now, to be appended.
+
+  Args:
+    name: 'train', 'evaluate', ...
+    step: the global step.
+    task: which process it happened in: 'chief 0', 'evaluator 0'.
+    **rest: what else there is to say.
+  """
+  return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
 
 
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
@@ -61,11 +74,12 @@ def go_back(job_dir: str, step: int) -> int:
 def _parsed(line: bytes) -> Event | None:
   """None for a line that is no event: half of one, or another program's."""
   try:
-    event = json.loads(line) if line.endswith(b'\n') else None
+    found = json.loads(line) if line.endswith(b'\n') else None
   except (ValueError, RecursionError):
     return None
-  is_event = isinstance(event, dict) and isinstance(event.get('event'), str)
-  return event if is_event and isinstance(event.get('step'), int) else None
+  if not isinstance(found, dict) or not isinstance(found.get('event'), str):
+    return None
+  return found if isinstance(found.get('step'), int) else None
 
 
 @contextlib.contextmanager

@@ -1,86 +1,140 @@
-"""How training and evaluation come along: lines in the log, examples/s in TensorBoard."""
+"""How training comes along, for people: lines in the log, or a bar on a terminal."""
 
-import time
+import sys
 from typing import Any
 
 import tensorflow as tf
+import tqdm
 
+from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+from cifar10.callbacks.meter import Means, Window
 from cifar10.platform.logs import log
 
-_EVERY_SECONDS = 10  # Between two lines about progress.
+_REDRAW_SECONDS = 0.5
+_BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
+_EVALUATION_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 
 
-class ProgressHook(tf.compat.v1.train.SessionRunHook):
-  """Logs a line every few seconds, and writes examples/s beside the other summaries."""
+def make(run: Run) -> Callback:
+  """A bar where standard error is a terminal and this process is alone; lines elsewhere."""
+  is_alone = not run.cluster.is_distributed
+  return ProgressBar(run) if is_alone and sys.stderr.isatty() else ProgressLines(run)
 
-  def __init__(
-    self,
-    tensors: dict[str, tf.Tensor],
-    last_step: int,
-    examples_per_step: int,
-    output_dir: str,
-    *,
-    is_chief: bool = True,
-  ):
-    """Args:
-    tensors: scalars to show, by name.
-    last_step: the global step at which training ends: what time is left is told from it.
-    examples_per_step: of a global step, all workers' together.
-    output_dir: where TensorBoard reads.
-    is_chief: whether to write there: one process does.
-    """
-    self._tensors = tensors
-    self._last_step = last_step
-    self._examples_per_step = examples_per_step
-    self._output_dir = output_dir
-    self._is_chief = is_chief
-    self._show = False
-    self._step = 0
+
+class _Progress(Callback):
+  """Says where training goes on, and reports means over steps every few seconds."""
+
+  def __init__(self, run: Run, every_seconds: float):
+    self._run = run
+    self._every_seconds = every_seconds
+    self._window = Window()
 
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
-    if self._is_chief:
-      self._writer = tf.compat.v1.summary.FileWriterCache.get(self._output_dir)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    step_before, self._step = self._step, session.run(self._global_step)
-    self._since = time.monotonic()
-    if self._step != step_before:  # Again and again while a task is away: once is enough.
-      verb = 'resuming' if self._is_chief else 'joining'
-      log.info('%s at step %s of %s', verb, f'{self._step:,}', f'{self._last_step:,}')
+    step_before, step = self._window.step, int(session.run(self._global_step))
+    self._window.restart(step)
+    if step != step_before:  # Again and again while a task is away: once is enough.
+      verb = 'resuming' if self._run.is_chief else 'joining'
+      log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
 
-  def before_run(self, run_context: Any) -> Any:
-    # Only every few seconds: a fetch of every step would copy four scalars from the device.
-    self._show = time.monotonic() - self._since >= _EVERY_SECONDS
-    if not self._show:
-      return None
-    return tf.compat.v1.train.SessionRunArgs([self._global_step, self._tensors])
+  def stepped(self, step: Step) -> None:
+    self._window.add(step)
+    if self._window.seconds >= self._every_seconds and not self._window.is_empty:
+      self.report(self._window.take())
+
+  def evaluated(self, evaluation: Evaluation) -> None:
+    self._window.skip()
+
+  def report(self, means: Means) -> None:
+    """Shows the means of some steps."""
+    raise NotImplementedError
+
+  def described(self, means: Means) -> str:
+    """'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'"""
+    shown = '  '.join(f'{name} {value:.4g}' for name, value in means.values.items())
+    seconds_left = max(self._run.last_step - means.step, 0) / means.steps_per_second
+    return (
+      f'{shown}  {means.steps_per_second * self._run.examples_per_step:.0f} images/s  '
+      f'{format_duration(seconds_left)} left'
+    )
+
+
+class ProgressLines(_Progress):
+  """Lines in the log."""
+
+  def __init__(self, run: Run):
+    super().__init__(run, run.options.log_every)
+
+  def report(self, means: Means) -> None:
+    log.info(
+      'step %s of %s  %s', f'{means.step:,}', f'{self._run.last_step:,}', self.described(means)
+    )
+
+
+class ProgressBar(_Progress):
+  """A bar at the foot of the terminal; lines of the log run above it."""
+
+  def __init__(self, run: Run):
+    super().__init__(run, _REDRAW_SECONDS)
+    self._bar: Any = None
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    super().after_create_session(session, coord)
+    self._close()
+    self._bar = tqdm.tqdm(
+      total=self._run.last_step,
+      initial=self._window.step,
+      bar_format=_BAR,
+      dynamic_ncols=True,
+      leave=False,
+      mininterval=0,
+    )
+
+  def report(self, means: Means) -> None:
+    epoch = means.step * self._run.examples_per_step / self._run.examples_per_epoch
+    self._bar.n = means.step
+    self._bar.set_description_str(f'epoch {epoch:.1f}  {self.described(means)}')
+
+  def end(self, session: Any) -> None:
+    self._close()
+
+  def _close(self) -> None:
+    if self._bar is not None:
+      self._bar.close()
+      self._bar = None
+
+
+class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
+  """The bar of one evaluation; nothing where standard error is no terminal."""
+
+  def __init__(self, subset: str, num_examples: int, batch_size: int):
+    """Args:
+    subset: the split's name.
+    num_examples: that it has.
+    batch_size: of each run of the session but the last.
+    """
+    self._subset = subset
+    self._num_examples = num_examples
+    self._batch_size = batch_size
+    self._bar: Any = None
+
+  def begin(self) -> None:
+    self._bar = tqdm.tqdm(
+      total=self._num_examples,
+      desc=f'evaluating {self._subset}',
+      bar_format=_EVALUATION_BAR,
+      dynamic_ncols=True,
+      leave=False,
+      disable=not sys.stderr.isatty(),
+    )
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    if self._show:
-      self._report(*run_values.results)
+    self._bar.update(min(self._batch_size, self._num_examples - self._bar.n))
 
-  def _report(self, step: int, values: dict[str, float]) -> None:
-    now = time.monotonic()
-    if step <= self._step:
-      return
-    steps_per_second = (step - self._step) / (now - self._since)
-    examples_per_second = steps_per_second * self._examples_per_step
-    seconds_left = max(self._last_step - step, 0) / steps_per_second
-    shown = '  '.join(f'{name} {value:.4g}' for name, value in values.items())
-    log.info(
-      'step %s of %s  %s  %.0f images/s  %s left',
-      f'{step:,}',
-      f'{self._last_step:,}',
-      shown,
-      examples_per_second,
-      format_duration(seconds_left),
-    )
-    if self._is_chief:
-      summary = tf.compat.v1.Summary()
-      summary.value.add(tag='examples_per_second', simple_value=examples_per_second)
-      self._writer.add_summary(summary, step)
-    self._step, self._since = step, now
+  def end(self, session: Any) -> None:
+    self._bar.close()
 
 
 class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):

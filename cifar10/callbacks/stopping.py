@@ -32,29 +32,6 @@ class TaskHook(tf.compat.v1.train.SessionRunHook):
     self._watch.finish()
 
 
-class AgreementHook(tf.compat.v1.train.SessionRunHook):
-  """Ends all-reduce training in all processes after the same step when SIGTERM came to any.
-
-  One that left earlier would leave the others inside an all-reduce, and the chief unable to save.
-  """
-
-  def __init__(self, watch: Watch):
-    """Builds its part of the graph: in a replica of a strategy."""
-    self._watch = watch
-    self._stops = tf.compat.v1.placeholder_with_default(0.0, [], 'stops')
-    replica = tf.distribute.get_replica_context()
-    self._any_stops = replica.all_reduce(tf.distribute.ReduceOp.SUM, self._stops)
-
-  def before_run(self, run_context: Any) -> Any:
-    feed = {self._stops: float(self._watch.stopping)}
-    return tf.compat.v1.train.SessionRunArgs(self._any_stops, feed)
-
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    if run_values.results:
-      self._watch.stop_with_others()
-      run_context.request_stop()
-
-
 class AbandonHook(tf.compat.v1.train.SessionRunHook):
   """Abandons an evaluation when SIGTERM comes."""
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.cluster.steering import Steering, from_vector
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
 
@@ -34,15 +35,19 @@ GradientsAndVariables = Sequence[tuple[tf.Tensor, Any]]
 class SyncReplicas:
   """Applies the mean of `gradients_per_update` workers' gradients at each global step."""
 
-  def __init__(self, optimizer: Any, cluster: Cluster, gradients_per_update: int):
+  def __init__(
+    self, optimizer: Any, cluster: Cluster, gradients_per_update: int, steering: Steering
+  ):
     """Args:
     optimizer: from `optimizers.make_optimizer`; its `apply_gradients` makes the update.
     cluster: this replica and how many there are.
     gradients_per_update: how many gradients the chief waits for: one from each worker, less the
       number of backup workers. It counts them only once it has pushed its own, which is therefore
       always in the mean, as are all others that have arrived by then.
+    steering: the chief's orders, in this graph; a worker reads them with its token.
     """
     self._optimizer = optimizer
+    self._steering = steering
     self._cluster = cluster
     self.gradients_per_update = gradients_per_update
 
@@ -77,7 +82,7 @@ class SyncReplicas:
   def make_hook(self, last_step: int, watch: Watch) -> tf.compat.v1.train.SessionRunHook:
     """What this replica does after each of its batches, until `last_step` updates are made."""
     make = _ChiefHook if self._cluster.is_chief else _WorkerHook
-    return make(self, last_step, watch)
+    return make(self, last_step, watch, self._steering)
 
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
@@ -118,6 +123,8 @@ class SyncReplicas:
       rest = queue.dequeue_many(queue.size())  # Tokens of steps updated without this worker.
     # True: the chief's token. False: `wake`, to look whether this process is to stop.
     self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
+    with tf.control_dependencies([rest]):
+      self.orders = self._steering.read()
     self.chief_has_begun = self._begun.size() > 0
     self.forget = queue.dequeue_many(queue.size()).op
     self.wake = queue.enqueue(False)
@@ -126,10 +133,11 @@ class SyncReplicas:
 class _SyncHook(tf.compat.v1.train.SessionRunHook):
   """Feeds the step that this replica's gradient belongs to, and waits until it is updated."""
 
-  def __init__(self, replicas: SyncReplicas, last_step: int, watch: Watch):
+  def __init__(self, replicas: SyncReplicas, last_step: int, watch: Watch, steering: Steering):
     self._replicas = replicas
     self._last_step = last_step
     self._watch = watch
+    self._steering = steering
     self._local_step = 0
 
   def after_create_session(self, session: Any, coord: Any) -> None:
@@ -146,7 +154,9 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
       if self._is_over(session):
         self._local_step = session.run(self._replicas.global_step)
         break
-    if self._watch.stopping or self._local_step >= self._last_step:
+    # The chief orders an end before it makes its last update, and so before the token of that.
+    is_last = self._local_step >= self._last_step or self._steering.orders.ends
+    if self._watch.stopping or is_last:
       run_context.request_stop()
 
   def _begin(self, session: Any) -> None:
@@ -182,4 +192,6 @@ class _WorkerHook(_SyncHook):
     session.run(self._replicas.forget)
 
   def _is_over(self, session: Any) -> bool:
-    return session.run(self._replicas.wait)
+    has_token, orders = session.run([self._replicas.wait, self._replicas.orders])
+    self._steering.orders = from_vector(orders)
+    return has_token

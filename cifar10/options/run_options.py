@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cifar10.platform.option import Options, above, at_least, between, option
+from cifar10.platform.option import Options, above, at_least, between, is_command, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,13 +21,42 @@ class RunOptions(Options):
     choices=('train', 'validation', 'eval'),
   )
   checkpoint: str | None = option(
-    None, 'what to evaluate, predict with or export (default: the latest)'
+    None, 'what to evaluate, predict with or export; best: the one in best/ (default: the latest)'
   )
   eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
   save_every_steps: int | None = option(
     None, 'global steps between two checkpoints (default: when evaluating)', check=at_least(1)
   )
   keep_checkpoints: int = option(5, 'how many of the last ones to keep', check=at_least(1))
+  keep_best: int = option(
+    1,
+    'how many of the most accurate ones on the validation split to keep, under best/',
+    check=between(0, 1000),
+  )
+  stop_at_accuracy: float | None = option(
+    None, 'end training when the validation split has this accuracy', check=between(0, 1)
+  )
+  stop_without_gain: int | None = option(
+    None, 'end training after so many evaluations in a row without a better one', check=at_least(1)
+  )
+  max_minutes: float | None = option(
+    None,
+    'end training after so many minutes, those of earlier runs of the job included',
+    check=above(0, ' minutes'),
+  )
+  on_evaluation: str | None = option(
+    None,
+    'a command to run after every evaluation, without a shell; it has CIFAR10_ACCURACY, '
+    'CIFAR10_STEP and others in its environment',
+    check=is_command(),
+    metavar='COMMAND',
+  )
+  log_every: float = option(
+    10.0, 'seconds between two lines about progress', check=above(0, ' seconds')
+  )
+  debug_shell: bool = option(
+    False, 'let `control JOB shell` open a Python shell in the process that trains'
+  )
   num_gpus: int | None = option(
     None,
     'towers on GPUs; 0: the CPU (default: as many as are visible)',

@@ -1,6 +1,7 @@
 """What this machine's processors can do, and what TensorFlow makes of it."""
 
 import os
+import platform
 import tempfile
 from typing import Any
 
@@ -60,3 +61,23 @@ def can_compile(session_config: Any) -> bool:
       return False
     finally:
       quiet.repeat(said, but=_ON_COMPILING)
+
+
+def described_hardware() -> dict[str, Any]:
+  """For records: {'processor', 'cores', 'memory_gib', 'gpus': [names]}."""
+  try:
+    with open('/proc/cpuinfo', encoding='utf-8') as file:
+      named = [line.partition(':')[2].strip() for line in file if line.startswith('model name')]
+  except OSError:
+    named = []
+  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  gpus = [
+    tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
+    for gpu in tf.config.list_physical_devices('GPU')
+  ]
+  return {
+    'processor': named[0] if named else platform.processor() or platform.machine(),
+    'cores': len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count(),
+    'memory_gib': round(memory / 2**30, 1),
+    'gpus': gpus,
+  }

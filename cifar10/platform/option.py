@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shlex
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -61,6 +62,18 @@ def between(low: float, high: float, unit: str = '') -> Check:
 def below_one() -> Check:
   """At least 0 and below 1: what is kept, or left out, of a whole."""
   return Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
+
+
+def is_command() -> Check:
+  """A command line with its arguments, as a shell would split it."""
+  return Check(_splits, 'must be a command, its quotes closed')
+
+
+def _splits(text: str) -> bool:
+  try:
+    return bool(shlex.split(text))
+  except ValueError:
+    return False
 
 
 class Options:

@@ -13,7 +13,7 @@ _TRAINING = {  # TensorBoard's name: the event's.
   'examples_per_second': 'images_per_second',
 }
 _EVALUATION = ('accuracy', 'accuracy_top5', 'accuracy_without_tta', 'loss', 'cross_entropy')
-_BY_CLASS = 'accuracy/'
+_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Older and newer.
 
 
 def read(job_dir: str) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def read(job_dir: str) -> list[dict[str, Any]]:
 
 def _evaluation(subset: str, step: int, values: dict[str, Any]) -> dict[str, Any]:
   by_class = {
-    tag.removeprefix(_BY_CLASS): value for tag, value in values.items() if tag.startswith(_BY_CLASS)
+    tag.partition('/')[2]: value for tag, value in values.items() if tag.startswith(_BY_CLASS)
   }
   numbers: dict[str, Any] = {name: values[name] for name in _EVALUATION if name in values}
   if 'cross_entropy' in values and 'weight_penalty' in values:

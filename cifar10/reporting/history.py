@@ -69,8 +69,8 @@ class History(NamedTuple):
   @property
   def seconds(self) -> float | None:
     """Of training, all runs together; None: it was not written."""
-    found = [event['seconds'] for event in self.of('train') if is_number(event.get('seconds'))]
-    return found[-1] if found else None
+    found = [event['seconds'] for event in self.events if is_number(event.get('seconds'))]
+    return max(found, default=None)
 
   @property
   def restarts(self) -> list[int]:

@@ -2,15 +2,27 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import stopping
+from cifar10.callbacks import (
+  control_channel,
+  ending,
+  progress,
+  registry,
+  saving,
+  steered,
+  stopping,
+)
+from cifar10.callbacks.callback import Callback, Run
+from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import parameter_server
+from cifar10.cluster.steering import Orders, Steering
 from cifar10.cluster.tf_config import Cluster, reachable
 from cifar10.cluster.watch import Watch
 from cifar10.data import dataset, manifest
@@ -23,11 +35,20 @@ from cifar10.platform import devices, sessions
 from cifar10.platform.errors import InputError, TaskLostError
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
-from cifar10.training import job_dir, model_fn, placement, run_config
+from cifar10.training import (
+  checkpoints,
+  evaluation,
+  job_dir,
+  model_fn,
+  placement,
+  run_config,
+  schedules,
+)
 
 JsonObject = dict[str, Any]
 
 _ALONE = Cluster()
+_LAST_STEP = ending.Reason('train_steps', 'the last step was made')
 
 
 class Job:
@@ -62,11 +83,14 @@ class Job:
       log.info('--dtype auto is %s: %s', dtype, reason)
     self._hparams = hparams
     self._data = job_dir.described_data(options.job_dir, options.data_dir)
-    self._last_evaluation: tuple[str, JsonObject] | None = None  # The split, its metrics.
+    self._last_evaluation: JsonObject = {}
     self._options = options
     self._cluster = cluster
     self._watch = watch or Watch()
     self._strategy = None
+    self._steering = Steering(cluster, options.distribute is not None)
+    self._ending = ending.Ending()
+    self._callbacks: list[Callback] = []
     self._placement = placement.placement(options, num_gpus)
     if options.distribute and cluster.task_type != 'evaluator':
       # Before any operation runs: between processes it starts TensorFlow's server, and then waits
@@ -96,15 +120,18 @@ class Job:
     subsets = (self._subset_on_the_way, self._final_subset) if evaluates_at_the_end else ()
     for subset in subsets:  # Before an hour of training, not after it.
       self._check_subset(subset)
-    steps = self._train(evaluating=True)
+    ended_by, steps = self._train_unless_over(evaluating=True)
     if not self._cluster.is_chief:
       return {'task': self._cluster.name, 'steps': steps}
-    return self._evaluated(self._final_subset) if evaluates_at_the_end else self._saved()
+    result = self._evaluated(self._final_subset) if evaluates_at_the_end else self._saved()
+    return {**result, 'ended_by': ended_by}
 
   def train(self, more_hooks: Sequence[Any] = ()) -> JsonObject:
     """Trains to the last step, with `more_hooks` beside its own, and evaluates nothing."""
-    steps = self._train(evaluating=False, more_hooks=more_hooks)
-    return self._saved() if self._cluster.is_chief else {'task': self._cluster.name, 'steps': steps}
+    ended_by, steps = self._train_unless_over(evaluating=False, more_hooks=more_hooks)
+    if not self._cluster.is_chief:
+      return {'task': self._cluster.name, 'steps': steps}
+    return {**self._saved(), 'ended_by': ended_by}
 
   def serve(self) -> JsonObject:
     """Is a parameter server until everyone is done; raises Terminated on SIGTERM."""
@@ -120,6 +147,7 @@ class Job:
     """
     for subset in (self._subset_on_the_way, self._final_subset):
       self._check_subset(subset)
+    self._callbacks = registry.make_all(self._run())
     patience = self._options.evaluator_patience
     seen, seen_at = None, time.monotonic()
     while True:
@@ -127,9 +155,9 @@ class Job:
       checkpoint = tf.train.latest_checkpoint(self._options.job_dir)
       if checkpoint and checkpoint != seen:
         seen, seen_at = checkpoint, time.monotonic()
-        if _global_step(checkpoint) >= self._hparams.train_steps:
-          return self._evaluated(self._final_subset)
-        self._evaluated(self._subset_on_the_way)
+        self._evaluated(self._subset_on_the_way, on_the_way=True)
+      elif checkpoint and self._is_last(checkpoint):
+        return self._evaluated(self._final_subset)
       elif self._chief_is_there():
         seen_at = time.monotonic()
       elif time.monotonic() - seen_at > patience:
@@ -194,11 +222,12 @@ class Job:
     cluster: Cluster = _ALONE,
     strategy: Any = None,
     prepared: Any = None,
+    meter: MeterHook | None = None,
   ) -> Any:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""
     options = self._options
     replication = placement.Replication(
-      cluster, self._gradients_per_update, self._watch, strategy is not None
+      cluster, self._gradients_per_update, self._watch, self._steering, strategy is not None
     )
     return tf_estimator.Estimator(
       model_fn.get_model_fn(
@@ -207,6 +236,7 @@ class Job:
         self._data,
         examples_per_epoch=examples_per_epoch,
         replication=replication,
+        meter=meter,
         prepared=prepared,
       ),
       config=run_config.run_config(
@@ -234,42 +264,124 @@ class Job:
       fuses=not (cluster.is_distributed and self._hparams.dtype == 'bfloat16'),
     )
 
-  def _train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> int:
+  def _train_unless_over(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
+    """Trains -> why that ended, and how many steps this process made."""
+    job_dir = self._options.job_dir
+    ended = ending.read(job_dir)
+    if ended:
+      reason, step = ended
+      said = f'the job ended at step {step:,}: {reason.message}'
+      if ending.holds(reason, self._options):
+        log.info('%s; %s', said, ending.remedy(reason, job_dir))
+        self._announce_done()
+        return reason.name, 0
+      log.info('%s; that holds no longer', said)
+      if self._cluster.is_chief:
+        ending.lift(job_dir)
+    steps = self._train(evaluating, more_hooks)
+    return (self._ending.reason or _LAST_STEP).name, steps
+
+  def _train(self, evaluating: bool, more_hooks: Sequence[Any]) -> int:
     """Trains to the last step -> how many of the steps this process made."""
-    estimator = self._start()
+    evaluates = evaluating and not self._cluster.has_evaluator and not self._cluster.is_distributed
+    run = self._run(evaluates=evaluates)
+    estimator, meter = self._start(run)
     task_hook = stopping.TaskHook(self._watch, decides=not self._reduces_with_others)
-    train_spec = tf_estimator.TrainSpec(
-      self._train_input_fn(),
-      self._hparams.train_steps,
-      hooks=[*self._saver_hooks(evaluating), task_hook, *more_hooks],
+    # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
+    # orders an end comes last, after all who may ask for one.
+    hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
+    hooks += self._steering_hooks()
+    with self._naming_nan(), run_config.tf_config(self._cluster), self._presence():
+      if evaluates or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
+        tf_estimator.train_and_evaluate(
+          estimator,
+          tf_estimator.TrainSpec(self._train_input_fn(), self._hparams.train_steps, hooks=hooks),
+          self._eval_spec(),
+        )
+      else:
+        estimator.train(self._train_input_fn(), max_steps=self._hparams.train_steps, hooks=hooks)
+    self._end(meter.step)
+    return task_hook.steps
+
+  def _end(self, step: int) -> None:
+    """Tells callbacks, remembers an early end, and lets parameter servers go."""
+    if self._watch.stopping:
+      self._tell_ended('SIGTERM', 'SIGTERM came', step)
+      self._watch.check()
+    reason = self._ending.reason or _LAST_STEP
+    if self._ending.reason and self._cluster.is_chief:
+      ending.write(self._options.job_dir, reason, _latest_step(self._options.job_dir))
+    self._tell_ended(reason.name, reason.message, step)
+    self._announce_done()
+
+  def _tell_ended(self, reason: str, message: str, step: int) -> None:
+    for callback in self._callbacks:
+      callback.ended(reason, message, step)
+
+  def _announce_done(self) -> None:
+    if self._cluster.is_distributed:
+      parameter_server.announce_done(self._cluster)
+
+  def _presence(self) -> contextlib.AbstractContextManager[Any]:
+    """Lets `control` see who trains."""
+    is_chief = self._cluster.is_chief
+    return control_channel.Presence(self._options.job_dir) if is_chief else contextlib.nullcontext()
+
+  def _steering_hooks(self) -> list[Any]:
+    if self._cluster.is_chief:
+      return [steered.LeaderHook(self._steering, self._ending)]
+    return [] if self._steering.agrees else [steered.FollowerHook(self._steering, self._watch)]
+
+  def _run(self, evaluates: bool = False) -> Run:
+    """What callbacks know; the data's part of it is added where training starts."""
+    return Run(
+      self._hparams,
+      self._options,
+      self._data,
+      self._cluster,
+      self._watch,
+      self._steering,
+      self._ending,
+      evaluates=evaluates,
+      remember=functools.partial(job_dir.remember_control, self._options.job_dir),
     )
-    eval_spec = tf_estimator.EvalSpec(
-      self._eval_input_fn(self._subset_on_the_way),
+
+  def _eval_spec(self) -> Any:
+    subset = self._subset_on_the_way
+
+    def heard(metrics: Mapping[str, Any], checkpoint: str) -> None:
+      self._heard(metrics, subset, checkpoint, on_the_way=True)
+
+    return tf_estimator.EvalSpec(
+      self._eval_input_fn(subset),
       steps=None,
-      name=self._subset_on_the_way,
+      name=subset,
+      hooks=[self._evaluation_bar(subset)],
+      exporters=[evaluation.Listener(heard)],
       start_delay_secs=0,
       throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
     )
-    with self._naming_nan(), run_config.tf_config(self._cluster):
-      evaluates = evaluating and not self._cluster.has_evaluator
-      if evaluates or self._cluster.is_distributed:  # In a cluster it evaluates nothing here.
-        result = tf_estimator.train_and_evaluate(estimator, train_spec, eval_spec)
-        if result and result[0]:  # Of one process only.
-          self._last_evaluation = (self._subset_on_the_way, result[0])
-      else:
-        estimator.train(
-          train_spec.input_fn, max_steps=train_spec.max_steps, hooks=list(train_spec.hooks)
-        )
-    self._watch.check()
-    if self._cluster.is_distributed:
-      parameter_server.announce_done(self._cluster)
-    return task_hook.steps
+
+  def _evaluation_bar(self, subset: str) -> Any:
+    count = dataset.Cifar10DataSet(self._data_dir, subset).num_examples_per_epoch()
+    return progress.EvaluationBarHook(subset, count, self._hparams.eval_batch_size)
+
+  def _is_last(self, checkpoint: str) -> bool:
+    """Whether training ended with it, at the last step or before."""
+    step = checkpoints.global_step(checkpoint)
+    ended = ending.read(self._options.job_dir)
+    ended_here = ended and ended[1] == step and ending.holds(ended[0], self._options)
+    return step >= self._hparams.train_steps or bool(ended_here)
 
   def _chief_is_there(self) -> bool:
     return any(map(reachable, self._cluster.addresses.get('chief', ())))
 
-  def _start(self) -> Any:
-    """Checks data and job dir, writes a new job's configuration -> the Estimator to train."""
+  def _start(self, run: Run) -> tuple[Any, MeterHook]:
+    """Checks data and job dir, writes a new job's configuration, makes the callbacks.
+
+    Returns:
+      The Estimator to train, and what measures its steps.
+    """
     hparams, options = self._hparams, self._options
     num_towers = len(self._placement.tower_devices)
     dataset.check_shards(hparams.train_batch_size, num_towers)
@@ -301,7 +413,33 @@ class Job:
     )
     if not self._placement.num_gpus:
       log.info(devices.described_kernels())
-    return self._estimator(num_examples, self._cluster, self._strategy, prepared)
+    self._resume_control()
+    run.examples_per_epoch = num_examples
+    run.examples_per_step = schedules.examples_per_global_step(
+      hparams.train_batch_size, self._gradients_per_update or 1
+    )
+    self._callbacks = registry.make_all(run)
+    counts = self._cluster.is_chief and (
+      bool(self._gradients_per_update) or not self._cluster.is_distributed
+    )
+    meter = MeterHook(self._callbacks, counts)
+    estimator = self._estimator(num_examples, self._cluster, self._strategy, prepared, meter)
+    return estimator, meter
+
+  def _resume_control(self) -> None:
+    """Takes up what `control` has set in this job."""
+    if not self._cluster.is_chief:
+      return
+    rates: dict[str, Any] = job_dir.read_control(self._options.job_dir)
+    self._steering.orders = Orders(**rates)
+    for name, value in rates.items():
+      log.info(
+        '%s is %g, as control set it; `%s=%s` goes back to the options',
+        name,
+        value,
+        name,
+        control_channel.SCHEDULE,
+      )
 
   def _described_cluster(self) -> str:
     """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
@@ -345,8 +483,7 @@ class Job:
     """
     if self._strategy is None:
       return tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
-    latest = tf.train.latest_checkpoint(self._options.job_dir)
-    return _global_step(latest) if latest else 0
+    return _latest_step(self._options.job_dir)
 
   def _eval_input_fn(self, subset: str) -> Callable[[], Any]:
     def input_fn() -> Any:
@@ -357,7 +494,7 @@ class Job:
 
     return input_fn
 
-  def _saver_hooks(self, evaluating: bool) -> list[Any]:
+  def _saver_hooks(self, run: Run, evaluating: bool) -> list[Any]:
     """The Estimator evaluates when the first one saves; a second may save at other steps."""
     if not self._cluster.is_chief:
       return []
@@ -365,8 +502,11 @@ class Job:
     steps = [options.save_every_steps or options.eval_every_steps]
     if evaluating:
       steps.insert(0, options.eval_every_steps)
-    saver = tf.compat.v1.train.CheckpointSaverHook
-    return [saver(options.job_dir, save_steps=every) for every in dict.fromkeys(steps)]
+    hooks = [
+      saving.SaveHook(options.job_dir, every, self._callbacks) for every in dict.fromkeys(steps)
+    ]
+    run.save = hooks[0].save_now
+    return hooks
 
   def _check_subset(self, subset: str) -> None:
     """Raises InputError where the split's file is missing or damaged."""
@@ -375,54 +515,37 @@ class Job:
   def _saved(self) -> JsonObject:
     """The last checkpoint, as the program prints it."""
     checkpoint = self._checkpoint()
-    return {'global_step': _global_step(checkpoint), 'checkpoint': checkpoint}
+    return {'global_step': checkpoints.global_step(checkpoint), 'checkpoint': checkpoint}
 
-  def _evaluated(self, subset: str) -> JsonObject:
-    """One evaluation, as the program prints it."""
+  def _evaluated(self, subset: str, on_the_way: bool = False) -> JsonObject:
+    """One evaluation, as the program prints it; not made again if it was the last one made."""
     checkpoint = self._checkpoint()
-    seen, metrics = self._last_evaluation or (None, {})
-    if seen != subset or metrics['global_step'] != _global_step(checkpoint):
+    last = self._last_evaluation
+    step = checkpoints.global_step(checkpoint)
+    if (last.get('subset'), last.get('global_step')) != (subset, step):
       metrics = self._estimator().evaluate(
-        self._eval_input_fn(subset), name=subset, checkpoint_path=checkpoint
+        self._eval_input_fn(subset),
+        name=subset,
+        checkpoint_path=checkpoint,
+        hooks=[self._evaluation_bar(subset)],
       )
-    per_class = {name: metrics[f'accuracy/{name}'] for name in self._data.classes}
-    plain = {
-      name: _rounded(value) for name, value in metrics.items() if name == 'accuracy_without_tta'
-    }
-    return {
-      'accuracy': _rounded(metrics['accuracy']),
-      **plain,
-      'accuracy_top5': _rounded(metrics['accuracy_top5']),
-      # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
-      'loss': _rounded(metrics['cross_entropy'] + metrics['weight_penalty']),
-      'cross_entropy': _rounded(metrics['cross_entropy']),
-      'accuracy_by_class': {name: _rounded(value) for name, value in per_class.items()},
-      'global_step': int(metrics['global_step']),
-      'examples': int(metrics['examples']),
-      'subset': subset,
-      'checkpoint': checkpoint,
-    }
+      self._heard(metrics, subset, checkpoint, on_the_way)
+    return self._last_evaluation
+
+  def _heard(
+    self, metrics: Mapping[str, Any], subset: str, checkpoint: str, on_the_way: bool
+  ) -> None:
+    """Remembers an evaluation, and tells callbacks of it."""
+    made = evaluation.make_evaluation(metrics, subset, checkpoint, self._data.classes, on_the_way)
+    self._last_evaluation = dict(made.result)
+    for callback in self._callbacks:
+      callback.evaluated(made)
 
   def _checkpoint(self) -> str:
     """The one that was named, or the latest; raises InputError where there is none."""
-    named = self._options.checkpoint
-    if named and not tf.io.gfile.exists(named + '.index'):
-      raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
-    checkpoint = named or tf.train.latest_checkpoint(self._options.job_dir)
-    if not checkpoint:
-      raise InputError(f'--job-dir {self._options.job_dir} holds no checkpoint; train first')
-    self._check_classes(checkpoint)
+    checkpoint = checkpoints.find(self._options.job_dir, self._options.checkpoint)
+    checkpoints.check_classes(checkpoint, self._hparams.family.NAME, self._data.num_classes)
     return checkpoint
-
-  def _check_classes(self, checkpoint: str) -> None:
-    """Raises InputError for a checkpoint of other classes: TensorFlow would take its logits."""
-    shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    head = shapes.get(f'{self._hparams.family.NAME}/fully_connected/kernel')
-    if head and head[-1] != self._data.num_classes:
-      raise InputError(
-        f'checkpoint {checkpoint} tells {head[-1]} classes apart and the job has '
-        f'{self._data.num_classes}; name one of this job'
-      )
 
   @contextlib.contextmanager
   def _naming_nan(self) -> Iterator[None]:
@@ -435,9 +558,7 @@ class Job:
       ) from None
 
 
-def _global_step(checkpoint: str) -> int:
-  return int(tf.train.load_variable(checkpoint, 'global_step'))
-
-
-def _rounded(value: Any) -> float:
-  return round(float(value), 6)
+def _latest_step(job_dir: str) -> int:
+  """Of the latest checkpoint; 0 before there is one."""
+  latest = tf.train.latest_checkpoint(job_dir)
+  return checkpoints.global_step(latest) if latest else 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from typing import Any
 
+from cifar10.callbacks import control_channel
 from cifar10.data.data_set import Description, describe
 from cifar10.data.distortion import Distortion
 from cifar10.networks.registry import DEFAULT, FAMILIES
@@ -15,6 +16,7 @@ from cifar10.platform.errors import InputError
 from cifar10.platform.option import Option, declarations, from_json, names
 
 CONFIG_NAME = 'config.json'
+_CONTROL = 'control'  # What was set while it trained: {'learning_rate': 0.05}.
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
@@ -173,6 +175,7 @@ def claim(
     **all_values(hparams),
     'data_set': data_set.to_json(),
     'data': data or before.get('data'),
+    **({_CONTROL: before[_CONTROL]} if _CONTROL in before else {}),
   }
   now = json.loads(json.dumps(now))  # With lists for tuples, as `before` has.
   if now != before:
@@ -180,6 +183,35 @@ def claim(
   return [
     f'{key} {before[key]} -> {now[key]}' for key in now if before.get(key, now[key]) != now[key]
   ]
+
+
+def read_control(job_dir: str) -> dict[str, float]:
+  """The learning rates that `control` has set in a job, by name.
+
+  Raises:
+    InputError: the configuration has other things there.
+  """
+  found = (read_config(job_dir) or {}).get(_CONTROL, {})
+  try:
+    if not isinstance(found, dict):
+      raise InputError('it is no JSON object')
+    orders = [control_channel.parse(f'{name}={value}') for name, value in found.items()]
+  except InputError as error:
+    path = os.path.join(job_dir, CONFIG_NAME)
+    raise InputError(
+      f'{path} is damaged (control: {error}); restore it or name another --job-dir'
+    ) from None
+  return {order.verb: order.value for order in orders if order.value is not None}
+
+
+def remember_control(job_dir: str, rates: Mapping[str, float]) -> None:
+  """Writes down what `control` has set, in place of what it had set before.
+
+  Raises:
+    InputError: the folder cannot be written.
+  """
+  config = {key: value for key, value in (read_config(job_dir) or {}).items() if key != _CONTROL}
+  _write_config(job_dir, {**config, **({_CONTROL: dict(rates)} if rates else {})})
 
 
 def _write_config(job_dir: str, config: dict[str, Any]) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 import model_base
-from cifar10.callbacks import progress, stopping
+from cifar10.callbacks import progress, shell, steered, stopping
+from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import sync
+from cifar10.cluster.steering import Steering
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
 from cifar10.data import dataset
@@ -32,6 +34,7 @@ def get_model_fn(
   *,
   examples_per_epoch: int = 0,
   replication: Replication | None = None,
+  meter: MeterHook | None = None,
   prepared: Any = None,
 ) -> Callable[..., Any]:
   """The Estimator's model function.
@@ -42,6 +45,7 @@ def get_model_fn(
     data: what the network classifies.
     examples_per_epoch: of the training split: turns epochs into steps, in training.
     replication: the cluster, in training; by default one process.
+    meter: is told what to measure, in training.
     prepared: from the family's `prepare`, in training.
 
   Returns:
@@ -50,7 +54,7 @@ def get_model_fn(
     [n, 32, 32, 3]}.
   """
 
-  replication = replication or Replication(Cluster(), 0, Watch())
+  replication = replication or Replication(Cluster(), 0, Watch(), Steering(Cluster()))
 
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.PREDICT:
@@ -67,6 +71,7 @@ def get_model_fn(
       _network(hparams, placement, data, is_training=True, prepared=prepared),
       list(zip(features, labels)),
       examples_per_epoch=examples_per_epoch,
+      meter=meter,
       config=config,
     )
 
@@ -108,6 +113,7 @@ def _train_spec(
   shards: Shards,
   *,
   examples_per_epoch: int,
+  meter: MeterHook | None,
   config: Any,
 ) -> Any:
   """Every tower, the mean of their gradients, and the update.
@@ -124,10 +130,12 @@ def _train_spec(
   examples_per_step = schedules.examples_per_global_step(
     hparams.train_batch_size, replication.gradients_per_update or 1
   )
-  learning_rate, muon_learning_rate = (
+  scheduled = (
     _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
     for rate in (hparams.learning_rate, hparams.muon_learning_rate)
   )
+  replication.steering.build()
+  learning_rate, muon_learning_rate = replication.steering.rates(*scheduled)
   train_op, training_hooks = _update(
     hparams,
     replication,
@@ -140,20 +148,16 @@ def _train_spec(
   accuracy = _mean_accuracy(built, [labels for _, labels in shards])
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
   _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, shards[0][0])
-  progress_hook = progress.ProgressHook(
-    scalars,
-    hparams.train_steps,
-    examples_per_step,
-    config.model_dir,
-    is_chief=replication.cluster.is_chief,
-  )
+  if meter:
+    meter.measure(scalars)
+  shell.offer_batch(*shards[0])
   if not replication.all_reduce:
     _add_saver(config)
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
     loss=loss / _num_replicas(),  # Which the Estimator adds up.
     train_op=train_op,
-    training_hooks=[*training_hooks, progress_hook],
+    training_hooks=training_hooks,
   )
 
 
@@ -182,12 +186,14 @@ def _update(
   if _num_replicas() > 1:  # Strategies add gradients up; what is wanted is the mean.
     gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
   if replication.updates_together:
-    optimizer = sync.SyncReplicas(optimizer, replication.cluster, replication.gradients_per_update)
+    optimizer = sync.SyncReplicas(
+      optimizer, replication.cluster, replication.gradients_per_update, replication.steering
+    )
   train_op = optimizer.apply_gradients(gradients, global_step)
   if replication.updates_together:
     training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
-  if replication.all_reduce and replication.cluster.is_distributed:
-    training_hooks.append(stopping.AgreementHook(replication.watch))
+  if replication.steering.agrees:
+    training_hooks.append(steered.AgreementHook(replication.watch, replication.steering))
   if replication.updates_moving_averages:
     # Beside the update, not before it: a synchronous chief runs the update alone, between two
     # batches, and would have to compute another batch for the averages that the update waited for.
@@ -288,7 +294,7 @@ def _eval_spec(
   }
   if hparams.tta != 'none':
     metrics['accuracy_without_tta'] = mean(plain_correct)
-  metrics.update(_accuracy_by_class(labels, correct, data.classes))
+  metrics.update(_by_class(labels, tf.argmax(logits, 1, tf.int32), data.classes))
   shown = {key: metrics[key][0] for key in ('accuracy', 'accuracy_top5', 'cross_entropy')}
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.EVAL,
@@ -367,22 +373,26 @@ def _summarize(
   summary.image('augmented_images', images, max_outputs=_SHOWN_IMAGES)
 
 
-def _accuracy_by_class(
-  labels: tf.Tensor, correct: tf.Tensor, classes: Sequence[str]
+def _by_class(
+  labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """A metric a class, 'accuracy/cat', over one pair of vectors: a class costs one slice of them.
+  """'confusion_matrix', int64 [true class, predicted class], and 'accuracy_by_class/cat' from it.
 
   Args:
     labels: int32 [n].
-    correct: float32 [n], 1 or 0.
+    predicted: int32 [n].
     classes: their names, by label.
   """
-  is_class = tf.one_hot(labels, len(classes))  # float32 [n, classes]
-  totals = {'correct': is_class * correct[:, tf.newaxis], 'examples': is_class}
-  sums = {name: _evaluated_sum(f'{name}_by_class', [len(classes)]) for name in totals}
-  update = tf.group(*(sums[name].assign_add(tf.reduce_sum(totals[name], 0)) for name in totals))
-  accuracy = tf.math.divide_no_nan(sums['correct'].read_value(), sums['examples'].read_value())
-  return {f'accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)}
+  count = len(classes)
+  total = _evaluated_sum('confusion_matrix', [count, count], tf.int64)
+  update = total.assign_add(tf.math.confusion_matrix(labels, predicted, count, dtype=tf.int64))
+  matrix = total.read_value()
+  examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
+  accuracy = tf.math.divide_no_nan(tf.cast(tf.linalg.diag_part(matrix), tf.float32), examples)
+  by_class = {
+    f'accuracy_by_class/{name}': (accuracy[label], update) for label, name in enumerate(classes)
+  }
+  return {'confusion_matrix': (matrix, update), **by_class}
 
 
 def _count(labels: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cifar10.cluster.steering import Steering
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
 from cifar10.options.run_options import RunOptions
@@ -27,6 +28,7 @@ class Replication(NamedTuple):
   cluster: Cluster
   gradients_per_update: int  # of synchronous training; 0: each is applied as it comes
   watch: Watch
+  steering: Steering
   all_reduce: bool = False  # tf.distribute copies the variables and adds up the gradients
 
   @property

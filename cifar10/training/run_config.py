@@ -33,7 +33,7 @@ def run_config(
       save_checkpoints_steps=save_every_steps if cluster.is_chief else None,
       save_checkpoints_secs=None,
       keep_checkpoint_max=keep_checkpoints,
-      log_step_count_steps=None,  # ProgressHook counts, in examples.
+      log_step_count_steps=None,  # Callbacks count, in examples.
       session_config=session,
       experimental_max_worker_delay_secs=0,  # By default worker i sleeps 5 (i + 1) seconds first.
       train_distribute=strategy,

@@ -11,6 +11,7 @@ import types
 import pytest
 import tensorflow as tf
 
+from cifar10.cluster.steering import Orders, Steering
 from cifar10.cluster.sync import SyncReplicas
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
@@ -38,7 +39,9 @@ class Replica:
       step = tf.compat.v1.train.get_or_create_global_step()
       variable = tf.compat.v1.get_variable('w', [], tf.float32, tf.constant_initializer(10))
       optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
-      replicas = SyncReplicas(optimizer, cluster, needed)
+      self.steering = Steering(Cluster())  # The server of this test is no parameter server.
+      self.steering.build()
+      replicas = SyncReplicas(optimizer, cluster, needed, self.steering)
       self.push = replicas.apply_gradients([(tf.constant(float(gradient)), variable)], step)
       self.hook = replicas.make_hook(LAST_STEP, self.watch)
       self.session = tf.compat.v1.Session(server.target)
@@ -179,3 +182,19 @@ def test_sigterm_ends_the_wait(make, role):
   assert not waiting.is_alive()
   assert replica.stopped
   assert replica.values() == (0, 10)
+
+
+def test_an_ordered_end_reaches_a_worker_with_its_token(make):
+  """Mean gradient 2, learning rate 0.5: w = 10 - 1."""
+  chief, worker = make(0, 1), make(1, 3)
+  chief.compute()
+  worker.compute()
+  chief.steering.orders = Orders(ends=True)
+  chief.steering.tell(chief.session)
+  chief.wait()
+  worker.wait()
+  assert chief.stopped
+  assert worker.stopped
+  assert chief.values() == worker.values() == (1, 9)
+  chief.steering.orders = Orders()
+  chief.steering.tell(chief.session)  # Other tests share the server.

@@ -235,7 +235,7 @@ def test_tensorboard_shows_training_and_evaluation(tensorboard):
     time.sleep(0.5)
   shown = {'loss', 'accuracy', 'learning_rate', 'gradient_norm'}
   assert shown | {'loss_parts/cross_entropy', 'loss_parts/weight_penalty'} <= set(tags['.'])
-  assert {'accuracy', 'accuracy_top5', 'accuracy/cat'} <= set(tags['eval_validation'])
+  assert {'accuracy', 'accuracy_top5', 'accuracy_by_class/cat'} <= set(tags['eval_validation'])
   rates = read_json(f'{tensorboard}data/plugin/scalars/scalars?run=.&tag=learning_rate')
   assert rates[0][2] == pytest.approx(0.1)  # [wall time, step, value]
   url = f'{tensorboard}data/plugin/scalars/scalars?run=eval_validation&tag=accuracy'
@@ -264,6 +264,7 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   # The job dir knows the network, the views, the precision and what the loss is made of.
   evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
   again = succeeded(run_here(*evaluate))
+  assert line.pop('ended_by') == 'train_steps'
   assert again.pop('accuracy_by_class') == line.pop('accuracy_by_class')
   assert again == pytest.approx(line)
   plain = succeeded(run_here(*evaluate, '--tta', 'none'))

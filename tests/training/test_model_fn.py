@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.callbacks import progress
+from cifar10.cluster.steering import Steering
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
 from cifar10.data.data_set import CIFAR10
@@ -87,7 +87,8 @@ def replication(workers, ps=2, gradients=0, task=('chief', 0)):
     'worker': tuple(f'b:{port}' for port in range(1, workers)),
     'ps': tuple(f'c:{port}' for port in range(1, ps + 1)),
   }
-  return placement.Replication(Cluster(addresses, *task), gradients, Watch())
+  cluster = Cluster(addresses, *task)
+  return placement.Replication(cluster, gradients, Watch(), Steering(cluster))
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
@@ -106,29 +107,25 @@ def test_parameter_servers_share_the_variables_by_size(graph, task):
 
 
 @pytest.mark.parametrize(
-  ('replicas', 'examples_per_step', 'first_boundary'),
+  ('replicas', 'first_boundary'),
   [
     # The batch is 8 and an epoch 80 examples; the first boundary is epoch 82: example 6,560.
-    ((1, 0), 8, 820),
-    ((2, 0), 8, 820),  # Asynchronous: a global step is one worker's batch.
-    ((3, 0), 8, 820),
-    ((2, 2), 16, 410),  # Synchronous: a global step is all workers' batches,
-    ((3, 3), 24, 274),  # 6,560 / 24 = 273.3,
-    ((3, 2), 16, 410),  # or those of all but the backup worker.
+    ((1, 0), 820),
+    ((2, 0), 820),  # Asynchronous: a global step is one worker's batch.
+    ((3, 0), 820),
+    ((2, 2), 410),  # Synchronous: a global step is all workers' batches,
+    ((3, 3), 274),  # 6,560 / 24 = 273.3,
+    ((3, 2), 410),  # or those of all but the backup worker.
   ],
 )
-def test_epochs_count_what_an_update_is_made_of(
-  graph, monkeypatch, replicas, examples_per_step, first_boundary
-):
+def test_epochs_count_what_an_update_is_made_of(graph, monkeypatch, replicas, first_boundary):
   workers, gradients = replicas
   scheduled = []
   schedule = schedules.learning_rate
   monkeypatch.setattr(
     model_fn.schedules, 'learning_rate', lambda *given: scheduled.append(given) or schedule(*given)
   )
-  spec = build(MODES.TRAIN, place(), replication=replication(workers, gradients=gradients))
-  [hook] = [found for found in spec.training_hooks if isinstance(found, progress.ProgressHook)]
-  assert hook._examples_per_step == examples_per_step
+  build(MODES.TRAIN, place(), replication=replication(workers, gradients=gradients))
   [(_, boundaries, _)] = scheduled
   assert boundaries[0] == first_boundary
 
@@ -243,8 +240,8 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   assert metrics['cross_entropy'] == pytest.approx(
     -log_softmax[np.arange(7), labels].mean(), rel=1e-4
   )
-  assert metrics['accuracy/airplane'] == pytest.approx(right[:2].mean())
-  assert metrics['accuracy/cat'] == pytest.approx(right[4:].mean())
+  assert metrics['accuracy_by_class/airplane'] == pytest.approx(right[:2].mean())
+  assert metrics['accuracy_by_class/cat'] == pytest.approx(right[4:].mean())
 
 
 def test_learning_rate_follows_the_schedule_in_the_graph(graph):

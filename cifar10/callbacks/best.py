@@ -1,0 +1,43 @@
+"""Keeps the checkpoints with the best accuracy on the validation split apart, under JOB/best/."""
+
+from typing import Any
+
+from cifar10.callbacks import best_file
+from cifar10.callbacks.callback import Callback, Evaluation, Run
+from cifar10.platform.logs import log
+
+
+def make(run: Run) -> Callback | None:
+  """Where the process evaluates; --keep-best 0 keeps none."""
+  return Best(run) if run.options.keep_best else None
+
+
+class Best(Callback):
+  """Copies an evaluated checkpoint that is among the best."""
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._said_why = False
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    if not self._run.is_chief or self._said_why:
+      return
+    self._said_why = True
+    if self._run.hparams.train_on != 'train':
+      log.info(
+        'no best/: with --train-on %s no split is left to choose by', self._run.hparams.train_on
+      )
+    elif self._run.options.subset not in (None, 'validation'):
+      log.info('no best/: --subset %s is not the split to choose by', self._run.options.subset)
+    elif not self._run.evaluates and not self._run.cluster.has_evaluator:
+      log.info('no best/: nothing evaluates on the way')
+
+  def evaluated(self, evaluation: Evaluation) -> None:
+    if not evaluation.chooses:
+      return
+    kept = best_file.keep(
+      self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
+    )
+    if kept:
+      accuracy = evaluation.result['accuracy']
+      log.info('best so far: accuracy %.4f at step %s', accuracy, f'{evaluation.step:,}')

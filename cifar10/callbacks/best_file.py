@@ -1,0 +1,102 @@
+"""JOB/best/: the checkpoints with the best accuracies, and best.json, which says what chose them.
+
+best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ckpt-4000",
+             "others": [the same of the next best, ...]}
+"""
+
+import glob
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cifar10.platform import files
+from cifar10.platform.errors import InputError
+
+FOLDER = 'best'
+NAME = 'best.json'
+
+Entry = dict[str, Any]  # An evaluation as the program prints it.
+
+
+def read(job_dir: str) -> list[Entry]:
+  """The evaluations that chose, the best first; [] where nothing has been chosen.
+
+  Raises:
+    InputError: the file is damaged.
+  """
+  path = os.path.join(job_dir, FOLDER, NAME)
+  try:
+    with open(path, encoding='utf-8') as file:
+      best = json.load(file)
+    others = best.pop('others')
+    entries = [best, *others]
+    for entry in entries:
+      entry['checkpoint'], float(entry['accuracy'])
+    return entries
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    raise InputError(
+      f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses anew'
+    ) from None
+
+
+def checkpoint(job_dir: str) -> str:
+  """The path of the best one; raises InputError where there is none."""
+  entries = read(job_dir)
+  if not entries:
+    raise InputError(
+      f'--checkpoint best: {job_dir} has none; evaluations of the validation split choose it '
+      'while training with --train-on train'
+    )
+  return os.path.join(job_dir, FOLDER, entries[0]['checkpoint'])
+
+
+def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -> bool:
+  """Keeps a copy of an evaluated checkpoint if it is among the best -> whether it is the best.
+
+  best.json changes when the copy is whole, and what it no longer names goes after that: whenever
+  the process is killed, what best.json names is there.
+
+  Args:
+    job_dir: the job's folder.
+    source: the evaluated checkpoint.
+    evaluation: as the program prints it, with 'accuracy' and 'global_step'.
+    count: how many to keep.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  folder = os.path.join(job_dir, FOLDER)
+  name = os.path.basename(source)
+  before = [entry for entry in read(job_dir) if entry['checkpoint'] != name]
+  ranked = sorted(  # Of equals the earlier one stays before.
+    [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: -entry['accuracy']
+  )[:count]
+  if all(entry['checkpoint'] != name for entry in ranked):
+    return False
+  os.makedirs(folder, exist_ok=True)
+  for path in glob.glob(glob.escape(source) + '.*'):
+    if path.endswith(('.index', '.meta')) or '.data-' in path:
+      with files.replacing(os.path.join(folder, os.path.basename(path))) as temporary:
+        shutil.copyfile(path, temporary)
+  _write(folder, ranked)
+  _remove_others(folder, ranked)
+  return ranked[0]['checkpoint'] == name
+
+
+def _write(folder: str, ranked: Sequence[Entry]) -> None:
+  best, *others = ranked
+  path = os.path.join(folder, NAME)
+  with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+    json.dump({**best, 'others': others}, file, indent=2)
+    file.write('\n')
+
+
+def _remove_others(folder: str, ranked: Sequence[Entry]) -> None:
+  named = tuple(entry['checkpoint'] + '.' for entry in ranked)
+  for path in glob.glob(os.path.join(glob.escape(folder), 'model.ckpt-*')):
+    if not os.path.basename(path).startswith(named):
+      os.remove(path)

@@ -1,0 +1,190 @@
+"""JOB/control/: how a person, or an evaluator, speaks with the process that trains.
+
+A request is a file that stands whole or not at all; the chief takes it, acts and leaves an answer
+beside it. `chief.json` says who trains, and beats while that process lives.
+"""
+
+import contextlib
+import glob
+import itertools
+import json
+import os
+import socket
+import threading
+import time
+from typing import Any, NamedTuple
+
+from cifar10.options.hparams import HParams
+from cifar10.platform import files
+from cifar10.platform.errors import InputError
+from cifar10.platform.option import declarations
+
+FOLDER = 'control'
+VERBS = ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')
+RATES = ('learning_rate', 'muon_learning_rate')
+SCHEDULE = 'schedule'
+
+_CHIEF = 'chief.json'
+_BEAT_SECONDS = 1
+_DEAD_SECONDS = 8  # Without a beat, on another host.
+_numbers = itertools.count()
+
+
+class Command(NamedTuple):
+  """A request that can be obeyed."""
+
+  verb: str  # one of VERBS, or the name of a rate
+  value: float | None = None  # of a rate; None: the schedule's
+  reason: tuple[str, float, str] | None = None  # of a stop: a limit's name, its value, a message
+
+  def __str__(self) -> str:
+    if self.verb not in RATES:
+      return self.verb
+    return f'{self.verb}={SCHEDULE if self.value is None else self.value}'
+
+
+def parse(text: str) -> Command:
+  """'learning_rate=0.05' -> Command; raises InputError for what is none."""
+  verb, is_rate, value = text.strip().partition('=')
+  if not is_rate and verb in VERBS:
+    return Command(verb)
+  if verb not in RATES or not is_rate:
+    known = ', '.join(f'{rate}=NUMBER' for rate in RATES)
+    raise InputError(f'{text!r} is no order: it must be one of {known}, {", ".join(VERBS)}')
+  if value == SCHEDULE:
+    return Command(verb)
+  [declared] = [each for each in declarations(HParams) if each.name == verb]
+  try:
+    number = float(value)
+  except ValueError:
+    raise InputError(
+      f'{verb}={value}: it must be a number, or {SCHEDULE} for what the options say'
+    ) from None
+  declared.require(number)
+  return Command(verb, number)
+
+
+def request(job_dir: str, command: Command) -> str:
+  """Leaves a request -> its name; raises OSError."""
+  folder = os.path.join(job_dir, FOLDER)
+  os.makedirs(folder, exist_ok=True)
+  name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
+  _write(os.path.join(folder, f'request-{name}.json'), command._asdict())
+  return name
+
+
+def withdraw(job_dir: str, name: str) -> None:
+  """Takes a request back that nobody has taken."""
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(job_dir, FOLDER, f'request-{name}.json'))
+
+
+def take(job_dir: str) -> list[tuple[str, Command | None]]:
+  """The waiting requests by name, the oldest first, and none is left; None for a damaged one."""
+  found: list[tuple[str, Command | None]] = []
+  for path in sorted(glob.glob(os.path.join(glob.escape(job_dir), FOLDER, 'request-*.json'))):
+    name = os.path.basename(path)[len('request-') : -len('.json')]
+    with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
+      found.append((name, _as_command(_read(path))))
+      os.remove(path)
+  return found
+
+
+def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
+  """Says what became of a request."""
+  path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
+  _write(path, {'ok': ok, 'answer': text})
+
+
+def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
+  """{'ok', 'answer'}, once it is there."""
+  path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
+  found = _read(path)
+  if found is not None:
+    os.remove(path)
+  return found
+
+
+class Presence:
+  """Says in the job dir that this process trains, as long as its context lasts."""
+
+  def __init__(self, job_dir: str):
+    self._path = os.path.join(job_dir, FOLDER, _CHIEF)
+    self._over = threading.Event()
+
+  def __enter__(self) -> 'Presence':
+    os.makedirs(os.path.dirname(self._path), exist_ok=True)
+    self._who = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.time()}
+    _write(self._path, {**self._who, 'beat': 0})
+    self._thread = threading.Thread(target=self._beat, daemon=True)
+    self._thread.start()
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    self._over.set()
+    self._thread.join()
+    with contextlib.suppress(OSError):
+      os.remove(self._path)
+
+  def _beat(self) -> None:
+    for beat in itertools.count(1):
+      if self._over.wait(_BEAT_SECONDS):
+        return
+      with contextlib.suppress(OSError):  # A full disk is named where something is lost by it.
+        _write(self._path, {**self._who, 'beat': beat})
+
+
+def who_trains(job_dir: str) -> dict[str, Any] | None:
+  """{'host', 'pid', 'since'} of the process that trains, or None.
+
+  For a process of another host it waits for a beat, some seconds.
+  """
+  path = os.path.join(job_dir, FOLDER, _CHIEF)
+  found = _read(path)
+  if not found:
+    return None
+  if found.get('host') == socket.gethostname():
+    return found if _is_alive(found.get('pid')) else None
+  deadline = time.monotonic() + _DEAD_SECONDS
+  while time.monotonic() < deadline:
+    time.sleep(0.2)
+    if _read(path) not in (found, None):
+      return found
+  return None
+
+
+def _is_alive(pid: Any) -> bool:
+  try:
+    os.kill(pid, 0)
+  except (ProcessLookupError, TypeError, OverflowError):
+    return False
+  except PermissionError:
+    return True
+  return True
+
+
+def _as_command(found: dict[str, Any] | None) -> Command | None:
+  """Checks what a file holds as what a person types."""
+  try:
+    assert found
+    reason = found.get('reason')
+    if reason:
+      name, value, message = reason
+      return Command('stop', None, (str(name), float(value), str(message)))
+    return parse(str(Command(found['verb'], found.get('value'))))
+  except (AssertionError, KeyError, TypeError, ValueError):
+    return None
+
+
+def _write(path: str, content: dict[str, Any]) -> None:
+  with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+    json.dump(content, file)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+  try:
+    with open(path, encoding='utf-8') as file:
+      found = json.load(file)
+  except (OSError, ValueError, RecursionError):
+    return None
+  return found if isinstance(found, dict) else None

@@ -1,0 +1,90 @@
+"""The end of a training before its last step: who asks for it, and JOB/ended.json, which remembers.
+
+The file stands as long as its reason holds: a job that ended at 93 % goes on when it is started
+with a higher --stop-at-accuracy, or with none.
+"""
+
+import contextlib
+import json
+import os
+from typing import Any, NamedTuple
+
+from cifar10.options.run_options import RunOptions
+from cifar10.platform import files
+from cifar10.platform.errors import InputError
+from cifar10.platform.logs import log
+
+NAME = 'ended.json'
+BY_CONTROL = 'control'
+# The other reasons are the names of the options that set their limits.
+LIMITS = ('stop_at_accuracy', 'stop_without_gain', 'max_minutes')
+
+
+class Reason(NamedTuple):
+  """Why a training ended early."""
+
+  name: str  # BY_CONTROL or one of LIMITS
+  message: str
+  value: float = 0.0  # what reached the limit
+
+
+class Ending:
+  """Whether the training of this process is to end after the step that it is in."""
+
+  def __init__(self) -> None:
+    self.reason: Reason | None = None
+
+  def request(self, reason: Reason) -> None:
+    """Asks for it; the first reason stands."""
+    if self.reason is None:
+      self.reason = reason
+      log.info('ending: %s', reason.message)
+
+
+def write(job_dir: str, reason: Reason, step: int) -> None:
+  """Remembers that the job ended at this step; raises OSError."""
+  with (
+    files.replacing(os.path.join(job_dir, NAME)) as path,
+    open(path, 'w', encoding='utf-8') as file,
+  ):
+    json.dump({**reason._asdict(), 'step': step}, file, indent=2)
+    file.write('\n')
+
+
+def lift(job_dir: str) -> None:
+  """Forgets that the job ended."""
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(job_dir, NAME))
+
+
+def read(job_dir: str) -> tuple[Reason, int] | None:
+  """Why the job ended, and its step then; None for one that did not end early.
+
+  Raises:
+    InputError: the file is damaged.
+  """
+  path = os.path.join(job_dir, NAME)
+  try:
+    with open(path, encoding='utf-8') as file:
+      found: Any = json.load(file)
+    reason = Reason(str(found['name']), str(found['message']), float(found['value']))
+    return reason, int(found['step'])
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+  except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    raise InputError(f'{path} is damaged ({error!r}); remove it, and the job goes on') from None
+
+
+def holds(reason: Reason, options: RunOptions) -> bool:
+  """Whether the job would end for this reason with these options, too."""
+  if reason.name not in LIMITS:
+    return True
+  limit = getattr(options, reason.name)
+  return limit is not None and reason.value >= limit
+
+
+def remedy(reason: Reason, job_dir: str) -> str:
+  """How the job goes on."""
+  if reason.name in LIMITS:
+    return f'it goes on with another --{reason.name.replace("_", "-")}, or without it'
+  return f'`python -m cifar10.control {job_dir} go-on` lifts that'

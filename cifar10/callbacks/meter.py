@@ -1,0 +1,103 @@
+"""Reads loss, accuracy and learning rate of every step, and tells callbacks; means over steps."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cifar10.callbacks.callback import Callback, Step
+
+
+class MeterHook(tf.compat.v1.train.SessionRunHook):
+  """Tells callbacks of every step, before any other hook can save a checkpoint of it."""
+
+  def __init__(self, callbacks: Sequence[Callback], counts: bool):
+    """Args:
+    callbacks: hear of each step.
+    counts: whether each run of the session makes one global step, as in one process; else the
+      global step is read, about as it is after the run.
+    """
+    self._callbacks = callbacks
+    self._counts = counts
+    self._tensors: Mapping[str, tf.Tensor] = {}
+    self._graph: Any = None
+    self.step = 0  # The last one that this process made.
+
+  def measure(self, tensors: Mapping[str, tf.Tensor]) -> None:
+    """What to read: scalars by name, of the first replica that is built in a graph."""
+    graph = tf.compat.v1.get_default_graph()
+    if self._graph is not graph:
+      self._graph, self._tensors = graph, tensors
+
+  def begin(self) -> None:
+    self._global_step = tf.compat.v1.train.get_global_step()
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self.step = int(session.run(self._global_step))
+
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs([self._global_step, self._tensors])
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    read, values = run_values.results
+    self.step = self.step + 1 if self._counts else int(read)
+    step = Step(self.step, values)
+    for callback in self._callbacks:
+      callback.stepped(step)
+
+
+class Means(NamedTuple):
+  """Of the steps since they were last taken."""
+
+  step: int  # the last of them
+  values: dict[str, float]  # means of loss and accuracy; the last learning rate
+  steps_per_second: float
+
+
+class Window:
+  """Adds up steps between two reports."""
+
+  def __init__(self) -> None:
+    self.restart(0)
+
+  def restart(self, step: int) -> None:
+    """Begins anew after this global step."""
+    self.step = step
+    self._before = step
+    self._since = self._heard = time.monotonic()
+    self._count = 0
+    self._sums = {'loss': 0.0, 'accuracy': 0.0}
+    self._last: Mapping[str, float] = {}
+
+  @property
+  def seconds(self) -> float:
+    """Since the window began."""
+    return time.monotonic() - self._since
+
+  @property
+  def is_empty(self) -> bool:
+    """Whether no step was added."""
+    return self.step <= self._before
+
+  def skip(self) -> None:
+    """Leaves out the time since the last step: it was an evaluation's, not training's."""
+    now = time.monotonic()
+    self._since += now - self._heard
+    self._heard = now
+
+  def add(self, step: Step) -> None:
+    """A step that is over."""
+    self._heard = time.monotonic()
+    self.step, self._last = step.step, step.values
+    self._count += 1
+    for name in self._sums:
+      self._sums[name] += float(step.values[name])
+
+  def take(self) -> Means:
+    """The means, and a new window. Only of one that is not empty."""
+    values = {name: total / self._count for name, total in self._sums.items()}
+    values['learning_rate'] = float(self._last['learning_rate'])
+    means = Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
+    self.restart(self.step)
+    return means

@@ -1,0 +1,107 @@
+"""Writes what happens in a job to JOB/metrics.jsonl (metrics_file.py)."""
+
+import os
+import platform
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.callbacks import metrics_file
+from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+from cifar10.callbacks.meter import Window
+from cifar10.options.hparams import all_values
+from cifar10.platform import devices
+from cifar10.platform.option import values
+
+EVERY_STEPS = 100  # Between two events of training.
+
+
+def make(run: Run) -> Callback | None:
+  """In the processes that see the job dir: the chief, and an evaluator."""
+  is_evaluator = run.cluster.task_type == 'evaluator'
+  return Metrics(run) if run.is_chief or is_evaluator else None
+
+
+class Metrics(Callback):
+  """Writes each event when it happens; of training, means over every hundred steps."""
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._window = Window()
+    self._started = False
+    self._saved_at = -1
+
+  def begin(self) -> None:
+    self._global_step = tf.compat.v1.train.get_global_step()
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    step = int(session.run(self._global_step))
+    steps_lost = metrics_file.go_back(self._run.job_dir, step)
+    if not self._started:
+      events = metrics_file.read(self._run.job_dir)
+      self._run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
+    self._window.restart(step)
+    self._write(step, 'start', steps_lost=steps_lost, resumed=step > 0, **self._described_run())
+    self._started = True
+
+  def stepped(self, step: Step) -> None:
+    is_due = step.step // EVERY_STEPS > self._window.step // EVERY_STEPS
+    self._window.add(step)
+    if is_due or step.step >= self._run.last_step:
+      self._write_window()
+
+  def saved(self, checkpoint: str, step: int) -> None:
+    if step != self._saved_at:  # Two periods may meet at a step.
+      self._write(step, 'save', checkpoint=checkpoint)
+    self._saved_at = step
+
+  def evaluated(self, evaluation: Evaluation) -> None:
+    result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
+    matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
+    self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
+    self._window.skip()
+
+  def ended(self, reason: str, message: str, step: int) -> None:
+    if not self._window.is_empty and step >= self._window.step:
+      self._write_window()
+    self._write(step, 'end', reason=reason, message=message, seconds=self._run.seconds())
+
+  def _write_window(self) -> None:
+    if self._window.is_empty:
+      return
+    means = self._window.take()
+    per_step = self._run.examples_per_step
+    self._write(
+      means.step,
+      'train',
+      **means.values,
+      epoch=means.step * per_step / self._run.examples_per_epoch,
+      images_per_second=means.steps_per_second * per_step,
+      seconds=self._run.seconds(),
+    )
+
+  def _write(self, step: int, name: str, **rest: Any) -> None:
+    event = metrics_file.event(name, step, self._run.cluster.name, **rest)
+    metrics_file.append(self._run.job_dir, event)
+
+  def _described_run(self) -> dict[str, Any]:
+    run = self._run
+    return {
+      'versions': {
+        'python': platform.python_version(),
+        'tensorflow': tf.__version__,
+        'numpy': np.__version__,
+      },
+      'hardware': devices.described_hardware(),
+      'options': {**values(run.options), **all_values(run.hparams)},
+      'data_set': run.data.to_json(),
+      'data_dir': run.options.data_dir and os.path.abspath(run.options.data_dir),
+      'examples_per_epoch': run.examples_per_epoch,
+      'examples_per_step': run.examples_per_step,
+      'train_steps': run.last_step,
+      'cluster': {job: len(tasks) for job, tasks in run.cluster.addresses.items()},
+      'command': sys.argv,
+      'seconds': run.seconds_before,
+    }

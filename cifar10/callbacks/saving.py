@@ -1,0 +1,42 @@
+"""Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks.callback import Callback
+
+
+class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
+  """TensorFlow's, which can also save between its steps."""
+
+  def __init__(self, job_dir: str, every_steps: int, callbacks: Sequence[Callback]):
+    self._tells = _Tells(job_dir, callbacks)
+    super().__init__(job_dir, save_steps=every_steps, listeners=[self._tells])
+
+  def save_now(self, session: Any, evaluating: bool) -> str:
+    """Saves -> the checkpoint; if `evaluating` with what the Estimator does then: an evaluation."""
+    listeners = self._listeners
+    self._listeners: Any = listeners if evaluating else [self._tells]
+    try:
+      step = int(session.run(self._global_step_tensor))
+      self._save(session, step)
+    finally:
+      self._listeners = listeners
+    self._timer.update_last_triggered_step(step)
+    return self._tells.checkpoint
+
+
+class _Tells(tf.compat.v1.train.CheckpointSaverListener):
+  """Tells callbacks of a checkpoint, before the Estimator's own listener evaluates it."""
+
+  def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
+    self._job_dir = job_dir
+    self._callbacks = callbacks
+    self.checkpoint = ''
+
+  def after_save(self, session: Any, global_step_value: int) -> None:
+    self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
+    for callback in self._callbacks:
+      callback.saved(self.checkpoint, int(global_step_value))

@@ -1,0 +1,93 @@
+"""Steers a training that runs.
+
+  python -m cifar10.control JOB learning_rate=0.05
+
+sets the learning rate in place of the schedule's; `learning_rate=schedule` goes back to it. The
+other orders: `save` a checkpoint, `evaluate` (saves one, too), `stop` as after the last step,
+`pause` and `go-on`, `shell` (a Python shell in the terminal of a training with --debug-shell).
+The command waits until the training has obeyed, and prints what happened.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+
+from cifar10.callbacks import control_channel, ending
+from cifar10.callbacks.control_channel import Command
+from cifar10.platform import errors
+from cifar10.platform.errors import InputError, TaskLostError
+
+_LOOK_SECONDS = 0.1
+
+
+def main() -> None:
+  """The command: asks, waits for the answer, prints it as one JSON object."""
+  arguments = _parser().parse_args()
+  command = control_channel.parse(arguments.order)
+  if not control_channel.who_trains(arguments.job_dir):
+    if command.verb != 'go-on' or not _lift(arguments.job_dir):
+      raise TaskLostError(f'nobody trains in {arguments.job_dir}; start the training first')
+    answer = {'ok': True, 'answer': 'the job goes on when it is started'}
+  else:
+    answer = _ask(arguments.job_dir, command)
+  print(answer['answer'], file=sys.stderr)
+  print(json.dumps({'order': str(command), **answer}))
+  if not answer['ok']:
+    sys.exit(2)
+
+
+def _lift(job_dir: str) -> bool:
+  """Lifts an end that `stop` made -> whether there was one."""
+  ended = ending.read(job_dir)
+  if not ended or ended[0].name != ending.BY_CONTROL:
+    return False
+  ending.lift(job_dir)
+  return True
+
+
+def _ask(job_dir: str, command: Command) -> dict[str, object]:
+  """Leaves the request and waits; raises TaskLostError if the training ends meanwhile."""
+  try:
+    name = control_channel.request(job_dir, command)
+  except OSError as error:
+    raise InputError(f'{job_dir} cannot be written ({error.strerror})') from None
+  with _withdrawn(job_dir, name):
+    looked = time.monotonic()
+    while (answer := control_channel.take_answer(job_dir, name)) is None:
+      time.sleep(_LOOK_SECONDS)
+      if time.monotonic() - looked > 1:
+        if not control_channel.who_trains(job_dir):
+          answer = control_channel.take_answer(job_dir, name)
+          if answer is None:
+            raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
+          break
+        looked = time.monotonic()
+  return answer
+
+
+@contextlib.contextmanager
+def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
+  """Leaves no request behind, as after Ctrl-C: a later training would obey it."""
+  try:
+    yield
+  finally:
+    control_channel.withdraw(job_dir, name)
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = errors.OneLineParser(
+    prog='python -m cifar10.control',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument('job_dir', metavar='JOB', help='the --job-dir of the training')
+  rates = [f'{rate}=NUMBER|{control_channel.SCHEDULE}' for rate in control_channel.RATES]
+  parser.add_argument('order', metavar='ORDER', help=', '.join([*rates, *control_channel.VERBS]))
+  return parser
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
