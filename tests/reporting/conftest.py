@@ -55,19 +55,20 @@ def _train(step):
   }
 
 
-@pytest.fixture
-def make_job(tmp_path, data_dir):
+@pytest.fixture(scope='module')
+def make_job(tmp_path_factory, data_dir):
   """Makes a job dir of this name: 8 steps of ResNet-8, with or without metrics.jsonl -> its path.
 
   With `classes` it is a job of a data set with these, which then also is in a data dir of its own.
   """
+  folder = tmp_path_factory.mktemp('data_of_classes')
 
   def make(name='job', classes=None, has_metrics=True):
-    path = str(shutil.copytree(OLD_JOB, tmp_path / name))
+    path = str(shutil.copytree(OLD_JOB, tmp_path_factory.mktemp('jobs') / name))
     data = data_dir
     if classes:
       description = data_set.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
-      data = _data_of_classes(data_dir, tmp_path / 'data', description)
+      data = _data_of_classes(data_dir, folder / 'data', description)
       _change(os.path.join(path, 'config.json'), data_set=description)
     if has_metrics:
       for second, event in enumerate(events(data, os.path.join(path, 'model.ckpt-8'))):
