@@ -11,7 +11,6 @@ from cifar10.reporting.job_report import JobReport
 
 Points = list[tuple[int, float]]
 
-SUBSET_NAMES = {'train': 'training split', 'validation': 'validation', 'eval': 'test'}
 MOST_CLASSES_OF_A_TABLE = 20  # Of a confusion matrix; with more it is a picture.
 
 
@@ -51,7 +50,7 @@ def learning_curves(history: History) -> list[Chart]:
     if kind.is_evaluated:
       lines += [
         Line(
-          SUBSET_NAMES.get(subset, 'other'),
+          formats.split(subset),
           history.curve('evaluate', kind.name, subset),
           style,
           has_dots=True,

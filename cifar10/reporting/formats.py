@@ -8,6 +8,14 @@ from cifar10.reporting.numbers import Interval
 NONE = '\u2013'  # A dash: not known.
 
 
+_SPLITS = {'train': 'training split', 'validation': 'validation', 'eval': 'test'}
+
+
+def split(subset: str) -> str:
+  """What a split is called; 'other' for one that there is not."""
+  return _SPLITS.get(subset, 'other')
+
+
 def percent(rate: Any) -> str:
   """0.9162 -> '91.62 %'"""
   return f'{100 * rate:.2f} %' if is_number(rate) else NONE

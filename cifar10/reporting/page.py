@@ -86,7 +86,7 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
     'number': number,
     'job': job,
     'found': found,
-    'subset': curves.SUBSET_NAMES.get(found.subset, found.subset) if found else '',
+    'subset': formats.split(found.subset) if found else '',
     'rows': summary.rows(job),
     'curves': _placed(f'j{number}c', curves.learning_curves(job.history)),
     'evaluations': job.history.of('evaluate'),

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from cifar10.callbacks.progress import format_duration
 from cifar10.reporting import formats, job_report
-from cifar10.reporting.curves import SUBSET_NAMES
 from cifar10.reporting.job_report import JobReport
 from cifar10.reporting.numbers import Interval
 
@@ -46,7 +45,7 @@ def rows(job: JobReport) -> list[Row]:
       formats.number_range(entropy) if entropy else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
-    Row('Split', SUBSET_NAMES.get(found.subset, found.subset) if found else formats.NONE),
+    Row('Split', formats.split(found.subset) if found else formats.NONE),
     Row('Examples', f'{found.examples:,}' if found and found.examples else formats.NONE),
     Row('Evaluated at step', f'{found.step:,}' if found else formats.NONE),
     Row(

@@ -60,12 +60,13 @@ def make_job(tmp_path_factory, data_dir):
   """Makes a job dir of this name: 8 steps of ResNet-8, with or without metrics.jsonl -> its path.
 
   With `classes` it is a job of a data set with these, which then also is in a data dir of its own.
+  With `has_data=False` its data dir is gone, and nothing can be evaluated.
   """
   folder = tmp_path_factory.mktemp('data_of_classes')
 
-  def make(name='job', classes=None, has_metrics=True):
+  def make(name='job', classes=None, has_metrics=True, has_data=True):
     path = str(shutil.copytree(OLD_JOB, tmp_path_factory.mktemp('jobs') / name))
-    data = data_dir
+    data = data_dir if has_data else '/gone'
     if classes:
       description = data_set.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
       data = _data_of_classes(data_dir, folder / 'data', description)

@@ -155,7 +155,11 @@ def test_dark_mode_and_paper(one_job, open_page):
 
 
 def test_jobs_side_by_side(make_page, make_job, open_page):
-  address = make_page(make_job('one'), make_job('two'), make_job('old', has_metrics=False))
+  address = make_page(
+    make_job('one', has_data=False),
+    make_job('two', has_data=False),
+    make_job('old', has_metrics=False),
+  )
   opened, seen = open_page(address)
   assert seen['said'] == []
   compared = opened.evaluate(DRAWN)[:4]
