@@ -80,13 +80,14 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
   from cifar10.reporting import page  # noqa: PLC0415 - it takes libraries that --table does not
 
   now = datetime.datetime.now(datetime.timezone.utc)
-  content = page.render(jobs, f'Made {now:%Y-%m-%d %H:%M} UTC by python -m cifar10.report').encode()
+  content = page.render(jobs, f'Made {now:%Y-%m-%d %H:%M} UTC by python -m cifar10.report')
   try:
     with files.replacing(path) as temporary, open(temporary, 'wb') as file:
-      file.write(content)
+      # A path may have bytes that are no UTF-8.
+      file.write(content.encode('utf-8', 'backslashreplace'))
   except OSError as error:
     raise InputError(f'--out {path} cannot be written ({error.strerror}); name another') from error
-  return len(content)
+  return os.path.getsize(path)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -37,6 +37,11 @@ class History(NamedTuple):
     starts = self.of('start')
     return starts[-1] if starts else {}
 
+  def started_with(self, name: str) -> dict[str, Any]:
+    """What the last start says of options, versions or hardware; empty where it does not."""
+    said = self.start.get(name)
+    return said if isinstance(said, dict) else {}
+
   def curve(self, kind: str, name: str, subset: str | None = None) -> list[tuple[int, float]]:
     """(step, number) of all events of a kind that have this number, by step.
 

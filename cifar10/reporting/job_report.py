@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cifar10.callbacks import best_file
 from cifar10.data.data_set import Description
 from cifar10.data.dataset import Cifar10DataSet
 from cifar10.options.hparams import HParams, all_values, from_values
@@ -37,6 +38,7 @@ class JobReport(NamedTuple):
   data: Description
   options: dict[str, Any]  # By name, as far as they are known.
   evaluated: Evaluated | None
+  best: dict[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # What is missing, and why.
 
   @property
@@ -60,8 +62,7 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
     raise InputError(
       f"{path} holds no job: neither {job_dir.CONFIG_NAME} nor metrics.jsonl; name a job's folder"
     )
-  start = events.start
-  described = config.get('data_set') if config else start.get('data_set')
+  described = config.get('data_set') if config else events.start.get('data_set')
   data = Description.from_json(described, f'data_set of {path}')
   hparams = job_dir.adopt_config({}, config, path, training=False) if config else None
   found, notes = _evaluated(path, events, data, hparams, wanted)
@@ -70,8 +71,9 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
       'There is no metrics.jsonl: the curves come from the files for TensorBoard; commands, '
       'versions, hardware and restarts are not known.'
     )
-  options = {**start.get('options', {}), **(all_values(hparams) if hparams else {})}
-  return JobReport(letter, path, events, data, options, found, notes)
+  options = {**events.started_with('options'), **(all_values(hparams) if hparams else {})}
+  best = next(iter(best_file.read(path)), None)
+  return JobReport(letter, path, events, data, options, found, best, notes)
 
 
 def defaults(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _picture(mistake: Mistake) -> Picture:
   return Picture(
     mistake,
     _png(mistake.image),
-    f'Test image {mistake.place}: {mistake.label}, taken for {mistake.predicted} with '
+    f'Image {mistake.place}: {mistake.label}, taken for {mistake.predicted} with '
     f'{formats.percent(by_name[mistake.predicted])}',
     shown,
   )

@@ -28,7 +28,6 @@ class Difference(NamedTuple):
 def rows(job: JobReport) -> list[Row]:
   """All numbers, in the same order for every job."""
   found, history = job.evaluated, job.history
-  best = (history.of('best') or [{}])[-1]
   first = [
     _interval_row('Accuracy', found and found.accuracy),
     _interval_row('Top-5 accuracy', found and found.top5),
@@ -52,7 +51,7 @@ def rows(job: JobReport) -> list[Row]:
       'Weights',
       {'ema': 'moving average'}.get(found.weights, found.weights) if found else formats.NONE,
     ),
-    Row('Best on validation', formats.percent(best.get('accuracy')), _best_step(best)),
+    _best_row(job),
     Row('Steps made', f'{history.last_step:,}' if history.events else formats.NONE),
     Row(
       'Time of training',
@@ -66,13 +65,12 @@ def rows(job: JobReport) -> list[Row]:
 def to_json(job: JobReport) -> dict[str, Any]:
   """The same numbers, unrounded, and those of each class; null for what is not known."""
   found, history = job.evaluated, job.history
-  best = (history.of('best') or [{}])[-1]
   content: dict[str, Any] = {
     'job': formats.text(job.path),
     'steps': history.last_step,
     'seconds': history.seconds,
     'restarts': len(history.restarts),
-    'best': {'accuracy': best.get('accuracy'), 'step': best['step']} if best else None,
+    'best': _best(job),
     'notes': job.notes,
     'evaluation': None,
   }
@@ -132,13 +130,13 @@ def options(job: JobReport) -> tuple[list[Row], list[Row]]:
 
 def environment(job: JobReport) -> list[Row]:
   """Versions and hardware of the last run, as far as they were written."""
-  start = job.history.start
-  versions, hardware = start.get('versions', {}), start.get('hardware', {})
+  history = job.history
+  versions, hardware = history.started_with('versions'), history.started_with('hardware')
   found = [Row(name, formats.text(value)) for name, value in versions.items() if value]
   for name, value in hardware.items():
     label = {'memory_gib': 'memory, GiB'}.get(name, name)
     found.append(Row(label, formats.option(value) if value != [] else 'none'))
-  cluster = start.get('cluster')
+  cluster = history.started_with('cluster')
   if cluster:
     counts = ', '.join(f'{count} {task}' for task, count in cluster.items())
     found.append(Row('cluster', formats.text(counts)))
@@ -156,8 +154,17 @@ def _interval_row(label: str, interval: Interval | None) -> Row:
   return Row(label, formats.percent(interval.value), formats.percent_range(interval))
 
 
-def _best_step(best: dict[str, Any]) -> str:
-  return f'at step {best["step"]:,}' if best else ''
+def _best(job: JobReport) -> dict[str, Any] | None:
+  """The best evaluation on the validation split, its accuracy and its step."""
+  best = job.best
+  return best and {'accuracy': best['accuracy'], 'step': best.get('global_step')}
+
+
+def _best_row(job: JobReport) -> Row:
+  best = _best(job) or {}
+  step = best.get('step')
+  said = '' if step is None else f'at step {step:,}'
+  return Row('Best on validation', formats.percent(best.get('accuracy')), said)
 
 
 def _speed(job: JobReport) -> str:

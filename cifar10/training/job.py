@@ -180,8 +180,9 @@ class Job:
   def answers(self) -> Answers:
     """What one checkpoint says of every image of one split."""
     self._check_subset(self._final_subset)
-    input_fn = self._eval_input_fn(self._final_subset)
-    return read_answers(self._estimator(), input_fn, self._checkpoint())
+    checkpoint = self._checkpoint()
+    log.info('evaluating %s on %s', checkpoint, self._final_subset)
+    return read_answers(self._estimator(), self._eval_input_fn(self._final_subset), checkpoint)
 
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from cifar10.callbacks import metrics_file
+from cifar10.callbacks import best_file, metrics_file
 from cifar10.data import data_set
 
 OLD_JOB = os.path.join(
@@ -39,7 +39,6 @@ def events(data_dir, checkpoint, subset='validation'):
     yield _train(step)
   rest = {'accuracy': 0.5, 'loss': 2.0, 'cross_entropy': 1.9, 'examples': 64}
   yield {'event': 'evaluate', 'step': 8, 'subset': subset, 'checkpoint': checkpoint, **rest}
-  yield {'event': 'best', 'step': 8, 'accuracy': 0.5, 'checkpoint': checkpoint}
   yield {'event': 'end', 'step': 8, 'reason': 'train_steps', 'message': 'the last step was made'}
 
 
@@ -75,6 +74,8 @@ def make_job(tmp_path_factory, data_dir):
       for second, event in enumerate(events(data, os.path.join(path, 'model.ckpt-8'))):
         timed = {'time': 1.8e9 + second, 'task': 'chief 0', **event}
         metrics_file.append(path, timed)
+      chosen_by = {'accuracy': 0.5, 'global_step': 8}
+      best_file.keep(path, os.path.join(path, 'model.ckpt-8'), chosen_by, 1)
     return path
 
   return make

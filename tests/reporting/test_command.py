@@ -145,10 +145,15 @@ def test_what_differs_is_named(make_job, report):
   assert len(result['jobs']) == 2
 
 
-def test_the_best_checkpoint(make_job, report):
-  """A job of before has none, and the command says so; a named one belongs to one job."""
-  assert 'best' in refused(report(make_job(), '--table', '--checkpoint', 'best'))
+def test_the_best_checkpoint(make_job, data_dir, report):
   path = make_job()
+  code, result, said = report(path, '--table', '--checkpoint', 'best')
+  assert code == 0, said
+  evaluated = result['jobs'][0]['evaluation']
+  assert evaluated['checkpoint'] == os.path.join(path, 'best', 'model.ckpt-8')
+  without = make_job(has_metrics=False)
+  flags = ['--table', '--data-dir', data_dir, '--checkpoint']
+  assert 'has none' in refused(report(without, *flags, 'best'))
   said = refused(report(path, path, '--table', '--checkpoint', 'model.ckpt-8'))
   assert 'belongs to one job' in said
 
