@@ -101,7 +101,7 @@ def confusion_map(evaluated: Evaluated) -> Chart | None:
   if matrix is None or len(matrix) <= MOST_CLASSES_OF_A_TABLE:
     return None
   said = f'Heat map of a confusion matrix of {len(matrix)} classes; the table names the largest.'
-  return Chart('Confusion matrix', charts.heat_map(matrix), said)
+  return Chart('Part of each class taken for each', charts.heat_map(matrix), said)
 
 
 def _on_the_way(history: History, name: str) -> Points:

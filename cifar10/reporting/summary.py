@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cifar10.callbacks.progress import format_duration
+from cifar10.networks.registry import FAMILIES
+from cifar10.platform import option
 from cifar10.reporting import formats, job_report
 from cifar10.reporting.job_report import JobReport
 from cifar10.reporting.numbers import Interval
@@ -103,11 +105,15 @@ def to_json(job: JobReport) -> dict[str, Any]:
 def differences(jobs: Sequence[JobReport]) -> list[Difference]:
   """The options, versions and machines that are not the same where they are known.
 
-  The job dir is none of them.
+  An option of a family of networks that only some jobs have is one; the job dir is none.
   """
   settings = [_settings(job) for job in jobs]
   names = dict.fromkeys(name for each in settings for name in each)
-  known = {name: {each[name] for each in settings if name in each} for name in names}
+  families = option.names(*FAMILIES.values())
+  known = {
+    name: {each.get(name, formats.NONE) for each in settings if name in each or name in families}
+    for name in names
+  }
   return [
     Difference(name, [each.get(name, formats.NONE) for each in settings])
     for name in names

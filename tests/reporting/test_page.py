@@ -1,11 +1,17 @@
 """The page, in a real browser."""
 
+import dataclasses
 import os
 import re
 
+import numpy as np
 import pytest
 
-from cifar10.reporting import job_report, page
+from cifar10.data import data_set
+from cifar10.inference.answers import Answers
+from cifar10.reporting import evaluated, job_report, page
+from cifar10.reporting.history import History
+from cifar10.reporting.job_report import JobReport
 
 HOSTILE_JOB = '<script>alert(1)<'  # A folder's name has no slash.
 CLASSES = (
@@ -169,6 +175,39 @@ def test_jobs_side_by_side(make_page, make_job, open_page):
   assert 'give --data-dir DIR' in opened.locator('#job-2 .note').first.inner_text()
 
 
-def test_a_page_is_small(one_job):
-  """Five MB are allowed; the split of 70 images has its 40 mistakes, too."""
+@pytest.fixture(scope='module')
+def many_classes(tmp_path_factory):
+  """The page of a job of 100 classes, of which nothing is known but one evaluation."""
+  rng = np.random.default_rng(0)
+  classes = tuple(f'class {label}' for label in range(100))
+  labels = np.arange(1000) % 100
+  probabilities = rng.dirichlet(np.full(100, 0.1), 1000).astype(np.float32)
+  answers = Answers('model.ckpt-5', 5, probabilities.argmax(1), probabilities)
+  images = rng.integers(0, 256, [1000, 32, 32, 3], np.uint8)
+  found = evaluated.from_answers('eval', answers, images=images, labels=labels, classes=classes)
+  data = dataclasses.replace(data_set.CIFAR10, name='many', classes=classes)
+  job = JobReport('A', '/job', History([]), data, {}, found, None, [])
+  file = tmp_path_factory.mktemp('page') / 'report.html'
+  file.write_text(page.render([job], 'made by a test'), encoding='utf-8')
+  return f'file://{file}'
+
+
+def test_many_classes_have_a_map_and_the_largest_mistakes(many_classes, open_page):
+  opened, seen = open_page(many_classes)
+  assert seen['said'] == []
+  assert all(url == many_classes or url.startswith('data:image/png;') for url in seen['requests'])
+  width = opened.eval_on_selector(
+    '[id*="heat"] image, image[id*="heat"]', 'one => one.getBBox().width'
+  )
+  assert width > 100
+  assert opened.locator('.matrix').count() == 0
+  confusions = opened.locator('table:has(caption) tbody tr')
+  assert confusions.count() == 20
+  times = [int(text) for text in confusions.locator('td.n').all_inner_texts()]
+  assert times == sorted(times, reverse=True)
+
+
+def test_a_page_is_small(one_job, many_classes):
+  """Five MB are allowed, of any job; both have their 40 mistakes."""
   assert os.path.getsize(one_job.removeprefix('file://')) < 1 << 20
+  assert os.path.getsize(many_classes.removeprefix('file://')) < 2 << 20
