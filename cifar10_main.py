@@ -54,6 +54,8 @@ def main() -> None:
     _check_distribution(options, cluster)
   hparams = _hparams(command, options, training)
   _check_cluster(hparams, options, cluster)
+  if training:
+    _check_rules(hparams, options, cluster, command.mode)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
@@ -146,6 +148,24 @@ def _check_cluster(hparams: HParams, options: RunOptions, cluster: Cluster) -> N
       f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
       'among them; leave at least one'
     )
+
+
+def _check_rules(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
+  """Raises InputError for a rule that would never hear of an evaluation that it may choose by."""
+  for name in ('stop_at_accuracy', 'stop_without_gain'):
+    value = getattr(options, name)
+    if value is None:
+      continue
+    rule = f'--{name.replace("_", "-")} {value:g}'
+    if mode == 'train':
+      raise InputError(f'{rule} needs evaluations on the way; use --mode train_and_evaluate')
+    if hparams.train_on != 'train' or options.subset not in (None, 'validation'):
+      raise InputError(
+        f'{rule} needs evaluations of the validation split; leave out --train-on '
+        f'{hparams.train_on} or --subset {options.subset}, or use --max-minutes'
+      )
+    if cluster.task_type != 'ps' and cluster.is_distributed and not cluster.has_evaluator:
+      raise InputError(f'{rule} needs an evaluator in a cluster; add one to TF_CONFIG')
 
 
 def _check_distribution(options: RunOptions, cluster: Cluster) -> None:

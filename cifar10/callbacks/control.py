@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import control_channel, metrics_file, shell
+from cifar10.callbacks import control_channel, ending, metrics_file, shell
 from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
 from cifar10.callbacks.control_channel import RATES, Command
 from cifar10.callbacks.ending import BY_CONTROL, Reason
@@ -34,6 +34,7 @@ class Control(Callback):
     self._evaluation: Evaluation | None = None
     self._hyper_read = self._hyper_changed()  # What stood there before was obeyed before.
     self._batch: Any = None
+    self._forget_old_requests()
 
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
@@ -59,6 +60,15 @@ class Control(Callback):
       time.sleep(_LOOK_SECONDS)
       self._run.watch.progressed()  # Nobody is being waited for.
       self._look(run_context.session)
+
+  def _forget_old_requests(self) -> None:
+    """What nobody took in an earlier run holds no more, but for an evaluator's word on a limit."""
+    for _, command in control_channel.take(self._run.job_dir):
+      if command and command.reason:
+        name, value, message = command.reason
+        reason = Reason(name, message, value)
+        if ending.holds(reason, self._run.options):
+          self._run.ending.request(reason)
 
   def _look(self, session: Any) -> None:
     self._looked = time.monotonic()

@@ -1,0 +1,119 @@
+"""Orders as text, requests and answers as files, and who is there to obey."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cifar10.callbacks import control_channel
+from cifar10.callbacks.control_channel import Command
+from cifar10.platform.errors import InputError
+
+
+@pytest.mark.parametrize(
+  ('text', 'command'),
+  [
+    ('learning_rate=0.05', Command('learning_rate', 0.05)),
+    ('learning_rate=1e-3', Command('learning_rate', 0.001)),
+    ('muon_learning_rate=0.2', Command('muon_learning_rate', 0.2)),
+    ('learning_rate=schedule', Command('learning_rate')),
+    *((verb, Command(verb)) for verb in ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')),
+  ],
+)
+def test_orders(text, command):
+  assert control_channel.parse(text) == command
+  assert control_channel.parse(str(command)) == command
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('', "'' is no order: it must be one of learning_rate=NUMBER"),
+    ('momentum=0.5', "'momentum=0.5' is no order"),
+    ('save=1', "'save=1' is no order"),
+    ('learning_rate', "'learning_rate' is no order"),
+    ('learning_rate=fast', 'learning_rate=fast: it must be a number, or schedule'),
+    ('learning_rate=-1', '--learning-rate is -1.0: it must be'),
+    ('learning_rate=nan', '--learning-rate is nan: it must be a finite number'),
+    ('learning_rate=inf', '--learning-rate is inf: it must be a finite number'),
+  ],
+)
+def test_what_is_no_order(text, message):
+  with pytest.raises(InputError) as error:
+    control_channel.parse(text)
+  assert message in str(error.value)
+
+
+def test_requests_are_taken_once_and_in_order(tmp_path):
+  orders = [Command('save'), Command('learning_rate', 0.1), Command('stop', None, ('x', 0.5, 'm'))]
+  names = [control_channel.request(str(tmp_path), order) for order in orders]
+  assert control_channel.take(str(tmp_path)) == list(zip(names, orders))
+  assert control_channel.take(str(tmp_path)) == []
+  assert control_channel.take_answer(str(tmp_path), names[0]) is None
+  control_channel.answer(str(tmp_path), names[0], True, 'done')
+  assert control_channel.take_answer(str(tmp_path), names[0]) == {'ok': True, 'answer': 'done'}
+  assert os.listdir(tmp_path / 'control') == []
+
+
+def test_a_request_can_be_withdrawn(tmp_path):
+  name = control_channel.request(str(tmp_path), Command('stop'))
+  control_channel.withdraw(str(tmp_path), name)
+  control_channel.withdraw(str(tmp_path), name)
+  assert control_channel.take(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    '',
+    '[]',
+    '{}',
+    '{"verb": "fly"}',
+    '{"verb": "learning_rate", "value": "x"}',
+    '{"verb": 3}',
+    '{"verb": "stop", "reason": [1]}',
+    '{"verb": "stop", "reason": 5}',
+  ],
+)
+def test_a_damaged_request_is_taken_as_none(tmp_path, text):
+  (tmp_path / 'control').mkdir()
+  (tmp_path / 'control' / 'request-x.json').write_text(text)
+  assert control_channel.take(str(tmp_path)) == [('x', None)]
+
+
+def test_who_trains(tmp_path):
+  assert control_channel.who_trains(str(tmp_path)) is None
+  with control_channel.Presence(str(tmp_path)):
+    assert control_channel.who_trains(str(tmp_path))['pid'] == os.getpid()
+  assert control_channel.who_trains(str(tmp_path)) is None
+
+
+def leave_chief(tmp_path, **who):
+  (tmp_path / 'control').mkdir()
+  (tmp_path / 'control' / 'chief.json').write_text(json.dumps(who))
+
+
+def test_a_dead_process_trains_no_more(tmp_path):
+  with subprocess.Popen([sys.executable, '-c', '']) as process:
+    process.wait()
+  leave_chief(tmp_path, host=socket.gethostname(), pid=process.pid, since=0)
+  assert control_channel.who_trains(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize('pid', [None, 'x', 10**30])
+def test_a_process_without_a_number_does_not_train(tmp_path, pid):
+  leave_chief(tmp_path, host=socket.gethostname(), pid=pid)
+  assert control_channel.who_trains(str(tmp_path)) is None
+
+
+def test_a_process_of_another_host_is_there_while_its_file_beats(tmp_path, monkeypatch):
+  monkeypatch.setattr(control_channel, '_DEAD_SECONDS', 2.5)
+  with control_channel.Presence(str(tmp_path)):
+    monkeypatch.setattr(control_channel.socket, 'gethostname', lambda: 'another')
+    assert control_channel.who_trains(str(tmp_path))['pid'] == os.getpid()
+  leave_chief_again = tmp_path / 'control' / 'chief.json'
+  leave_chief_again.write_text('{"host": "third", "pid": 1}')
+  assert control_channel.who_trains(str(tmp_path)) is None

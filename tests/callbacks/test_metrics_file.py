@@ -1,0 +1,100 @@
+"""metrics.jsonl: events are whole lines, and stand as one curve."""
+
+import json
+import math
+import multiprocessing
+
+import pytest
+
+from cifar10.callbacks import metrics_file
+
+
+def written(tmp_path):
+  return (tmp_path / metrics_file.NAME).read_bytes()
+
+
+def add(tmp_path, *events):
+  for name, step in events:
+    metrics_file.append(str(tmp_path), metrics_file.event(name, step, 'chief 0'))
+
+
+def curve(tmp_path):
+  return [(event['event'], event['step']) for event in metrics_file.read(str(tmp_path))]
+
+
+def test_there_is_nothing_before_the_first_event(tmp_path):
+  assert metrics_file.read(str(tmp_path)) == []
+  assert metrics_file.go_back(str(tmp_path), 5) == 0
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_an_event_is_a_line_of_json(tmp_path):
+  event = metrics_file.event('train', 3, 'chief 0', loss=1.5, rate=math.nan, by_class={'a': [1.0]})
+  metrics_file.append(str(tmp_path), event)
+  [line] = written(tmp_path).splitlines()
+  expected = {'event': 'train', 'step': 3, 'task': 'chief 0', 'loss': 1.5, 'by_class': {'a': [1.0]}}
+  found = json.loads(line)
+  assert found.pop('time') > 1.7e9
+  assert found == {**expected, 'rate': None}
+
+
+def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
+  add(tmp_path, ('start', 0), ('train', 100), ('save', 150), ('train', 200), ('control', 210))
+  add(tmp_path, ('evaluate', 250), ('train', 300))
+  assert metrics_file.go_back(str(tmp_path), 150) == 150  # Steps 151 to 300 are made again.
+  add(tmp_path, ('start', 150), ('train', 200))
+  expected = [('start', 0), ('train', 100), ('save', 150), ('control', 210)]
+  assert curve(tmp_path) == [*expected, ('start', 150), ('train', 200)]
+
+
+def test_going_back_to_the_last_step_changes_nothing(tmp_path):
+  add(tmp_path, ('start', 0), ('train', 100))
+  before = written(tmp_path)
+  assert metrics_file.go_back(str(tmp_path), 100) == 0
+  assert written(tmp_path) == before
+
+
+@pytest.mark.parametrize('half', [b'{"event": "train", "st', b'{', b'\xff\xfe'])
+def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
+  add(tmp_path, ('train', 100))
+  with open(tmp_path / metrics_file.NAME, 'ab') as file:
+    file.write(half)
+  assert curve(tmp_path) == [('train', 100)]
+  add(tmp_path, ('train', 200))
+  assert curve(tmp_path) == [('train', 100), ('train', 200)]
+  assert half not in written(tmp_path).splitlines()
+
+
+@pytest.mark.parametrize(
+  'line', [b'[]', b'{"event": 1, "step": 2}', b'{"event": "x"}', b'nonsense']
+)
+def test_what_is_no_event_is_left_out(tmp_path, line):
+  (tmp_path / metrics_file.NAME).write_bytes(line + b'\n')
+  assert metrics_file.read(str(tmp_path)) == []
+
+
+def _add_many(folder, task):
+  for step in range(200):
+    metrics_file.append(folder, metrics_file.event('train', step, task))
+
+
+def _go_back_often(folder):
+  for _ in range(50):
+    metrics_file.go_back(folder, 1000)
+    metrics_file.append(folder, metrics_file.event('save', 2000, 'chief 0'))
+
+
+def test_processes_write_beside_each_other(tmp_path):
+  """Two append 200 events each while a third replaces the file: it takes out its own alone."""
+  folder = str(tmp_path)
+  context = multiprocessing.get_context('fork')
+  writers = [context.Process(target=_add_many, args=[folder, task]) for task in ('a', 'b')]
+  writers.append(context.Process(target=_go_back_often, args=[folder]))
+  for process in writers:
+    process.start()
+  for process in writers:
+    process.join(60)
+    assert process.exitcode == 0
+  events = [event for event in metrics_file.read(folder) if event['event'] == 'train']
+  for task in ('a', 'b'):
+    assert [event['step'] for event in events if event['task'] == task] == list(range(200))

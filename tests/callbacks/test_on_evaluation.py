@@ -1,0 +1,68 @@
+"""The user's own command after an evaluation: real processes."""
+
+import logging
+import sys
+import types
+
+import pytest
+
+from cifar10.callbacks import on_evaluation
+from cifar10.callbacks.callback import Evaluation
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.errors import InputError
+
+RESULT = {'accuracy': 0.75, 'loss': 1.5, 'examples': 64}
+
+
+def hear(command):
+  run = types.SimpleNamespace(options=RunOptions(job_dir='a job', on_evaluation=command))
+  run.job_dir = 'a job'
+  made = Evaluation(40, 'validation', 'a job/model.ckpt-40', RESULT, [[64]], True)
+  on_evaluation.make(run).evaluated(made)
+
+
+def test_it_has_the_values_in_its_environment(tmp_path, caplog):
+  """And its arguments as they are: no shell has seen `$HOME;`."""
+  path = tmp_path / 'said'
+  program = "import os, sys; open(sys.argv[1], 'w').write(repr((sys.argv[2], sorted("
+  program += "item for item in os.environ.items() if item[0].startswith('CIFAR10_') "
+  program += "and item[0] != 'CIFAR10_ARCHIVE'))))"
+  caplog.set_level(logging.INFO, logger='cifar10')
+  hear(f'{sys.executable} -c "{program}" {path} "$HOME; echo"')
+  argument, values = eval(path.read_text())
+  assert argument == '$HOME; echo'
+  assert values == [
+    ('CIFAR10_ACCURACY', '0.75'),
+    ('CIFAR10_CHECKPOINT', 'a job/model.ckpt-40'),
+    ('CIFAR10_EXAMPLES', '64'),
+    ('CIFAR10_JOB_DIR', 'a job'),
+    ('CIFAR10_LOSS', '1.5'),
+    ('CIFAR10_STEP', '40'),
+    ('CIFAR10_SUBSET', 'validation'),
+  ]
+  assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+  ('command', 'said'),
+  [
+    ('false', 'ended with code 1'),
+    ('/no/such/command x', 'cannot be run (No such file or directory)'),
+    ('sleep 30', 'did not end in 0.2 s, and was killed'),
+  ],
+)
+def test_its_failure_is_one_line(monkeypatch, caplog, command, said):
+  monkeypatch.setattr(on_evaluation, '_SECONDS', 0.2)
+  caplog.set_level(logging.INFO, logger='cifar10')
+  hear(command)
+  assert [record.getMessage() for record in caplog.records] == [f'--on-evaluation {command} {said}']
+
+
+@pytest.mark.parametrize('command', ['', '  ', 'echo "open'])
+def test_what_is_no_command_is_refused(command):
+  with pytest.raises(InputError, match='must be a command, its quotes closed'):
+    RunOptions(job_dir='j', on_evaluation=command)
+
+
+def test_without_it_nothing_is_run():
+  assert on_evaluation.make(types.SimpleNamespace(options=RunOptions(job_dir='j'))) is None

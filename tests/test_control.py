@@ -1,0 +1,134 @@
+"""Steering a training that runs: real processes, from outside."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cifar10.callbacks import metrics_file
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+
+
+def control(job_dir, order, timeout=60):
+  return subprocess.run(
+    [sys.executable, '-m', 'cifar10.control', str(job_dir), order],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=timeout,
+    check=False,
+  )
+
+
+def obeyed(job_dir, order):
+  result = control(job_dir, order)
+  assert result.returncode == 0, result.stderr
+  answer = json.loads(result.stdout)
+  assert result.stderr.splitlines() == [answer['answer']]
+  return answer['answer']
+
+
+def events(job_dir, name):
+  return [event for event in metrics_file.read(str(job_dir)) if event['event'] == name]
+
+
+def until(condition):
+  deadline = time.monotonic() + 60
+  while not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+
+
+def learning_rates(job_dir):
+  return [event['learning_rate'] for event in events(job_dir, 'train')]
+
+
+def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
+  """Everything that can be ordered, in one life of a job; and what a resume keeps."""
+  job = tmp_path / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
+  flags += ['--eval-every-steps', 10**6, '--train-steps', 10**6]
+  with start_main(*flags) as process:
+    until(lambda: learning_rates(job))
+    assert learning_rates(job)[0] == pytest.approx(0.1)
+    assert 'it is 0.025 after step' in obeyed(job, 'learning_rate=0.025')
+    until(lambda: learning_rates(job)[-1] == pytest.approx(0.025))
+    assert json.loads((job / 'config.json').read_text())['control'] == {'learning_rate': 0.025}
+
+    (job / 'hyper.txt').write_text('learning_rate:0.03\nnonsense\n')
+    until(lambda: learning_rates(job)[-1] == pytest.approx(0.03))
+
+    saved = obeyed(job, 'save').removeprefix('saved ')
+    assert os.path.exists(saved + '.index')
+    answer = obeyed(job, 'evaluate')
+    [evaluation] = events(job, 'evaluate')
+    assert answer.startswith(f'accuracy {evaluation["accuracy"]:.4f} on validation with ')
+
+    assert 'training pauses' in obeyed(job, 'pause')
+    before = events(job, 'train')[-1]['step']
+    time.sleep(1)
+    assert events(job, 'train')[-1]['step'] == before
+    assert 'training goes on' in obeyed(job, 'go-on')
+    until(lambda: events(job, 'train')[-1]['step'] > before)
+
+    refused = control(job, 'shell')
+    assert (refused.returncode, refused.stderr) == (
+      2,
+      'shell: the training was started without --debug-shell\n',
+    )
+    assert 'training ends after step' in obeyed(job, 'stop')
+    assert process.wait(60) == 0
+  assert [event['command'] for event in events(job, 'control')] == [
+    'learning_rate=0.025',
+    'learning_rate=0.03',
+    'save',
+    'evaluate',
+    'pause',
+    'go-on',
+    'stop',
+  ]
+  assert events(job, 'end')[-1]['reason'] == 'control'
+
+  over = run_main(*flags)
+  assert over.returncode == 0
+  step = json.loads(over.stdout)['global_step']
+  assert f'the job ended at step {step:,}: stopped by control at step' in over.stderr
+  assert obeyed(job, 'go-on') == 'the job goes on when it is started'
+  on = run_main(*flags[:-1], step + 2)
+  assert json.loads(on.stdout)['global_step'] == step + 2
+  assert 'learning_rate is 0.03, as control set it' in on.stderr
+  assert learning_rates(job)[-1] == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize('order', ['save', 'go-on'])
+def test_nobody_trains(tmp_path, order):
+  result = control(tmp_path, order)
+  assert (result.returncode, result.stdout) == (1, '')
+  assert result.stderr == f'error: nobody trains in {tmp_path}; start the training first\n'
+  assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize('order', ['fly', 'learning_rate=-1', 'learning_rate=fast'])
+def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
+  result = control(tmp_path, order)
+  assert result.returncode == 2
+  assert result.stderr.startswith('error: ')
+  assert len(result.stderr.splitlines()) == 1
+  assert os.listdir(tmp_path) == []
+
+
+def test_an_order_of_an_earlier_training_is_forgotten(run_here, data_dir, tmp_path):
+  """A person's `stop` that nobody took, because the training had just ended."""
+  from cifar10.callbacks import control_channel  # noqa: PLC0415
+
+  job = tmp_path / 'job'
+  control_channel.request(str(job), control_channel.Command('stop'))
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 3]
+  result = run_here(*flags)
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)['ended_by'] == 'train_steps'

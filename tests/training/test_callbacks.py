@@ -1,0 +1,175 @@
+"""Whole jobs: what they write while they train, how they end early, and how they go on."""
+
+import json
+import re
+import time
+
+import pytest
+import tensorflow as tf
+
+from cifar10.callbacks import best_file, metrics_file
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+
+
+def flags(data_dir, job_dir, *more):
+  return ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *more]
+
+
+def succeeded(result):
+  assert result.returncode == 0, result.stderr
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+def events(job_dir, name):
+  return [event for event in metrics_file.read(str(job_dir)) if event['event'] == name]
+
+
+def steps(job_dir, name):
+  return [event['step'] for event in events(job_dir, name)]
+
+
+def test_a_job_writes_down_what_happens(run_here, data_dir, tmp_path):
+  """Two events of training, at 100 and at the last step; 256 images make an epoch of 32 steps."""
+  job = tmp_path / 'job'
+  more = ['--train-steps', 110, '--eval-every-steps', 60, '--save-every-steps', 40]
+  line = succeeded(run_here(*flags(data_dir, job, *more)))
+  assert steps(job, 'start') == [0]
+  assert steps(job, 'train') == [100, 110]
+  assert steps(job, 'save') == [0, 40, 60, 80, 110]
+  found = [(event['subset'], event['step']) for event in events(job, 'evaluate')]
+  assert found == [('validation', 60), ('validation', 110), ('eval', 110)]
+  [end] = events(job, 'end')
+  assert (end['reason'], end['step']) == ('train_steps', 110)
+  assert line['ended_by'] == 'train_steps'
+  last = events(job, 'evaluate')[-1]
+  assert last['accuracy'] == line['accuracy']
+  matrix = last['confusion_matrix']
+  assert [sum(row) for row in matrix] == [7] * 10  # 70 images of ten classes.
+  assert sum(matrix[i][i] for i in range(10)) / 70 == pytest.approx(line['accuracy'], abs=1e-6)
+  assert events(job, 'train')[0]['epoch'] == 100 / 32
+  assert events(job, 'train')[1]['seconds'] > events(job, 'train')[0]['seconds'] > 0
+  [start] = events(job, 'start')
+  assert start['options']['num_layers'] == 8
+  assert (start['examples_per_epoch'], start['examples_per_step']) == (256, 8)
+  assert start['versions']['tensorflow'] == tf.__version__
+
+
+def test_means_are_those_of_the_steps(run_here, data_dir, tmp_path):
+  """One event after five steps: the mean of what five jobs with a last step each would print."""
+  job = tmp_path / 'job'
+  line = ['--mode', 'train', '--log-every', 1e-6, '--train-steps', 5]
+  result = run_here(*flags(data_dir, job, *line))
+  succeeded(result)
+  losses = [float(loss) for loss in re.findall(r'step \d of 5  loss (\S+)', result.stderr)]
+  assert len(losses) == 5
+  [event] = events(job, 'train')
+  assert event['loss'] == pytest.approx(sum(losses) / 5, rel=1e-3)
+
+
+def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_path):
+  """SIGKILL some time after the checkpoint of step 150: what was written later is made again."""
+  job = tmp_path / 'job'
+  more = ['--mode', 'train', '--train-steps', 10**6, '--save-every-steps', 150]
+  with start_main(*flags(data_dir, job, *more)) as process:
+    deadline = time.monotonic() + 100
+    while 400 not in steps(job, 'train'):
+      assert time.monotonic() < deadline
+      assert process.poll() is None
+      time.sleep(0.05)
+    process.kill()
+  with open(job / metrics_file.NAME, 'ab') as file:
+    file.write(b'{"event":"train","st')
+  saved = int(tf.train.latest_checkpoint(str(job)).rpartition('-')[2])
+  reached = steps(job, 'train')[-1]
+  succeeded(run_here(*flags(data_dir, job, *more[:2], '--train-steps', saved + 230)))
+  expected = sorted({*range(100, saved + 230, 100), saved + 230})
+  assert steps(job, 'train') == expected
+  assert steps(job, 'start') == [0, saved]
+  assert events(job, 'start')[1]['steps_lost'] >= reached - saved
+  seconds = [event['seconds'] for event in events(job, 'train')]
+  assert seconds == sorted(seconds)
+
+
+def test_the_best_is_kept_and_can_be_evaluated(run_here, data_dir, tmp_path):
+  """Also after a restart between; what falls afterwards stays behind."""
+  job = tmp_path / 'job'
+  train = flags(data_dir, job, '--eval-every-steps', 20, '--keep-checkpoints', 1)
+  succeeded(run_here(*train, '--train-steps', 60))
+  ruin = ['--learning-rate', 50, '--train-steps', 120]
+  succeeded(run_here(*train, *ruin))
+  on_the_way = [event for event in events(job, 'evaluate') if event['subset'] == 'validation']
+  best = max(on_the_way, key=lambda event: event['accuracy'])  # The first of equals.
+  [entry] = best_file.read(str(job))
+  assert (entry['global_step'], entry['accuracy']) == (best['step'], best['accuracy'])
+  assert best['accuracy'] > on_the_way[-1]['accuracy']
+  evaluate = ['--mode', 'evaluate', '--checkpoint', 'best', '--subset', 'validation']
+  again = succeeded(run_here(*flags(data_dir, job, *evaluate)))
+  assert (again['accuracy'], again['global_step']) == (entry['accuracy'], entry['global_step'])
+  exported = succeeded(run_here('--job-dir', job, '--mode', 'export', '--checkpoint', 'best'))
+  assert exported['checkpoint'] == best_file.checkpoint(str(job))
+
+
+def test_the_test_set_chooses_nothing(run_here, data_dir, tmp_path):
+  job = tmp_path / 'job'
+  more = ['--train-steps', 4, '--train-on', 'train+validation']
+  result = run_here(*flags(data_dir, job, *more))
+  succeeded(result)
+  assert 'no best/: with --train-on train+validation no split is left' in result.stderr
+  assert not (job / 'best').exists()
+  refused = run_here(*flags(data_dir, job, *more, '--stop-at-accuracy', 0.5))
+  assert refused.returncode == 2
+  assert '--stop-at-accuracy 0.5 needs evaluations of the validation split' in refused.stderr
+
+
+@pytest.mark.parametrize(
+  ('limit', 'lifted'),
+  [
+    (['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1]),
+    (['--stop-without-gain', 1], []),
+    (['--max-minutes', 1e-4], ['--max-minutes', 60]),
+  ],
+)
+def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limit, lifted):
+  """A learning rate of almost nothing: sooner or later an evaluation is no gain."""
+  job = tmp_path / 'job'
+  train = flags(data_dir, job, '--learning-rate', 1e-9, '--eval-every-steps', 2)
+  name = limit[0].lstrip('-').replace('-', '_')
+  line = succeeded(run_here(*train, '--train-steps', 400, *limit))
+  assert (line['ended_by'], line['subset']) == (name, 'eval')
+  step = line['global_step']
+  assert step < 400
+  [end] = events(job, 'end')
+  assert (end['reason'], end['step']) == (name, step)
+
+  again = run_here(*train, '--train-steps', 400, *limit)
+  assert succeeded(again)['global_step'] == step
+  assert f'the job ended at step {step}: ' in again.stderr
+  assert f'it goes on with another {limit[0]}, or without it' in again.stderr
+
+  on = run_here(*train, '--train-steps', step + 2, *lifted)
+  assert (succeeded(on)['global_step'], json.loads(on.stdout)['ended_by']) == (
+    step + 2,
+    'train_steps',
+  )
+  assert 'that holds no longer' in on.stderr
+
+
+@pytest.mark.parametrize('more', [[], ['--distribute', 'mirrored']], ids=['towers', 'mirrored'])
+def test_several_devices_end_early_too(run_main, data_dir, tmp_path, more):
+  job = tmp_path / 'job'
+  rule = ['--train-steps', 400, '--eval-every-steps', 3, '--stop-at-accuracy', 0]
+  line = succeeded(run_main(*flags(data_dir, job, *rule, '--num-cpu-towers', 2, *more)))
+  assert (line['ended_by'], line['global_step']) == ('stop_at_accuracy', 3)
+  assert steps(job, 'train') == [3]
+
+
+def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
+  job = tmp_path / 'job'
+  said = tmp_path / 'said'
+  command = f"""sh -c 'echo $CIFAR10_SUBSET $CIFAR10_STEP $CIFAR10_ACCURACY >> "{said}"'"""
+  more = ['--train-steps', 4, '--eval-every-steps', 2, '--on-evaluation', command]
+  succeeded(run_here(*flags(data_dir, job, *more)))
+  found = [(event['subset'], event['step'], event['accuracy']) for event in events(job, 'evaluate')]
+  lines = [line.split() for line in said.read_text().splitlines()]
+  assert [(subset, int(step), float(accuracy)) for subset, step, accuracy in lines] == found
