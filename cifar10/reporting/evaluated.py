@@ -12,6 +12,7 @@ from cifar10.reporting.history import is_number
 from cifar10.reporting.numbers import Calibration, ClassNumbers, Interval
 
 NUM_MISTAKES = 40
+LAST_WEIGHTS = 'last'  # Not an average of them.
 _TOP = 5
 
 
@@ -76,7 +77,7 @@ def from_answers(
     subset=subset,
     checkpoint=answers.checkpoint,
     step=answers.global_step,
-    weights=str(recorded.get('weights', 'last')),
+    weights=LAST_WEIGHTS,
     examples=len(labels),
     accuracy=numbers.wilson(int(is_right.sum()), len(labels)),
     top5=numbers.wilson(int(among.sum()), len(labels)) if len(classes) > _TOP else None,
@@ -110,7 +111,7 @@ def from_event(event: Mapping[str, Any], classes: Sequence[str]) -> Evaluated:
     subset=str(event.get('subset')),
     checkpoint=str(event.get('checkpoint') or ''),
     step=event['step'],
-    weights=str(event.get('weights', 'last')),
+    weights=str(event.get('weights', LAST_WEIGHTS)),
     examples=count,
     accuracy=_rate(event.get('accuracy'), count),
     top5=_rate(event.get('accuracy_top5'), count) if len(classes) > _TOP else None,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.callbacks import best_file
+from cifar10.data import manifest
 from cifar10.data.data_set import Description
 from cifar10.data.dataset import Cifar10DataSet
 from cifar10.options.hparams import HParams, all_values, from_values
@@ -95,7 +96,7 @@ def _evaluated(
   """The evaluation, by the network or as it was written, and what is missing of it."""
   subset = wanted.subset or DEFAULT_SUBSET
   try:
-    return _predicted(path, events, data, hparams, wanted), []
+    return _predicted(path, events, data, hparams, wanted)
   except InputError as error:
     if wanted.data_dir or wanted.checkpoint:
       raise
@@ -110,8 +111,12 @@ def _evaluated(
 
 def _predicted(
   path: str, events: History, data: Description, hparams: HParams | None, wanted: Wanted
-) -> Evaluated:
-  """Raises InputError where the network, its checkpoint or the data are missing."""
+) -> tuple[Evaluated, list[str]]:
+  """The network's answers, and doubts about them.
+
+  Raises:
+    InputError: the network, its checkpoint or the data are missing.
+  """
   if hparams is None:
     raise InputError(f'{path} has no {job_dir.CONFIG_NAME}, which says what network it is')
   data_dir = wanted.data_dir or events.start.get('data_dir')
@@ -126,9 +131,11 @@ def _predicted(
   recorded = [
     event
     for event in events.of('evaluate')
-    if event['step'] == answers.global_step and event.get('subset') == subset
+    if event['step'] == answers.global_step
+    and event.get('subset') == subset
+    and event.get('weights', evaluated.LAST_WEIGHTS) == evaluated.LAST_WEIGHTS
   ]
-  return evaluated.from_answers(
+  found = evaluated.from_answers(
     subset,
     answers,
     images=images,
@@ -136,3 +143,20 @@ def _predicted(
     classes=data.classes,
     recorded=recorded[-1] if recorded else None,
   )
+  return found, _doubts(path, hparams, data_dir, subset)
+
+
+def _doubts(path: str, hparams: HParams, data_dir: str, subset: str) -> list[str]:
+  """What an accuracy on these images does not mean."""
+  found = []
+  if subset in hparams.train_on.split('+'):
+    found.append(
+      f'The numbers are of images that the network was trained with: {formats.split(subset)}.'
+    )
+  trained = (job_dir.read_config(path) or {}).get('data') or {}
+  here = manifest.digests(data_dir) or {}
+  if trained.get(subset) != here.get(subset) and trained and here:
+    found.append(
+      f"The evaluated images in {formats.text(data_dir)} are not the job's own: SHA-256 differs."
+    )
+  return found

@@ -13,7 +13,7 @@ import matplotlib.image
 import numpy as np
 from markupsafe import Markup
 
-from cifar10.reporting import curves, formats, history, numbers, summary
+from cifar10.reporting import curves, formats, numbers, summary
 from cifar10.reporting.curves import Chart
 from cifar10.reporting.evaluated import Evaluated, Mistake
 from cifar10.reporting.job_report import JobReport
@@ -59,9 +59,7 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     probability=formats.probability,
     percent_range=formats.percent_range,
     number=formats.number,
-    option=formats.option,
     text=formats.text,
-    utc=history.utc,
   )
   with open(os.path.join(_FOLDER, 'page.css'), encoding='utf-8') as file:
     style = Markup(file.read())

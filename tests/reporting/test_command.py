@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -131,6 +133,26 @@ def test_an_older_job_has_what_is_there(make_job, data_dir, report):
   assert 'give --data-dir DIR' in said
 
 
+def test_doubts_are_named(make_job, data_dir, report, tmp_path):
+  """A training split tells nothing of new images; other images are not the job's."""
+  path = make_job()
+  _, result, _ = report(path, '--table', '--subset', 'train')
+  assert 'was trained with' in result['jobs'][0]['notes'][0]
+  for name in os.listdir(data_dir):
+    shutil.copy(os.path.join(data_dir, name), tmp_path)
+  shutil.copy(tmp_path / 'validation.tfrecords', tmp_path / 'eval.tfrecords')
+  with open(tmp_path / 'cifar10.json', 'r+', encoding='utf-8') as file:
+    content = json.load(file)
+    content['subsets']['eval'] = {**content['subsets']['validation'], 'file': 'eval.tfrecords'}
+    file.seek(0)
+    json.dump(content, file)
+    file.truncate()
+  _, result, _ = report(path, '--table', '--data-dir', tmp_path)
+  assert result['jobs'][0]['evaluation']['examples'] == 64
+  [note] = result['jobs'][0]['notes']
+  assert "not the job's own" in note
+
+
 def test_what_differs_is_named(make_job, report):
   one, other = make_job('one', has_data=False), make_job('other', has_data=False)
   with open(os.path.join(other, 'config.json'), 'r+', encoding='utf-8') as file:
@@ -187,6 +209,15 @@ def test_a_table_needs_no_libraries(make_job):
   ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
   assert ran.returncode == 0, ran.stderr
   assert len(json.loads(ran.stdout)['jobs']) == 1
+
+
+def test_the_extra_has_the_requirements_files_lines():
+  root = os.path.dirname(os.path.dirname(cifar10.report.__file__))
+  with open(os.path.join(root, 'requirements-report.txt'), encoding='utf-8') as file:
+    wanted = [line.strip() for line in file if not line.startswith('#')]
+  with open(os.path.join(root, 'pyproject.toml'), encoding='utf-8') as file:
+    extra = re.search(r'^report = \[(.*)\]$', file.read(), re.M)[1]
+  assert extra == ', '.join(f'"{line}"' for line in wanted)
 
 
 def test_help_does_not_wait_for_tensorflow():
