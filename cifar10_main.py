@@ -54,6 +54,7 @@ def main() -> None:
     _check_distribution(options, cluster)
   hparams = _hparams(command, options, training)
   _check_cluster(hparams, options, cluster)
+  _check_averages(hparams, options)
   if training:
     _check_rules(hparams, options, cluster, command.mode)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
@@ -121,6 +122,8 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError(
       f'--subset {options.subset} belongs to evaluations, not to --mode {command.mode}'
     )
+  if options.use_ema and command.mode == 'train':
+    raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
   if command.mode not in ('predict', 'export') and not options.data_dir:
     raise InputError(f'--mode {command.mode} needs --data-dir DIR')
 
@@ -166,6 +169,15 @@ def _check_rules(hparams: HParams, options: RunOptions, cluster: Cluster, mode: 
       )
     if cluster.task_type != 'ps' and cluster.is_distributed and not cluster.has_evaluator:
       raise InputError(f'{rule} needs an evaluator in a cluster; add one to TF_CONFIG')
+
+
+def _check_averages(hparams: HParams, options: RunOptions) -> None:
+  """Raises InputError where there are no averages to use."""
+  if options.use_ema and not hparams.ema_decay:
+    raise InputError(
+      '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
+      'leave it out, or train a new job with --ema-decay 0.999'
+    )
 
 
 def _check_distribution(options: RunOptions, cluster: Cluster) -> None:

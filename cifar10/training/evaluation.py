@@ -15,6 +15,8 @@ def make_evaluation(
   checkpoint: str,
   classes: Sequence[str],
   on_the_way: bool,
+  *,
+  use_ema: bool = False,
 ) -> Evaluation:
   """Args:
   metrics: what `Estimator.evaluate` returned.
@@ -22,6 +24,7 @@ def make_evaluation(
   checkpoint: the evaluated one, a path.
   classes: the names, by label.
   on_the_way: whether training goes on after it.
+  use_ema: whether it was of the average of the weights.
   """
   plain = {
     name: _rounded(value) for name, value in metrics.items() if name == 'accuracy_without_tta'
@@ -38,6 +41,7 @@ def make_evaluation(
     'examples': int(metrics['examples']),
     'subset': subset,
     'checkpoint': checkpoint,
+    **({'weights': 'ema'} if use_ema else {}),
   }
   matrix = metrics['confusion_matrix']
   return Evaluation(result['global_step'], subset, checkpoint, result, matrix, on_the_way)

@@ -239,6 +239,7 @@ class Job:
         replication=replication,
         meter=meter,
         prepared=prepared,
+        use_ema=options.use_ema,
       ),
       config=run_config.run_config(
         job_dir=options.job_dir,
@@ -392,6 +393,7 @@ class Job:
     start = Start(train_set.first_images, self._data, session, self._placement.num_gpus)
     prepared = hparams.family.prepare(start)
     if self._cluster.is_chief:
+      checkpoints.check_resumes_averages(options.job_dir, hparams.ema_decay)
       data = manifest.digests(self._data_dir)
       changes = job_dir.claim(options.job_dir, hparams, self._data_dir, self._data, data)
       if changes:
@@ -537,7 +539,10 @@ class Job:
     self, metrics: Mapping[str, Any], subset: str, checkpoint: str, on_the_way: bool
   ) -> None:
     """Remembers an evaluation, and tells callbacks of it."""
-    made = evaluation.make_evaluation(metrics, subset, checkpoint, self._data.classes, on_the_way)
+    classes, use_ema = self._data.classes, self._options.use_ema
+    made = evaluation.make_evaluation(
+      metrics, subset, checkpoint, classes, on_the_way, use_ema=use_ema
+    )
     self._last_evaluation = dict(made.result)
     for callback in self._callbacks:
       callback.evaluated(made)
@@ -546,6 +551,8 @@ class Job:
     """The one that was named, or the latest; raises InputError where there is none."""
     checkpoint = checkpoints.find(self._options.job_dir, self._options.checkpoint)
     checkpoints.check_classes(checkpoint, self._hparams.family.NAME, self._data.num_classes)
+    if self._options.use_ema:
+      checkpoints.check_has_averages(checkpoint)
     return checkpoint
 
   @contextlib.contextmanager
