@@ -12,7 +12,7 @@ from cifar10.reporting.history import is_number
 from cifar10.reporting.numbers import Calibration, ClassNumbers, Interval
 
 NUM_MISTAKES = 40
-LAST_WEIGHTS = 'last'  # Not an average of them.
+LAST_WEIGHTS, AVERAGED_WEIGHTS = 'last', 'ema'
 _TOP = 5
 
 
@@ -53,6 +53,7 @@ def from_answers(
   images: np.ndarray,
   labels: np.ndarray,
   classes: Sequence[str],
+  weights: str = LAST_WEIGHTS,
   recorded: Mapping[str, Any] | None = None,
 ) -> Evaluated:
   """Everything, from what a checkpoint says.
@@ -63,6 +64,7 @@ def from_answers(
     images: uint8 [n, 32, 32, 3].
     labels: int [n].
     classes: their names, by label.
+    weights: which of the checkpoint's answered.
     recorded: the job's own evaluation of the same checkpoint and split, if there is one.
   """
   recorded = recorded or {}
@@ -77,7 +79,7 @@ def from_answers(
     subset=subset,
     checkpoint=answers.checkpoint,
     step=answers.global_step,
-    weights=LAST_WEIGHTS,
+    weights=weights,
     examples=len(labels),
     accuracy=numbers.wilson(int(is_right.sum()), len(labels)),
     top5=numbers.wilson(int(among.sum()), len(labels)) if len(classes) > _TOP else None,

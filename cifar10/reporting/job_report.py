@@ -125,7 +125,15 @@ def _predicted(
   if not os.path.isdir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   subset = wanted.subset or DEFAULT_SUBSET
-  options = RunOptions(job_dir=path, data_dir=data_dir, subset=subset, checkpoint=wanted.checkpoint)
+  use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluates.
+  weights = evaluated.AVERAGED_WEIGHTS if use_ema else evaluated.LAST_WEIGHTS
+  options = RunOptions(
+    job_dir=path,
+    data_dir=data_dir,
+    subset=subset,
+    checkpoint=wanted.checkpoint,
+    use_ema=use_ema,
+  )
   answers = Job(hparams, options).answers()
   images, labels = Cifar10DataSet(data_dir, subset).all_examples()
   recorded = [
@@ -133,7 +141,7 @@ def _predicted(
     for event in events.of('evaluate')
     if event['step'] == answers.global_step
     and event.get('subset') == subset
-    and event.get('weights', evaluated.LAST_WEIGHTS) == evaluated.LAST_WEIGHTS
+    and event.get('weights', evaluated.LAST_WEIGHTS) == weights
   ]
   found = evaluated.from_answers(
     subset,
@@ -141,6 +149,7 @@ def _predicted(
     images=images,
     labels=labels,
     classes=data.classes,
+    weights=weights,
     recorded=recorded[-1] if recorded else None,
   )
   return found, _doubts(path, hparams, data_dir, subset)

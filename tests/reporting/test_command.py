@@ -63,6 +63,28 @@ def test_numbers_are_those_of_an_evaluation(make_job, data_dir, report, run_here
   assert f'{100 * expected["accuracy"]:.2f} %' in said
 
 
+@pytest.mark.slow
+def test_a_written_history_is_read(run_here, data_dir, report, tmp_path):
+  """Of a training that resumes, evaluated by the average of its weights."""
+  path = tmp_path / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', path, '--num-layers', 8, '--num-gpus', 0]
+  flags += ['--train-batch-size', 16, '--ema-decay', 0.5, '--use-ema', '--eval-every-steps', 2]
+  for steps in (2, 4):
+    ran = run_here(*flags, '--train-steps', steps)
+  expected = json.loads(ran.stdout)
+  code, result, said = report(path, '--table', '--out', tmp_path / 'report.html')
+  assert code == 0, said
+  [found] = result['jobs']
+  evaluation = found['evaluation']
+  assert (evaluation['weights'], evaluation['step'], found['restarts']) == ('ema', 4, 1)
+  assert evaluation['accuracy']['value'] == pytest.approx(expected['accuracy'], abs=1e-5)
+  assert evaluation['cross_entropy']['value'] == pytest.approx(expected['cross_entropy'], abs=1e-4)
+  assert found['best']['step'] in (2, 4)
+  page = (tmp_path / 'report.html').read_text(encoding='utf-8')
+  moments = re.findall(r'<td>(started|went on|ended \(train_steps\))</td>', page)
+  assert moments == ['started', 'ended (train_steps)', 'went on', 'ended (train_steps)']
+
+
 def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   """Each is in the split's file where it is said to be, with its own label."""
   path = make_job()
