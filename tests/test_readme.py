@@ -55,7 +55,7 @@ def small(words):
   """The command with flags added that make it short: an appended flag wins over an earlier one."""
   if words[1] == 'generate_cifar10_tfrecords.py':
     return words if '--images' in words else [*words, '--synthetic', '40']
-  trains = words[1] == 'cifar10_main.py' or '-m' in words
+  trains = words[1] == 'cifar10_main.py' or 'cifar10.local_cluster' in words
   if trains and '--mode' not in words:
     return [*words, *small_network(words), '--train-steps', '2', '--train-batch-size', '16']
   return words

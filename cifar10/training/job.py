@@ -26,6 +26,7 @@ from cifar10.cluster.tf_config import Cluster, reachable
 from cifar10.cluster.watch import Watch
 from cifar10.data import dataset, manifest
 from cifar10.inference import predict, serving
+from cifar10.inference.answers import Answers, read_answers
 from cifar10.networks.family import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -174,6 +175,13 @@ class Job:
     """One result for each image file, in order."""
     classes = self._data.classes
     return predict.predict(self._estimator(), images, self._checkpoint(), classes)
+
+  def answers(self) -> Answers:
+    """What one checkpoint says of every image of one split."""
+    self._check_subset(self._final_subset)
+    checkpoint = self._checkpoint()
+    log.info('evaluating %s on %s', checkpoint, self._final_subset)
+    return read_answers(self._estimator(), self._eval_input_fn(self._final_subset), checkpoint)
 
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""
