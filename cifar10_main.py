@@ -64,9 +64,14 @@ def main() -> None:
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   if not command.verbose:
     quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.training import job  # noqa: PLC0415
+  from cifar10.training import dry_run, job  # noqa: PLC0415
 
   logs.set_up(command.verbose)
+  if command.dry_run:
+    evaluating = command.mode == 'train_and_evaluate'
+    with Watch() as watch:
+      print(json.dumps(dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)))
+    return
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
   if options.distribute:
     spare_workers = 0
@@ -113,6 +118,8 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError('--mode predict needs --images FILE...')
   if command.images and command.mode != 'predict':
     raise InputError(f'--images belongs to --mode predict, not {command.mode}')
+  if command.dry_run and not command.mode.startswith('train'):
+    raise InputError(f'--dry-run belongs to training, not to --mode {command.mode}')
   if options.checkpoint and command.mode.startswith('train'):
     raise InputError(
       f'--checkpoint {options.checkpoint} belongs to --mode evaluate, predict and export; '
@@ -237,6 +244,11 @@ def _parser() -> argparse.ArgumentParser:
     help=f'the family (default: {DEFAULT})',
   )
   add('--images', nargs='+', metavar='FILE', help='PNG or JPEG files, for --mode predict')
+  add(
+    '--dry-run',
+    action='store_true',
+    help='say what training would be: check everything, time twenty steps, leave the job dir alone',
+  )
   add('--verbose', action='store_true', help="show TensorFlow's own log")
   flags.add_flags(parser)
   return parser

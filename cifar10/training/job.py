@@ -1,7 +1,6 @@
 """One job: an Estimator on its job dir, and what each mode does with it."""
 
 import contextlib
-import dataclasses
 import functools
 import os
 import time
@@ -77,11 +76,7 @@ class Job:
     """
     placement.check_distribution(options)
     num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
-    if hparams.dtype == 'auto':
-      dtype, reason = devices.fast_dtype(num_gpus)
-      hparams = dataclasses.replace(hparams, dtype=dtype)
-      log.info('--dtype auto is %s: %s', dtype, reason)
-    self._hparams = hparams
+    self._hparams = placement.with_dtype(hparams, num_gpus)
     self._data = job_dir.described_data(options.job_dir, options.data_dir)
     self._last_evaluation: JsonObject = {}
     self._options = options
@@ -117,9 +112,8 @@ class Job:
       Terminated: SIGTERM came; the chief has saved.
     """
     evaluates_at_the_end = self._cluster.is_chief and not self._cluster.has_evaluator
-    subsets = (self._subset_on_the_way, self._final_subset) if evaluates_at_the_end else ()
-    for subset in subsets:  # Before an hour of training, not after it.
-      self._check_subset(subset)
+    if evaluates_at_the_end:  # Before an hour of training, not after it.
+      self.check_evaluations()
     ended_by, steps = self._train_unless_over(evaluating=True)
     if not self._cluster.is_chief:
       return {'task': self._cluster.name, 'steps': steps}
@@ -145,8 +139,7 @@ class Job:
       InputError: the chief has gone, and no checkpoint came for so long as the options say.
       Terminated: SIGTERM came.
     """
-    for subset in (self._subset_on_the_way, self._final_subset):
-      self._check_subset(subset)
+    self.check_evaluations()
     self._callbacks = registry.make_all(self._run())
     patience = self._options.evaluator_patience
     seen, seen_at = None, time.monotonic()
@@ -166,6 +159,11 @@ class Job:
           'be reached; start it again, or raise --evaluator-patience'
         )
       time.sleep(1)
+
+  def check_evaluations(self) -> None:
+    """Raises InputError where a split that is evaluated has a file missing or damaged."""
+    for subset in (self._subset_on_the_way, self._final_subset):
+      self._check_subset(subset)
 
   def evaluate(self) -> JsonObject:
     """Evaluates one checkpoint on one split."""
