@@ -25,7 +25,7 @@ from cifar10.options.hparams import (
   from_values,
   recipe_values,
 )
-from cifar10.options.run_options import RunOptions
+from cifar10.options.run_options import RunOptions, first_and_last
 from cifar10.platform import errors, logs, quiet
 from cifar10.platform.errors import InputError
 from cifar10.platform.option import names, picked
@@ -55,6 +55,7 @@ def main() -> None:
   hparams = _hparams(command, options, training)
   _check_cluster(hparams, options, cluster)
   _check_averages(hparams, options)
+  _check_profile(hparams, options, command.mode)
   if training:
     _check_rules(hparams, options, cluster, command.mode)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
@@ -158,6 +159,18 @@ def _check_cluster(hparams: HParams, options: RunOptions, cluster: Cluster) -> N
       f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
       'among them; leave at least one'
     )
+
+
+def _check_profile(hparams: HParams, options: RunOptions, mode: str) -> None:
+  """Raises InputError where there will be no such steps."""
+  if not options.profile_steps:
+    return
+  asked = f'--profile-steps {options.profile_steps}'
+  if not mode.startswith('train'):
+    raise InputError(f'{asked} belongs to training, not to --mode {mode}')
+  last = first_and_last(options.profile_steps)[1]
+  if last > hparams.train_steps:
+    raise InputError(f'{asked} goes beyond the last step, {hparams.train_steps}; lower it')
 
 
 def _check_rules(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:

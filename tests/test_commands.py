@@ -18,7 +18,7 @@ import cifar10
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-steps', '2', '--train-batch-size', '16', '--num-layers', '8', '--num-gpus', '0']
-SCRIPTS = ('cifar10-generate', 'cifar10-train', 'cifar10-cluster', 'cifar10-control')
+SCRIPTS = ('cifar10-generate', 'cifar10-train', 'cifar10-cluster', 'cifar10-control', 'cifar10-report')
 
 
 @pytest.fixture(scope='session')

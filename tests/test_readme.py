@@ -100,7 +100,7 @@ def shows_training(address):
   deadline = time.monotonic() + 60
   while time.monotonic() < deadline:
     with urllib.request.urlopen(f'{address}data/plugin/scalars/tags', timeout=10) as response:
-      if 'learning_rate' in json.load(response).get('.', {}):
+      if 'optimizer/learning_rate' in json.load(response).get('.', {}):
         return True
     time.sleep(0.5)
   return False

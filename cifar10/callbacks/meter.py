@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.callbacks.callback import Callback, Step
+from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+
+EVERY_STEPS = 100  # Whose means are written.
 
 
 class MeterHook(tf.compat.v1.train.SessionRunHook):
@@ -101,3 +103,34 @@ class Window:
     means = Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
     self.restart(self.step)
     return means
+
+
+class Averaging(Callback):
+  """Takes means over every hundred steps, and over the rest at the end of training."""
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._window = Window()
+
+  def averaged(self, means: Means) -> None:
+    """Hears of them; for subclasses."""
+    raise NotImplementedError
+
+  def begin(self) -> None:
+    self._global_step = tf.compat.v1.train.get_global_step()
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._window.restart(int(session.run(self._global_step)))
+
+  def stepped(self, step: Step) -> None:
+    is_due = step.step // EVERY_STEPS > self._window.step // EVERY_STEPS
+    self._window.add(step)
+    if (is_due or step.step >= self._run.last_step) and not self._window.is_empty:
+      self.averaged(self._window.take())
+
+  def evaluated(self, evaluation: Evaluation) -> None:
+    self._window.skip()
+
+  def ended(self, reason: str, message: str, step: int) -> None:
+    if not self._window.is_empty and step >= self._window.step:
+      self.averaged(self._window.take())

@@ -10,13 +10,11 @@ import tensorflow as tf
 
 import cifar10
 from cifar10.callbacks import metrics_file
-from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
-from cifar10.callbacks.meter import Window
+from cifar10.callbacks.callback import Callback, Evaluation, Run
+from cifar10.callbacks.meter import Averaging, Means
 from cifar10.options.hparams import all_values
 from cifar10.platform import devices
 from cifar10.platform.option import values
-
-EVERY_STEPS = 100  # Between two events of training.
 
 
 def make(run: Run) -> Callback | None:
@@ -25,33 +23,23 @@ def make(run: Run) -> Callback | None:
   return Metrics(run) if run.is_chief or is_evaluator else None
 
 
-class Metrics(Callback):
+class Metrics(Averaging):
   """Writes each event when it happens; of training, means over every hundred steps."""
 
   def __init__(self, run: Run):
-    self._run = run
-    self._window = Window()
+    super().__init__(run)
     self._started = False
     self._saved_at = -1
 
-  def begin(self) -> None:
-    self._global_step = tf.compat.v1.train.get_global_step()
-
   def after_create_session(self, session: Any, coord: Any) -> None:
-    step = int(session.run(self._global_step))
+    super().after_create_session(session, coord)
+    step = self._window.step
     steps_lost = metrics_file.go_back(self._run.job_dir, step)
     if not self._started:
       events = metrics_file.read(self._run.job_dir)
       self._run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
-    self._window.restart(step)
     self._write(step, 'start', steps_lost=steps_lost, resumed=step > 0, **self._described_run())
     self._started = True
-
-  def stepped(self, step: Step) -> None:
-    is_due = step.step // EVERY_STEPS > self._window.step // EVERY_STEPS
-    self._window.add(step)
-    if is_due or step.step >= self._run.last_step:
-      self._write_window()
 
   def saved(self, checkpoint: str, step: int) -> None:
     if step != self._saved_at:  # Two periods may meet at a step.
@@ -62,17 +50,13 @@ class Metrics(Callback):
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
     self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
-    self._window.skip()
+    super().evaluated(evaluation)
 
   def ended(self, reason: str, message: str, step: int) -> None:
-    if not self._window.is_empty and step >= self._window.step:
-      self._write_window()
+    super().ended(reason, message, step)
     self._write(step, 'end', reason=reason, message=message, seconds=self._run.seconds())
 
-  def _write_window(self) -> None:
-    if self._window.is_empty:
-      return
-    means = self._window.take()
+  def averaged(self, means: Means) -> None:
     per_step = self._run.examples_per_step
     self._write(
       means.step,

@@ -6,6 +6,9 @@ from cifar10.callbacks.callback import Callback, Run
 
 _MODULES = (  # In the order in which they hear of an event.
   'metrics',
+  'summaries',
+  'resources',
+  'profile',
   'best',
   'stop_rules',
   'control',

@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
-from cifar10.platform.option import Options, above, at_least, between, is_command, option
+from cifar10.platform.option import (
+  Check,
+  Options,
+  above,
+  at_least,
+  between,
+  is_command,
+  option,
+)
+
+MOST_PROFILED = 100  # Steps: a trace of more is too large for what shows it.
+
+
+def first_and_last(text: str) -> tuple[int, ...]:
+  """'100:110' -> (100, 110); () where it is no range of steps that can be profiled."""
+  numbers = re.fullmatch(r'([0-9]{1,10}):([0-9]{1,10})', text)
+  first, last = map(int, numbers.groups()) if numbers else (0, 0)
+  return (first, last) if 1 <= first <= last < first + MOST_PROFILED else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +76,19 @@ class RunOptions(Options):
   )
   log_every: float = option(
     10.0, 'seconds between two lines about progress', check=above(0, ' seconds')
+  )
+  histograms: bool = option(
+    False, 'show TensorBoard histograms of weights and gradients, every hundred steps'
+  )
+  profile_steps: str | None = option(
+    None,
+    'trace the global steps from FIRST to LAST, as 100:110, into JOB/profile/, and log the '
+    'costliest operations',
+    check=Check(
+      lambda text: bool(first_and_last(text)),
+      f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
+    ),
+    metavar='FIRST:LAST',
   )
   debug_shell: bool = option(
     False, 'let `control JOB shell` open a Python shell in the process that trains'

@@ -3,48 +3,69 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from cifar10.callbacks.callback import Evaluation
 from cifar10.platform.estimator import tf_estimator
 
 JsonObject = dict[str, Any]
 
+MATRIX = 'confusion_matrix'  # The collection of a graph that evaluates: int64 [true, predicted].
+
+
+class MatrixHook(tf.compat.v1.train.SessionRunHook):
+  """Reads the confusion matrix when an evaluation is over.
+
+  Among the metrics the Estimator would write it to TensorBoard's file, where no page shows it.
+  """
+
+  matrix: np.ndarray  # Of the last evaluation.
+
+  def begin(self) -> None:
+    [self._tensor] = tf.compat.v1.get_collection(MATRIX)
+
+  def end(self, session: Any) -> None:
+    self.matrix = session.run(self._tensor)
+
 
 def make_evaluation(
   metrics: Mapping[str, Any],
+  matrix: np.ndarray,
   subset: str,
   checkpoint: str,
   classes: Sequence[str],
-  on_the_way: bool,
   *,
+  on_the_way: bool,
   use_ema: bool = False,
 ) -> Evaluation:
   """Args:
   metrics: what `Estimator.evaluate` returned.
+  matrix: counts of examples, [true class, predicted class].
   subset: the split's name.
   checkpoint: the evaluated one, a path.
   classes: the names, by label.
   on_the_way: whether training goes on after it.
   use_ema: whether it was of the average of the weights.
   """
-  plain = {
-    name: _rounded(value) for name, value in metrics.items() if name == 'accuracy_without_tta'
-  }
+  values = {name: _rounded(value) for name, value in metrics.items()}
+  plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
+  cross_entropy, penalty = metrics['loss_parts/cross_entropy'], metrics['loss_parts/weight_penalty']
   result: JsonObject = {
-    'accuracy': _rounded(metrics['accuracy']),
-    **plain,
-    'accuracy_top5': _rounded(metrics['accuracy_top5']),
+    'accuracy': values['accuracy'],
+    **{name: value for name, value in plain.items() if value is not None},
+    'accuracy_top5': values['other_accuracies/top5'],
     # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
-    'loss': _rounded(metrics['cross_entropy'] + metrics['weight_penalty']),
-    'cross_entropy': _rounded(metrics['cross_entropy']),
-    'accuracy_by_class': {name: _rounded(metrics[f'accuracy_by_class/{name}']) for name in classes},
+    'loss': _rounded(cross_entropy + penalty),
+    'cross_entropy': _rounded(cross_entropy),
+    'accuracy_by_class': {name: values[f'per_class_accuracy/{name}'] for name in classes},
     'global_step': int(metrics['global_step']),
-    'examples': int(metrics['examples']),
+    'examples': int(matrix.sum()),
     'subset': subset,
     'checkpoint': checkpoint,
     **({'weights': 'ema'} if use_ema else {}),
   }
-  matrix = metrics['confusion_matrix']
-  return Evaluation(result['global_step'], subset, checkpoint, result, matrix, on_the_way)
+  return Evaluation(result['global_step'], subset, checkpoint, result, matrix.tolist(), on_the_way)
 
 
 class Listener(tf_estimator.Exporter):

@@ -79,6 +79,7 @@ class Job:
     self._hparams = placement.with_dtype(hparams, num_gpus)
     self._data = job_dir.described_data(options.job_dir, options.data_dir)
     self._last_evaluation: JsonObject = {}
+    self._matrix = evaluation.MatrixHook()
     self._options = options
     self._cluster = cluster
     self._watch = watch or Watch()
@@ -228,7 +229,7 @@ class Job:
     replication = placement.Replication(
       cluster, self._gradients_per_update, self._watch, self._steering, strategy is not None
     )
-    return tf_estimator.Estimator(
+    estimator = tf_estimator.Estimator(
       model_fn.get_model_fn(
         self._hparams,
         self._placement,
@@ -236,6 +237,7 @@ class Job:
         examples_per_epoch=examples_per_epoch,
         replication=replication,
         meter=meter,
+        histograms=options.histograms,
         prepared=prepared,
         use_ema=options.use_ema,
       ),
@@ -250,6 +252,10 @@ class Job:
         strategy=strategy,
       ),
     )
+    # TensorBoard's names of runs are those of folders: not 'eval_validation' and 'eval_eval'. An
+    # Estimator's methods cannot be overridden in a subclass.
+    estimator.eval_dir = lambda name: os.path.join(options.job_dir, name)
+    return estimator
 
   def _session_config(self, cluster: Cluster = _ALONE) -> Any:
     options = self._options
@@ -356,7 +362,7 @@ class Job:
       self._eval_input_fn(subset),
       steps=None,
       name=subset,
-      hooks=[self._evaluation_bar(subset)],
+      hooks=[self._evaluation_bar(subset), self._matrix],
       exporters=[evaluation.Listener(heard)],
       start_delay_secs=0,
       throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
@@ -528,7 +534,7 @@ class Job:
         self._eval_input_fn(subset),
         name=subset,
         checkpoint_path=checkpoint,
-        hooks=[self._evaluation_bar(subset)],
+        hooks=[self._evaluation_bar(subset), self._matrix],
       )
       self._heard(metrics, subset, checkpoint, on_the_way)
     return self._last_evaluation
@@ -537,9 +543,14 @@ class Job:
     self, metrics: Mapping[str, Any], subset: str, checkpoint: str, on_the_way: bool
   ) -> None:
     """Remembers an evaluation, and tells callbacks of it."""
-    classes, use_ema = self._data.classes, self._options.use_ema
     made = evaluation.make_evaluation(
-      metrics, subset, checkpoint, classes, on_the_way, use_ema=use_ema
+      metrics,
+      self._matrix.matrix,
+      subset,
+      checkpoint,
+      self._data.classes,
+      on_the_way=on_the_way,
+      use_ema=self._options.use_ema,
     )
     self._last_evaluation = dict(made.result)
     for callback in self._callbacks:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 import model_base
-from cifar10.callbacks import progress, shell, steered, stopping
+from cifar10.callbacks import progress, shell, steered, stopping, summaries
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import sync
 from cifar10.cluster.steering import Steering
@@ -19,7 +19,7 @@ from cifar10.inference.serving import IMAGES
 from cifar10.networks.family import Group, LayerSettings
 from cifar10.options.hparams import HParams
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import averages, optimizers, schedules, towers
+from cifar10.training import averages, evaluation, optimizers, schedules, towers
 from cifar10.training.placement import Placement, Replication
 
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
@@ -35,6 +35,7 @@ def get_model_fn(
   examples_per_epoch: int = 0,
   replication: Replication | None = None,
   meter: MeterHook | None = None,
+  histograms: bool = False,
   prepared: Any = None,
   use_ema: bool = False,
 ) -> Callable[..., Any]:
@@ -47,6 +48,7 @@ def get_model_fn(
     examples_per_epoch: of the training split: turns epochs into steps, in training.
     replication: the cluster, in training; by default one process.
     meter: is told what to measure, in training.
+    histograms: whether TensorBoard is to show weights and gradients.
     prepared: from the family's `prepare`, in training.
     use_ema: restore the averages in place of the variables, outside training.
 
@@ -78,6 +80,7 @@ def get_model_fn(
       list(zip(features, labels)),
       examples_per_epoch=examples_per_epoch,
       meter=meter,
+      histograms=histograms,
       config=config,
     )
 
@@ -120,6 +123,7 @@ def _train_spec(
   *,
   examples_per_epoch: int,
   meter: MeterHook | None,
+  histograms: bool,
   config: Any,
 ) -> Any:
   """Every tower, the mean of their gradients, and the update.
@@ -153,7 +157,7 @@ def _train_spec(
 
   accuracy = _mean_accuracy(built, [labels for _, labels in shards])
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
-  _summarize(scalars, cross_entropy, built[0].weight_penalty, gradients, shards[0][0])
+  _summarize(cross_entropy, built[0].weight_penalty, gradients, shards[0][0], histograms)
   if meter:
     meter.measure(scalars)
   shell.offer_batch(*shards[0])
@@ -294,15 +298,18 @@ def _eval_spec(
   mean = tf.compat.v1.metrics.mean
   metrics = {
     'accuracy': mean(correct),
-    'accuracy_top5': mean(top5),
-    'cross_entropy': mean(cross_entropy),
-    'weight_penalty': mean(weight_penalty),
-    'examples': _count(labels),
+    'other_accuracies/top5': mean(top5),
+    'loss_parts/cross_entropy': mean(cross_entropy),
+    'loss_parts/weight_penalty': mean(weight_penalty),
   }
   if hparams.tta != 'none':
-    metrics['accuracy_without_tta'] = mean(plain_correct)
+    metrics['other_accuracies/without_tta'] = mean(plain_correct)
   metrics.update(_by_class(labels, tf.argmax(logits, 1, tf.int32), data.classes))
-  shown = {key: metrics[key][0] for key in ('accuracy', 'accuracy_top5', 'cross_entropy')}
+  shown = {
+    'accuracy': metrics['accuracy'][0],
+    'accuracy_top5': metrics['other_accuracies/top5'][0],
+    'cross_entropy': metrics['loss_parts/cross_entropy'][0],
+  }
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.EVAL,
     loss=tf.reduce_mean(cross_entropy) + weight_penalty,
@@ -363,27 +370,30 @@ def _mean_accuracy(built: Sequence[towers.Tower], label_shards: Sequence[tf.Tens
 
 
 def _summarize(
-  scalars: dict[str, tf.Tensor],
   cross_entropy: tf.Tensor,
   weight_penalty: tf.Tensor,
   gradients: towers.GradientsAndVariables,
   images: tf.Tensor,
+  histograms: bool,
 ) -> None:
-  """What TensorBoard shows of training; computed only at the steps that write it."""
-  summary = tf.compat.v1.summary
-  for name, value in scalars.items():
-    if name != 'loss':  # The Estimator writes that one.
-      summary.scalar(name, value)
-  summary.scalar('loss_parts/cross_entropy', cross_entropy)
-  summary.scalar('loss_parts/weight_penalty', weight_penalty)
-  summary.scalar('gradient_norm', tf.linalg.global_norm([gradient for gradient, _ in gradients]))
-  summary.image('augmented_images', images, max_outputs=_SHOWN_IMAGES)
+  """What TensorBoard shows of single steps; computed only at those that are written."""
+  summary, kept = tf.compat.v1.summary, [summaries.SAMPLED]
+  summary.scalar('loss_parts/cross_entropy', cross_entropy, kept)
+  summary.scalar('loss_parts/weight_penalty', weight_penalty, kept)
+  norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
+  summary.scalar('optimizer/gradient_norm', norm, kept)
+  summary.image('pictures/training', images, _SHOWN_IMAGES, kept)
+  for gradient, variable in gradients if histograms else ():
+    summary.histogram(f'weights/{variable.op.name}', variable, kept)
+    summary.histogram(f'weight_gradients/{variable.op.name}', gradient, kept)
 
 
 def _by_class(
   labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """'confusion_matrix', int64 [true class, predicted class], and 'accuracy_by_class/cat' from it.
+  """Metrics 'per_class_accuracy/cat', and the confusion matrix that they come from.
+
+  The matrix, int64 [true class, predicted class], is for `evaluation.MatrixHook`.
 
   Args:
     labels: int32 [n].
@@ -396,17 +406,10 @@ def _by_class(
   matrix = total.read_value()
   examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
   accuracy = tf.math.divide_no_nan(tf.cast(tf.linalg.diag_part(matrix), tf.float32), examples)
-  by_class = {
-    f'accuracy_by_class/{name}': (accuracy[label], update) for label, name in enumerate(classes)
+  tf.compat.v1.add_to_collection(evaluation.MATRIX, matrix)
+  return {
+    f'per_class_accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)
   }
-  return {'confusion_matrix': (matrix, update), **by_class}
-
-
-def _count(labels: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
-  """A metric: how many examples were evaluated, int64 (a float32 sum stops at 2^24)."""
-  total = _evaluated_sum('examples', [], tf.int64)
-  update = total.assign_add(tf.cast(tf.shape(labels)[0], tf.int64))
-  return total.read_value(), update
 
 
 def _evaluated_sum(name: str, shape: list[int], dtype: tf.DType = tf.float32) -> Any:

@@ -28,8 +28,7 @@ def run_config(
     return tf_estimator.RunConfig(
       model_dir=job_dir,
       tf_random_seed=seed,
-      # All-reduce would have every worker write its own, into a folder that nobody reads.
-      save_summary_steps=100 if cluster.is_chief else None,
+      save_summary_steps=None,  # callbacks/summaries.py writes means of many steps instead.
       save_checkpoints_steps=save_every_steps if cluster.is_chief else None,
       save_checkpoints_secs=None,
       keep_checkpoint_max=keep_checkpoints,

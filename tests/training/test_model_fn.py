@@ -15,7 +15,7 @@ from cifar10.data.data_set import CIFAR10
 from cifar10.networks.family import Family
 from cifar10.options.hparams import from_values
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import model_fn, placement, schedules, towers
+from cifar10.training import evaluation, model_fn, placement, schedules, towers
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
@@ -254,19 +254,22 @@ def test_metrics_are_exact_over_uneven_batches(graph):
     for _ in range(3):
       seen.append(session.run([logits, updates])[0])
     metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
+    [matrix] = session.run(graph.get_collection(evaluation.MATRIX))
   seen = np.concatenate(seen)
   right = seen.argmax(1) == labels
   in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, labels, strict=True)]
   shifted = seen - seen.max(1, keepdims=True)
   log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-  assert metrics['examples'] == 7
+  expected = np.zeros([10, 10])
+  np.add.at(expected, (labels, seen.argmax(1)), 1)
+  np.testing.assert_array_equal(matrix, expected)
   assert metrics['accuracy'] == pytest.approx(right.mean())
-  assert metrics['accuracy_top5'] == pytest.approx(np.mean(in_top5))
-  assert metrics['cross_entropy'] == pytest.approx(
+  assert metrics['other_accuracies/top5'] == pytest.approx(np.mean(in_top5))
+  assert metrics['loss_parts/cross_entropy'] == pytest.approx(
     -log_softmax[np.arange(7), labels].mean(), rel=1e-4
   )
-  assert metrics['accuracy_by_class/airplane'] == pytest.approx(right[:2].mean())
-  assert metrics['accuracy_by_class/cat'] == pytest.approx(right[4:].mean())
+  assert metrics['per_class_accuracy/airplane'] == pytest.approx(right[:2].mean())
+  assert metrics['per_class_accuracy/cat'] == pytest.approx(right[4:].mean())
 
 
 def test_learning_rate_follows_the_schedule_in_the_graph(graph):

@@ -1,0 +1,106 @@
+"""How much of this machine a training uses, as curves in TensorBoard, every ten seconds."""
+
+import contextlib
+import importlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks.callback import Callback, Run, Step
+from cifar10.callbacks.summaries import write_scalars
+from cifar10.platform.logs import log
+
+_EVERY_SECONDS = 10.0
+_GIB = 2**30
+
+
+def make(run: Run) -> Callback | None:
+  """In the process that writes into the job dir while it trains."""
+  return Resources(run.job_dir, visible_gpus()) if run.is_chief else None
+
+
+class Resources(Callback):
+  """Writes the group 'resources': of this process the CPU and memory, and each GPU's use."""
+
+  def __init__(self, job_dir: str, gpus: list[Any]):
+    """Args:
+    job_dir: whose event file is written.
+    gpus: handles of NVIDIA's management library.
+    """
+    self._job_dir = job_dir
+    self._gpus = gpus
+    self._step = 0
+    self._restart()
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._restart()
+
+  def stepped(self, step: Step) -> None:
+    self._step = step.step
+    if time.monotonic() - self._since >= _EVERY_SECONDS:
+      self._write()
+
+  def ended(self, reason: str, message: str, step: int) -> None:
+    if self._step:  # A short training has one point at least.
+      self._write()
+
+  def _restart(self) -> None:
+    self._since, self._processor_seconds = time.monotonic(), time.process_time()
+
+  def _write(self) -> None:
+    seconds = max(time.monotonic() - self._since, 1e-9)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    used = (time.process_time() - self._processor_seconds) / seconds / (cores or 1)
+    values = {'cpu_percent': 100 * used, **dict(_memory()), **dict(_gpu_use(self._gpus))}
+    named = {f'resources/{name}': value for name, value in values.items()}
+    write_scalars(self._job_dir, self._step, named)
+    self._restart()
+
+
+def visible_gpus() -> list[Any]:
+  """Handles of the GPUs that this process may use; none without nvidia-ml-py."""
+  if not tf.config.list_physical_devices('GPU'):
+    return []
+  try:
+    nvml = importlib.import_module('pynvml')
+    nvml.nvmlInit()
+  except ImportError:
+    log.info('TensorBoard will not show how busy the GPU is: that needs `pip install nvidia-ml-py`')
+    return []
+  except Exception as error:  # Whatever the driver says: it is no reason not to train.
+    log.info('TensorBoard will not show how busy the GPU is: %s', error)
+    return []
+  names = os.environ.get('CUDA_VISIBLE_DEVICES')
+  if names is None:
+    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+  return [handle for name in names.split(',') for handle in _handles(nvml, name.strip())]
+
+
+def _handles(nvml: Any, name: str) -> Iterator[Any]:
+  """Of a GPU as CUDA_VISIBLE_DEVICES names it: a number, or 'GPU-' and the start of an UUID."""
+  with contextlib.suppress(nvml.NVMLError):
+    if name.isdecimal():
+      yield nvml.nvmlDeviceGetHandleByIndex(int(name))
+    elif name:
+      yield nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+def _memory() -> Iterator[tuple[str, float]]:
+  with contextlib.suppress(OSError), open('/proc/self/statm', encoding='ascii') as file:
+    pages = int(file.read().split()[1])
+    yield 'memory_gib', pages * os.sysconf('SC_PAGE_SIZE') / _GIB
+
+
+def _gpu_use(handles: list[Any]) -> Iterator[tuple[str, float]]:
+  """A part of a GPU does not tell how busy it is."""
+  if not handles:
+    return
+  nvml = importlib.import_module('pynvml')
+  for index, handle in enumerate(handles):
+    with contextlib.suppress(nvml.NVMLError):
+      yield f'gpu_{index}_memory_gib', nvml.nvmlDeviceGetMemoryInfo(handle).used / _GIB
+    with contextlib.suppress(nvml.NVMLError):
+      yield f'gpu_{index}_percent', float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)

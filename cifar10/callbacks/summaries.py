@@ -1,0 +1,128 @@
+"""What TensorBoard shows of a job: curves of training, its images, histograms and hyper-parameters.
+
+The Estimator writes the numbers of each evaluation itself, to JOB/validation and JOB/eval.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks import confusion_picture, hparams_summary
+from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+from cifar10.callbacks.meter import EVERY_STEPS, Averaging, Means
+
+# TensorBoard sorts groups by name, and opens the first two: accuracy and loss, which stand alone.
+# That is why what training and evaluations write beside them is in groups that come later.
+_TAGS = {'learning_rate': 'optimizer/learning_rate'}
+SAMPLED = 'sampled_summaries'  # The graph's collection of what is computed at some steps only.
+
+
+def make(run: Run) -> Callback | None:
+  """In the processes that see the job dir: the chief, and an evaluator."""
+  if run.is_chief:
+    return TrainingSummaries(run)
+  return EvaluationSummaries(run) if run.cluster.task_type == 'evaluator' else None
+
+
+class EvaluationSummaries(Callback):
+  """Adds the confusion matrix to an evaluation, as a picture."""
+
+  def __init__(self, run: Run):
+    self._job_dir = run.job_dir
+    self._classes = run.data.classes
+
+  def evaluated(self, evaluation: Evaluation) -> None:
+    picture = confusion_picture.draw(evaluation.confusion_matrix, self._classes)
+    height, width, depth = picture.shape
+    image = tf.compat.v1.Summary.Image(
+      height=height,
+      width=width,
+      colorspace=depth,
+      encoded_image_string=confusion_picture.to_png(picture),
+    )
+    value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
+    folder = os.path.join(self._job_dir, evaluation.subset)
+    write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
+
+
+class TrainingSummaries(Averaging):
+  """Curves of means over steps; what is in the graph's collection, at the last of these steps."""
+
+  def __init__(self, run: Run):
+    super().__init__(run)
+    self._evaluation = EvaluationSummaries(run)
+    self._started = False
+    self._step = 0
+    self._sampled_at = 0
+
+  def begin(self) -> None:
+    super().begin()
+    self._summaries = tf.compat.v1.get_collection(SAMPLED)
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    super().after_create_session(session, coord)
+    self._step = self._sampled_at = self._window.step
+    # TensorBoard then drops what an earlier process wrote of this step and later ones, which are
+    # made again.
+    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+    _writer(self._run.job_dir).add_session_log(start, self._step + 1)
+
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
+
+  def stepped(self, step: Step) -> None:
+    if not self._started:  # After the session's start, which would drop it.
+      self._write(hparams_summary.start(self._run))
+      self._started = True
+    self._step = step.step
+    super().stepped(step)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if run_values.results is not None:
+      self._sampled_at = self._step
+      for summary in run_values.results:
+        self._write(summary)
+
+  def averaged(self, means: Means) -> None:
+    images_per_second = means.steps_per_second * self._run.examples_per_step
+    values = {_TAGS.get(name, name): value for name, value in means.values.items()}
+    values['resources/images_per_second'] = images_per_second
+    write_scalars(self._run.job_dir, means.step, values)
+
+  def evaluated(self, evaluation: Evaluation) -> None:
+    super().evaluated(evaluation)
+    self._evaluation.evaluated(evaluation)
+
+  def ended(self, reason: str, message: str, step: int) -> None:
+    super().ended(reason, message, step)
+    if self._started:
+      self._write(hparams_summary.end(reason))
+      _writer(self._run.job_dir).flush()
+
+  def _samples_next(self) -> bool:
+    """Whether the next step ends a window, as far as one can know where others make steps, too."""
+    following = self._step + 1
+    is_due = following // EVERY_STEPS > self._sampled_at // EVERY_STEPS
+    return bool(self._summaries) and (is_due or following >= self._run.last_step)
+
+  def _write(self, summary: Any) -> None:
+    _writer(self._run.job_dir).add_summary(summary, self._step)
+
+
+def write_scalars(job_dir: str, step: int, values: Mapping[str, float]) -> None:
+  """Adds a point to each of these curves of the training."""
+  listed = [tf.compat.v1.Summary.Value(tag=tag, simple_value=values[tag]) for tag in values]
+  write(job_dir, step, tf.compat.v1.Summary(value=listed))
+
+
+def write(folder: str, step: int, summary: Any) -> None:
+  """Adds a summary of a step to a folder's event file, which the Estimator writes to as well."""
+  _writer(folder).add_summary(summary, step)
+  _writer(folder).flush()
+
+
+def _writer(folder: str) -> Any:
+  with tf.Graph().as_default():  # An evaluation is heard of outside of any; a writer refuses that.
+    return tf.compat.v1.summary.FileWriterCache.get(folder)

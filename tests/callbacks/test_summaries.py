@@ -1,0 +1,207 @@
+"""What TensorBoard itself makes of a job: asked over HTTP, and looked at in a browser."""
+
+import json
+import os
+import shutil
+import struct
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+import tensorflow as tf
+
+from cifar10.callbacks import metrics_file
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 4, '--eval-batch-size', 64, '--num-gpus', 0]
+
+
+@pytest.fixture(scope='module')
+def job(run_main, data_dir, tmp_path_factory):
+  """A job that ended at step 110, as if it had been killed there after a checkpoint at step 60.
+
+  It was resumed with the rest of its files as they were, and ended at step 120.
+  """
+  folder = tmp_path_factory.mktemp('jobs') / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, '--eval-every-steps', 60]
+  for steps in (110, 120):
+    result = run_main(*flags, '--train-steps', steps, '--histograms')
+    assert result.returncode == 0, result.stderr
+    if steps == 110:
+      (folder / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-60"\n')
+      os.remove(folder / 'model.ckpt-110.index')
+  return folder
+
+
+@pytest.fixture(scope='module')
+def ask(job, serve_tensorboard):
+  """Asks a TensorBoard of the job's parent folder: (path, parameters) -> bytes."""
+  with serve_tensorboard('--logdir', str(job.parent)) as address:
+
+    def get(path, content=None, **parameters):
+      url = f'{address}data/plugin/{path}?{urllib.parse.urlencode(parameters)}'
+      with urllib.request.urlopen(url, content, timeout=30) as response:
+        return response.read()
+
+    deadline = time.monotonic() + 60
+    while set(json.loads(get('scalars/tags'))) != {'job', 'job/validation', 'job/eval'}:
+      assert time.monotonic() < deadline, get('scalars/tags')
+      time.sleep(0.5)
+    get.address = address
+    yield get
+
+
+def curve(ask, run, tag):
+  """[[wall time, step, value]]"""
+  return json.loads(ask('scalars/scalars', run=run, tag=tag))
+
+
+def test_accuracy_and_loss_come_first(ask):
+  tags = json.loads(ask('scalars/tags'))
+  groups = sorted({tag.split('/')[0] for found in tags.values() for tag in found})
+  others = ['loss_parts', 'optimizer', 'other_accuracies', 'per_class_accuracy', 'resources']
+  assert groups == ['accuracy', 'loss', *others]
+  training = {'accuracy', 'loss', 'optimizer/learning_rate', 'resources/images_per_second'}
+  assert training <= set(tags['job'])
+  for run in ('job/validation', 'job/eval'):
+    assert {'accuracy', 'loss', 'other_accuracies/top5'} <= set(tags[run])
+    assert len([tag for tag in tags[run] if tag.startswith('per_class_accuracy/')]) == 10
+
+
+def test_a_resumed_job_is_one_curve_of_the_means_in_metrics_jsonl(job, ask):
+  """The first process wrote points at 100 and 110, the second at 100 and 120."""
+  events = [event for event in metrics_file.read(str(job)) if event['event'] == 'train']
+  assert [event['step'] for event in events] == [100, 120]
+  named = {'loss': 'loss', 'accuracy': 'accuracy', 'learning_rate': 'optimizer/learning_rate'}
+  for name, tag in named.items():
+    points = [(step, value) for _, step, value in curve(ask, 'job', tag)]
+    expected = [(event['step'], event[name]) for event in events]
+    assert points == [(step, pytest.approx(value, rel=1e-5)) for step, value in expected]
+  for tag in ('optimizer/gradient_norm', 'loss_parts/cross_entropy'):
+    assert [step for _, step, _ in curve(ask, 'job', tag)] == [100, 120]
+  for tag in ('resources/images_per_second', 'resources/cpu_percent', 'resources/memory_gib'):
+    points = curve(ask, 'job', tag)
+    assert points[-1][1] == 120
+    assert [step for _, step, _ in points] == sorted({step for _, step, _ in points})
+    assert all(value > 0 for *_, value in points)
+
+
+def test_evaluations_have_the_numbers_that_the_program_printed(job, ask):
+  for event in metrics_file.read(str(job)):
+    if event['event'] != 'evaluate' or event['step'] == 110:
+      continue
+    shown = {step: value for _, step, value in curve(ask, f'job/{event["subset"]}', 'accuracy')}
+    assert shown[event['step']] == pytest.approx(event['accuracy'], abs=1e-6)
+
+
+def test_the_confusion_matrix_is_a_picture_and_nothing_else(job, ask):
+  tags = json.loads(ask('images/tags'))
+  for run in ('job/validation', 'job/eval'):
+    assert set(tags[run]) == {'pictures/confusion_matrix'}
+    listed = json.loads(ask('images/images', run=run, tag='pictures/confusion_matrix', sample=0))
+    png = ask(f'images/individualImage?{listed[-1]["query"]}&unused')
+    assert png.startswith(b'\x89PNG')
+    assert list(struct.unpack('>2I', png[16:24])) == [listed[-1]['width'], listed[-1]['height']]
+  [file] = (job / 'eval').iterdir() if len(os.listdir(job / 'eval')) == 1 else [None]
+  for path in [file] if file else sorted((job / 'eval').iterdir()):
+    for event in tf.compat.v1.train.summary_iterator(str(path)):
+      tensors = {value.tag for value in event.summary.value if value.HasField('tensor')}
+      assert tensors <= {'checkpoint_path/0', 'checkpoint_path'}
+
+
+def test_histograms_of_weights_and_gradients(ask):
+  tags = json.loads(ask('histograms/tags'))
+  assert set(tags) == {'job'}
+  for kind in ('weights', 'weight_gradients'):
+    shown = json.loads(
+      ask('histograms/histograms', run='job', tag=f'{kind}/resnet/fully_connected/kernel')
+    )
+    assert [step for _, step, _ in shown] == [100, 120]
+    # [left, right, count] of each bar: 64 x 10 weights.
+    assert sum(count for *_, count in shown[0][2]) == pytest.approx(640)
+
+
+def test_hyper_parameters_and_results_stand_side_by_side(job, ask):
+  experiment = json.loads(ask('hparams/experiment', b'{"experimentName": ""}'))
+  hparams = [info['name'] for info in experiment['hparamInfos']]
+  metrics = [
+    (info['name'].get('group', ''), info['name']['tag']) for info in experiment['metricInfos']
+  ]
+  assert {'network', 'num_layers', 'learning_rate', 'crop_padding'} <= set(hparams)
+  assert metrics[:3] == [('', 'accuracy'), ('eval', 'accuracy'), ('validation', 'accuracy')]
+  columns = [{'metric': {'group': group, 'tag': tag}} for group, tag in metrics[:3]]
+  wanted = {
+    'experimentName': '',
+    'allowedStatuses': ['STATUS_SUCCESS'],
+    'colParams': columns,
+    'startIndex': 0,
+    'sliceSize': 10,
+  }
+  answer = json.loads(ask('hparams/session_groups', json.dumps(wanted).encode()))
+  [row] = answer['sessionGroups']
+  assert row['name'] == str(job)
+  assert row['hparams']['num_layers'] == 8
+  assert row['hparams']['lr_values'] == '1.0,0.1,0.01,0.002'
+  final = [event for event in metrics_file.read(str(job)) if event['event'] == 'evaluate'][-1]
+  values = {value['name'].get('group', ''): value['value'] for value in row['metricValues']}
+  assert values['eval'] == pytest.approx(final['accuracy'], abs=1e-6)
+
+
+@pytest.fixture
+def browser():
+  """Chromium, driven by selenium."""
+  webdriver = pytest.importorskip('selenium.webdriver')
+  chromium, driver = shutil.which('chromium'), shutil.which('chromedriver')
+  if not (chromium and driver):
+    pytest.skip('there is no chromium with its driver on PATH (apt-get install chromium-driver)')
+  options = webdriver.ChromeOptions()
+  options.binary_location = chromium
+  for flag in ('--headless=new', '--no-sandbox', '--disable-dev-shm-usage'):
+    options.add_argument(flag)
+  options.add_argument('--window-size=1500,1100')
+  options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
+  service = webdriver.ChromeService(executable_path=driver)
+  with webdriver.Chrome(options=options, service=service) as opened:
+    yield opened
+
+
+def texts(browser, selector):
+  """Of what the page shows there, within shadow roots, too."""
+  return browser.execute_script(
+    """
+    const found = [];
+    const look = root => {
+      for (const element of root.querySelectorAll('*')) {
+        if (element.matches(arguments[0])) found.push(element.textContent.trim());
+        if (element.shadowRoot) look(element.shadowRoot);
+      }
+    };
+    look(document);
+    return found;
+    """,
+    selector,
+  )
+
+
+def wait_until(holds):
+  deadline = time.monotonic() + 60
+  while not holds():
+    assert time.monotonic() < deadline
+    time.sleep(0.3)
+
+
+@pytest.mark.slow
+def test_the_pages_in_a_browser(ask, browser):
+  """Opens on accuracy and loss; the page of images shows the matrix; no script fails."""
+  browser.get(f'{ask.address}#timeseries')
+  wait_until(lambda: len(texts(browser, 'scalar-card')) >= 2)
+  cards = texts(browser, 'scalar-card')
+  assert [card.split()[0] for card in cards[:2]] == ['accuracy', 'loss']
+  browser.get('about:blank')
+  browser.get(f'{ask.address}#hparams')
+  wait_until(lambda: any('learning_rate' in text for text in texts(browser, 'tf-hparams-main')))
+  browser.get('about:blank')
+  browser.get(f'{ask.address}#images')
+  wait_until(lambda: any('confusion_matrix' in text for text in texts(browser, 'tf-image-loader')))
+  failures = [entry for entry in browser.get_log('browser') if entry['level'] == 'SEVERE']
+  assert not failures
