@@ -23,6 +23,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.option import names
 from cifar10.training import model_fn, placement
+from cifar10.training.process import Process
 
 MODES = tf_estimator.ModeKeys
 EPOCH = 64  # Examples.
