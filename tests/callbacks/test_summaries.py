@@ -149,8 +149,11 @@ def test_hyper_parameters_and_results_stand_side_by_side(job, ask):
   assert row['hparams']['num_layers'] == 8
   assert row['hparams']['lr_values'] == '1.0,0.1,0.01,0.002'
   final = [event for event in metrics_file.read(str(job)) if event['event'] == 'evaluate'][-1]
-  values = {value['name'].get('group', ''): value['value'] for value in row['metricValues']}
-  assert values['eval'] == pytest.approx(final['accuracy'], abs=1e-6)
+  values = {
+    (value['name'].get('group'), value['name']['tag']): value['value']
+    for value in row['metricValues']
+  }
+  assert values['eval', 'accuracy'] == pytest.approx(final['accuracy'], abs=1e-6)
 
 
 @pytest.fixture
@@ -171,14 +174,14 @@ def browser():
     yield opened
 
 
-def texts(browser, selector):
-  """Of what the page shows there, within shadow roots, too."""
+def found(browser, selector, attribute):
+  """This attribute of all elements that a selector finds, within shadow roots, too."""
   return browser.execute_script(
     """
     const found = [];
     const look = root => {
       for (const element of root.querySelectorAll('*')) {
-        if (element.matches(arguments[0])) found.push(element.textContent.trim());
+        if (element.matches(arguments[0])) found.push(element[arguments[1]]);
         if (element.shadowRoot) look(element.shadowRoot);
       }
     };
@@ -186,6 +189,7 @@ def texts(browser, selector):
     return found;
     """,
     selector,
+    attribute,
   )
 
 
@@ -197,18 +201,20 @@ def wait_until(holds):
 
 
 @pytest.mark.slow
-def test_the_pages_in_a_browser(ask, browser):
+def test_the_pages_in_a_browser(job, ask, browser):
   """Opens on accuracy and loss; the page of images shows the matrix; no script fails."""
-  browser.get(f'{ask.address}#timeseries')
-  wait_until(lambda: len(texts(browser, 'scalar-card')) >= 2)
-  first, second = texts(browser, 'scalar-card')[:2]
-  assert first.startswith('accuracy')
-  assert second.startswith('loss')
+  browser.get(ask.address)
+  wait_until(lambda: len(found(browser, 'scalar-card', 'textContent')) >= 2)
+  first, second = found(browser, 'scalar-card', 'textContent')[:2]
+  assert first.strip().startswith('accuracy')
+  assert second.strip().startswith('loss')
   browser.get('about:blank')
   browser.get(f'{ask.address}#hparams')
-  wait_until(lambda: any('learning_rate' in text for text in texts(browser, 'tf-hparams-main')))
+  wait_until(lambda: str(job) in map(str.strip, found(browser, 'vaadin-grid *', 'textContent')))
   browser.get('about:blank')
   browser.get(f'{ask.address}#images')
-  wait_until(lambda: any('confusion_matrix' in text for text in texts(browser, 'tf-image-loader')))
+  last = metrics_file.read(str(job))[-1]
+  width = confusion_picture.draw(last['confusion_matrix'], CIFAR10.classes).shape[1]
+  wait_until(lambda: width in found(browser, 'img', 'naturalWidth'))
   failures = [entry for entry in browser.get_log('browser') if entry['level'] == 'SEVERE']
   assert not failures
