@@ -54,6 +54,7 @@ def main() -> None:
     _check_distribution(options, cluster)
   hparams = _hparams(command, options, training)
   _check_cluster(hparams, options, cluster)
+  _check_averages(hparams, options)
   _check_profile(hparams, options, command.mode)
   if training:
     _check_rules(hparams, options, cluster, command.mode)
@@ -64,9 +65,14 @@ def main() -> None:
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   if not command.verbose:
     quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.training import job  # noqa: PLC0415
+  from cifar10.training import dry_run, job  # noqa: PLC0415
 
   logs.set_up(command.verbose)
+  if command.dry_run:
+    evaluating = command.mode == 'train_and_evaluate'
+    with Watch() as watch:
+      print(json.dumps(dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)))
+    return
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
   if options.distribute:
     spare_workers = 0
@@ -113,6 +119,8 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError('--mode predict needs --images FILE...')
   if command.images and command.mode != 'predict':
     raise InputError(f'--images belongs to --mode predict, not {command.mode}')
+  if command.dry_run and not command.mode.startswith('train'):
+    raise InputError(f'--dry-run belongs to training, not to --mode {command.mode}')
   if options.checkpoint and command.mode.startswith('train'):
     raise InputError(
       f'--checkpoint {options.checkpoint} belongs to --mode evaluate, predict and export; '
@@ -122,6 +130,8 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError(
       f'--subset {options.subset} belongs to evaluations, not to --mode {command.mode}'
     )
+  if options.use_ema and command.mode == 'train':
+    raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
   if command.mode not in ('predict', 'export') and not options.data_dir:
     raise InputError(f'--mode {command.mode} needs --data-dir DIR')
 
@@ -181,6 +191,15 @@ def _check_rules(hparams: HParams, options: RunOptions, cluster: Cluster, mode: 
       raise InputError(f'{rule} needs an evaluator in a cluster; add one to TF_CONFIG')
 
 
+def _check_averages(hparams: HParams, options: RunOptions) -> None:
+  """Raises InputError where there are no averages to use."""
+  if options.use_ema and not hparams.ema_decay:
+    raise InputError(
+      '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
+      'leave it out, or train a new job with --ema-decay 0.999'
+    )
+
+
 def _check_distribution(options: RunOptions, cluster: Cluster) -> None:
   """Raises InputError for an all-reduce that does not fit the cluster or the other flags."""
   if not options.distribute:
@@ -238,6 +257,11 @@ def _parser() -> argparse.ArgumentParser:
     help=f'the family (default: {DEFAULT})',
   )
   add('--images', nargs='+', metavar='FILE', help='PNG or JPEG files, for --mode predict')
+  add(
+    '--dry-run',
+    action='store_true',
+    help='say what training would be: check everything, time twenty steps, leave the job dir alone',
+  )
   add('--verbose', action='store_true', help="show TensorFlow's own log")
   flags.add_flags(parser)
   return parser

@@ -3,6 +3,8 @@
 import os
 import platform
 
+__version__ = '0.1.0'  # Of the package, too: pyproject.toml reads it here.
+
 # TensorFlow reads the switch once, while it is imported, and turns its oneDNN kernels on by itself
 # only for processors with AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX. With AVX2 alone they are about
 # twice as fast as its own kernels, too (benchmarks/onednn.py). What the user has set wins.

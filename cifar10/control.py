@@ -79,7 +79,6 @@ def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
 
 def _parser() -> argparse.ArgumentParser:
   parser = errors.OneLineParser(
-    prog='python -m cifar10.control',
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )

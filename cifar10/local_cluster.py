@@ -232,7 +232,6 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
   parser = errors.OneLineParser(
-    prog='python -m cifar10.local_cluster',
     usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS',
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,

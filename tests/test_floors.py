@@ -10,6 +10,7 @@ from cifar10.options.hparams import RECIPES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FLOORS = (  # The highest first.
+  'reporting',
   'training',
   'inference',
   'callbacks',
@@ -25,6 +26,7 @@ COMMANDS = (
   'generate_cifar10_tfrecords',
   'cifar10.local_cluster',
   'cifar10.control',
+  'cifar10.report',
 )
 
 

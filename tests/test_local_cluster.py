@@ -13,7 +13,9 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from recomputed import AVERAGED, SUFFIX, check_averages, variables
 
+from cifar10.callbacks import metrics_file
 from cifar10.local_cluster import LocalCluster
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
 
@@ -91,6 +93,11 @@ class Tasks(LocalCluster):
     codes = [self.processes[name].wait(40) for name in names]
     return codes, time.monotonic() - since
 
+  def order(self, order):
+    """Steers the training, as a person would."""
+    command = [sys.executable, '-m', 'cifar10.control', self.job_dir, order]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+
   def text(self):
     return '\n'.join(f'{name} | {line}' for name, line in self.log)
 
@@ -139,11 +146,6 @@ def test_every_task_ends(cluster, ps, sync, workers):
 needs_all_reduce = pytest.mark.skipif(
   not REDUCES_BETWEEN_PROCESSES, reason='this TensorFlow has no all-reduce between processes'
 )
-
-
-def variables(job_dir, step):
-  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 @needs_all_reduce
@@ -212,6 +214,37 @@ def test_fast_recipes_run_on_a_cluster(cluster, flags):
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
   slow = [name for name in variables(tasks.job_dir, tasks.step()) if name.endswith('/slow')]
   assert bool(slow) == ('--sync' in flags)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'ps'),
+  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=needs_all_reduce)],
+  ids=['sync', 'all-reduce'],
+)
+def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
+  tasks = cluster(*AVERAGED, *flags, ps=ps)
+  tasks.start()
+  assert tasks.ended(timeout=120) == [0] * (2 + ps), tasks.text()
+  check_averages(tasks.job_dir, moving_ahead='--sync' in flags)
+
+
+def test_asynchronous_workers_share_the_averages(cluster):
+  """Each moves them after its own updates: checkpoints do not tell the order."""
+  averaged = ['--ema-decay', 0.9, '--use-ema', '--train-steps', 40, '--eval-every-steps', 20]
+  tasks = cluster(*averaged, ps=2, evaluator=True)
+  tasks.start()
+  assert tasks.ended() == [0] * 5, tasks.text()
+  result = json.loads(tasks.results['evaluator 0'])
+  assert (result['weights'], result['examples']) == ('ema', 70)
+  first, last = (variables(tasks.job_dir, step) for step in (0, tasks.step()))
+  averages = [name for name in last if name.endswith(SUFFIX)]
+  assert len(averages) > 20
+  moved, left = (
+    np.concatenate([np.ravel(last[name.removesuffix(SUFFIX)] - start[name]) for name in averages])
+    for start in (first, last)
+  )
+  # They have come most of the way that the variables have.
+  assert 0 < np.linalg.norm(left) < 0.5 * np.linalg.norm(moved)
 
 
 def test_an_evaluator_evaluates_and_ends(cluster):
@@ -374,6 +407,64 @@ def test_sigterm(cluster, sync):
   assert codes == [143, 143, 143], tasks.text()
   assert seconds < 20
   assert tasks.step() >= step
+
+
+MANY = ['--train-steps', 10**6, '--eval-every-steps', 20]
+
+
+def check_ended(tasks, reason):
+  """All tasks end by themselves with code 0, and the job knows why."""
+  assert tasks.ended(60) == [0] * len(tasks.processes), tasks.text()
+  events = metrics_file.read(tasks.job_dir)
+  [end] = [event for event in events if event['event'] == 'end']
+  assert end['reason'] == reason
+  assert json.loads(tasks.results['chief 0'])['ended_by'] == reason
+  assert json.loads(tasks.results['chief 0'])['global_step'] < 10**6
+
+
+@pytest.mark.parametrize('flags', [[], ['--sync'], ALL_REDUCE], ids=['async', 'sync', 'all-reduce'])
+def test_orders_reach_every_task(cluster, flags):
+  """A pause that all keep, a learning rate, and an end."""
+  if flags == ALL_REDUCE and not REDUCES_BETWEEN_PROCESSES:
+    pytest.skip('this TensorFlow has no all-reduce between processes')
+  tasks = cluster(*MANY, *flags, '--log-every', 0.5, workers=2, ps=0 if flags == ALL_REDUCE else 2)
+  tasks.start()
+  tasks.until(lambda: all(tasks.said(f'worker {i}', 'images/s') for i in range(2)))
+  tasks.order('learning_rate=0.025')
+  workers = ('worker 0', 'worker 1')
+  tasks.until(
+    lambda: all('learning_rate 0.025 ' in tasks.said(name, '.*images/s')[-1] for name in workers)
+  )
+  tasks.order('pause')
+  time.sleep(2)  # For a line that a step before the pause still makes.
+  before = len(tasks.log)
+  time.sleep(3)
+  assert [line for line in tasks.log[before:] if 'images/s' in line[1]] == []
+  tasks.order('go-on')
+  tasks.until(lambda: any('images/s' in line for _, line in tasks.log[before:]))
+  tasks.order('stop')
+  check_ended(tasks, 'control')
+
+
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+def test_minutes_end_a_cluster(cluster, sync):
+  tasks = cluster(*MANY, *sync, '--max-minutes', 0.05)
+  tasks.start()
+  check_ended(tasks, 'max_minutes')
+
+
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+def test_an_evaluator_ends_a_cluster(cluster, sync):
+  """By the first evaluation, which any accuracy satisfies; then it makes the final one and ends."""
+  tasks = cluster(*MANY, *sync, '--stop-at-accuracy', 0, evaluator=True)
+  tasks.start()
+  check_ended(tasks, 'stop_at_accuracy')
+  result = json.loads(tasks.results['evaluator 0'])
+  assert (result['subset'], result['global_step']) == ('eval', tasks.step())
+  assert os.path.exists(os.path.join(tasks.job_dir, 'best', 'best.json'))
+  tasks.start()  # The job is over, and says so.
+  assert tasks.ended(60) == [0] * len(tasks.processes), tasks.text()
+  assert tasks.said('chief 0', 'the job ended at step')
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,9 @@ REFUSED = [
     ['--lookahead-steps', 5, '--distribute', 'mirrored'],
     '--lookahead-steps 5 needs all updates made in one place',
   ),
+  (['--ema-decay', 1], '--ema-decay is 1.0: it must be at least 0 and below 1'),
+  (['--use-ema'], '--use-ema asks for an average of the weights, and the job was trained without'),
+  (['--mode', 'train', '--ema-decay', 0.9, '--use-ema'], '--use-ema belongs to evaluations'),
   (['--num-gpus', -1], '--num-gpus is -1'),
   (['--num-gpus', 3], '--num-gpus 3 but TensorFlow sees 0'),
   (['--variable-strategy', 'GPU'], 'needs a GPU and there is none'),
@@ -218,6 +221,10 @@ finally:
     (
       '{"num_layers": 8, "train_on": "train+validation", "lookahead_steps": 5}',
       'lookahead_steps is 5 there and 0 here',
+    ),
+    (
+      '{"num_layers": 8, "train_on": "train+validation", "ema_decay": 0.9}',
+      'ema_decay is 0.9 there and 0.0 here',
     ),
     ('{', 'is damaged'),
     ('[]', 'is damaged'),

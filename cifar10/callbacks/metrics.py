@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import cifar10
 from cifar10.callbacks import metrics_file
 from cifar10.callbacks.callback import Callback, Evaluation, Run
 from cifar10.callbacks.meter import Averaging, Means
@@ -74,6 +75,7 @@ class Metrics(Averaging):
     run = self._run
     return {
       'versions': {
+        'program': cifar10.__version__,
         'python': platform.python_version(),
         'tensorflow': tf.__version__,
         'numpy': np.__version__,

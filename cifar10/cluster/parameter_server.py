@@ -51,15 +51,17 @@ def serve(cluster: Cluster, watch: Watch) -> None:
 
 
 def announce_done(cluster: Cluster) -> None:
-  """Tells every parameter server that this replica needs it no more."""
-  own_address = cluster.addresses[cluster.task_type][cluster.task_index]
-  for index in range(cluster.num_ps):
-    config = session_config(device_filters=[f'/job:ps/task:{index}', cluster.job])
+  """Tells every parameter server that this replica needs it no more.
+
+  It asks each server itself: a replica that had nothing to train has started no server of its own.
+  """
+  for index, address in enumerate(cluster.addresses.get('ps', ())):
+    config = session_config(device_filters=[f'/job:ps/task:{index}'])
     config.operation_timeout_in_ms = 10_000
     with tf.Graph().as_default():
       enqueue = _done_queue(index).enqueue(cluster.worker)
       try:
-        with tf.compat.v1.Session(f'grpc://{own_address}', config=config) as session:
+        with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
           session.run(enqueue)
       except tf.errors.OpError as error:
         log.info('ps %s does not hear that %s is done: %s', index, cluster.name, error.message)

@@ -139,10 +139,17 @@ class Cifar10DataSet:
   def first_images(self, count: int) -> np.ndarray:
     """The first examples' images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
     self.num_examples_per_epoch()
+    return self._first(count)[0]
+
+  def all_examples(self) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [n, 32, 32, 3] and labels int32 [n], in the files' order: 3 KB an image."""
+    return self._first(self.num_examples_per_epoch())
+
+  def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(count)
-      images, _ = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
-      return session.run(images)
+      parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
+      return session.run(parsed)
 
   def _whole_split(self, num_examples: int) -> tf.data.Dataset:
     """One element: padded images, string [n or more], and labels, int32 [n or more].

@@ -106,6 +106,13 @@ class HParams(Options):
     check=at_least(0),
     switch=True,
   )
+  ema_decay: float = option(
+    0.0,
+    'what an average of the weights keeps of itself a step, as 0.999; --use-ema takes it in their '
+    'place; 0: no average',
+    check=below_one(),
+    switch=True,
+  )
   use_distortion_for_training: bool = option(
     True, 'distort training images: crops, mirrors, cutout'
   )

@@ -41,6 +41,11 @@ class RunOptions(Options):
   checkpoint: str | None = option(
     None, 'what to evaluate, predict with or export; best: the one in best/ (default: the latest)'
   )
+  use_ema: bool = option(
+    False,
+    'evaluate, predict with and export the average of the weights that --ema-decay keeps, not the '
+    'last ones',
+  )
   eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
   save_every_steps: int | None = option(
     None, 'global steps between two checkpoints (default: when evaluating)', check=at_least(1)

@@ -3,7 +3,9 @@
 import argparse
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from cifar10.platform import command_line
 
 
 class InputError(ValueError):
@@ -21,7 +23,17 @@ class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
 
 
 class OneLineParser(argparse.ArgumentParser):
-  """An argument parser that fails like everything else, without printing its usage first."""
+  """An argument parser that fails like everything else, without printing its usage first.
+
+  It names the command as the user typed it, and has what every command has.
+  """
+
+  def __init__(self, prog: str | None = None, **settings: Any):
+    super().__init__(prog or command_line.typed_name(), **settings)
+    command_line.add_common(self)
+
+  def format_help(self) -> str:
+    return command_line.as_typed(super().format_help())
 
   def error(self, message: str) -> NoReturn:
     self.exit(2, f'error: {message}; see --help\n')
@@ -35,7 +47,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except InputError as error:
-    print(f'error: {error}', file=sys.stderr)
+    print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
   except TaskLostError as error:
     print(f'error: {error}', file=sys.stderr)

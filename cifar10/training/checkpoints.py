@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from cifar10.callbacks import best_file
 from cifar10.platform.errors import InputError
+from cifar10.training import averages
 
 BEST = 'best'
 
@@ -36,6 +37,25 @@ def check_classes(checkpoint: str, family: str, num_classes: int) -> None:
     raise InputError(
       f'checkpoint {checkpoint} tells {head[-1]} classes apart and the job has {num_classes}; name '
       'one of this job'
+    )
+
+
+def check_has_averages(checkpoint: str) -> None:
+  """Raises InputError for a checkpoint in which no average of the weights is."""
+  if not averages.are_in(checkpoint):
+    raise InputError(
+      f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
+      '--ema-decay; leave --use-ema out'
+    )
+
+
+def check_resumes_averages(job_dir: str, ema_decay: float) -> None:
+  """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
+  latest = tf.train.latest_checkpoint(job_dir)
+  if ema_decay and latest and not averages.are_in(latest):
+    raise InputError(
+      f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
+      'another folder'
     )
 
 

@@ -37,6 +37,7 @@ def make_evaluation(
   classes: Sequence[str],
   *,
   on_the_way: bool,
+  use_ema: bool = False,
 ) -> Evaluation:
   """Args:
   metrics: what `Estimator.evaluate` returned.
@@ -45,6 +46,7 @@ def make_evaluation(
   checkpoint: the evaluated one, a path.
   classes: the names, by label.
   on_the_way: whether training goes on after it.
+  use_ema: whether it was of the average of the weights.
   """
   values = {name: _rounded(value) for name, value in metrics.items()}
   plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
@@ -61,6 +63,7 @@ def make_evaluation(
     'examples': int(matrix.sum()),
     'subset': subset,
     'checkpoint': checkpoint,
+    **({'weights': 'ema'} if use_ema else {}),
   }
   return Evaluation(result['global_step'], subset, checkpoint, result, matrix.tolist(), on_the_way)
 

@@ -1,7 +1,6 @@
 """One job: an Estimator on its job dir, and what each mode does with it."""
 
 import contextlib
-import dataclasses
 import functools
 import os
 import time
@@ -27,6 +26,7 @@ from cifar10.cluster.tf_config import Cluster, reachable
 from cifar10.cluster.watch import Watch
 from cifar10.data import dataset, manifest
 from cifar10.inference import predict, serving
+from cifar10.inference.answers import Answers, read_answers
 from cifar10.networks.family import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -76,11 +76,7 @@ class Job:
     """
     placement.check_distribution(options)
     num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
-    if hparams.dtype == 'auto':
-      dtype, reason = devices.fast_dtype(num_gpus)
-      hparams = dataclasses.replace(hparams, dtype=dtype)
-      log.info('--dtype auto is %s: %s', dtype, reason)
-    self._hparams = hparams
+    self._hparams = placement.with_dtype(hparams, num_gpus)
     self._data = job_dir.described_data(options.job_dir, options.data_dir)
     self._last_evaluation: JsonObject = {}
     self._matrix = evaluation.MatrixHook()
@@ -117,9 +113,8 @@ class Job:
       Terminated: SIGTERM came; the chief has saved.
     """
     evaluates_at_the_end = self._cluster.is_chief and not self._cluster.has_evaluator
-    subsets = (self._subset_on_the_way, self._final_subset) if evaluates_at_the_end else ()
-    for subset in subsets:  # Before an hour of training, not after it.
-      self._check_subset(subset)
+    if evaluates_at_the_end:  # Before an hour of training, not after it.
+      self.check_evaluations()
     ended_by, steps = self._train_unless_over(evaluating=True)
     if not self._cluster.is_chief:
       return {'task': self._cluster.name, 'steps': steps}
@@ -145,8 +140,7 @@ class Job:
       InputError: the chief has gone, and no checkpoint came for so long as the options say.
       Terminated: SIGTERM came.
     """
-    for subset in (self._subset_on_the_way, self._final_subset):
-      self._check_subset(subset)
+    self.check_evaluations()
     self._callbacks = registry.make_all(self._run())
     patience = self._options.evaluator_patience
     seen, seen_at = None, time.monotonic()
@@ -167,6 +161,11 @@ class Job:
         )
       time.sleep(1)
 
+  def check_evaluations(self) -> None:
+    """Raises InputError where a split that is evaluated has a file missing or damaged."""
+    for subset in (self._subset_on_the_way, self._final_subset):
+      self._check_subset(subset)
+
   def evaluate(self) -> JsonObject:
     """Evaluates one checkpoint on one split."""
     self._check_subset(self._final_subset)
@@ -176,6 +175,13 @@ class Job:
     """One result for each image file, in order."""
     classes = self._data.classes
     return predict.predict(self._estimator(), images, self._checkpoint(), classes)
+
+  def answers(self) -> Answers:
+    """What one checkpoint says of every image of one split."""
+    self._check_subset(self._final_subset)
+    checkpoint = self._checkpoint()
+    log.info('evaluating %s on %s', checkpoint, self._final_subset)
+    return read_answers(self._estimator(), self._eval_input_fn(self._final_subset), checkpoint)
 
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""
@@ -233,6 +239,7 @@ class Job:
         meter=meter,
         histograms=options.histograms,
         prepared=prepared,
+        use_ema=options.use_ema,
       ),
       config=run_config.run_config(
         job_dir=options.job_dir,
@@ -390,6 +397,7 @@ class Job:
     start = Start(train_set.first_images, self._data, session, self._placement.num_gpus)
     prepared = hparams.family.prepare(start)
     if self._cluster.is_chief:
+      checkpoints.check_resumes_averages(options.job_dir, hparams.ema_decay)
       data = manifest.digests(self._data_dir)
       changes = job_dir.claim(options.job_dir, hparams, self._data_dir, self._data, data)
       if changes:
@@ -542,6 +550,7 @@ class Job:
       checkpoint,
       self._data.classes,
       on_the_way=on_the_way,
+      use_ema=self._options.use_ema,
     )
     self._last_evaluation = dict(made.result)
     for callback in self._callbacks:
@@ -551,6 +560,8 @@ class Job:
     """The one that was named, or the latest; raises InputError where there is none."""
     checkpoint = checkpoints.find(self._options.job_dir, self._options.checkpoint)
     checkpoints.check_classes(checkpoint, self._hparams.family.NAME, self._data.num_classes)
+    if self._options.use_ema:
+      checkpoints.check_has_averages(checkpoint)
     return checkpoint
 
   @contextlib.contextmanager

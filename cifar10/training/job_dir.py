@@ -165,6 +165,37 @@ def claim(
   Raises:
     InputError: the job was trained on other data, or the folder cannot be written.
   """
+  before, now = _before_and_now(job_dir, hparams, data_dir, data_set, data)
+  if now != before:
+    _write_config(job_dir, now)
+  return _changes(before, now)
+
+
+def preview(
+  job_dir: str,
+  hparams: HParams,
+  data_dir: str,
+  data_set: Description,
+  data: dict[str, str] | None,
+) -> list[str]:
+  """What `claim` would return, or raise, without writing."""
+  before, now = _before_and_now(job_dir, hparams, data_dir, data_set, data)
+  there = os.path.abspath(job_dir)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+    raise InputError(f'--job-dir {job_dir} cannot be written: {there} cannot; name another folder')
+  return _changes(before, now)
+
+
+def _before_and_now(
+  job_dir: str,
+  hparams: HParams,
+  data_dir: str,
+  data_set: Description,
+  data: dict[str, str] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """The configuration that is there and the one of this run; raises InputError for other data."""
   before = read_config(job_dir) or {}
   if data and before.get('data') not in (None, data):
     raise InputError(
@@ -177,9 +208,10 @@ def claim(
     'data': data or before.get('data'),
     **({_CONTROL: before[_CONTROL]} if _CONTROL in before else {}),
   }
-  now = json.loads(json.dumps(now))  # With lists for tuples, as `before` has.
-  if now != before:
-    _write_config(job_dir, now)
+  return before, json.loads(json.dumps(now))  # With lists for tuples, as `before` has.
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
   return [
     f'{key} {before[key]} -> {now[key]}' for key in now if before.get(key, now[key]) != now[key]
   ]

@@ -19,7 +19,7 @@ from cifar10.inference.serving import IMAGES
 from cifar10.networks.family import Group, LayerSettings
 from cifar10.options.hparams import HParams
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import evaluation, optimizers, schedules, towers
+from cifar10.training import averages, evaluation, optimizers, schedules, towers
 from cifar10.training.placement import Placement, Replication
 
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
@@ -37,6 +37,7 @@ def get_model_fn(
   meter: MeterHook | None = None,
   histograms: bool = False,
   prepared: Any = None,
+  use_ema: bool = False,
 ) -> Callable[..., Any]:
   """The Estimator's model function.
 
@@ -49,6 +50,7 @@ def get_model_fn(
     meter: is told what to measure, in training.
     histograms: whether TensorBoard is to show weights and gradients.
     prepared: from the family's `prepare`, in training.
+    use_ema: restore the averages in place of the variables, outside training.
 
   Returns:
     model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
@@ -58,14 +60,18 @@ def get_model_fn(
 
   replication = replication or Replication(Cluster(), 0, Watch(), Steering(Cluster()))
 
+  def with_weights(spec: Any) -> Any:
+    return spec._replace(scaffold=averages.scaffold()) if use_ema else spec
+
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.PREDICT:
       network = _network(hparams, placement, data, is_training=False)
-      return _predict_spec(hparams, placement, network, features[IMAGES])
+      return with_weights(_predict_spec(hparams, placement, network, features[IMAGES]))
     if mode == tf_estimator.ModeKeys.EVAL:
       network = _network(hparams, placement, data, is_training=False)
       hook = stopping.AbandonHook(replication.watch)
-      return _eval_spec(hparams, placement, network, data, (features[0], labels[0]), hook)
+      shard = (features[0], labels[0])
+      return with_weights(_eval_spec(hparams, placement, network, data, shard, hook))
     return _train_spec(
       hparams,
       placement,
@@ -181,9 +187,10 @@ def _update(
 ) -> tuple[tf.Operation, list[Any]]:
   """What changes the variables, moving averages included, and the hooks that it needs."""
   global_step = tf.compat.v1.train.get_or_create_global_step()
-  # Lookahead averages the moving averages, too, after their update. The chief of synchronous
-  # training updates variables when a step, those included, is over.
-  before = () if replication.updates_together else update_ops
+  # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
+  # synchronous training updates variables when a step, those included, is over.
+  is_over = replication.updates_together or not replication.updates_moving_averages
+  before = () if is_over else update_ops
   optimizer = optimizers.make_optimizer(hparams, *learning_rates, group_of, before)
   gradients = optimizers.in_groups(gradients, group_of)
   training_hooks: list[Any] = []

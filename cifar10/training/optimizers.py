@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
+from cifar10.training import averages
 from cifar10.training.towers import GradientsAndVariables
 
 # What the slow variables keep of themselves when they are averaged with the fast ones:
@@ -57,7 +58,7 @@ def make_optimizer(
     learning_rate: of SGD: float or scalar tensor.
     muon_learning_rate: of Muon.
     group_of: says which variables are Muon's.
-    update_ops: of the moving averages, which lookahead waits for.
+    update_ops: of the moving averages, which lookahead and averages wait for.
   """
   optimizer: Any = tf.compat.v1.train.MomentumOptimizer(
     learning_rate, hparams.momentum, use_nesterov=hparams.nesterov
@@ -67,6 +68,8 @@ def make_optimizer(
     optimizer = _Split(group_of, muon, optimizer)
   if hparams.lookahead_steps:
     optimizer = Lookahead(optimizer, hparams.lookahead_steps, hparams.train_steps, update_ops)
+  if hparams.ema_decay:
+    optimizer = averages.Averaged(optimizer, hparams.ema_decay, update_ops)
   return optimizer
 
 

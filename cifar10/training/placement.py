@@ -1,5 +1,6 @@
 """Options, hardware and cluster -> where this process computes, and its part in each update."""
 
+import dataclasses
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -7,9 +8,12 @@ import tensorflow as tf
 from cifar10.cluster.steering import Steering
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
+from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
+from cifar10.platform import devices
 from cifar10.platform.errors import InputError
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.platform.logs import log
 from cifar10.training import towers
 
 
@@ -78,3 +82,12 @@ def placement(options: RunOptions, num_gpus: int) -> Placement:
     num_gpus,
     options.data_format or ('channels_first' if num_gpus else 'channels_last'),
   )
+
+
+def with_dtype(hparams: HParams, num_gpus: int) -> HParams:
+  """With the precision that --dtype auto means on these devices."""
+  if hparams.dtype != 'auto':
+    return hparams
+  dtype, reason = devices.fast_dtype(num_gpus)
+  log.info('--dtype auto is %s: %s', dtype, reason)
+  return dataclasses.replace(hparams, dtype=dtype)

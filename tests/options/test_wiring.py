@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import model_base
+from cifar10.callbacks.meter import MeterHook
 from cifar10.data.data_set import CIFAR10
 from cifar10.data.distortion import Distortion
 from cifar10.networks.family import Family, Start
@@ -71,8 +72,10 @@ def observe_training(hparams, data_dir):
   where = placement.Placement(['/device:CPU:0'], 'CPU', 0, 'channels_last')
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
+  meter = MeterHook([], counts=True)
+  prepared = hparams.family.prepare(start)
   function = model_fn.get_model_fn(
-    hparams, where, CIFAR10, examples_per_epoch=EPOCH, prepared=hparams.family.prepare(start)
+    hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, prepared=prepared
   )
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
@@ -80,7 +83,9 @@ def observe_training(hparams, data_dir):
     shard = (tf.constant(images),), (tf.constant(labels),)
     spec = function(*shard, MODES.TRAIN, config)
     trainable = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
-    averages = [v for v in tf.compat.v1.global_variables() if '/moving_' in v.op.name]
+    variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+    averages = [v for name, v in variables.items() if re.search('/moving_[a-z]*$', name)]
+    ema = [v for name, v in variables.items() if name.endswith('/ExponentialMovingAverage')]
     session.run(tf.compat.v1.global_variables_initializer())
     described = repr([(name, v.shape) for name, v in trainable.items()]).encode()
     seen = {'variables': np.frombuffer(described, np.uint8)}
@@ -91,10 +96,11 @@ def observe_training(hparams, data_dir):
     seen['averages'] = joined(session.run(averages))
     session.run(spec.train_op)
     seen['second step'] = joined(session.run(list(trainable.values())))
+    seen['average of the weights'] = joined([[], *session.run(ema)])
     rates = []
     for number in (0, 20, 40, 100, 200):
       session.run(step.assign(number))
-      rates.append(session.run(spec.training_hooks[-1]._tensors['learning_rate']))
+      rates.append(session.run(meter._tensors['learning_rate']))
     seen['schedule'] = joined(rates)
   for kind, pattern in (
     ('convolutions', r'/conv\d?/kernel$'),
@@ -171,6 +177,9 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'muon_momentum': 0.1}, MUON, {'second step'}),
   ({'label_smoothing': 0.1}, BASE, {'loss', *UPDATES}),
   ({'lookahead_steps': 1}, {**BASE, 'train_steps': 4}, {'averages', *UPDATES}),
+  ({'ema_decay': 0.5}, BASE, {'average of the weights'}),
+  # At step 1 the decay is at most 2 / 11.
+  ({'ema_decay': 0.1}, {**BASE, 'ema_decay': 0.5}, {'average of the weights'}),
   ({'use_distortion_for_training': False}, BASE, {'batches'}),
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),

@@ -259,10 +259,10 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
 
 @pytest.mark.parametrize('recipe', ['fast94', 'fast96'])
 def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
-  """2 steps and 2 more end with the variables, slow ones included, of 4 steps."""
+  """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
   common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
   # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
-  common += ['--mode', 'train', '--lookahead-steps', 2, '--train-steps', 4]
+  common += ['--mode', 'train', '--lookahead-steps', 2, '--train-steps', 4, '--ema-decay', 0.3]
   succeeded(run_main(*common, '--job-dir', tmp_path / 'whole', '--save-every-steps', 2))
   shutil.copytree(tmp_path / 'whole', tmp_path / 'parts')
   os.remove(tmp_path / 'parts' / 'model.ckpt-4.index')
@@ -273,6 +273,7 @@ def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
   expected, actual = (variables(tmp_path / name, 4) for name in ('whole', 'parts'))
   assert expected.keys() == actual.keys()
   assert any(name.endswith('/slow') for name in expected)
+  assert any(name.endswith('/conv1/kernel/ExponentialMovingAverage') for name in expected)
   for name, value in expected.items():
     np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 

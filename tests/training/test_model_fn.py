@@ -54,6 +54,7 @@ def devices(graph, types):
   return {op.device for op in graph.get_operations() if op.type in types}
 
 
+AVERAGE = '/ExponentialMovingAverage'
 VARIABLES = {'VarHandleOp'}
 CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
 
@@ -104,6 +105,30 @@ def test_parameter_servers_share_the_variables_by_size(graph, task):
   job, index = task
   towers_here = {f'/job:{job}/task:{index}/device:CPU:{tower}' for tower in range(2)}
   assert devices(graph, CONVOLUTIONS) == towers_here
+
+
+@pytest.mark.parametrize('gradients', [0, 3], ids=['async', 'sync'])
+def test_averages_are_computed_beside_their_variables(graph, gradients):
+  """On the parameter servers, or every variable and its average would travel at each step."""
+  hparams = dataclasses.replace(TINY, ema_decay=0.9)
+  where = replication(3, gradients=gradients)
+  build(MODES.TRAIN, place(), hparams=hparams, replication=where)
+  variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+  averages = {name: v for name, v in variables.items() if name.endswith(AVERAGE)}
+  assert len(averages) > 20
+  for name, average in averages.items():
+    assert average.device == variables[name.removesuffix(AVERAGE)].device
+    assert average.device.startswith('/job:ps/')
+    [update] = [op for op in average.handle.consumers() if op.type == 'AssignSubVariableOp']
+    moved = update.inputs[1].op
+    assert {op.device for op in (update, moved, moved.inputs[1].op)} == {average.device}
+
+
+def test_workers_of_synchronous_training_leave_averages_to_the_chief(graph):
+  hparams = dataclasses.replace(TINY, ema_decay=0.9)
+  where = replication(3, gradients=3, task=('worker', 0))
+  build(MODES.TRAIN, place(), hparams=hparams, replication=where)
+  assert not [v for v in tf.compat.v1.global_variables() if v.op.name.endswith(AVERAGE)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,23 @@
+"""The scripts that `pip install .` makes, one function each, as pyproject.toml names them."""
+
+import importlib
+from collections.abc import Callable
+from typing import NoReturn
+
+from cifar10.platform import errors
+
+
+def _script(module: str) -> Callable[[], NoReturn]:
+  """Runs a module's `main` as the file itself does, and exits."""
+
+  def run() -> NoReturn:
+    errors.run_command(lambda: importlib.import_module(module).main())
+
+  return run
+
+
+generate = _script('generate_cifar10_tfrecords')
+train = _script('cifar10_main')
+cluster = _script('cifar10.local_cluster')
+report = _script('cifar10.report')
+control = _script('cifar10.control')

@@ -1,0 +1,100 @@
+"""What all commands share on the command line: their names, --version, --print-completion.
+
+A command can be started as a file of the checkout, `python cifar10_main.py`, or as the script that
+`pip install .` makes of it, `cifar10-train`. Texts name the files; `as_typed` makes scripts of them
+for those who use these.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from typing import Any, NoReturn
+
+import cifar10
+
+# How a command is started from a checkout, and the script of pyproject.toml.
+SCRIPTS = {
+  'generate_cifar10_tfrecords.py': 'cifar10-generate',
+  'cifar10_main.py': 'cifar10-train',
+  '-m cifar10.local_cluster': 'cifar10-cluster',
+  '-m cifar10.report': 'cifar10-report',
+  '-m cifar10.control': 'cifar10-control',
+}
+SHELLS = ('bash', 'zsh', 'tcsh')
+
+_IN_TEXT = re.compile(rf'(?<![\w./-])(?:python )?({"|".join(map(re.escape, SCRIPTS))})\b')
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(cifar10.__file__)))
+
+
+def typed_name() -> str:
+  """This command as it was started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
+
+  argparse itself tells `python -m` from a file only from Python 3.14 on.
+  """
+  spec = getattr(sys.modules['__main__'], '__spec__', None)
+  if spec is not None and spec.origin == sys.argv[0]:
+    return f'python -m {spec.name}'
+  return os.path.basename(sys.argv[0])
+
+
+def as_typed(text: str) -> str:
+  """The text with the scripts' names for the commands, where the user has scripts and no files."""
+  has_files = os.path.exists(os.path.join(_ROOT, 'pyproject.toml'))
+  if has_files and typed_name() not in SCRIPTS.values():
+    return text
+  return _IN_TEXT.sub(lambda found: SCRIPTS[found[1]], text)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+  """Adds what every command has beside --help."""
+  unset = argparse.SUPPRESS
+  parser.add_argument(
+    '--version', action=_Version, nargs=0, default=unset, help='say which versions these are'
+  )
+  parser.add_argument(
+    '--print-completion',
+    action=_PrintCompletion,
+    choices=SHELLS,
+    default=unset,
+    help="print a shell's completion of this command (docs/commands.md)",
+  )
+
+
+def version() -> str:
+  """'0.1.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
+  try:
+    tensorflow = importlib.metadata.version('tensorflow')
+  except importlib.metadata.PackageNotFoundError:
+    tensorflow = 'not installed'
+  return f'{cifar10.__version__} (TensorFlow {tensorflow}, Python {platform.python_version()})'
+
+
+class _Version(argparse.Action):
+  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
+    print(parser.prog, version())
+    parser.exit()
+
+
+class _PrintCompletion(argparse.Action):
+  def __call__(
+    self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, option_string: Any = None
+  ) -> NoReturn:
+    if parser.prog not in SCRIPTS.values():
+      scripts = ', '.join(SCRIPTS.values())
+      parser.error(f'shells complete {scripts}, not {parser.prog}; run pip install . for them')
+    try:
+      import shtab  # noqa: PLC0415
+    except ImportError:
+      parser.error('--print-completion needs shtab, which is not there; run pip install shtab')
+    for action in parser._actions:
+      if action.nargs == '?':  # Of which zsh would take the next word for its value.
+        action.nargs = 0
+      elif action.dest.endswith('_dir') or action.metavar == 'FOLDER':
+        action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+      elif action.metavar == 'FILE':
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
+    parser.exit()

@@ -1,0 +1,236 @@
+"""Charts as SVG that takes its colours and fonts from the page around it: paper, screen, dark mode.
+
+They hold no text of the user's, only fixed words, letters and numbers: matplotlib would read `$` as
+mathematics.
+"""
+
+import io
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import ticker
+from matplotlib.figure import Figure
+
+from cifar10.reporting.numbers import Calibration
+
+# Drawn in these, which nothing else uses, and then named as variables of the page's style.
+_COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
+_INK, _MUTED, _RULE, _ACCENT = _COLOURS
+_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a whole line.
+_STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
+_MARK_DASHES = ((3, 2), (1, 2))
+_MOST_POINTS = 500  # Of a line: more than a screen has pixels in a chart's width.
+_MOST_DOTS = 40  # Of a line; more would hide it.
+_INCHES = (4.2, 2.5)  # So that its text has the page's size on a phone.
+_FONT_SIZE = 8.0
+
+
+class Line(NamedTuple):
+  """One line of a chart."""
+
+  label: str  # Fixed words, or a job's letter.
+  points: Sequence[tuple[float, float]]  # By x.
+  style: int | None = 0  # Lines of one number look alike in all charts; None: behind the others.
+  has_dots: bool = False  # Each point is a measurement of its own.
+
+
+class Mark(NamedTuple):
+  """A moment in training: a vertical line."""
+
+  label: str
+  step: float
+  is_dotted: bool = False
+
+
+class Key(NamedTuple):
+  """A line of the legend, which the page sets in its own type."""
+
+  label: str
+  colour: str  # 'var(--accent)'
+  dashes: str  # As stroke-dasharray has them.
+
+
+class Axis(NamedTuple):
+  """How the numbers of a chart are written."""
+
+  is_percent: bool = False
+  from_zero: bool = False
+  may_be_logarithmic: bool = False
+
+
+def line_chart(
+  lines: Sequence[Line], axis: Axis, marks: Sequence[Mark] = ()
+) -> tuple[str, list[Key]]:
+  """Numbers by step, as an SVG element and its legend; the group of line i has the id `line-i`."""
+  keys: dict[str, Key] = {}
+  with _style():
+    figure = Figure(figsize=_INCHES, layout='constrained')
+    axes = figure.add_subplot()
+    for number, line in enumerate(lines):
+      dashes, colour = _looks(line)
+      _draw_line(axes, line, number)
+      keys[line.label] = _key(line.label, colour, dashes)
+    for mark in marks:
+      dashes = _MARK_DASHES[mark.is_dotted]
+      axes.axvline(mark.step, color=_MUTED, lw=0.9, ls=(0, dashes), zorder=1)
+      keys[mark.label] = _key(mark.label, _MUTED, dashes)
+    _scale(axes, lines, axis)
+    axes.set_xlabel('step')
+    return _svg(figure), list(keys.values()) if len(keys) > 1 else []
+
+
+def reliability_diagram(calibration: Calibration) -> str:
+  """Accuracy by confidence over the number of answers by confidence."""
+  with _style():
+    figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    filled = [each for each in calibration.bins if each.examples]
+    lows = [each.low for each in filled]
+    width = calibration.bins[0].high - calibration.bins[0].low
+    bars = {'width': width, 'align': 'edge', 'lw': 0.6}
+    accuracies = [each.accuracy for each in filled]
+    shown = above.bar(lows, accuracies, color=_ACCENT, alpha=0.35, ec=_ACCENT, **bars)
+    for number, bar in enumerate(shown):
+      bar.set_gid(f'bin-{number}')
+    above.plot([0, 1], [0, 1], color=_MUTED, ls=(0, (2, 2)), lw=1, label='perfectly calibrated')
+    confidences = [each.confidence for each in filled]
+    above.plot(confidences, accuracies, 'o', ms=3, color=_INK, label='mean confidence, accuracy')
+    above.set_ylim(0, 1)
+    above.set_ylabel('accuracy')
+    above.legend(loc='upper left')
+    below.bar(lows, [each.examples for each in filled], color=_MUTED, ec='none', **bars)
+    below.set_xlim(0, 1)
+    below.set_xlabel('confidence')
+    below.set_ylabel('answers')
+    below.yaxis.set_major_locator(ticker.MaxNLocator(3, integer=True))
+    below.yaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
+    for axes in (above, below):
+      axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
+    above.yaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
+    return _svg(figure)
+
+
+def heat_map(matrix: np.ndarray) -> str:
+  """A confusion matrix of many classes: the darker, the larger a part of its row."""
+  with _style():
+    figure = Figure(figsize=(_INCHES[0], _INCHES[0]), layout='constrained')
+    axes = figure.add_subplot()
+    rates = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    colours = np.empty([*matrix.shape, 4])
+    colours[..., :3] = (0.24, 0.51, 0.74)  # Of pixels: no variable; seen on white and on black.
+    colours[..., 3] = np.sqrt(rates)  # So that rare mistakes can be seen.
+    axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
+    axes.set_xlabel('taken for class number')
+    axes.set_ylabel('class number')
+    axes.grid(visible=False)
+    return _svg(figure)
+
+
+def _looks(line: Line) -> tuple[tuple[float, ...], str]:
+  return ((), _MUTED) if line.style is None else _STYLES[line.style % len(_STYLES)]
+
+
+def _key(label: str, colour: str, dashes: Sequence[float]) -> Key:
+  return Key(label, f'var({_COLOURS[colour]})', ' '.join(f'{2 * dash:g}' for dash in dashes))
+
+
+def _draw_line(axes: Any, line: Line, number: int) -> None:
+  dashes, colour = _looks(line)
+  points = _thinned(line.points)
+  has_dots = len(points) == 1 or (line.has_dots and len(points) <= _MOST_DOTS)
+  [drawn] = axes.plot(
+    *zip(*points),
+    color=colour,
+    ls=(0, dashes) if dashes else '-',
+    lw=1 if line.style is None else 1.5,
+    marker='o' if has_dots else '',
+    ms=2.5,
+    zorder=2 if line.style is None else 3,
+  )
+  drawn.set_gid(f'line-{number}')
+
+
+def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
+  """Limits and the form of the numbers."""
+  values = [y for line in lines for _, y in line.points]
+  last = max(x for line in lines for x, _ in line.points) or 1
+  axes.set_xlim(-0.02 * last, 1.02 * last)
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+  axes.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
+  if axis.may_be_logarithmic and min(values) > 0 and max(values) > 20 * min(values):
+    axes.set_yscale('log')
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:g}'))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    return
+  axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+  if axis.is_percent:
+    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1, symbol=' %'))
+  else:
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,g}'))
+  if axis.from_zero:
+    axes.set_ylim(0, max(values) * 1.08 or 1)
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+  """As many as can be seen: the means of neighbours."""
+  size = -(-len(points) // _MOST_POINTS)
+  if size <= 1:
+    return list(points)
+  groups = [np.array(points[start : start + size]) for start in range(0, len(points), size)]
+  return [tuple(group.mean(0)) for group in groups]
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+  """Matplotlib with every choice that its users can make overridden."""
+  with mpl.rc_context():
+    mpl.rcdefaults()
+    mpl.rcParams.update(
+      {
+        'axes.axisbelow': True,
+        'axes.edgecolor': _RULE,
+        'axes.facecolor': 'none',
+        'axes.grid': True,
+        'axes.grid.axis': 'y',
+        'axes.labelcolor': _MUTED,
+        'axes.spines.left': False,
+        'axes.spines.right': False,
+        'axes.spines.top': False,
+        'figure.facecolor': 'none',
+        'font.size': _FONT_SIZE,
+        'grid.color': _RULE,
+        'grid.linewidth': 0.6,
+        'legend.borderpad': 0.2,
+        'legend.fontsize': _FONT_SIZE,
+        'legend.frameon': False,
+        'legend.labelcolor': _INK,
+        'svg.fonttype': 'none',  # Text as text: the page's font, and readers can find it.
+        'svg.hashsalt': 'report',  # The same numbers make the same bytes.
+        'xtick.color': _RULE,
+        'xtick.labelcolor': _MUTED,
+        'ytick.labelcolor': _MUTED,
+        'ytick.major.size': 0,
+        'ytick.minor.size': 0,
+      }
+    )
+    yield
+
+
+def _svg(figure: Figure) -> str:
+  """The figure as an element of the page, without size, names of fonts and what describes it."""
+  file = io.StringIO()
+  figure.savefig(file, format='svg', transparent=True)
+  svg = file.getvalue()
+  svg = svg[svg.index('<svg') :]
+  svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
+  svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
+  svg = svg.replace('xlink:href', 'href')  # The other needs a namespace.
+  svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
+  for colour, variable in _COLOURS.items():
+    svg = svg.replace(colour, f'var({variable})')
+  return svg

@@ -1,0 +1,153 @@
+"""What is told from labels and probabilities: rates with intervals, classes, calibration, mistakes.
+
+Nothing here needs TensorFlow.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+NUM_BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", section 5.
+_Z = 1.959963984540054  # Of a normal distribution 95 % are less than so many deviations away.
+
+
+class Interval(NamedTuple):
+  """A number, and between which two its true value is expected with 95 % confidence."""
+
+  value: float
+  low: float
+  high: float
+
+
+class ClassNumbers(NamedTuple):
+  """How one class is told apart from the others."""
+
+  name: str
+  examples: int | None  # None: that was not written.
+  accuracy: Interval | None  # Of the examples of this class; None: there are none.
+  precision: Interval | None  # Of the examples that were taken for it; None: none was.
+  mistaken_for: str | None  # What its examples are most often taken for.
+  mistaken: int  # So many times.
+
+
+class Bin(NamedTuple):
+  """The examples whose confidence is above `low` and not above `high`."""
+
+  low: float
+  high: float
+  examples: int
+  confidence: float  # The mean of theirs; NaN where there are none.
+  accuracy: float
+
+
+class Calibration(NamedTuple):
+  """Whether of the answers of 80 % confidence 80 % are right."""
+
+  bins: list[Bin]
+  error: float  # The expected calibration error.
+
+
+def wilson(successes: int, trials: int) -> Interval:
+  """A rate with Wilson's score interval (Wilson 1927), which stays between 0 and 1; trials > 0."""
+  rate, z2 = successes / trials, _Z**2
+  middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+  spread = rate * (1 - rate) / trials + z2 / (4 * trials**2)
+  half = _Z * math.sqrt(spread) / (1 + z2 / trials)
+  # At the ends the exact bounds are the rate itself; rounding must not put it outside.
+  return Interval(rate, min(max(middle - half, 0.0), rate), max(min(middle + half, 1.0), rate))
+
+
+def mean(values: np.ndarray) -> Interval:
+  """The mean of float [n] with its normal interval; of one value that is the value itself."""
+  middle = float(np.mean(values))
+  deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+  half = _Z * deviation / math.sqrt(len(values))
+  return Interval(middle, middle - half, middle + half)
+
+
+def cross_entropies(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+  """Of each example, in nats: labels [n], float [n, classes] -> float64 [n].
+
+  Where float32 has no number so small, the smallest that it has is taken.
+  """
+  of_label = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+  return -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
+
+
+def is_among(labels: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
+  """Whether the label is among the `count` most probable: bool [n]; equals count as more probable.
+
+  As tf.math.in_top_k has it.
+  """
+  of_label = probabilities[np.arange(len(labels)), labels]
+  return (probabilities > of_label[:, np.newaxis]).sum(1) < count
+
+
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
+  """How often each class (row) was taken for each (column): int64 [classes, classes]."""
+  pairs = np.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+  return pairs.reshape(num_classes, num_classes).astype(np.int64)
+
+
+def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
+  """The numbers of every class, by label, from a confusion matrix."""
+  found = []
+  for label, name in enumerate(classes):
+    row = matrix[label]
+    right, examples, answers = int(row[label]), int(row.sum()), int(matrix[:, label].sum())
+    wrong = np.where(np.arange(len(row)) == label, 0, row)
+    most = int(np.argmax(wrong))
+    found.append(
+      ClassNumbers(
+        name,
+        examples,
+        wilson(right, examples) if examples else None,
+        wilson(right, answers) if answers else None,
+        classes[most] if wrong[most] else None,
+        int(wrong[most]),
+      )
+    )
+  return found
+
+
+def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:
+  """The most frequent mistakes: (class, what it was taken for, how often), most frequent first."""
+  wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
+  order = np.argsort(-wrong, axis=None, kind='stable')[:count]
+  pairs = [(int(place) // len(matrix), int(place) % len(matrix)) for place in order]
+  return [(row, column, int(wrong[row, column])) for row, column in pairs if wrong[row, column]]
+
+
+def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
+  """Bins of equal width, and the mean distance of confidence and accuracy over all examples.
+
+  Args:
+    confidences: of each answer, the probability of the class that it names: float [n].
+    is_right: bool [n].
+  """
+  numbers = np.clip(np.ceil(confidences * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+  counts = np.bincount(numbers, minlength=NUM_BINS)
+  with np.errstate(invalid='ignore'):  # An empty bin has no mean.
+    confidence = np.bincount(numbers, confidences, NUM_BINS) / counts
+    accuracy = np.bincount(numbers, is_right, NUM_BINS) / counts
+  error = np.nansum(counts * np.abs(accuracy - confidence)) / len(confidences)
+  bins = [
+    Bin(i / NUM_BINS, (i + 1) / NUM_BINS, int(counts[i]), float(confidence[i]), float(accuracy[i]))
+    for i in range(NUM_BINS)
+  ]
+  return Calibration(bins, float(error))
+
+
+def worst_mistakes(
+  labels: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray, count: int
+) -> np.ndarray:
+  """The wrong answers that gave the true class the least probability: int [count or fewer].
+
+  Of equals, the one that was surer of its answer comes first, and then the earlier one.
+  """
+  wrong = np.flatnonzero(labels != predicted)
+  of_label = probabilities[wrong, labels[wrong]]
+  of_answer = probabilities[wrong, predicted[wrong]]
+  return wrong[np.lexsort((wrong, -of_answer, of_label))][:count]

@@ -1,0 +1,217 @@
+"""A training that only says what it would be: all is checked, and twenty steps are timed.
+
+The steps are made by a `Job` like any other, in a temporary job dir: with the hooks, the saver and
+the input of the training itself. In the job's own folder nothing is written.
+"""
+
+import dataclasses
+import os
+import re
+import tempfile
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks import progress
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.watch import Watch
+from cifar10.data import dataset, manifest
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.logs import log
+from cifar10.training import job_dir, network_size, placement, schedules
+from cifar10.training.job import Job, JsonObject
+
+_WARM_UP_STEPS = 5  # TensorFlow allocates, compiles and chooses kernels in the first ones.
+_TIMED_STEPS = 20
+
+
+def dry_run(
+  hparams: HParams, options: RunOptions, cluster: Cluster, watch: Watch, *, evaluating: bool
+) -> JsonObject:
+  """Checks what a training would check, and says how large and how long it would be.
+
+  In a cluster it checks this task's configuration and reaches no other task: the chief and the
+  workers time the network alone, as one process; other tasks time nothing.
+
+  Args:
+    hparams: the network and its optimization.
+    options: where the training would run.
+    cluster: which task of it this process would be.
+    watch: hears SIGTERM.
+    evaluating: whether the training would evaluate, too.
+
+  Returns:
+    What was found, for people who read JSON; the log has it in words.
+
+  Raises:
+    InputError: what a training would be refused for.
+    Terminated: SIGTERM came.
+  """
+  placement.check_distribution(options)
+  num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
+  hparams = placement.with_dtype(hparams, num_gpus)
+  found: JsonObject = {'dry_run': True}
+  if cluster.addresses or cluster.task_type == 'evaluator':
+    found['task'] = cluster.name
+  found.update(_described_network(hparams, options))
+  if cluster.task_type == 'ps':
+    log.info('%s computes no steps: none is timed', cluster.name)
+    return found
+  if cluster.is_chief:  # Others need not see the folder.
+    _check_job_dir(hparams, options)
+  found.update(_plan(hparams, options, cluster))
+  with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
+    enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
+    longer = dataclasses.replace(hparams, train_steps=enough_steps)
+    job = Job(longer, _alone(options, folder), watch=watch)
+    is_evaluator = cluster.task_type == 'evaluator'
+    if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
+      job.check_evaluations()
+    if is_evaluator:
+      log.info('%s trains nothing: no step is timed', cluster.name)
+      return found
+    found.update(_timed(job, hparams.train_batch_size, num_gpus))
+  if cluster.is_distributed:
+    log.info('timed was this host alone: the exchange with the other tasks adds to a step')
+  else:
+    found['training_seconds'] = round(
+      (found['train_steps'] - found['global_step']) * found['seconds_per_step'], 1
+    )
+    log.info(
+      'training would take about %s, evaluations and checkpoints not counted',
+      progress.format_duration(found['training_seconds']),
+    )
+  return found
+
+
+def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
+  data = job_dir.described_data(options.job_dir, options.data_dir)
+  size = network_size.network_size(hparams, data)
+  name = hparams.family.describe()
+  log.info(
+    '%s for %s classes: %.3g M trainable parameters, %.3g M multiplications an image',
+    name,
+    data.num_classes,
+    size.trainable_parameters / 1e6,
+    size.multiplications / 1e6,
+  )
+  return {
+    'network': name,
+    'trainable_parameters': size.trainable_parameters,
+    'multiplications_per_image': size.multiplications,
+  }
+
+
+def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
+  assert options.data_dir  # The command asks for it.
+  data = job_dir.described_data(options.job_dir, options.data_dir)
+  digests = manifest.digests(options.data_dir)
+  changes = job_dir.preview(options.job_dir, hparams, options.data_dir, data, digests)
+  if changes:
+    log.info('unlike before in this job: %s', ', '.join(changes))
+
+
+def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject:
+  """How many steps there are to make, and how many an epoch has."""
+  assert options.data_dir
+  num_examples = dataset.Cifar10DataSet(options.data_dir, hparams.train_on).num_examples_per_epoch()
+  sync = options.sync or options.distribute is not None
+  examples_per_step = schedules.examples_per_global_step(
+    hparams.train_batch_size, cluster.gradients_per_update(sync, options.backup_workers) or 1
+  )
+  [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
+  epochs = hparams.train_steps * examples_per_step / num_examples
+  latest = tf.train.latest_checkpoint(options.job_dir)
+  global_step = int(tf.train.load_variable(latest, 'global_step')) if latest else 0
+  log.info(
+    '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
+    f'{num_examples:,}',
+    f'{examples_per_step:,}',
+    f'{steps_per_epoch:,}',
+    f'{global_step:,}',
+    f'{hparams.train_steps:,}',
+    f'{round(epochs, 2):,}',
+  )
+  return {
+    'examples_per_epoch': num_examples,
+    'examples_per_step': examples_per_step,
+    'steps_per_epoch': steps_per_epoch,
+    'global_step': global_step,
+    'train_steps': hparams.train_steps,
+    'epochs': round(epochs, 3),
+  }
+
+
+def _alone(options: RunOptions, folder: str) -> RunOptions:
+  """The options of one process in another job dir."""
+  between = options.distribute == 'multi_worker_mirrored'
+  return dataclasses.replace(
+    options,
+    job_dir=folder,
+    distribute=None if between else options.distribute,
+    sync=False,
+    backup_workers=0,
+    max_minutes=None,  # Of twenty steps none is to be left out.
+    on_evaluation=None,
+  )
+
+
+def _timed(job: Job, batch_size: int, num_gpus: int) -> JsonObject:
+  """Trains for some steps -> seconds, images/s and memory."""
+  timer = _StepTimer(_WARM_UP_STEPS + _TIMED_STEPS)
+  job.train([timer])
+  # A file that is still open when its folder goes would be written to once more.
+  tf.compat.v1.summary.FileWriterCache.clear()
+  seconds = timer.seconds[_WARM_UP_STEPS:]
+  mean = sum(seconds) / len(seconds)
+  log.info(
+    '%s steps after %s to warm up: %.3g s a step (%.3g to %.3g), %.0f images/s',
+    len(seconds),
+    _WARM_UP_STEPS,
+    mean,
+    min(seconds),
+    max(seconds),
+    batch_size / mean,
+  )
+  return {
+    'timed_steps': len(seconds),
+    'seconds_per_step': round(mean, 6),
+    'images_per_second': round(batch_size / mean, 1),
+    **_peak_memory(num_gpus),
+  }
+
+
+class _StepTimer(tf.compat.v1.train.SessionRunHook):
+  """Notes how long each step takes, its hooks' work included, and ends training after the last."""
+
+  def __init__(self, num_steps: int):
+    self.seconds: list[float] = []
+    self._num_steps = num_steps
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._since = time.monotonic()
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    now = time.monotonic()
+    self.seconds.append(now - self._since)
+    self._since = now
+    if len(self.seconds) == self._num_steps:
+      run_context.request_stop()
+
+
+def _peak_memory(num_gpus: int) -> JsonObject:
+  """Of this process so far, in MiB; of its first GPU, too. Empty where Linux's /proc is not."""
+  found = {}
+  if os.path.exists('/proc/self/status'):
+    with open('/proc/self/status', encoding='utf-8') as file:
+      # Not getrusage: it counts what the process was before exec, the whole parent perhaps.
+      [kibibytes] = re.findall(r'VmHWM:\s*(\d+) kB', file.read())
+    found['peak_memory_mebibytes'] = int(kibibytes) // 1024
+  if num_gpus:
+    peak = tf.config.experimental.get_memory_info('GPU:0')['peak']
+    found['peak_gpu_memory_mebibytes'] = peak // 2**20
+  for name, mebibytes in found.items():
+    log.info('%s: %s MiB', name.removesuffix('_mebibytes').replace('_', ' '), f'{mebibytes:,}')
+  return found

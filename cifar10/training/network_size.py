@@ -1,0 +1,50 @@
+"""How large a network is: its trainable parameters, and its multiplications for one image."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cifar10.data import shape
+from cifar10.data.data_set import Description
+from cifar10.networks.family import LayerSettings
+from cifar10.options.hparams import HParams
+
+
+class NetworkSize(NamedTuple):
+  """Of a forward pass as evaluation makes it, without test-time views."""
+
+  trainable_parameters: int
+  multiplications: int  # Of one image, by convolutions and matrix products, as papers count them.
+
+
+def network_size(hparams: HParams, data: Description) -> NetworkSize:
+  """Builds the network for one image in a graph of its own, and counts; computes nothing."""
+  settings = LayerSettings(
+    is_training=False,
+    data_format='channels_last',
+    batch_norm_decay=hparams.batch_norm_decay,
+    batch_norm_epsilon=hparams.batch_norm_epsilon,
+    dtype=tf.float32,
+  )
+  with tf.Graph().as_default() as graph:
+    network = hparams.family.build(settings, data, None)
+    network.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))
+    variables = tf.compat.v1.trainable_variables()
+    return NetworkSize(
+      sum(variable.shape.num_elements() for variable in variables),
+      sum(map(_multiplications, graph.get_operations())),
+    )
+
+
+def _multiplications(operation: tf.Operation) -> int:
+  """So many for each output: the kernel's height x width x input channels, the rows' length."""
+  kind = operation.type
+  if kind == 'Conv2D':
+    *kernel, _ = operation.inputs[1].shape
+    return operation.outputs[0].shape.num_elements() * math.prod(kernel)
+  if kind == 'MatMul':
+    length = operation.inputs[0].shape[0 if operation.get_attr('transpose_a') else 1]
+    return operation.outputs[0].shape.num_elements() * length
+  assert not any(word in kind for word in ('Conv', 'MatMul', 'Einsum')), f'{kind} is not counted'
+  return 0

@@ -1,0 +1,255 @@
+"""The command: its numbers are the program's own, and it says what is missing."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cifar10.report
+from cifar10.callbacks import metrics_file
+from cifar10.data.dataset import Cifar10DataSet
+from cifar10.options.run_options import RunOptions
+from cifar10.reporting import job_report
+from cifar10.training import job_dir
+from cifar10.training.job import Job
+
+
+@pytest.fixture
+def report(run_here):
+  """Runs the command -> its code, the last line's JSON or None, what it said."""
+
+  def run(*flags):
+    ran = run_here(*flags, command=cifar10.report)
+    result = json.loads(ran.stdout.splitlines()[-1]) if ran.returncode == 0 else None
+    return ran.returncode, result, ran.stderr
+
+  return run
+
+
+def refused(ran):
+  code, _, said = ran
+  assert code == 2
+  assert said.startswith('error: ')
+  assert said.count('\n') == 1
+  return said
+
+
+def test_numbers_are_those_of_an_evaluation(make_job, data_dir, report, run_here):
+  path = make_job()
+  before = sorted(os.listdir(path))
+  code, result, said = report(path, '--table')
+  assert code == 0, said
+  assert sorted(os.listdir(path)) == before  # A report changes nothing.
+  flags = ['--data-dir', data_dir, '--job-dir', path, '--mode', 'evaluate', '--num-gpus', 0]
+  expected = json.loads(run_here(*flags).stdout)
+  [found] = result['jobs']
+  evaluation = found['evaluation']
+  for name in ('accuracy', 'accuracy_top5', 'cross_entropy'):
+    assert evaluation[name]['value'] == pytest.approx(expected[name], abs=1e-5)
+    assert evaluation[name]['low'] < expected[name] < evaluation[name]['high']
+  by_class = {name: each['accuracy']['value'] for name, each in evaluation['classes'].items()}
+  assert by_class == pytest.approx(expected['accuracy_by_class'], abs=1e-5)
+  assert (evaluation['step'], evaluation['examples']) == (8, 70)
+  assert np.sum(evaluation['confusion_matrix']) == 70
+  assert np.sum(evaluation['confusion_matrix'], 1).tolist() == [7] * 10
+  assert found['best'] == {'accuracy': 0.5, 'step': 8}
+  assert (found['restarts'], found['seconds'], found['notes']) == (1, 80.0, [])
+  assert f'{100 * expected["accuracy"]:.2f} %' in said
+
+
+@pytest.mark.slow
+def test_a_written_history_is_read(run_here, data_dir, report, tmp_path):
+  """Of a training that resumes, evaluated by the average of its weights."""
+  path = tmp_path / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', path, '--num-layers', 8, '--num-gpus', 0]
+  flags += ['--train-batch-size', 16, '--ema-decay', 0.5, '--use-ema', '--eval-every-steps', 2]
+  for steps in (2, 4):
+    ran = run_here(*flags, '--train-steps', steps)
+  expected = json.loads(ran.stdout)
+  code, result, said = report(path, '--table', '--out', tmp_path / 'report.html')
+  assert code == 0, said
+  [found] = result['jobs']
+  evaluation = found['evaluation']
+  assert (evaluation['weights'], evaluation['step'], found['restarts']) == ('ema', 4, 1)
+  assert evaluation['accuracy']['value'] == pytest.approx(expected['accuracy'], abs=1e-5)
+  assert evaluation['cross_entropy']['value'] == pytest.approx(expected['cross_entropy'], abs=1e-4)
+  assert found['best']['step'] in (2, 4)
+  page = (tmp_path / 'report.html').read_text(encoding='utf-8')
+  moments = re.findall(r'<td>(started|went on|ended \(train_steps\))</td>', page)
+  assert moments == ['started', 'ended (train_steps)', 'went on', 'ended (train_steps)']
+
+
+def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
+  """Each is in the split's file where it is said to be, with its own label."""
+  path = make_job()
+  job = job_report.collect('A', path, job_report.Wanted(subset='validation'))
+  images, labels = Cifar10DataSet(data_dir, 'validation').all_examples()
+  classes = job.data.classes
+  hparams = job_dir.adopt_config({}, job_dir.read_config(path), path, training=False)
+  options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
+  answers = Job(hparams, options).answers()
+  wrong = np.sum(answers.classes != labels)
+  assert job.evaluated.num_mistakes == wrong
+  assert len(job.evaluated.mistakes) == min(wrong, 40)
+  of_truth = []
+  for mistake in job.evaluated.mistakes:
+    np.testing.assert_array_equal(mistake.image, images[mistake.place])
+    assert mistake.label == classes[labels[mistake.place]]
+    assert mistake.predicted == classes[answers.classes[mistake.place]] != mistake.label
+    assert sum(value for _, value in mistake.probabilities) == pytest.approx(1, abs=1e-5)
+    of_truth.append(dict(mistake.probabilities)[mistake.label])
+  assert of_truth == sorted(of_truth)
+
+
+def test_a_page_and_a_table_in_one(make_job, report, tmp_path):
+  file = tmp_path / 'report.html'
+  code, result, said = report(make_job(), '--out', file, '--table')
+  assert code == 0, said
+  assert (result['report'], result['bytes']) == (str(file), file.stat().st_size)
+  assert os.listdir(tmp_path) == ['report.html']
+  assert 'Wilson' in said
+
+
+def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_path):
+  path = make_job()
+  events = [event for event in metrics_file.read(path) if event['event'] != 'start']
+  os.remove(os.path.join(path, metrics_file.NAME))
+  start = {'event': 'start', 'step': 0, 'data_dir': '/gone'}
+  matrix = [[3 if row == column else 0 for column in range(10)] for row in range(10)]
+  recorded = {'event': 'evaluate', 'step': 8, 'subset': 'eval', 'confusion_matrix': matrix}
+  for event in (start, *events, {**recorded, 'accuracy': 1.0, 'examples': 30}):
+    metrics_file.append(path, event)
+  file = tmp_path / 'report.html'
+  code, result, said = report(path, '--out', file)
+  assert code == 0, said
+  [found] = result['jobs']
+  assert found['notes'] == [
+    'Worst mistakes and calibration could not be made: its data dir /gone is not there; give '
+    '--data-dir DIR.'
+  ]
+  assert found['evaluation']['accuracy']['value'] == 1
+  # Wilson's lower bound of 30 of 30: 1 / (1 + 1.96^2 / 30).
+  assert found['evaluation']['accuracy']['low'] == pytest.approx(1 / (1 + 3.8415 / 30), abs=1e-4)
+  assert found['evaluation']['calibration_error'] is None
+  page = file.read_text(encoding='utf-8')
+  assert '/gone is not there' in page
+  assert 'Confusion matrix' in page
+  assert 'Worst mistakes</h2>' not in page
+
+
+def test_an_older_job_has_what_is_there(make_job, data_dir, report):
+  path = make_job(has_metrics=False)
+  code, result, said = report(path, '--table', '--data-dir', data_dir)
+  assert code == 0, said
+  assert result['jobs'][0]['evaluation']['examples'] == 70
+  assert 'There is no metrics.jsonl' in said
+  code, result, said = report(path, '--table')
+  assert code == 0, said
+  assert result['jobs'][0]['evaluation'] is None
+  assert 'give --data-dir DIR' in said
+
+
+def test_doubts_are_named(make_job, data_dir, report, tmp_path):
+  """A training split tells nothing of new images; other images are not the job's."""
+  path = make_job()
+  _, result, _ = report(path, '--table', '--subset', 'train')
+  assert 'was trained with' in result['jobs'][0]['notes'][0]
+  for name in os.listdir(data_dir):
+    shutil.copy(os.path.join(data_dir, name), tmp_path)
+  shutil.copy(tmp_path / 'validation.tfrecords', tmp_path / 'eval.tfrecords')
+  with open(tmp_path / 'cifar10.json', 'r+', encoding='utf-8') as file:
+    content = json.load(file)
+    content['subsets']['eval'] = {**content['subsets']['validation'], 'file': 'eval.tfrecords'}
+    file.seek(0)
+    json.dump(content, file)
+    file.truncate()
+  _, result, _ = report(path, '--table', '--data-dir', tmp_path)
+  assert result['jobs'][0]['evaluation']['examples'] == 64
+  [note] = result['jobs'][0]['notes']
+  assert "not the job's own" in note
+
+
+def test_what_differs_is_named(make_job, report):
+  one, other = make_job('one', has_data=False), make_job('other', has_data=False)
+  with open(os.path.join(other, 'config.json'), 'r+', encoding='utf-8') as file:
+    content = json.load(file) | {'learning_rate': 0.3}
+    file.seek(0)
+    json.dump(content, file)
+    file.truncate()
+  code, result, said = report(one, other, '--table')
+  assert code == 0, said
+  differences = said.split('What differs')[1].split('\n\n')[0].splitlines()[1:]
+  assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]
+  assert len(result['jobs']) == 2
+
+
+def test_the_best_checkpoint(make_job, data_dir, report):
+  path = make_job()
+  code, result, said = report(path, '--table', '--checkpoint', 'best')
+  assert code == 0, said
+  evaluated = result['jobs'][0]['evaluation']
+  assert evaluated['checkpoint'] == os.path.join(path, 'best', 'model.ckpt-8')
+  without = make_job(has_metrics=False)
+  flags = ['--table', '--data-dir', data_dir, '--checkpoint']
+  assert 'has none' in refused(report(without, *flags, 'best'))
+  said = refused(report(path, path, '--table', '--checkpoint', 'model.ckpt-8'))
+  assert 'belongs to one job' in said
+
+
+def test_mistakes_are_refused(make_job, report, tmp_path, monkeypatch):
+  path = make_job()
+  assert 'nothing to make' in refused(report(path))
+  assert 'holds no job' in refused(report(tmp_path, '--table'))
+  assert 'there is no folder' in refused(report(path, '--out', tmp_path / 'no' / 'r.html'))
+  assert 'is a folder' in refused(report(path, '--out', tmp_path))
+  assert 'eval.tfrecords is missing' in refused(report(path, '--table', '--data-dir', tmp_path))
+  assert 'does not exist' in refused(report(path, '--table', '--checkpoint', 'gone'))
+  find_spec = importlib.util.find_spec
+  monkeypatch.setattr(
+    importlib.util, 'find_spec', lambda name: None if name == 'jinja2' else find_spec(name)
+  )
+  said = refused(report(path, '--out', tmp_path / 'r.html'))
+  assert 'needs jinja2' in said
+  assert 'pip install -r requirements-report.txt' in said
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_table_needs_no_libraries(make_job):
+  code = """if True:
+    import runpy, sys
+    for name in ('jinja2', 'markupsafe', 'matplotlib', 'PIL'):
+      sys.modules[name] = None  # An import of it fails.
+    runpy.run_module('cifar10.report', run_name='__main__')
+  """
+  command = [sys.executable, '-c', code, make_job(has_data=False), '--table']
+  ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+  assert ran.returncode == 0, ran.stderr
+  assert len(json.loads(ran.stdout)['jobs']) == 1
+
+
+def test_the_extra_has_the_requirements_files_lines():
+  root = os.path.dirname(os.path.dirname(cifar10.report.__file__))
+  with open(os.path.join(root, 'requirements-report.txt'), encoding='utf-8') as file:
+    wanted = [line.strip() for line in file if not line.startswith('#')]
+  with open(os.path.join(root, 'pyproject.toml'), encoding='utf-8') as file:
+    extra = re.search(r'^report = \[(.*)\]$', file.read(), re.M)[1]
+  assert extra == ', '.join(f'"{line}"' for line in wanted)
+
+
+def test_help_does_not_wait_for_tensorflow():
+  code = """if True:
+    import runpy, sys
+    sys.modules['tensorflow'] = None
+    sys.argv = ['report', '--help']
+    runpy.run_module('cifar10.report', run_name='__main__')
+  """
+  command = [sys.executable, '-c', code]
+  ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+  assert ran.returncode == 0, ran.stderr
+  assert '--out' in ran.stdout

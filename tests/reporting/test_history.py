@@ -1,0 +1,89 @@
+"""What is read from a job's metrics.jsonl, and from the event files of an older one."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10.callbacks import metrics_file
+from cifar10.reporting import event_files, history
+
+
+def test_curves_are_by_split(make_job):
+  found = history.read(make_job())
+  assert found.curve('train', 'accuracy') == [(2, 0.1), (4, 0.2), (6, 0.3), (8, 0.4)]
+  assert found.curve('evaluate', 'accuracy', 'validation') == [(4, 0.25), (8, 0.5)]
+  assert found.curve('evaluate', 'accuracy', 'eval') == []
+  assert found.subsets() == ['validation']
+  assert (found.last_step, found.seconds) == (8, 80)
+
+
+def test_moments_name_a_restart_and_what_was_lost(make_job):
+  moments = history.read(make_job()).moments()
+  assert [(each.step, each.what) for each in moments] == [
+    (0, 'started'),
+    (4, 'went on'),
+    (5, 'control: learning_rate=0.05'),
+    (8, 'ended (train_steps)'),
+  ]
+  assert moments[0].time == '2027-01-15 08:00:00'  # 1.8e9 seconds
+  assert moments[1].detail.startswith('the run before wrote no end')
+  assert '1 steps' in moments[1].detail
+
+
+def test_a_run_that_wrote_its_end_was_not_killed(tmp_path):
+  for event in (
+    {'event': 'start', 'step': 0},
+    {'event': 'end', 'step': 4, 'reason': 'SIGTERM'},
+    {'event': 'start', 'step': 4, 'resumed': True},
+  ):
+    metrics_file.append(str(tmp_path), event)
+  *_, last = history.read(str(tmp_path)).moments()
+  assert (last.what, last.detail) == ('went on', '')
+
+
+def test_other_tasks_start_no_run(tmp_path):
+  for task in ('chief 0', 'evaluator 0'):
+    metrics_file.append(str(tmp_path), {'event': 'start', 'step': 0, 'task': task, 'time': 1})
+  assert len(history.read(str(tmp_path)).moments()) == 1
+
+
+def test_numbers_that_are_none_are_left_out(tmp_path):
+  for step, loss in enumerate((1.0, None, 'high', True, 2.0)):
+    metrics_file.append(str(tmp_path), {'event': 'train', 'step': step, 'loss': loss})
+  assert history.read(str(tmp_path)).curve('train', 'loss') == [(0, 1.0), (4, 2.0)]
+
+
+def write(folder, *steps_and_values):
+  with tf.Graph().as_default():
+    writer = tf.compat.v1.summary.FileWriter(str(folder))
+    for step, values in steps_and_values:
+      summary = tf.compat.v1.Summary()
+      for tag, value in values.items():
+        summary.value.add(tag=tag, simple_value=value)
+      writer.add_summary(summary, step)
+    writer.close()
+
+
+def test_an_older_job_has_its_event_files(tmp_path):
+  write(tmp_path, (100, {'loss': 2.0, 'examples_per_second': 50.0, 'gradient_norm': 1.0}))
+  evaluation = {'accuracy': 0.5, 'accuracy/a cat': 0.25, 'cross_entropy': 1.0}
+  write(tmp_path / 'eval_validation', (100, {**evaluation, 'weight_penalty': 0.5, 'loss': 9.0}))
+  found = history.read(str(tmp_path))
+  assert found.is_from_event_files
+  assert found.curve('train', 'images_per_second') == [(100, 50.0)]
+  [evaluated] = found.of('evaluate')
+  assert evaluated['subset'] == 'validation'
+  assert evaluated['accuracy_by_class'] == {'a cat': 0.25}
+  assert evaluated['loss'] == 1.5  # Not the Estimator's, a mean over batches.
+
+
+def test_half_an_event_file_is_read_to_where_it_ends(tmp_path):
+  write(tmp_path, (100, {'loss': 2.0}), (200, {'loss': 1.0}))
+  [path] = tmp_path.iterdir()
+  path.write_bytes(path.read_bytes()[:-5])
+  assert [event['step'] for event in event_files.read(str(tmp_path))] == [100]
+
+
+def test_metrics_come_before_event_files(make_job):
+  path = make_job()
+  write(path, (3, {'loss': 9.0}))
+  assert history.read(path).curve('train', 'loss')[0] == (2, pytest.approx(2.8))

@@ -1,0 +1,197 @@
+"""The program as `pip install .` leaves it: scripts that run from any folder, and completion."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+
+import pytest
+
+import cifar10
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = ['--train-steps', '2', '--train-batch-size', '16', '--num-layers', '8', '--num-gpus', '0']
+SCRIPTS = (
+  'cifar10-generate',
+  'cifar10-train',
+  'cifar10-cluster',
+  'cifar10-control',
+  'cifar10-report',
+)
+
+
+@pytest.fixture(scope='session')
+def installed(tmp_path_factory):
+  """A new environment with the program, beside what is installed here already -> its scripts.
+
+  pip checks that all that the program requires is there, and fetches nothing.
+  """
+  folder = tmp_path_factory.mktemp('installed')
+  source, environment = folder / 'source', folder / 'environment'
+  # Of a copy: the build leaves folders in the source.
+  shutil.copytree(os.path.join(ROOT, 'cifar10'), source / 'cifar10')
+  for name in os.listdir(ROOT):
+    if os.path.isfile(os.path.join(ROOT, name)):
+      shutil.copy(os.path.join(ROOT, name), source)
+  subprocess.run([sys.executable, '-m', 'venv', '--without-pip', environment], check=True)
+  python = environment / 'bin' / 'python'
+  own = subprocess.check_output(
+    [python, '-c', 'import sysconfig; print(sysconfig.get_path("purelib"))'], text=True
+  ).strip()
+  with open(os.path.join(own, 'here.pth'), 'w', encoding='utf-8') as file:
+    file.write(f'{sysconfig.get_path("purelib")}\n')
+  offline = ['--no-index', '--no-build-isolation', '--disable-pip-version-check', '--quiet']
+  install = [python, '-m', 'pip', 'install', *offline, '.[completion]']
+  subprocess.run(install, cwd=source, check=True, capture_output=True, text=True)
+  shutil.rmtree(source)
+  return environment / 'bin'
+
+
+@pytest.fixture
+def run(installed, tmp_path):
+  """Runs a script from another folder -> CompletedProcess."""
+
+  def run(name, *flags, timeout=240):
+    return subprocess.run(
+      [installed / name, *map(str, flags)],
+      cwd=tmp_path,
+      capture_output=True,
+      text=True,
+      timeout=timeout,
+      check=False,
+    )
+
+  return run
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_every_script_runs(run, name):
+  """As the version that the package has, and under its own name."""
+  said = run(name, '--version').stdout
+  assert said.startswith(f'{name} {cifar10.__version__} (TensorFlow ')
+  usage = run(name, '--help').stdout
+  assert usage.startswith(f'usage: {name} ')
+  assert not re.search(r'python -m|\.py\b', usage)
+
+
+def test_the_package_has_the_programs_version(installed):
+  code = 'from importlib.metadata import version; print(version("cifar10-estimator"))'
+  said = subprocess.check_output([installed / 'python', '-c', code], text=True, cwd='/')
+  assert said.strip() == cifar10.__version__
+
+
+def test_makes_data_and_trains_from_another_folder(run, tmp_path):
+  made = run('cifar10-generate', '--data-dir', 'data', '--synthetic', 40)
+  assert json.loads(made.stdout)['examples'] == {'train': 160, 'validation': 40, 'eval': 40}
+  flags = ['--data-dir', 'data', '--job-dir', 'job', '--mode', 'train', *SMALL]
+  trained = run('cifar10-train', *flags)
+  assert json.loads(trained.stdout)['global_step'] == 2, trained.stderr
+  assert os.path.exists(tmp_path / 'job' / 'model.ckpt-2.index')
+
+
+@pytest.mark.cluster
+def test_a_cluster_starts_from_another_folder(run, data_dir):
+  flags = ['--data-dir', data_dir, '--job-dir', 'job', '--mode', 'train', *SMALL]
+  result = run('cifar10-cluster', '--workers', 0, '--ps', 1, '--', *flags)
+  assert json.loads(result.stdout)['global_step'] == 2, result.stderr
+
+
+def documented():
+  """The commands of docs/commands.md that need the installed program, made short."""
+  with open(os.path.join(ROOT, 'docs', 'commands.md'), encoding='utf-8') as file:
+    lines = ''.join(re.findall(r'```sh\n(.*?)```', file.read(), re.S)).splitlines()
+  more = {
+    'cifar10-generate': ['--synthetic', '40'],
+    'cifar10-train': SMALL,
+    'cifar10-cluster': SMALL,
+  }
+  for line in lines:
+    command = line.split()[0]
+    if command not in ('pip', 'python'):  # The fixture runs one, test_readme.py the other.
+      yield ' '.join([line, *more.get(command, ())])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_command_of_the_page_runs(installed, tmp_path):
+  """In one shell, one after the other."""
+  lines = ['set -e', *documented()]
+  shown = set(SCRIPTS) - {'cifar10-control'}  # It needs a training that runs.
+  assert {line.split()[0] for line in lines} == {'set', 'eval', *shown}
+  path = f'{installed}:{os.environ["PATH"]}'
+  result = subprocess.run(
+    ['bash', '-c', '\n'.join(lines)],
+    cwd=tmp_path,
+    env={**os.environ, 'PATH': path},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+
+
+@contextlib.contextmanager
+def terminal(*command, env):
+  """A process in a terminal of its own -> a function that types, and waits for an answer."""
+  screen, inside = pty.openpty()
+  process = subprocess.Popen(
+    command, stdin=inside, stdout=inside, stderr=inside, env=env, start_new_session=True
+  )
+  os.close(inside)
+
+  def type_and_wait(text, answer):
+    os.write(screen, text.encode())
+    shown, deadline = '', time.monotonic() + 60
+    while not re.search(answer, shown):
+      assert time.monotonic() < deadline, shown
+      if select.select([screen], [], [], 0.1)[0]:
+        shown += os.read(screen, 4096).decode()
+    return shown
+
+  try:
+    yield type_and_wait
+  finally:
+    process.kill()
+    process.wait()
+    os.close(screen)
+
+
+@pytest.fixture
+def shell(installed, tmp_path):
+  """A terminal with a shell that has the scripts on its PATH."""
+
+  def start(*command):
+    path = f'{installed}:{os.environ["PATH"]}'
+    plain = {'PATH': path, 'PS1': '$ ', 'TERM': 'dumb', 'HOME': str(tmp_path), 'COLUMNS': '200'}
+    return terminal(*command, env=plain)
+
+  return start
+
+
+def test_bash_completes(shell, tmp_path):
+  (tmp_path / 'data').mkdir()
+  with shell('bash', '--norc', '--noprofile', '-i') as type_and_wait:
+    type_and_wait('cd; eval "$(cifar10-train --print-completion bash)"; echo d""one\n', 'done')
+    type_and_wait('cifar10-train --nesterov --lea\t', '--learning-rate ')
+    type_and_wait('0.1 --recipe he\t', 'he2015 ')
+    type_and_wait('--network incep\t', 'inception ')
+    type_and_wait('--data-dir da\t', 'data/')
+
+
+@pytest.mark.skipif(not shutil.which('zsh'), reason='there is no zsh on this machine')
+def test_zsh_completes(shell, tmp_path):
+  (tmp_path / 'data').mkdir()
+  with shell('zsh', '-f', '-i') as type_and_wait:
+    load = 'autoload -U compinit; compinit -u; eval "$(cifar10-train --print-completion zsh)"'
+    type_and_wait(f'cd; {load}; echo d""one\n', 'done')
+    type_and_wait('cifar10-train --nesterov --lea\t', '--learning-rate ')
+    type_and_wait('0.1 --recipe he\t', 'he2015 ')
+    type_and_wait('--network incep\t', 'inception ')
+    type_and_wait('--data-dir da\t', 'data/')

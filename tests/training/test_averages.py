@@ -1,0 +1,207 @@
+"""The average of the weights: values worked out by hand, and recomputed from checkpoints."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
+
+from cifar10.networks.family import Group
+from cifar10.options.hparams import HParams
+from cifar10.training import optimizers
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
+
+
+def after_steps(variable, steps, update_ops=(), **hparams):
+  """A variable's averages after each of so many updates of w = 10 by gradient 1 and rate 1."""
+  weight = tf.compat.v1.get_variable('w', initializer=10.0)
+  step = tf.compat.v1.train.get_or_create_global_step()
+  optimizer = optimizers.make_optimizer(
+    HParams(momentum=0.0, **hparams), 1.0, 0.0, lambda variable: Group(), update_ops
+  )
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
+  [average] = [v for v in tf.compat.v1.global_variables() if v.op.name == variable + SUFFIX]
+  assert average not in tf.compat.v1.trainable_variables()
+  values = []
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    for _ in range(steps):
+      session.run(apply)
+      values.append(session.run(average))
+  return values
+
+
+@pytest.fixture
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def test_three_steps_by_hand(graph):
+  """w is 10, and then 9, 8, 7. The decay is min(0.2, (1 + t) / (10 + t)).
+
+  t = 1: 2/11: (2 * 10 + 9 * 9) / 11 = 101/11 = 9.181818.
+  t = 2: 0.2, as 3/12 is more: 0.2 * 9.181818 + 0.8 * 8 = 8.236364.
+  t = 3: 0.2 * 8.236364 + 0.8 * 7 = 7.247273.
+  """
+  assert after_steps('w', 3, ema_decay=0.2) == pytest.approx([9.181818, 8.236364, 7.247273])
+
+
+def test_the_warm_up_by_hand(graph):
+  """A decay of 0.999 is 2/11 at first, and then 3/12: 9.181818 / 4 + 8 * 3/4 = 8.295455."""
+  assert after_steps('w', 2, ema_decay=0.999) == pytest.approx([9.181818, 8.295455])
+
+
+def test_lookahead_comes_first(graph):
+  """At step 1 of 1, decay 0.95: w = 0.95 * 10 + 0.05 * 9 = 9.95; (2 * 10 + 9 * 9.95) / 11."""
+  hparams = {'lookahead_steps': 1, 'train_steps': 1, 'ema_decay': 0.5}
+  assert after_steps('w', 1, **hparams) == pytest.approx([9.959091])
+
+
+def test_batch_norms_averages_are_averaged_after_their_update(graph):
+  """It goes 0 -> 4 -> 8. t = 1: 9/11 * 4 = 3.272727; t = 2: 0.2 * 3.272727 + 0.8 * 8."""
+  keys = tf.compat.v1.GraphKeys
+  moving = tf.compat.v1.get_variable(
+    'moving_mean',
+    initializer=0.0,
+    trainable=False,
+    collections=[keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
+  )
+  update = moving.assign_add(4.0, read_value=False)
+  averages = after_steps('moving_mean', 2, [update], ema_decay=0.2)
+  assert averages == pytest.approx([3.272727, 7.054545])
+
+
+def succeeded(result):
+  assert result.returncode == 0, result.stderr
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope='module')
+def job(run_main, data_dir, tmp_path_factory):
+  """A job dir with averages, and what the run that used them printed."""
+  folder = str(tmp_path_factory.mktemp('jobs') / 'job')
+  flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, *AVERAGED, *ONE_THREAD]
+  result = run_main(*flags, '--train-on', 'train+validation', '--use-ema')
+  return folder, result
+
+
+def test_one_process_averages_every_variable_of_the_network(job):
+  succeeded(job[1])
+  check_averages(job[0])
+
+
+DEVICES = ['--num-cpu-towers', 2, '--muon-learning-rate', 0.02, '--mode', 'train']
+
+
+def test_two_towers_average_as_one_does(run_here, data_dir, tmp_path):
+  """After Muon's updates and SGD's."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
+  succeeded(run_here(*flags))
+  check_averages(tmp_path)
+
+
+def test_mirrored_replicas_average_as_one_does(run_main, data_dir, tmp_path):
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
+  succeeded(run_main(*flags, '--distribute', 'mirrored'))
+  check_averages(tmp_path)
+
+
+def test_averages_change_nothing_else(job, run_here, data_dir, tmp_path):
+  """The same variables by the same names, with the same values."""
+  flags = ['--train-on', 'train+validation', '--mode', 'train', '--train-steps', STEPS]
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path]
+  succeeded(run_here(*where, *SMALL, *flags, *ONE_THREAD))
+  plain = variables(tmp_path, STEPS)
+  others = variables(job[0], STEPS)
+  assert set(plain) == {name for name in others if not name.endswith(SUFFIX)}
+  for name, value in plain.items():
+    np.testing.assert_allclose(others[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.fixture(scope='module')
+def written_by_hand(job):
+  """A checkpoint of the job that has the averages as its variables, and no averages."""
+  kept = variables(job[0], STEPS)
+  averages = {name.removesuffix(SUFFIX): v for name, v in kept.items() if name.endswith(SUFFIX)}
+  values = {'global_step': kept['global_step'], **averages}
+  path = os.path.join(os.path.dirname(job[0]), 'by_hand')
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    made = {name: tf.compat.v1.Variable(value) for name, value in values.items()}
+    session.run(tf.compat.v1.global_variables_initializer())
+    return tf.compat.v1.train.Saver(made).save(session, path)
+
+
+def test_evaluations_use_the_averages(job, written_by_hand, run_here, data_dir):
+  """That on the way, which is the last one here, too, and that of `evaluate`."""
+  folder, result = job
+  assert len(re.findall('evaluated at step', result.stderr)) == 1
+  trained = succeeded(result)
+  assert trained['weights'] == 'ema'
+  evaluate = ['--data-dir', data_dir, '--job-dir', folder, '--mode', 'evaluate']
+  again = succeeded(run_here(*evaluate, '--use-ema'))
+  by_hand = succeeded(run_here(*evaluate, '--checkpoint', written_by_hand))
+  last = succeeded(run_here(*evaluate))
+  assert 'weights' not in last
+  for line in (trained, again):
+    assert line['global_step'] == STEPS
+    for key in ('cross_entropy', 'loss', 'accuracy'):
+      assert line[key] == pytest.approx(by_hand[key], rel=1e-5)
+  assert abs(last['cross_entropy'] - by_hand['cross_entropy']) > 1e-3
+
+
+def test_predictions_and_exports_use_the_averages(job, written_by_hand, run_here, tmp_path):
+  images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)
+  files = [tmp_path / f'{index}.png' for index in range(3)]
+  for image, file in zip(images, files):
+    tf.io.write_file(str(file), tf.io.encode_png(image))
+
+  def predicted(*flags):
+    run = run_here('--job-dir', job[0], '--mode', 'predict', '--images', *files, *flags)
+    succeeded(run)
+    lines = map(json.loads, run.stdout.splitlines())
+    return np.array([list(line['probabilities'].values()) for line in lines])
+
+  expected = predicted('--checkpoint', written_by_hand)
+  np.testing.assert_allclose(predicted('--use-ema'), expected, atol=2e-6)
+  exported = succeeded(run_here('--job-dir', job[0], '--mode', 'export', '--use-ema'))
+  network = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
+  served = network(images=tf.constant(images))['probabilities']
+  np.testing.assert_allclose(served, expected, atol=1e-5)
+  assert np.abs(predicted() - expected).max() > 1e-3
+
+
+OLD = os.path.join(ROOT, 'jobs_of_e632993', 'resnet8')  # Its config.json does not know the option.
+
+
+@pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export'])
+@pytest.mark.parametrize('flags', [[], ['--ema-decay', 0.9]], ids=['', 'said to have them'])
+def test_a_job_without_averages_has_none_to_use(run_here, data_dir, tmp_path, mode, flags):
+  job = shutil.copytree(OLD, tmp_path / 'job')
+  tf.io.write_file(str(tmp_path / 'grey.png'), tf.io.encode_png(np.zeros([32, 32, 3], np.uint8)))
+  images = ['--images', tmp_path / 'grey.png'] if mode == 'predict' else []
+  where = ['--data-dir', data_dir, '--job-dir', job, '--mode', mode, *images]
+  result = run_here(*where, '--use-ema', *flags)
+  assert result.returncode == 2
+  [line] = result.stderr.splitlines()
+  assert re.search('^error: .*--use-ema.*trained without --ema-decay; leave', line) or (
+    flags and re.search('^error: checkpoint .* trained without --ema-decay; leave --use-ema', line)
+  )
+  assert not (job / 'export').exists()
+
+
+def test_a_job_without_averages_cannot_begin_with_them(run_here, data_dir, tmp_path):
+  job = shutil.copytree(OLD, tmp_path / 'job')
+  before = (job / 'config.json').read_text()
+  flags = ['--data-dir', data_dir, '--job-dir', job, '--train-batch-size', 16, '--train-steps', 9]
+  result = run_here(*flags, '--ema-decay', 0.9)
+  assert result.returncode == 2
+  assert result.stderr.splitlines()[-1].startswith('error: --ema-decay 0.9 and --job-dir')
+  assert (job / 'config.json').read_text() == before

@@ -1,0 +1,160 @@
+"""--dry-run: what it says is right, and it writes nothing."""
+
+import json
+import os
+import shutil
+import tempfile
+
+import pytest
+
+from cifar10.cluster.tf_config import read_cluster
+from cifar10.cluster.watch import Watch
+from cifar10.data.data_set import CIFAR10
+from cifar10.options.hparams import HParams, from_values
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.errors import InputError
+from cifar10.training import dry_run, job_dir
+
+JOBS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993')
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
+# Of test_network_size.py.
+RESNET_8 = {
+  'network': 'ResNet-8',
+  'trainable_parameters': 75_290,
+  'multiplications_per_image': 12_239_488,
+}
+
+
+@pytest.fixture(autouse=True)
+def scratch(monkeypatch, tmp_path):
+  """Where temporary folders go: empty again after every test."""
+  folder = tmp_path / 'scratch'
+  folder.mkdir()
+  monkeypatch.setattr(tempfile, 'tempdir', str(folder))
+  yield
+  assert os.listdir(folder) == []
+
+
+def contents(folder):
+  """Each file's bytes and when it was written, and when the folders were."""
+  found = {}
+  for path in [folder, *folder.rglob('*')]:
+    found[path] = (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+  return found
+
+
+def test_a_new_job(run_here, data_dir, tmp_path):
+  """256 examples in batches of 16: 16 steps an epoch, and 100 steps are 6.25 epochs."""
+  job = tmp_path / 'job'
+  flags = [*SMALL, '--train-steps', 100, '--dry-run']
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 0, result.stderr
+  line = json.loads(result.stdout)  # The only one.
+  assert line.items() >= {'dry_run': True, **RESNET_8}.items()
+  plan = {'examples_per_epoch': 256, 'examples_per_step': 16, 'steps_per_epoch': 16}
+  assert line.items() >= {**plan, 'global_step': 0, 'train_steps': 100, 'epochs': 6.25}.items()
+  assert line['timed_steps'] == 20
+  assert line['images_per_second'] == pytest.approx(16 / line['seconds_per_step'], rel=0.01)
+  assert line['training_seconds'] == pytest.approx(100 * line['seconds_per_step'], abs=0.1)
+  assert line['peak_memory_mebibytes'] > 100  # TensorFlow alone.
+  assert 'ResNet-8 for 10 classes: 0.0753 M trainable parameters, 12.2 M' in result.stderr
+  assert '16 steps an epoch; step 0 of 100, which are 6.25 epochs' in result.stderr
+  assert '20 steps after 5 to warm up' in result.stderr
+  assert 'peak memory: ' in result.stderr
+  assert not job.exists()
+
+
+def test_a_job_that_goes_on(run_here, data_dir, tmp_path):
+  """From step 8 to 20; the job dir stays as it was, byte for byte."""
+  job = shutil.copytree(os.path.join(JOBS, 'resnet8'), tmp_path / 'job')
+  before = contents(job)
+  flags = ['--train-batch-size', 16, '--train-steps', 20, '--num-gpus', 0, '--dry-run']
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 0, result.stderr
+  line = json.loads(result.stdout)
+  assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, 20)
+  assert line['training_seconds'] == pytest.approx(12 * line['seconds_per_step'], abs=0.1)
+  assert line['timed_steps'] == 20  # Though the training has 12 left.
+  assert 'unlike before in this job: train_steps 8 -> 20' in result.stderr
+  assert contents(job) == before
+
+
+def cluster(task_type, index=0):
+  return json.dumps(
+    {
+      'cluster': {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1'], 'evaluator': ['d:1']},
+      'task': {'type': task_type, 'index': index},
+    }
+  )
+
+
+def test_a_worker_times_the_network_alone(monkeypatch, run_here, data_dir, tmp_path):
+  """Two replicas' batches make an update: 256 / (2 x 16) = 8 steps an epoch. Nobody else is up."""
+  monkeypatch.setenv('TF_CONFIG', cluster('worker'))
+  flags = [*SMALL, '--train-steps', 100, '--sync', '--dry-run']
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
+  assert result.returncode == 0, result.stderr
+  line = json.loads(result.stdout)
+  assert (line['task'], line['steps_per_epoch'], line['epochs']) == ('worker 0', 8, 12.5)
+  assert (line['timed_steps'], 'training_seconds' in line) == (20, False)
+  assert 'timed was this host alone' in result.stderr
+  assert not (tmp_path / 'job').exists()
+
+
+@pytest.mark.parametrize('task', ['ps', 'evaluator'])
+def test_others_time_nothing(monkeypatch, run_here, data_dir, tmp_path, task):
+  """A parameter server may have no data, either."""
+  monkeypatch.setenv('TF_CONFIG', cluster(task))
+  here = tmp_path / 'none' if task == 'ps' else data_dir
+  result = run_here('--data-dir', here, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run')
+  assert result.returncode == 0, result.stderr
+  line = json.loads(result.stdout)
+  assert line.items() >= {'task': f'{task} 0', **RESNET_8}.items()
+  assert 'timed_steps' not in line
+  said = {'ps': 'ps 0 computes no steps', 'evaluator': 'evaluator 0 trains nothing'}
+  assert said[task] in result.stderr
+
+
+def refusal(options, *, evaluating=True, task=''):
+  """What a dry run of a ResNet-8 is refused for."""
+  with pytest.raises(InputError) as error:
+    tasks = read_cluster(task, options.job_dir)
+    dry_run.dry_run(from_values({'num_layers': 8}), options, tasks, Watch(), evaluating=evaluating)
+  return str(error.value)
+
+
+def test_refuses_what_a_training_refuses(data_dir, tmp_path):
+  job = str(tmp_path / 'job')
+  options = RunOptions(job_dir=job, data_dir=data_dir, num_gpus=0)
+  assert 'is missing' in refusal(RunOptions(job_dir=job, data_dir=str(tmp_path), num_gpus=0))
+  towers = RunOptions(job_dir=job, data_dir=data_dir, num_gpus=0, num_cpu_towers=3)
+  assert '128 is not divisible by 3 towers' in refusal(towers)
+  without_eval = shutil.copytree(data_dir, tmp_path / 'data')
+  os.remove(without_eval / 'eval.tfrecords')
+  part = RunOptions(job_dir=job, data_dir=str(without_eval), num_gpus=0)
+  assert 'eval.tfrecords is missing' in refusal(part)
+  assert 'eval.tfrecords is missing' in refusal(part, task=cluster('evaluator'))
+  (tmp_path / 'job').mkdir()
+  (tmp_path / 'job' / 'config.json').write_text('{"num_layers": 8, "data": {"train": "other"}}')
+  assert 'was trained on other data' in refusal(options)
+  assert os.listdir(job) == ['config.json']
+
+
+def test_refuses_a_job_dir_that_cannot_be_written():
+  """root can write everywhere: it becomes nobody for the question."""
+  with tempfile.TemporaryDirectory(dir='/tmp') as folder:
+    os.chmod(folder, 0o555)
+    job = os.path.join(folder, 'new', 'job')
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+      with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
+        job_dir.preview(job, HParams(), 'data', CIFAR10, None)
+    finally:
+      os.seteuid(user)
+
+
+def test_belongs_to_training(run_here, data_dir, tmp_path):
+  result = run_here('--job-dir', tmp_path, '--mode', 'evaluate', '--dry-run')
+  assert result.returncode == 2
+  assert result.stderr == 'error: --dry-run belongs to training, not to --mode evaluate\n'

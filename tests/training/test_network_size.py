@@ -1,0 +1,66 @@
+"""Parameters and multiplications of networks, counted by hand and by TensorFlow's own profiler."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.networks.family import LayerSettings
+from cifar10.networks.registry import FAMILIES
+from cifar10.options.hparams import from_values
+from cifar10.training.network_size import network_size
+
+SMALL = {
+  'resnet': {'num_layers': 29, 'resnet_version': 2, 'bottleneck': True},
+  'fastnet': {'widths': (24, 32, 48), 'convs_per_group': 3},
+  'wrn': {'wrn_depth': 10, 'wrn_widen_factor': 2},
+  'vgg': {'vgg_layers': 11},
+  'inception': {'inception_width': 0.25},
+}
+
+
+def test_resnet_20():
+  """What He et al. 2015 call 0.27 M parameters, and the usual count of 41 M multiplications.
+
+  Each layer's outputs are n x n pixels; each takes 3 x 3 x channels multiplications.
+
+    init     32 x 32 x 16 x 9 x 3                             =    442,368
+    stage1   6 x 32 x 32 x 16 x 9 x 16                        = 14,155,776
+    stage2   16 x 16 x 32 x 9 x 16 + 5 x 16 x 16 x 32 x 9 x 32 = 12,976,128
+    stage3   8 x 8 x 64 x 9 x 32 + 5 x 8 x 8 x 64 x 9 x 64     = 12,976,128
+    dense    64 x 10                                          =        640
+
+  Shortcuts have no parameters: they average and pad.
+  """
+  size = network_size(from_values({'num_layers': 20}), CIFAR10)
+  assert size.multiplications == 442_368 + 14_155_776 + 2 * 12_976_128 + 640 == 40_551_040
+  kernels = 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64)
+  batch_norm = 2 * (7 * 16 + 6 * 32 + 6 * 64)
+  dense = 64 * 10 + 10
+  assert size.trainable_parameters == kernels + batch_norm + dense == 269_722
+
+
+def test_resnet_8_in_any_precision():
+  """A block of two convolutions a stage: 442,368 + 4,718,592 + 2 x 3,538,944 + 640."""
+  for dtype in ('float32', 'bfloat16'):
+    size = network_size(from_values({'num_layers': 8, 'dtype': dtype}), CIFAR10)
+    assert size.multiplications == 12_239_488
+    # Kernels 432 + 4,608 + 13,824 + 55,296; scales and offsets 2 x (3 x 16 + 2 x 32 + 2 x 64).
+    assert size.trainable_parameters == 74_160 + 480 + 650
+
+
+@pytest.mark.parametrize('network', FAMILIES)
+def test_every_family_as_tensorflow_counts_it(network):
+  """Its profiler counts two operations, a multiplication and an addition."""
+  hparams = from_values({'network': network, **SMALL[network]})
+  with tf.Graph().as_default() as graph:
+    settings = LayerSettings(False, 'channels_last', 0.9, 1e-5, tf.float32)
+    hparams.family.build(settings, CIFAR10, None).forward_pass(tf.zeros([1, 32, 32, 3]))
+    options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+    options['output'] = 'none'
+    profile = tf.compat.v1.profiler.profile(graph, cmd='op', options=options)
+  counted = {}
+  while profile.children:
+    [profile] = profile.children  # A chain, each link with the sums of those below.
+    counted[profile.name] = profile.float_ops
+  products = counted['Conv2D'] + counted['MatMul']
+  assert network_size(hparams, CIFAR10).multiplications == products / 2 > 0
