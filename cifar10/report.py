@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import cifar10
 from cifar10.data.manifest import SUBSETS
 from cifar10.platform import errors, files, logs, quiet
 from cifar10.platform.errors import InputError
@@ -80,7 +81,8 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
   from cifar10.reporting import page  # noqa: PLC0415 - it takes libraries that --table does not
 
   now = datetime.datetime.now(datetime.timezone.utc)
-  content = page.render(jobs, f'Made {now:%Y-%m-%d %H:%M} UTC by python -m cifar10.report')
+  made = f'Made {now:%Y-%m-%d %H:%M} UTC by cifar10-estimator {cifar10.__version__}'
+  content = page.render(jobs, made)
   try:
     with files.replacing(path) as temporary, open(temporary, 'wb') as file:
       # A path may have bytes that are no UTF-8.
@@ -92,7 +94,6 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
   parser = errors.OneLineParser(
-    prog='python -m cifar10.report',
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )

@@ -62,3 +62,9 @@ def check_resumes_averages(job_dir: str, ema_decay: float) -> None:
 def global_step(checkpoint: str) -> int:
   """The step at which it was saved."""
   return int(tf.train.load_variable(checkpoint, 'global_step'))
+
+
+def latest_step(job_dir: str) -> int:
+  """Of the latest checkpoint; 0 before there is one."""
+  latest = tf.train.latest_checkpoint(job_dir)
+  return global_step(latest) if latest else 0

@@ -23,7 +23,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.option import names
 from cifar10.training import model_fn, placement
-from cifar10.training.job import Job
+from cifar10.training.process import Process
 
 MODES = tf_estimator.ModeKeys
 EPOCH = 64  # Examples.
@@ -127,11 +127,11 @@ def observe_evaluation(hparams, data_dir):
 
 def observe_input(hparams, data_dir):
   """The first training batch that a job reads, and the first evaluation batch."""
-  work = Job(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
+  work = Process(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
   seen = {}
   for kind, make in (
-    ('batches', work._train_input_fn()),
-    ('evaluation batches', work._eval_input_fn('eval')),
+    ('batches', work.train_input_fn()),
+    ('evaluation batches', work.eval_input_fn('eval')),
   ):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.train.create_global_step().initializer)

@@ -13,7 +13,6 @@ import generate_cifar10_tfrecords
 from cifar10.data import data_set, records, synthetic
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training.job import Job
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -85,7 +84,9 @@ def test_resuming_continues_the_same_run(job, run_main, data_dir, tmp_path):
 def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
-  input_fn = Job(from_values({'num_layers': 8, 'train_batch_size': 16}), options)._train_input_fn()
+  input_fn = Process(
+    from_values({'num_layers': 8, 'train_batch_size': 16}), options
+  ).train_input_fn()
   seen = {}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     step = tf.compat.v1.train.create_global_step()

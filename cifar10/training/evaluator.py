@@ -1,0 +1,117 @@
+"""Evaluates a job's checkpoints: one, those that come while another process trains, or its own."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks import ending, progress
+from cifar10.callbacks.callback import Callback
+from cifar10.cluster.tf_config import reachable
+from cifar10.data import dataset
+from cifar10.platform.errors import TaskLostError
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import checkpoints, evaluation
+from cifar10.training.evaluation import JsonObject
+from cifar10.training.process import Process
+
+
+class Evaluator:
+  """Evaluates, and tells callbacks of it."""
+
+  def __init__(self, process: Process):
+    """`process` says of which job."""
+    self._process = process
+    self.callbacks: Sequence[Callback] = ()
+    self._last: JsonObject = {}
+    self._matrix = evaluation.MatrixHook()
+
+  def evaluated(self, subset: str, on_the_way: bool = False) -> JsonObject:
+    """One evaluation, as the program prints it; not made again if it was the last one made."""
+    checkpoint = self._process.checkpoint()
+    last = self._last
+    step = checkpoints.global_step(checkpoint)
+    if (last.get('subset'), last.get('global_step')) != (subset, step):
+      metrics = self._process.estimator().evaluate(
+        self._process.eval_input_fn(subset),
+        name=subset,
+        checkpoint_path=checkpoint,
+        hooks=[self._evaluation_bar(subset), self._matrix],
+      )
+      self._heard(metrics, subset, checkpoint, on_the_way)
+    return self._last
+
+  def spec(self) -> Any:
+    """What the Estimator evaluates while it trains."""
+    subset = self._process.subset_on_the_way
+
+    def heard(metrics: Mapping[str, Any], checkpoint: str) -> None:
+      self._heard(metrics, subset, checkpoint, on_the_way=True)
+
+    return tf_estimator.EvalSpec(
+      self._process.eval_input_fn(subset),
+      steps=None,
+      name=subset,
+      hooks=[self._evaluation_bar(subset), self._matrix],
+      exporters=[evaluation.Listener(heard)],
+      start_delay_secs=0,
+      throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
+    )
+
+  def follow(self) -> JsonObject:
+    """Evaluates new checkpoints as they come, and the last one like the chief.
+
+    Raises:
+      InputError: the chief has gone, and no checkpoint came for so long as the options say.
+      Terminated: SIGTERM came.
+    """
+    patience = self._process.options.evaluator_patience
+    seen, seen_at = None, time.monotonic()
+    while True:
+      self._process.watch.check()
+      checkpoint = tf.train.latest_checkpoint(self._process.options.job_dir)
+      if checkpoint and checkpoint != seen:
+        seen, seen_at = checkpoint, time.monotonic()
+        self.evaluated(self._process.subset_on_the_way, on_the_way=True)
+      elif checkpoint and self._is_last(checkpoint):
+        return self.evaluated(self._process.final_subset)
+      elif self._chief_is_there():
+        seen_at = time.monotonic()
+      elif time.monotonic() - seen_at > patience:
+        raise TaskLostError(
+          f'no new checkpoint in {self._process.options.job_dir} for {patience:g} s, and the chief '
+          'cannot be reached; start it again, or raise --evaluator-patience'
+        )
+      time.sleep(1)
+
+  def _heard(
+    self, metrics: Mapping[str, Any], subset: str, checkpoint: str, on_the_way: bool
+  ) -> None:
+    """Remembers an evaluation, and tells callbacks of it."""
+    made = evaluation.make_evaluation(
+      metrics,
+      self._matrix.matrix,
+      subset,
+      checkpoint,
+      self._process.data.classes,
+      on_the_way=on_the_way,
+      use_ema=self._process.options.use_ema,
+    )
+    self._last = dict(made.result)
+    for callback in self.callbacks:
+      callback.evaluated(made)
+
+  def _evaluation_bar(self, subset: str) -> Any:
+    count = dataset.Cifar10DataSet(self._process.data_dir, subset).num_examples_per_epoch()
+    return progress.EvaluationBarHook(subset, count, self._process.hparams.eval_batch_size)
+
+  def _is_last(self, checkpoint: str) -> bool:
+    """Whether training ended with it, at the last step or before."""
+    step = checkpoints.global_step(checkpoint)
+    ended = ending.read(self._process.options.job_dir)
+    ended_here = ended and ended[1] == step and ending.holds(ended[0], self._process.options)
+    return step >= self._process.hparams.train_steps or bool(ended_here)
+
+  def _chief_is_there(self) -> bool:
+    return any(map(reachable, self._process.cluster.addresses.get('chief', ())))

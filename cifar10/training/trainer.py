@@ -1,0 +1,252 @@
+"""Trains a job in one process: what runs beside its steps, and how it begins and ends."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks import control_channel, ending, registry, saving, steered, stopping
+from cifar10.callbacks.callback import Callback, Run
+from cifar10.callbacks.meter import MeterHook
+from cifar10.cluster import parameter_server
+from cifar10.cluster.steering import Orders
+from cifar10.data import dataset, manifest
+from cifar10.networks.family import Start
+from cifar10.platform import devices
+from cifar10.platform.errors import InputError
+from cifar10.platform.estimator import tf_estimator
+from cifar10.platform.logs import log
+from cifar10.training import checkpoints, job_dir, run_config, schedules
+from cifar10.training.evaluator import Evaluator
+from cifar10.training.process import Process
+
+_LAST_STEP = ending.Reason('train_steps', 'the last step was made')
+
+
+def make_run(process: Process, end: ending.Ending, evaluates: bool = False) -> Run:
+  """What callbacks know; the data's part of it is added where training starts."""
+  return Run(
+    process.hparams,
+    process.options,
+    process.data,
+    process.cluster,
+    process.watch,
+    process.steering,
+    end,
+    evaluates=evaluates,
+    remember=functools.partial(job_dir.remember_control, process.options.job_dir),
+  )
+
+
+class Trainer:
+  """Trains to the last step, or until somebody ends it."""
+
+  def __init__(self, process: Process, evaluator: Evaluator):
+    """Args:
+    process: what is trained, and where.
+    evaluator: evaluates on the way; it tells this one's callbacks.
+    """
+    self._process = process
+    self._evaluator = evaluator
+    self._ending = ending.Ending()
+    self._callbacks: Sequence[Callback] = ()
+
+  def train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
+    """Trains -> why that ended, and how many steps this process made."""
+    job_dir = self._process.options.job_dir
+    ended = ending.read(job_dir)
+    if ended:
+      reason, step = ended
+      said = f'the job ended at step {step:,}: {reason.message}'
+      if ending.holds(reason, self._process.options):
+        log.info('%s; %s', said, ending.remedy(reason, job_dir))
+        self._announce_done()
+        return reason.name, 0
+      log.info('%s; that holds no longer', said)
+      if self._process.cluster.is_chief:
+        ending.lift(job_dir)
+    steps = self._train(evaluating, more_hooks)
+    return (self._ending.reason or _LAST_STEP).name, steps
+
+  def _train(self, evaluating: bool, more_hooks: Sequence[Any]) -> int:
+    """Trains to the last step -> how many of the steps this process made."""
+    evaluates = (
+      evaluating
+      and not self._process.cluster.has_evaluator
+      and not self._process.cluster.is_distributed
+    )
+    run = make_run(self._process, self._ending, evaluates)
+    estimator, meter = self._start(run)
+    task_hook = stopping.TaskHook(
+      self._process.watch, decides=not self._process.reduces_with_others
+    )
+    # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
+    # orders an end comes last, after all who may ask for one.
+    hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
+    hooks += self._steering_hooks()
+    with self._naming_nan(), run_config.tf_config(self._process.cluster), self._presence():
+      if (
+        evaluates or self._process.cluster.is_distributed
+      ):  # In a cluster it evaluates nothing here.
+        tf_estimator.train_and_evaluate(
+          estimator,
+          tf_estimator.TrainSpec(
+            self._process.train_input_fn(), self._process.hparams.train_steps, hooks=hooks
+          ),
+          self._evaluator.spec(),
+        )
+      else:
+        estimator.train(
+          self._process.train_input_fn(), max_steps=self._process.hparams.train_steps, hooks=hooks
+        )
+    self._end(meter.step)
+    return task_hook.steps
+
+  def _start(self, run: Run) -> tuple[Any, MeterHook]:
+    """Checks data and job dir, writes a new job's configuration, makes the callbacks.
+
+    Returns:
+      The Estimator to train, and what measures its steps.
+    """
+    hparams, options = self._process.hparams, self._process.options
+    num_towers = len(self._process.placement.tower_devices)
+    dataset.check_shards(hparams.train_batch_size, num_towers)
+    train_set = dataset.Cifar10DataSet(self._process.data_dir, hparams.train_on)
+    num_examples = train_set.num_examples_per_epoch()
+    session = self._process.session_config()
+    start = Start(
+      train_set.first_images, self._process.data, session, self._process.placement.num_gpus
+    )
+    prepared = hparams.family.prepare(start)
+    if self._process.cluster.is_chief:
+      checkpoints.check_resumes_averages(options.job_dir, hparams.ema_decay)
+      data = manifest.digests(self._process.data_dir)
+      changes = job_dir.claim(
+        options.job_dir, hparams, self._process.data_dir, self._process.data, data
+      )
+      if changes:
+        log.info('unlike before in this job: %s', ', '.join(changes))
+    if options.sync and options.distribute:
+      log.info('--sync is ignored: --distribute %s always is', options.distribute)
+    elif options.sync and not self._process.gradients_per_update:
+      log.info('--sync is ignored: there is one replica, which waits for nobody')
+    if options.num_workers != 1:
+      log.info('--num-workers is ignored: the cluster says how many there are')
+    log.info(
+      'training %s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
+      hparams.family.describe(),
+      f'{num_examples:,}',
+      hparams.train_batch_size,
+      hparams.dtype,
+      num_towers,
+      self._described_cluster(),
+      f'{hparams.train_steps:,}',
+    )
+    if not self._process.placement.num_gpus:
+      log.info(devices.described_kernels())
+    self._resume_control()
+    run.examples_per_epoch = num_examples
+    run.examples_per_step = schedules.examples_per_global_step(
+      hparams.train_batch_size, self._process.gradients_per_update or 1
+    )
+    self._callbacks = self._evaluator.callbacks = registry.make_all(run)
+    counts = self._process.cluster.is_chief and (
+      bool(self._process.gradients_per_update) or not self._process.cluster.is_distributed
+    )
+    meter = MeterHook(self._callbacks, counts)
+    estimator = self._process.estimator(
+      num_examples, self._process.cluster, self._process.strategy, prepared, meter
+    )
+    return estimator, meter
+
+  def _resume_control(self) -> None:
+    """Takes up what `control` has set in this job."""
+    if not self._process.cluster.is_chief:
+      return
+    rates: dict[str, Any] = job_dir.read_control(self._process.options.job_dir)
+    self._process.steering.orders = Orders(**rates)
+    for name, value in rates.items():
+      log.info(
+        '%s is %g, as control set it; `%s=%s` goes back to the options',
+        name,
+        value,
+        name,
+        control_channel.SCHEDULE,
+      )
+
+  def _described_cluster(self) -> str:
+    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
+    cluster = self._process.cluster
+    if not cluster.is_distributed:
+      return ''
+    gradients = self._process.gradients_per_update
+    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
+    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
+    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
+
+  def _saver_hooks(self, run: Run, evaluating: bool) -> list[Any]:
+    """The Estimator evaluates when the first one saves; a second may save at other steps."""
+    if not self._process.cluster.is_chief:
+      return []
+    options = self._process.options
+    steps = [options.save_every_steps or options.eval_every_steps]
+    if evaluating:
+      steps.insert(0, options.eval_every_steps)
+    hooks = [
+      saving.SaveHook(options.job_dir, every, self._callbacks) for every in dict.fromkeys(steps)
+    ]
+    run.save = hooks[0].save_now
+    return hooks
+
+  def _steering_hooks(self) -> list[Any]:
+    if self._process.cluster.is_chief:
+      return [steered.LeaderHook(self._process.steering, self._ending)]
+    return (
+      []
+      if self._process.steering.agrees
+      else [steered.FollowerHook(self._process.steering, self._process.watch)]
+    )
+
+  def _presence(self) -> contextlib.AbstractContextManager[Any]:
+    """Lets `control` see who trains."""
+    is_chief = self._process.cluster.is_chief
+    return (
+      control_channel.Presence(self._process.options.job_dir)
+      if is_chief
+      else contextlib.nullcontext()
+    )
+
+  def _end(self, step: int) -> None:
+    """Tells callbacks, remembers an early end, and lets parameter servers go."""
+    if self._process.watch.stopping:
+      self._tell_ended('SIGTERM', 'SIGTERM came', step)
+      self._process.watch.check()
+    reason = self._ending.reason or _LAST_STEP
+    if self._ending.reason and self._process.cluster.is_chief:
+      ending.write(
+        self._process.options.job_dir,
+        reason,
+        checkpoints.latest_step(self._process.options.job_dir),
+      )
+    self._tell_ended(reason.name, reason.message, step)
+    self._announce_done()
+
+  def _tell_ended(self, reason: str, message: str, step: int) -> None:
+    for callback in self._callbacks:
+      callback.ended(reason, message, step)
+
+  def _announce_done(self) -> None:
+    if self._process.cluster.is_distributed:
+      parameter_server.announce_done(self._process.cluster)
+
+  @contextlib.contextmanager
+  def _naming_nan(self) -> Iterator[None]:
+    try:
+      yield
+    except tf.compat.v1.train.NanLossDuringTrainingError:
+      raise InputError(
+        f'the loss became NaN with --learning-rate {self._process.hparams.learning_rate}; lower '
+        'it, name a new --job-dir or resume from the last checkpoint'
+      ) from None
