@@ -13,6 +13,7 @@ import generate_cifar10_tfrecords
 from cifar10.data import data_set, records, synthetic
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
+from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
