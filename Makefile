@@ -10,9 +10,10 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13)
 PYTHON := $(shell for name in $(PYTHONS); do \
   $$name -c '$(SUPPORTED)' >/dev/null 2>&1 && echo $$name && break; done)
 VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
-# `make GPU=1 ...` adds the CUDA libraries that this TensorFlow asks for (docs/support.md).
+# `make GPU=1 ...` adds the CUDA libraries that this TensorFlow asks for (docs/support.md), and what
+# tells how busy a GPU is.
 GPU :=
-CUDA := $(if $(filter-out 0,$(GPU)),'tensorflow[and-cuda]')
+CUDA := $(if $(filter-out 0,$(GPU)),'tensorflow[and-cuda]' -r requirements-gpu.txt)
 # Another Python makes the environment anew, and so does the first GPU=1.
 STAMP := $(VENV)/installed-$(VERSION)$(if $(CUDA),-gpu)
 # A process a core: each imports TensorFlow, so not more than a few.

@@ -1,9 +1,10 @@
-"""What several test files share: small records, the program and TensorBoard as processes."""
+"""What several test files share: small records, the program, TensorBoard, a browser."""
 
 import contextlib
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from cifar10.data import data_set, manifest, records, synthetic  # noqa: E402
 from cifar10.platform import errors  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
 
 
@@ -120,3 +122,17 @@ def serve_tensorboard():
         process.kill()  # Not SIGTERM: a TensorBoard that is reading files can ignore it for good.
 
   return serve
+
+
+@pytest.fixture(scope='module')
+def browser():
+  """The Chromium of this machine, without a screen."""
+  found = [path for path in map(shutil.which, CHROMIUMS) if path]
+  if not found:
+    pytest.skip(f'none of {", ".join(CHROMIUMS)} is installed')
+  playwright = pytest.importorskip('playwright.sync_api')
+  with playwright.sync_playwright() as started:
+    # In a container there is no user whom the sandbox could protect, and it does not start.
+    launched = started.chromium.launch(executable_path=found[0], args=['--no-sandbox'])
+    yield launched
+    launched.close()

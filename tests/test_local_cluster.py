@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -141,6 +142,29 @@ def test_every_task_ends(cluster, ps, sync, workers):
     made = json.loads(tasks.results[f'worker {worker}'])
     assert made['task'] == f'worker {worker}'
     assert 0 <= made['steps'] <= 21
+
+
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
+  """The chief makes one of the steps 2 to 9 at least; the evaluator's matrix is a picture."""
+  more = ['--histograms', '--profile-steps', '2:9', *sync]
+  tasks = cluster('--train-steps', 20, '--eval-every-steps', 20, *more, evaluator=True)
+  tasks.start()
+  assert tasks.ended() == [0] * 4, tasks.text()
+  job_dir = pathlib.Path(tasks.job_dir)
+  [traced] = (job_dir / 'profile').iterdir()
+  events = json.loads(traced.read_text())['traceEvents']
+  devices = {event['args']['name'] for event in events if event['ph'] == 'M'}
+  assert {device.split('/')[1] for device in devices} == {'job:chief', 'job:ps'}
+  tags = {'': set(), 'validation': set(), 'eval': set()}
+  for run, shown in tags.items():
+    for path in (job_dir / run).glob('events.*'):
+      for event in tf.compat.v1.train.summary_iterator(str(path)):
+        shown.update(value.tag for value in event.summary.value)
+  assert {'loss', 'resources/cpu_percent'} <= tags['']
+  if sync:  # Else the last step may be the worker's, and the chief's in between is not sampled.
+    assert 'weights/resnet/fully_connected/kernel' in tags['']
+  assert 'pictures/confusion_matrix' in tags['validation'] & tags['eval']
 
 
 needs_all_reduce = pytest.mark.skipif(

@@ -1,5 +1,6 @@
 """Letters of five by seven dots, for pictures: nothing that is installed draws text."""
 
+import functools
 import unicodedata
 
 import numpy as np
@@ -36,6 +37,7 @@ def plain(text: str) -> str:
   return plain_text if known else ''
 
 
+@functools.lru_cache(maxsize=4096)  # A matrix has many equal numbers.
 def draw(text: str, scale: int) -> np.ndarray:
   """Where there is ink: bool [HEIGHT * scale, WIDTH * scale * letters]. The text is plain."""
   letters = [np.pad(_DOTS[ord(letter) - _FIRST], ((0, 0), (0, 1))) for letter in text]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 import urllib.parse
 import urllib.request
@@ -149,66 +148,39 @@ def test_hyper_parameters_and_results_stand_side_by_side(job, ask):
   assert row['hparams']['num_layers'] == 8
   assert row['hparams']['lr_values'] == '1.0,0.1,0.01,0.002'
   final = [event for event in metrics_file.read(str(job)) if event['event'] == 'evaluate'][-1]
-  values = {value['name'].get('group', ''): value['value'] for value in row['metricValues']}
-  assert values['eval'] == pytest.approx(final['accuracy'], abs=1e-6)
+  values = {
+    (value['name'].get('group'), value['name']['tag']): value['value']
+    for value in row['metricValues']
+  }
+  assert values['eval', 'accuracy'] == pytest.approx(final['accuracy'], abs=1e-6)
 
 
 @pytest.fixture
-def browser():
-  """Chromium, driven by selenium."""
-  webdriver = pytest.importorskip('selenium.webdriver')
-  chromium, driver = shutil.which('chromium'), shutil.which('chromedriver')
-  if not (chromium and driver):
-    pytest.skip('there is no chromium with its driver on PATH (apt-get install chromium-driver)')
-  options = webdriver.ChromeOptions()
-  options.binary_location = chromium
-  for flag in ('--headless=new', '--no-sandbox', '--disable-dev-shm-usage'):
-    options.add_argument(flag)
-  options.add_argument('--window-size=1500,1100')
-  options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
-  service = webdriver.ChromeService(executable_path=driver)
-  with webdriver.Chrome(options=options, service=service) as opened:
-    yield opened
-
-
-def texts(browser, selector):
-  """Of what the page shows there, within shadow roots, too."""
-  return browser.execute_script(
-    """
-    const found = [];
-    const look = root => {
-      for (const element of root.querySelectorAll('*')) {
-        if (element.matches(arguments[0])) found.push(element.textContent.trim());
-        if (element.shadowRoot) look(element.shadowRoot);
-      }
-    };
-    look(document);
-    return found;
-    """,
-    selector,
-  )
-
-
-def wait_until(holds):
-  deadline = time.monotonic() + 60
-  while not holds():
-    assert time.monotonic() < deadline
-    time.sleep(0.3)
+def page(browser):
+  """A page, and in `failures` what its scripts failed with."""
+  opened = browser.new_page(viewport={'width': 1500, 'height': 1100})
+  opened.failures = []
+  opened.on('pageerror', lambda error: opened.failures.append(str(error)))
+  yield opened
+  opened.close()
 
 
 @pytest.mark.slow
-def test_the_pages_in_a_browser(ask, browser):
-  """Opens on accuracy and loss; the page of images shows the matrix; no script fails."""
-  browser.get(f'{ask.address}#timeseries')
-  wait_until(lambda: len(texts(browser, 'scalar-card')) >= 2)
-  first, second = texts(browser, 'scalar-card')[:2]
-  assert first.startswith('accuracy')
-  assert second.startswith('loss')
-  browser.get('about:blank')
-  browser.get(f'{ask.address}#hparams')
-  wait_until(lambda: any('learning_rate' in text for text in texts(browser, 'tf-hparams-main')))
-  browser.get('about:blank')
-  browser.get(f'{ask.address}#images')
-  wait_until(lambda: any('confusion_matrix' in text for text in texts(browser, 'tf-image-loader')))
-  failures = [entry for entry in browser.get_log('browser') if entry['level'] == 'SEVERE']
-  assert not failures
+def test_the_pages_in_a_browser(job, ask, page):
+  """Opens on accuracy and loss; the other pages show options and the matrix; no script fails."""
+  page.goto(ask.address)
+  cards = page.locator('scalar-card')
+  cards.nth(1).wait_for(timeout=60_000)
+  assert cards.nth(0).inner_text().strip().startswith('accuracy')
+  assert cards.nth(1).inner_text().strip().startswith('loss')
+  page.goto('about:blank')
+  page.goto(f'{ask.address}#hparams')
+  page.locator('vaadin-grid').get_by_text(str(job), exact=True).first.wait_for(timeout=60_000)
+  page.goto('about:blank')
+  page.goto(f'{ask.address}#images')
+  last = metrics_file.read(str(job))[-1]
+  width = confusion_picture.draw(last['confusion_matrix'], CIFAR10.classes).shape[1]
+  picture = page.locator('tf-image-loader img').first
+  picture.wait_for(timeout=60_000)
+  assert picture.evaluate('image => image.decode().then(() => image.naturalWidth)') == width
+  assert not page.failures

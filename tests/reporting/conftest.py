@@ -1,4 +1,4 @@
-"""A job with a history, and the browser that reads reports."""
+"""A job with a history."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from cifar10.data import data_set
 OLD_JOB = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993', 'resnet8'
 )
-CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 START = {
   'event': 'start',
   'step': 0,
@@ -93,17 +92,3 @@ def _change(path, **values):
     content = json.load(file) | values
   with open(path, 'w', encoding='utf-8') as file:
     json.dump(content, file)
-
-
-@pytest.fixture(scope='module')
-def browser():
-  """The Chromium of this machine, without a screen."""
-  found = [path for path in map(shutil.which, CHROMIUMS) if path]
-  if not found:
-    pytest.skip(f'none of {", ".join(CHROMIUMS)} is installed')
-  playwright = pytest.importorskip('playwright.sync_api')
-  with playwright.sync_playwright() as started:
-    # In a container there is no user whom the sandbox could protect, and it does not start.
-    launched = started.chromium.launch(executable_path=found[0], args=['--no-sandbox'])
-    yield launched
-    launched.close()
