@@ -100,6 +100,9 @@ class ProgressBar(_Progress):
   def end(self, session: Any) -> None:
     self._close()
 
+  def ended(self, reason: str, message: str, step: int) -> None:
+    self._close()  # After an error, too, when hooks hear of no end.
+
   def _close(self) -> None:
     if self._bar is not None:
       self._bar.close()

@@ -72,37 +72,39 @@ class Trainer:
 
   def _train(self, evaluating: bool, more_hooks: Sequence[Any]) -> int:
     """Trains to the last step -> how many of the steps this process made."""
-    evaluates = (
-      evaluating
-      and not self._process.cluster.has_evaluator
-      and not self._process.cluster.is_distributed
-    )
-    run = make_run(self._process, self._ending, evaluates)
+    process, cluster = self._process, self._process.cluster
+    evaluates = evaluating and not cluster.has_evaluator and not cluster.is_distributed
+    run = make_run(process, self._ending, evaluates)
     estimator, meter = self._start(run)
-    task_hook = stopping.TaskHook(
-      self._process.watch, decides=not self._process.reduces_with_others
-    )
+    task_hook = stopping.TaskHook(process.watch, decides=not process.reduces_with_others)
     # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
     # orders an end comes last, after all who may ask for one.
     hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
     hooks += self._steering_hooks()
-    with self._naming_nan(), run_config.tf_config(self._process.cluster), self._presence():
-      if (
-        evaluates or self._process.cluster.is_distributed
-      ):  # In a cluster it evaluates nothing here.
-        tf_estimator.train_and_evaluate(
-          estimator,
-          tf_estimator.TrainSpec(
-            self._process.train_input_fn(), self._process.hparams.train_steps, hooks=hooks
-          ),
-          self._evaluator.spec(),
-        )
+    last_step = process.hparams.train_steps
+    with (
+      self._naming_nan(),
+      self._telling_errors(meter),
+      run_config.tf_config(cluster),
+      self._presence(),
+    ):
+      if evaluates or cluster.is_distributed:  # In a cluster it evaluates nothing here.
+        train_spec = tf_estimator.TrainSpec(process.train_input_fn(), last_step, hooks=hooks)
+        tf_estimator.train_and_evaluate(estimator, train_spec, self._evaluator.spec())
       else:
-        estimator.train(
-          self._process.train_input_fn(), max_steps=self._process.hparams.train_steps, hooks=hooks
-        )
+        estimator.train(process.train_input_fn(), max_steps=last_step, hooks=hooks)
     self._end(meter.step)
     return task_hook.steps
+
+  @contextlib.contextmanager
+  def _telling_errors(self, meter: MeterHook) -> Iterator[None]:
+    """Tells callbacks of an end that nobody wanted."""
+    try:
+      yield
+    except BaseException as error:
+      said = str(error).partition('\n')[0]
+      self._tell_ended('error', f'{type(error).__name__}: {said}', meter.step)
+      raise
 
   def _start(self, run: Run) -> tuple[Any, MeterHook]:
     """Checks data and job dir, writes a new job's configuration, makes the callbacks.

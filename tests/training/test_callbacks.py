@@ -173,3 +173,14 @@ def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
   found = [(event['subset'], event['step'], event['accuracy']) for event in events(job, 'evaluate')]
   lines = [line.split() for line in said.read_text().splitlines()]
   assert [(subset, int(step), float(accuracy)) for subset, step, accuracy in lines] == found
+
+
+def test_an_error_is_an_end_too(run_here, data_dir, tmp_path):
+  """A learning rate that makes the loss NaN in a few steps."""
+  job = tmp_path / 'job'
+  result = run_here(*flags(data_dir, job, '--learning-rate', 1e30, '--train-steps', 50))
+  assert result.returncode == 2
+  assert 'the loss became NaN' in result.stderr
+  [end] = events(job, 'end')
+  assert end['reason'] == 'error'
+  assert 'NaN' in end['message']
