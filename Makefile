@@ -46,9 +46,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow and not cluster' $(SIDE_BY_SIDE)
 
-# Clusters and what takes minutes one after another: each has all cores.
+# Clusters one after another: each has all cores.
 test-full: test
-	$(BIN)/python -m pytest -m 'slow or cluster'
+	$(BIN)/python -m pytest -m 'slow and not cluster' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m cluster
 
 # The quick tests and one cluster.
 test-quick: test
@@ -56,7 +57,7 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest tests/platform tests/training $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/platform tests/training -m 'not slow' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(ONE_CLUSTER)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.

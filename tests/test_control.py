@@ -48,6 +48,7 @@ def learning_rates(job_dir):
   return [event['learning_rate'] for event in events(job_dir, 'train')]
 
 
+@pytest.mark.slow
 def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   """Everything that can be ordered, in one life of a job; and what a resume keeps."""
   job = tmp_path / 'job'

@@ -35,10 +35,11 @@ class Metrics(Averaging):
     super().after_create_session(session, coord)
     step = self._window.step
     steps_lost = metrics_file.go_back(self._run.job_dir, step)
+    events = metrics_file.read(self._run.job_dir)
+    resumed = any(event['event'] == 'start' for event in events)  # From step 0, perhaps.
     if not self._started:
-      events = metrics_file.read(self._run.job_dir)
       self._run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
-    self._write(step, 'start', steps_lost=steps_lost, resumed=step > 0, **self._described_run())
+    self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())
     self._started = True
 
   def saved(self, checkpoint: str, step: int) -> None:

@@ -10,7 +10,10 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 @pytest.mark.parametrize(
   ('ran', 'more'),  # A strategy finds its devices when a process begins, and only then.
-  [('run_here', []), ('run_main', ['--distribute', 'mirrored'])],
+  [
+    ('run_here', []),
+    pytest.param('run_main', ['--distribute', 'mirrored'], marks=pytest.mark.slow),
+  ],
   ids=['towers', 'mirrored'],
 )
 def test_a_trace_has_the_steps_that_were_asked_for(request, data_dir, tmp_path, ran, more):

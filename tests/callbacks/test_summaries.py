@@ -56,6 +56,7 @@ def curve(ask, run, tag):
   return json.loads(ask('scalars/scalars', run=run, tag=tag))
 
 
+@pytest.mark.slow
 def test_accuracy_and_loss_come_first(ask):
   tags = json.loads(ask('scalars/tags'))
   groups = sorted({tag.split('/')[0] for found in tags.values() for tag in found})

@@ -108,6 +108,7 @@ def test_two_towers_average_as_one_does(run_here, data_dir, tmp_path):
   check_averages(tmp_path)
 
 
+@pytest.mark.slow
 def test_mirrored_replicas_average_as_one_does(run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
   succeeded(run_main(*flags, '--distribute', 'mirrored'))

@@ -67,6 +67,7 @@ def test_means_are_those_of_the_steps(run_here, data_dir, tmp_path):
   assert event['loss'] == pytest.approx(sum(losses) / 5, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_path):
   """SIGKILL some time after the checkpoint of step 150: what was written later is made again."""
   job = tmp_path / 'job'
@@ -91,6 +92,7 @@ def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_p
   assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_and_can_be_evaluated(run_here, data_dir, tmp_path):
   """Also after a restart between; what falls afterwards stays behind."""
   job = tmp_path / 'job'
@@ -126,8 +128,8 @@ def test_the_test_set_chooses_nothing(run_here, data_dir, tmp_path):
   ('limit', 'lifted'),
   [
     (['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1]),
-    (['--stop-without-gain', 1], []),
-    (['--max-minutes', 1e-4], ['--max-minutes', 60]),
+    pytest.param(['--stop-without-gain', 1], [], marks=pytest.mark.slow),
+    pytest.param(['--max-minutes', 1e-4], ['--max-minutes', 60], marks=pytest.mark.slow),
   ],
 )
 def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limit, lifted):
@@ -155,7 +157,10 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
   assert 'that holds no longer' in on.stderr
 
 
-@pytest.mark.parametrize('more', [[], ['--distribute', 'mirrored']], ids=['towers', 'mirrored'])
+MIRRORED = pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize('more', [[], MIRRORED], ids=['towers', 'mirrored'])
 def test_several_devices_end_early_too(run_main, data_dir, tmp_path, more):
   job = tmp_path / 'job'
   rule = ['--train-steps', 400, '--eval-every-steps', 3, '--stop-at-accuracy', 0]
