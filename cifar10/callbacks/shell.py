@@ -2,9 +2,11 @@
 
 import code
 import importlib.util
+import sys
 from typing import Any
 
 import tensorflow as tf
+import tqdm
 
 from cifar10.callbacks.callback import Run
 
@@ -34,10 +36,10 @@ def open_shell(session: Any, step: int, batch: Any, run: Run) -> None:
     'tf': tf,
   }
   banner = f'training is paused after step {step:,}; here are {", ".join(names)}; Ctrl-D goes on'
-  if importlib.util.find_spec('IPython'):
-    from IPython import embed  # noqa: PLC0415  (optional)
+  with tqdm.tqdm.external_write_mode(sys.stderr), session.graph.as_default():
+    if importlib.util.find_spec('IPython'):
+      from IPython.terminal.embed import InteractiveShellEmbed  # noqa: PLC0415  (optional)
 
-    embed(user_ns=names, banner1=banner, colors='neutral')
-    return
-  with session.graph.as_default():
-    code.interact(banner, local=names, exitmsg='training goes on')
+      InteractiveShellEmbed(banner1=banner + '\n')(local_ns=names)
+    else:
+      code.interact(banner, local=names, exitmsg='')

@@ -1,0 +1,26 @@
+"""The shell of --debug-shell, typed into."""
+
+import io
+import sys
+
+import tensorflow as tf
+
+from cifar10.callbacks import shell
+
+
+def test_it_has_session_graph_batch_and_step(monkeypatch, capsys):
+  with tf.Graph().as_default() as graph:
+    images = tf.zeros([2, 32, 32, 3], tf.uint8)
+    shell.offer_batch(images, tf.constant([3, 4]))
+    tensors = shell.batch_tensors()
+    with tf.compat.v1.Session() as session:
+      typed = (
+        "print(step + 1, batch['labels'], session.graph is graph, session.run(tf.constant(5)))"
+      )
+      monkeypatch.setattr(sys, 'stdin', io.StringIO(typed + '\n'))
+      monkeypatch.setattr(shell.importlib.util, 'find_spec', lambda name: None)  # No IPython.
+      shell.open_shell(session, 7, session.run(tensors), None)
+  said = capsys.readouterr()
+  assert '8 [3 4] True 5\n' in said.out
+  assert 'training is paused after step 7; here are session, graph, step' in said.err
+  assert graph.get_collection('batch')[0] is images
