@@ -28,14 +28,16 @@ class _Progress(Callback):
     self._run = run
     self._every_seconds = every_seconds
     self._window = Window()
+    self._began_at = 0  # The step at which this process's latest session went on.
 
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    step_before, step = self._window.step, int(session.run(self._global_step))
+    began_before, step = self._began_at, int(session.run(self._global_step))
     self._window.restart(step)
-    if step != step_before:  # Again and again while a task is away: once is enough.
+    self._began_at = step
+    if step != began_before:  # Again and again while a task is away: once is enough.
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
 
