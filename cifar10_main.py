@@ -65,7 +65,7 @@ def main() -> None:
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   if not command.verbose:
     quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.training import dry_run, job  # noqa: PLC0415
+  from cifar10.training import dry_run, job, process  # noqa: PLC0415
 
   logs.set_up(command.verbose)
   if command.dry_run:
@@ -79,7 +79,8 @@ def main() -> None:
   watch = Watch(cluster, spare_workers, options.start_timeout, options.distribute is not None)
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
   with watch if training or command.mode == 'evaluate' else contextlib.nullcontext():
-    results = _run(command, job.Job(hparams, options, cluster, watch), cluster.task_type)
+    work = job.Job(process.Process(hparams, options, cluster, watch))
+    results = _run(command, work, cluster.task_type)
   for result in results:
     print(json.dumps(result))
 

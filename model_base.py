@@ -74,8 +74,16 @@ class Layers:
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
-  def forward_pass(self, x: tf.Tensor) -> tf.Tensor:
-    """Images to logits: what a subclass defines."""
+  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+    """Normalised images to logits: what a subclass defines.
+
+    Args:
+      images: [batch, 32, 32, 3], -1 to 1, in the compute dtype, channels last whatever the data
+        format.
+
+    Returns:
+      [batch, num_classes] float32.
+    """
     raise NotImplementedError(f'{type(self).__name__} defines no forward_pass')
 
   def _input(self, images: tf.Tensor) -> tf.Tensor:

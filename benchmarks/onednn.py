@@ -97,7 +97,7 @@ def _measure(data_dir: str, case: Case) -> float:
   import training  # noqa: PLC0415
 
   from cifar10.options import hparams, run_options  # noqa: PLC0415
-  from cifar10.training import job  # noqa: PLC0415
+  from cifar10.training import job, process  # noqa: PLC0415
 
   tf.get_logger().setLevel('ERROR')
   chosen = hparams.from_recipe(
@@ -113,7 +113,7 @@ def _measure(data_dir: str, case: Case) -> float:
       num_inter_threads=case.threads,
     )
     step_times = training.StepTimes()
-    work = job.Job(chosen, options)
+    work = job.Job(process.Process(chosen, options))
     work.train([step_times])
     if not case.evaluates:
       times = step_times.times[_WARM_UP - 1 :]

@@ -38,7 +38,7 @@ from cifar10.options.hparams import HParams, all_values, from_recipe
 from cifar10.options.run_options import RunOptions
 from cifar10.platform import errors
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import job, model_fn, placement, towers
+from cifar10.training import job, model_fn, placement, process, towers
 
 _WARM_UP = 15  # Steps: the first ones choose algorithms and fill the pipeline.
 
@@ -153,7 +153,7 @@ def _program(data_dir: str, hparams: HParams) -> float:
   step_times = StepTimes()
   with tempfile.TemporaryDirectory() as folder:
     options = RunOptions(job_dir=folder, data_dir=data_dir, num_gpus=0)
-    job.Job(hparams, options).train([step_times])
+    job.Job(process.Process(hparams, options)).train([step_times])
   return _images_per_second(step_times.times, hparams.train_batch_size)
 
 

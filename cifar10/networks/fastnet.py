@@ -79,14 +79,6 @@ class FastNet(model_base.Layers):
     self._compiles = compiles
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Images to logits.
-
-    Args:
-      images: [batch, 32, 32, 3], -1 to 1, in the compute dtype, channels last.
-
-    Returns:
-      [batch, num_classes] float32.
-    """
     x, bias = self._whiten(self._input(images))  # [batch, 31, 31, 24]
     for number, width in enumerate(self._widths, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):

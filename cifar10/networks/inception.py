@@ -74,14 +74,6 @@ class InceptionV3(model_base.Layers):
     self._num_classes = num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Normalised images to logits.
-
-    Args:
-      images: [batch, 32, 32, 3] in the compute dtype, channels last whatever the data format.
-
-    Returns:
-      [batch, num_classes] float32.
-    """
     x = self._stem(self._input(images))
     for name, pool_filters in (('mixed_5b', 32), ('mixed_5c', 64), ('mixed_5d', 64)):
       x = self._mixed_5(x, pool_filters, name)

@@ -92,14 +92,6 @@ class ResNetCifar10(model_base.ResNet):
       self._residual = self._residual_v1 if version == 1 else self._residual_v2
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Normalised images to logits.
-
-    Args:
-      images: [batch, 32, 32, 3] in the compute dtype, channels last whatever the data format.
-
-    Returns:
-      [batch, num_classes] float32.
-    """
     x = self._first_layer(self._input(images))
     in_filter = _FILTERS[0]
     for stage, (out_filter, stride) in enumerate(zip(self._stage_filters, _STRIDES)):

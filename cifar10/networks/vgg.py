@@ -69,14 +69,6 @@ class Vgg(model_base.Layers):
     self._num_classes = num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Normalised images to logits.
-
-    Args:
-      images: [batch, 32, 32, 3] in the compute dtype, channels last whatever the data format.
-
-    Returns:
-      [batch, num_classes] float32.
-    """
     x = self._input(images)
     for number, (num_convs, width) in enumerate(self._groups, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):

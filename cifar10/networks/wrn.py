@@ -77,14 +77,6 @@ class WideResNet(model_base.Layers):
     self._num_classes = num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Normalised images to logits.
-
-    Args:
-      images: [batch, 32, 32, 3] in the compute dtype, channels last whatever the data format.
-
-    Returns:
-      [batch, num_classes] float32.
-    """
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(self._input(images), 3, _FIRST_FILTERS, 1)
     for stage, (filters, stride) in enumerate(zip(self._stage_filters, _STRIDES), 1):

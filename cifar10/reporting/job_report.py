@@ -18,6 +18,7 @@ from cifar10.reporting.evaluated import Evaluated
 from cifar10.reporting.history import History
 from cifar10.training import job_dir
 from cifar10.training.job import Job
+from cifar10.training.process import Process
 
 DEFAULT_SUBSET = 'eval'
 
@@ -134,7 +135,7 @@ def _predicted(
     checkpoint=wanted.checkpoint,
     use_ema=use_ema,
   )
-  answers = Job(hparams, options).answers()
+  answers = Job(Process(hparams, options)).answers()
   images, labels = Cifar10DataSet(data_dir, subset).all_examples()
   recorded = [
     event

@@ -21,7 +21,9 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.platform.logs import log
 from cifar10.training import job_dir, network_size, placement, schedules
-from cifar10.training.job import Job, JsonObject
+from cifar10.training.evaluation import JsonObject
+from cifar10.training.job import Job
+from cifar10.training.process import Process
 
 _WARM_UP_STEPS = 5  # TensorFlow allocates, compiles and chooses kernels in the first ones.
 _TIMED_STEPS = 20
@@ -65,7 +67,7 @@ def dry_run(
   with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps)
-    job = Job(longer, _alone(options, folder), watch=watch)
+    job = Job(Process(longer, _alone(options, folder), watch=watch))
     is_evaluator = cluster.task_type == 'evaluator'
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
       job.check_evaluations()
@@ -108,7 +110,7 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
   assert options.data_dir  # The command asks for it.
   data = job_dir.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
-  changes = job_dir.preview(options.job_dir, hparams, options.data_dir, data, digests)
+  changes = job_dir.claim(options.job_dir, hparams, options.data_dir, data, digests, writes=False)
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
 

@@ -6,12 +6,8 @@ from typing import Any
 
 from cifar10.callbacks import ending, registry
 from cifar10.cluster import parameter_server
-from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
 from cifar10.inference import predict, serving
 from cifar10.inference.answers import Answers, read_answers
-from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
 from cifar10.platform.logs import log
 from cifar10.training import checkpoints
 from cifar10.training.evaluation import JsonObject
@@ -19,36 +15,15 @@ from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
 from cifar10.training.trainer import Trainer, make_run
 
-_ALONE = Cluster()
-
 
 class Job:
   """Trains, evaluates, predicts with and exports one network in one job dir."""
 
-  def __init__(
-    self,
-    hparams: HParams,
-    options: RunOptions,
-    cluster: Cluster = _ALONE,
-    watch: Watch | None = None,
-  ):
-    """Checks devices and data set; writes nothing.
-
-    For an all-reduce between processes it also waits until all of them are there.
-
-    Args:
-      hparams: the network and its optimization.
-      options: where it runs.
-      cluster: which task of a run this process is.
-      watch: hears SIGTERM; by default nobody does.
-
-    Raises:
-      InputError: devices that cannot run, or another data set than the job's.
-      Terminated: SIGTERM came while it waited.
-    """
-    self._process = Process(hparams, options, cluster, watch)
-    self._evaluator = Evaluator(self._process)
-    self._trainer = Trainer(self._process, self._evaluator)
+  def __init__(self, process: Process):
+    """`process` says of which job; nothing is written yet."""
+    self._process = process
+    self._evaluator = Evaluator(process)
+    self._trainer = Trainer(process, self._evaluator)
 
   def train_and_evaluate(self) -> JsonObject:
     """Trains to the last step, evaluating on the way; then evaluates the test split once.

@@ -149,6 +149,8 @@ def claim(
   data_dir: str,
   data_set: Description,
   data: dict[str, str] | None,
+  *,
+  writes: bool = True,
 ) -> list[str]:
   """Writes down what the job is trained with from now on.
 
@@ -158,6 +160,7 @@ def claim(
     data_dir: where its data are; for the message.
     data_set: what it classifies.
     data: digests of the record files, by split; None: they are not known.
+    writes: or only checks, as for a dry run.
 
   Returns:
     What is unlike the run before: 'train_steps 100 -> 200'.
@@ -166,26 +169,20 @@ def claim(
     InputError: the job was trained on other data, or the folder cannot be written.
   """
   before, now = _before_and_now(job_dir, hparams, data_dir, data_set, data)
-  if now != before:
+  if not writes:
+    _check_writable(job_dir)
+  elif now != before:
     _write_config(job_dir, now)
   return _changes(before, now)
 
 
-def preview(
-  job_dir: str,
-  hparams: HParams,
-  data_dir: str,
-  data_set: Description,
-  data: dict[str, str] | None,
-) -> list[str]:
-  """What `claim` would return, or raise, without writing."""
-  before, now = _before_and_now(job_dir, hparams, data_dir, data_set, data)
+def _check_writable(job_dir: str) -> None:
+  """Raises InputError where the folder, or the one that it would be made in, cannot be written."""
   there = os.path.abspath(job_dir)
   while not os.path.exists(there):
     there = os.path.dirname(there)
   if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
     raise InputError(f'--job-dir {job_dir} cannot be written: {there} cannot; name another folder')
-  return _changes(before, now)
 
 
 def _before_and_now(

@@ -81,11 +81,6 @@ class Process:
     return self.options.subset or ('validation' if self.hparams.train_on == 'train' else 'eval')
 
   @property
-  def reduces_with_others(self) -> bool:
-    """Whether gradients are summed between processes."""
-    return self.strategy is not None and self.cluster.is_distributed
-
-  @property
   def gradients_per_update(self) -> int:
     """How many workers' gradients make an update; 0: each is applied as it comes."""
     sync = self.options.sync or self.strategy is not None

@@ -15,7 +15,7 @@ from cifar10.cluster.steering import Orders
 from cifar10.data import dataset, manifest
 from cifar10.networks.family import Start
 from cifar10.platform import devices
-from cifar10.platform.errors import InputError
+from cifar10.platform.errors import InputError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
 from cifar10.training import checkpoints, job_dir, run_config, schedules
@@ -23,6 +23,7 @@ from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
 
 _LAST_STEP = ending.Reason('train_steps', 'the last step was made')
+_SIGTERM = ('SIGTERM', 'SIGTERM came')
 
 
 def make_run(process: Process, end: ending.Ending, evaluates: bool = False) -> Run:
@@ -55,18 +56,18 @@ class Trainer:
 
   def train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
     """Trains -> why that ended, and how many steps this process made."""
-    job_dir = self._process.options.job_dir
-    ended = ending.read(job_dir)
+    folder = self._process.options.job_dir
+    ended = ending.read(folder)
     if ended:
       reason, step = ended
       said = f'the job ended at step {step:,}: {reason.message}'
       if ending.holds(reason, self._process.options):
-        log.info('%s; %s', said, ending.remedy(reason, job_dir))
+        log.info('%s; %s', said, ending.remedy(reason, folder))
         self._announce_done()
         return reason.name, 0
       log.info('%s; that holds no longer', said)
       if self._process.cluster.is_chief:
-        ending.lift(job_dir)
+        ending.lift(folder)
     steps = self._train(evaluating, more_hooks)
     return (self._ending.reason or _LAST_STEP).name, steps
 
@@ -76,7 +77,7 @@ class Trainer:
     evaluates = evaluating and not cluster.has_evaluator and not cluster.is_distributed
     run = make_run(process, self._ending, evaluates)
     estimator, meter = self._start(run)
-    task_hook = stopping.TaskHook(process.watch, decides=not process.reduces_with_others)
+    task_hook = stopping.TaskHook(process.watch, decides=not process.steering.agrees)
     # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
     # orders an end comes last, after all who may ask for one.
     hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
@@ -98,9 +99,12 @@ class Trainer:
 
   @contextlib.contextmanager
   def _telling_errors(self, meter: MeterHook) -> Iterator[None]:
-    """Tells callbacks of an end that nobody wanted."""
+    """Tells callbacks of an end that is none of the training's own."""
     try:
       yield
+    except Terminated:  # It came while a checkpoint was evaluated.
+      self._tell_ended(*_SIGTERM, meter.step)
+      raise
     except BaseException as error:
       said = str(error).partition('\n')[0]
       self._tell_ended('error', f'{type(error).__name__}: {said}', meter.step)
@@ -223,7 +227,7 @@ class Trainer:
   def _end(self, step: int) -> None:
     """Tells callbacks, remembers an early end, and lets parameter servers go."""
     if self._process.watch.stopping:
-      self._tell_ended('SIGTERM', 'SIGTERM came', step)
+      self._tell_ended(*_SIGTERM, step)
       self._process.watch.check()
     reason = self._ending.reason or _LAST_STEP
     if self._ending.reason and self._process.cluster.is_chief:

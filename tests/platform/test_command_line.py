@@ -87,7 +87,7 @@ def test_every_script_of_the_package_is_named_as_such():
 )
 def test_texts_name_what_was_typed(monkeypatch, text, shown):
   """Of the checkout's files, and of the scripts where one of them was started."""
-  monkeypatch.setattr(sys, 'argv', ['/work/cifar10_main.py'])
+  monkeypatch.setattr(sys, 'argv', ['/my/cifar10_main.py'])
   assert command_line.as_typed(text) == text
   monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-cluster'])
   assert command_line.as_typed(text) == shown

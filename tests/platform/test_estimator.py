@@ -8,7 +8,7 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.platform import estimator
 from cifar10.platform.errors import InputError
-from cifar10.training import job, placement
+from cifar10.training import placement, process
 
 
 @pytest.mark.parametrize('version', ['2.22.0', '2.16.1'])
@@ -32,4 +32,4 @@ def test_all_reduce_between_processes_needs_the_old_line(monkeypatch):
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',)})
   options = RunOptions('job', distribute='multi_worker_mirrored')
   with pytest.raises(InputError, match=r'use parameter servers, or Python 3\.10 or 3\.11'):
-    job.Job(HParams(), options, cluster)
+    process.Process(HParams(), options, cluster)

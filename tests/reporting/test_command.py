@@ -18,6 +18,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.reporting import job_report
 from cifar10.training import job_dir
 from cifar10.training.job import Job
+from cifar10.training.process import Process
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   classes = job.data.classes
   hparams = job_dir.adopt_config({}, job_dir.read_config(path), path, training=False)
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
-  answers = Job(hparams, options).answers()
+  answers = Job(Process(hparams, options)).answers()
   wrong = np.sum(answers.classes != labels)
   assert job.evaluated.num_mistakes == wrong
   assert len(job.evaluated.mistakes) == min(wrong, 40)

@@ -149,7 +149,7 @@ def test_refuses_a_job_dir_that_cannot_be_written():
     os.seteuid(user or 65534)
     try:
       with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
-        job_dir.preview(job, HParams(), 'data', CIFAR10, None)
+        job_dir.claim(job, HParams(), 'data', CIFAR10, None, writes=False)
     finally:
       os.seteuid(user)
 

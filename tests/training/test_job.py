@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import generate_cifar10_tfrecords
+from cifar10.callbacks import metrics_file
 from cifar10.data import data_set, records, synthetic
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -156,6 +157,8 @@ def test_sigterm_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_pa
     assert step == 0 or any(f'resuming at step {step:,} ' in line for line in log), log
     step_before, step = step, int(tf.train.latest_checkpoint(str(tmp_path)).rpartition('-')[2])
     assert step > step_before
+    last = metrics_file.read(str(tmp_path))[-1]
+    assert (last['event'], last['reason'], last['step']) == ('end', 'SIGTERM', step)
 
 
 def test_evaluates_an_earlier_checkpoint(job, run_here, data_dir):
