@@ -13,7 +13,9 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
   def __init__(self, job_dir: str, every_steps: int, callbacks: Sequence[Callback]):
     self._tells = _Tells(job_dir, callbacks)
-    super().__init__(job_dir, save_steps=every_steps, listeners=[self._tells])
+    # The graph as text and beside each checkpoint would take a second of the start and a third of
+    # the disk: each mode builds its own, and TensorBoard's is in the summaries.
+    super().__init__(job_dir, save_steps=every_steps, listeners=[self._tells], save_graph_def=False)
 
   def save_now(self, session: Any, evaluating: bool) -> str:
     """Saves -> the checkpoint; if `evaluating` with what the Estimator does then: an evaluation."""

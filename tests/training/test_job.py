@@ -62,6 +62,7 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   folder, result = job
   saved = {name for name in os.listdir(folder) if name.endswith('.index')}
   assert saved == {f'model.ckpt-{step}.index' for step in (0, 2, 4, 6, 8)}
+  assert not [name for name in os.listdir(folder) if name.endswith(('.meta', '.pbtxt'))]
   evaluated = re.findall(r'evaluated at step (\d+)', result.stderr)
   assert evaluated == ['4', '8', '8']  # Validation twice, then the test set.
   assert os.path.isdir(os.path.join(folder, 'validation'))

@@ -1,0 +1,89 @@
+"""What a person sees on a terminal while a training runs there."""
+
+import fcntl
+import itertools
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pyte
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LINES, COLUMNS = 24, 200
+STEPS = 400
+BAR = re.compile(
+  rf' *\d+%\|.*\| step \d+ of {STEPS}  epoch (\d+\.\d)  loss \S+  accuracy \S+  '
+  r'learning_rate 0\.\d+  \d+ images/s  \d+ \w+ left'
+)
+EVALUATION_BAR = re.compile(
+  r' *\d+%\|.*\| evaluating (validation|eval) +\d+ of (?:64|70) images  \S+ left'
+)
+
+
+@pytest.fixture(scope='module')
+def screens(data_dir, tmp_path_factory):
+  """What a terminal showed during a training with two evaluations on the way; the last is empty."""
+  terminal, its_end = pty.openpty()
+  fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack('HHHH', LINES, COLUMNS, 0, 0))
+  flags = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 16]
+  flags += ['--train-steps', STEPS, '--eval-every-steps', STEPS // 2]
+  job = str(tmp_path_factory.mktemp('job'))
+  words = ['cifar10_main.py', '--data-dir', data_dir, '--job-dir', job, *map(str, flags)]
+  training = subprocess.Popen(
+    [sys.executable, *words], cwd=ROOT, stderr=its_end, stdout=subprocess.DEVNULL
+  )
+  os.close(its_end)
+  try:
+    shown = list(_shown(terminal))
+    assert training.wait(60) == 0
+  finally:
+    training.kill()
+    training.wait()
+    os.close(terminal)
+  return shown
+
+
+def _shown(terminal):
+  """The lines of a terminal's screen after each piece of what a process writes to it."""
+  screen = pyte.Screen(COLUMNS, LINES)
+  stream = pyte.ByteStream(screen)
+  while True:
+    try:
+      piece = os.read(terminal, 4096)
+    except OSError:  # So Linux tells that nobody holds the other end any more.
+      return
+    if not piece:
+      return
+    stream.feed(piece)
+    yield [line.rstrip() for line in screen.display]
+
+
+def test_a_bar_tells_how_training_comes_along(screens):
+  lines = itertools.chain.from_iterable(screens)
+  epochs = [float(match[1]) for line in lines if (match := BAR.fullmatch(line))]
+  assert epochs
+  assert epochs == sorted(epochs)
+  assert 0 < epochs[-1] <= STEPS * 8 / 256  # 8 of 256 images a step.
+
+
+def test_evaluations_have_a_bar_below(screens):
+  seen = set()
+  for above, line in itertools.chain.from_iterable(map(itertools.pairwise, screens)):
+    if match := EVALUATION_BAR.fullmatch(line):
+      seen.add((match[1], bool(BAR.fullmatch(above))))
+  assert ('validation', True) in seen
+  assert ('eval', False) in seen  # Training is over then.
+
+
+def test_lines_of_the_log_stay_and_bars_go(screens):
+  lines = [line for line in screens[-1] if line]
+  steps = [found[1] for line in lines if (found := re.search(r'evaluated at step (\d+)', line))]
+  assert steps == ['200', '400', '400']
+  for line in lines:
+    assert re.match(r'\d\d:\d\d:\d\d \S', line), line
+    assert '%|' not in line, line
