@@ -437,7 +437,8 @@ MANY = ['--train-steps', 10**6, '--eval-every-steps', 20]
 
 
 def check_ended(tasks, reason):
-  """All tasks end by themselves with code 0, and the job knows why."""
+  """All tasks end by themselves with code 0 after one of them wants to, and the job knows why."""
+  tasks.until(lambda: any(' ending: ' in line for _, line in list(tasks.log)), 120)
   assert tasks.ended(60) == [0] * len(tasks.processes), tasks.text()
   events = metrics_file.read(tasks.job_dir)
   [end] = [event for event in events if event['event'] == 'end']
