@@ -19,7 +19,8 @@ He et al. 2015, 'Delving Deep into Rectifiers' (arXiv 1502.01852): initialisatio
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cifar10.platform.later import tf
@@ -70,6 +71,8 @@ class Layers:
     self._batch_norm_decay = batch_norm_decay
     self._batch_norm_epsilon = batch_norm_epsilon
     self._dtype = dtype
+    self._frozen: re.Pattern[str] | None = None
+    self._initializers: Mapping[str, Any] = {}
     self.roles: dict[str, str] = {}  # Of each variable, by its operation's name.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
@@ -85,6 +88,22 @@ class Layers:
       [batch, num_classes] float32.
     """
     raise NotImplementedError(f'{type(self).__name__} defines no forward_pass')
+
+  def freeze(self, pattern: str) -> None:
+    """Leaves variables untrained whose names, 'resnet/init/conv/kernel', match; '': none.
+
+    They have no gradient, so what lies below the lowest trained variable costs a forward pass
+    only. A batch norm without a trained variable normalises by its moving averages, in training,
+    too, and leaves them as they are. To be called before `forward_pass`.
+    """
+    self._frozen = re.compile(pattern) if pattern else None
+
+  def start_from(self, initializers: Mapping[str, Any]) -> None:
+    """Takes these initializers in place of the layers' own, by the variable's name.
+
+    To be called before `forward_pass`.
+    """
+    self._initializers = initializers
 
   def _input(self, images: tf.Tensor) -> tf.Tensor:
     """Images [batch, 32, 32, 3], channels last -> activations in the network's format and dtype."""
@@ -163,6 +182,9 @@ class Layers:
     scale is that, and no variable.
     """
     with tf.compat.v1.variable_scope(name):
+      is_training = self._is_training and not self._is_frozen(
+        'offset', *(['scale'] if fixed_scale is None else [])
+      )
       shape = [self._num_channels(x)]
       ones = tf.compat.v1.ones_initializer()
       zeros = tf.compat.v1.zeros_initializer()
@@ -178,13 +200,13 @@ class Layers:
         x,
         scale,
         offset,
-        mean=None if self._is_training else moving_mean,
-        variance=None if self._is_training else moving_variance,
+        mean=None if is_training else moving_mean,
+        variance=None if is_training else moving_variance,
         epsilon=self._batch_norm_epsilon,
         data_format=self._op_data_format,
-        is_training=self._is_training,
+        is_training=is_training,
       )
-      if self._is_training:
+      if is_training:
         self._add_moving_average_update(moving_mean, mean)
         self._add_moving_average_update(moving_variance, variance)
       return y
@@ -283,6 +305,9 @@ class Layers:
   ) -> Any:
     """One float32 variable, made or found again by the enclosing scope's name."""
     keys = tf.compat.v1.GraphKeys
+    scope = tf.compat.v1.get_variable_scope().name
+    initializer = self._initializers.get(f'{scope}/{name}', initializer)
+    trainable = trainable and not self._is_frozen(name)
     variable = tf.compat.v1.get_variable(
       name,
       shape,
@@ -299,6 +324,13 @@ class Layers:
     )
     self.roles[variable.op.name] = role
     return variable
+
+  def _is_frozen(self, *names: str) -> bool:
+    """Whether all these variables of the enclosing scope are frozen."""
+    scope = tf.compat.v1.get_variable_scope().name
+    return self._frozen is not None and all(
+      self._frozen.search(f'{scope}/{name}') for name in names
+    )
 
   def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
     """Adds moving -= (1 - decay) * (moving - batch) to UPDATE_OPS."""

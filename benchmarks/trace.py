@@ -73,9 +73,9 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
-    prepared = chosen.family.prepare(start)
+    beginning = model_fn.Beginning(chosen.family.prepare(start))
     build = model_fn.get_model_fn(
-      chosen, where, CIFAR10, examples_per_epoch=50_000, prepared=prepared
+      chosen, where, CIFAR10, examples_per_epoch=50_000, beginning=beginning
     )
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)

@@ -23,6 +23,7 @@ SCRIPTS = (
   'cifar10-train',
   'cifar10-cluster',
   'cifar10-control',
+  'cifar10-checkpoint',
   'cifar10-report',
 )
 

@@ -93,6 +93,9 @@ def _add_flag(group: Any, declared: Declaration) -> None:
     negated = declared.flag.replace('--', '--no-', 1)
     group.add_argument(negated, action='store_false', **settings)
     return
+  if declared.kind == tuple[str, ...]:
+    group.add_argument(declared.flag, action=_Append, metavar=declared.option.metavar, **settings)
+    return
   if declared.option.choices:
     settings['choices'] = declared.option.choices
   group.add_argument(
@@ -125,6 +128,13 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
       raise argparse.ArgumentTypeError(f'{text!r} is not numbers with commas between') from None
 
   return parse
+
+
+class _Append(argparse.Action):
+  """Adds a flag's value to those of before: the flag can be given several times."""
+
+  def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+    setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
 
 
 def _parse_bool(text: str) -> bool:

@@ -16,6 +16,7 @@ from cifar10.platform.option import (
   above,
   at_least,
   below_one,
+  is_pattern,
   names,
   option,
   picked,
@@ -129,6 +130,13 @@ class HParams(Options):
     'none',
     'views of a test image whose logits are averaged',
     choices=('none', 'mirror', 'mirror+shift'),
+  )
+  freeze: str = option(
+    '',
+    'a regular expression; variables whose names match are not trained, as resnet/(init|stage)',
+    check=is_pattern(),
+    metavar='REGEX',
+    fixed=True,
   )
   seed: int = option(0, 'of initial values, order and distortions')
 

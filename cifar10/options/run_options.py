@@ -12,6 +12,7 @@ from cifar10.platform.option import (
   at_least,
   between,
   is_command,
+  is_pattern,
   option,
 )
 
@@ -45,6 +46,18 @@ class RunOptions(Options):
     False,
     'evaluate, predict with and export the average of the weights that --ema-decay keeps, not the '
     'last ones',
+  )
+  warm_start_from: tuple[str, ...] = option(
+    (),
+    "start a new job with another's variables: a job dir, its best/, a checkpoint or an .npz; can "
+    'be given several times, and later ones win',
+    metavar='PATH',
+  )
+  warm_start_skip: str | None = option(
+    None,
+    'a regular expression; variables whose names match start as without --warm-start-from',
+    check=is_pattern(),
+    metavar='REGEX',
   )
   eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
   save_every_steps: int | None = option(

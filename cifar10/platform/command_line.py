@@ -22,6 +22,7 @@ SCRIPTS = {
   '-m cifar10.local_cluster': 'cifar10-cluster',
   '-m cifar10.report': 'cifar10-report',
   '-m cifar10.control': 'cifar10-control',
+  '-m cifar10.checkpoint': 'cifar10-checkpoint',
 }
 SHELLS = ('bash', 'zsh', 'tcsh')
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shlex
 import types
 import typing
@@ -74,6 +75,19 @@ def _splits(text: str) -> bool:
     return bool(shlex.split(text))
   except ValueError:
     return False
+
+
+def is_pattern() -> Check:
+  """A regular expression of Python's."""
+  return Check(_compiles, 'must be a regular expression')
+
+
+def _compiles(text: str) -> bool:
+  try:
+    re.compile(text)
+  except (re.error, RecursionError, OverflowError):
+    return False
+  return True
 
 
 class Options:
@@ -155,6 +169,8 @@ def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[
 
 def described_kind(kind: Any) -> str:
   """A type for people: 'a whole number', 'numbers with commas between'."""
+  if kind == tuple[str, ...]:
+    return 'texts'
   if typing.get_origin(kind) is tuple:
     whole = typing.get_args(kind)[0] is int
     return f'{"whole" if whole else "finite"} numbers with commas between'

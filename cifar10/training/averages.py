@@ -17,7 +17,7 @@ import tensorflow as tf
 from cifar10.training.towers import GradientsAndVariables
 
 # What TensorFlow's own averages are called, so that programs that know those find these.
-_SUFFIX = '/ExponentialMovingAverage'
+SUFFIX = '/ExponentialMovingAverage'
 
 
 class Averaged:
@@ -69,7 +69,7 @@ def _average(variable: Any) -> Any:
   """The variable's average, which starts as the variable does."""
   with tf.compat.v1.device(variable.device):
     return tf.compat.v1.get_variable(
-      variable.op.name + _SUFFIX,
+      variable.op.name + SUFFIX,
       initializer=variable.initial_value,
       trainable=False,
       use_resource=True,
@@ -89,7 +89,7 @@ def scaffold() -> Any:
   """
   averaged = {variable.op.name for variable in _averaged_variables()}
   stored = {
-    name + _SUFFIX if name in averaged else name: variable
+    name + SUFFIX if name in averaged else name: variable
     for name, variable in ((each.op.name, each) for each in tf.compat.v1.global_variables())
   }
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
@@ -97,4 +97,4 @@ def scaffold() -> Any:
 
 def are_in(checkpoint: str) -> bool:
   """Whether a checkpoint has averages."""
-  return any(name.endswith(_SUFFIX) for name, _ in tf.train.list_variables(checkpoint))
+  return any(name.endswith(SUFFIX) for name, _ in tf.train.list_variables(checkpoint))

@@ -1,7 +1,7 @@
 """Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -24,6 +24,15 @@ from cifar10.training.placement import Placement, Replication
 
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
 
+
+class Beginning(NamedTuple):
+  """What the network of a new job starts from."""
+
+  prepared: Any = None  # From the family's `prepare`.
+  initializers: Mapping[str, Any] = {}  # By the variables' names; others have their layers'.
+
+
+NOWHERE = Beginning()
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 
 
@@ -36,7 +45,7 @@ def get_model_fn(
   replication: Replication | None = None,
   meter: MeterHook | None = None,
   histograms: bool = False,
-  prepared: Any = None,
+  beginning: Beginning = NOWHERE,
   use_ema: bool = False,
 ) -> Callable[..., Any]:
   """The Estimator's model function.
@@ -49,7 +58,7 @@ def get_model_fn(
     replication: the cluster, in training; by default one process.
     meter: is told what to measure, in training.
     histograms: whether TensorBoard is to show weights and gradients.
-    prepared: from the family's `prepare`, in training.
+    beginning: what the network of a new training starts from.
     use_ema: restore the averages in place of the variables, outside training.
 
   Returns:
@@ -76,7 +85,7 @@ def get_model_fn(
       hparams,
       placement,
       replication,
-      _network(hparams, placement, data, is_training=True, prepared=prepared),
+      _network(hparams, placement, data, is_training=True, beginning=beginning),
       list(zip(features, labels)),
       examples_per_epoch=examples_per_epoch,
       meter=meter,
@@ -93,7 +102,7 @@ def _network(
   data: Description,
   *,
   is_training: bool,
-  prepared: Any = None,
+  beginning: Beginning = NOWHERE,
 ) -> model_base.Layers:
   settings = LayerSettings(
     is_training=is_training,
@@ -102,7 +111,10 @@ def _network(
     batch_norm_epsilon=hparams.batch_norm_epsilon,
     dtype=tf.as_dtype(hparams.dtype),
   )
-  return hparams.family.build(settings, data, prepared)
+  network = hparams.family.build(settings, data, beginning.prepared)
+  network.freeze(hparams.freeze)
+  network.start_from(beginning.initializers)
+  return network
 
 
 def _groups(hparams: HParams, network: model_base.Layers) -> optimizers.GroupOf:

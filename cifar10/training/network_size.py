@@ -1,6 +1,8 @@
-"""How large a network is: its trainable parameters, and its multiplications for one image."""
+"""What a network consists of: variables, trainable parameters, multiplications for one image."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -20,6 +22,24 @@ class NetworkSize(NamedTuple):
 
 def network_size(hparams: HParams, data: Description) -> NetworkSize:
   """Builds the network for one image in a graph of its own, and counts; computes nothing."""
+  with _built(hparams, data) as graph:
+    return NetworkSize(
+      sum(variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()),
+      sum(map(_multiplications, graph.get_operations())),
+    )
+
+
+def variable_shapes(hparams: HParams, data: Description) -> tuple[dict[str, list[int]], set[str]]:
+  """Of all the network's variables by name, and the names of those that are trained."""
+  with _built(hparams, data):
+    trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
+    variables = tf.compat.v1.global_variables()
+    return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
+
+
+@contextlib.contextmanager
+def _built(hparams: HParams, data: Description) -> Iterator[tf.Graph]:
+  """A graph with the network for one image."""
   settings = LayerSettings(
     is_training=False,
     data_format='channels_last',
@@ -29,12 +49,10 @@ def network_size(hparams: HParams, data: Description) -> NetworkSize:
   )
   with tf.Graph().as_default() as graph:
     network = hparams.family.build(settings, data, None)
-    network.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))
-    variables = tf.compat.v1.trainable_variables()
-    return NetworkSize(
-      sum(variable.shape.num_elements() for variable in variables),
-      sum(map(_multiplications, graph.get_operations())),
-    )
+    network.freeze(hparams.freeze)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      network.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))
+    yield graph
 
 
 def _multiplications(operation: tf.Operation) -> int:

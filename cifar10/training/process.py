@@ -91,7 +91,7 @@ class Process:
     examples_per_epoch: int = 0,
     cluster: Cluster = _ALONE,
     strategy: Any = None,
-    prepared: Any = None,
+    beginning: model_fn.Beginning = model_fn.NOWHERE,
     meter: MeterHook | None = None,
   ) -> Any:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""
@@ -108,7 +108,7 @@ class Process:
         replication=replication,
         meter=meter,
         histograms=options.histograms,
-        prepared=prepared,
+        beginning=beginning,
         use_ema=options.use_ema,
       ),
       config=run_config.run_config(

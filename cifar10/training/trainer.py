@@ -18,8 +18,16 @@ from cifar10.platform import devices
 from cifar10.platform.errors import InputError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
-from cifar10.training import checkpoints, job_dir, run_config, schedules
+from cifar10.training import (
+  checkpoints,
+  job_dir,
+  network_size,
+  run_config,
+  schedules,
+  warm_start,
+)
 from cifar10.training.evaluator import Evaluator
+from cifar10.training.model_fn import Beginning
 from cifar10.training.process import Process
 
 _LAST_STEP = ending.Reason('train_steps', 'the last step was made')
@@ -125,7 +133,7 @@ class Trainer:
     start = Start(
       train_set.first_images, self._process.data, session, self._process.placement.num_gpus
     )
-    prepared = hparams.family.prepare(start)
+    beginning = Beginning(hparams.family.prepare(start), self._others_variables())
     if self._process.cluster.is_chief:
       checkpoints.check_resumes_averages(options.job_dir, hparams.ema_decay)
       data = manifest.digests(self._process.data_dir)
@@ -163,9 +171,28 @@ class Trainer:
     )
     meter = MeterHook(self._callbacks, counts)
     estimator = self._process.estimator(
-      num_examples, self._process.cluster, self._process.strategy, prepared, meter
+      num_examples, self._process.cluster, self._process.strategy, beginning, meter
     )
     return estimator, meter
+
+  def _others_variables(self) -> dict[str, Any]:
+    """What --freeze and --warm-start-from ask for, checked before the job dir is touched.
+
+    Returns:
+      The chief's initializers of a new job; the other tasks get its values.
+    """
+    hparams, options = self._process.hparams, self._process.options
+    if not (hparams.freeze or options.warm_start_from):
+      return {}
+    shapes, trained = network_size.variable_shapes(hparams, self._process.data)
+    warm_start.check_frozen(hparams.freeze, shapes, trained)
+    if not (options.warm_start_from and self._process.cluster.is_chief):
+      return {}
+    if tf.train.latest_checkpoint(options.job_dir):
+      log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
+      return {}
+    device = self._process.cluster.job + '/device:CPU:0'
+    return warm_start.initializers(options.warm_start_from, options.warm_start_skip, shapes, device)
 
   def _resume_control(self) -> None:
     """Takes up what `control` has set in this job."""

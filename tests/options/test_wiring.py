@@ -73,9 +73,9 @@ def observe_training(hparams, data_dir):
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
-  prepared = hparams.family.prepare(start)
+  beginning = model_fn.Beginning(hparams.family.prepare(start))
   function = model_fn.get_model_fn(
-    hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, prepared=prepared
+    hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, beginning=beginning
   )
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
@@ -184,6 +184,12 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
   ({'tta': 'mirror'}, BASE, {'evaluation'}),
+  # Of a batch norm its scale alone, which then does not decay either.
+  (
+    {'freeze': 'scale$'},
+    BASE,
+    {'variables', 'initial values', 'loss', 'evaluation', 'second step'},
+  ),
   ({'seed': 1}, BASE, {'batches', 'initial values', *EVERYTHING}),
   ({'crop_padding': 2}, BASE, {'batches'}),
   ({'padding_mode': 'reflect'}, BASE, {'batches'}),

@@ -1,0 +1,129 @@
+"""Looks into checkpoints, and makes others of them.
+
+  python -m cifar10.checkpoint list PATH
+  python -m cifar10.checkpoint dump PATH --out FILE
+  python -m cifar10.checkpoint average PATH PATH... --job-dir JOB --data-dir D --out FILE
+
+A PATH is a job dir (its latest checkpoint), its best/, a checkpoint or an .npz file. `list` shows
+names, shapes and sizes. `dump` writes what inference needs, without what the optimizer keeps.
+`average` writes the mean of several, with batch norm's moving averages computed anew over the
+training images. A FILE that ends in .npz has numpy arrays; any other is a checkpoint, which
+`cifar10_main.py --checkpoint FILE` takes.
+"""
+
+import argparse
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from cifar10.platform import errors, quiet
+from cifar10.platform.errors import InputError
+
+
+def main() -> None:
+  """The command: does what is asked, prints one JSON object."""
+  command = _parser().parse_args()
+  quiet.import_tensorflow()
+  print(json.dumps(command.run(command)))
+
+
+def _list(command: argparse.Namespace) -> dict[str, Any]:
+  """The table on standard error -> its sums."""
+  from cifar10.training import variables  # noqa: PLC0415 - it takes TensorFlow
+
+  source = variables.open_source(command.path)
+  kinds = source.kinds
+  sums: dict[str, dict[str, int]] = {}
+  width = max(map(len, source.all_shapes), default=0)
+  for name, shape in sorted(source.all_shapes.items()):
+    dtype, count = source.dtypes[name], math.prod(shape)
+    size = count * dtype.size
+    print(f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}', file=sys.stderr)
+    total = sums.setdefault(kinds[name], {'variables': 0, 'numbers': 0, 'bytes': 0})
+    for what, number in zip(total, (1, count, size)):
+      total[what] += number
+  for kind, total in sums.items():
+    said = ', '.join(f'{number:,} {what}' for what, number in total.items())
+    print(f'{kind}: {said}', file=sys.stderr)
+  return {'checkpoint': source.path, 'global_step': source.global_step, **sums}
+
+
+def _dump(command: argparse.Namespace) -> dict[str, Any]:
+  from cifar10.training import variables  # noqa: PLC0415
+
+  variables.check_new(command.out)
+  source = variables.open_source(command.path)
+  values = {name: source.value(name) for name in source.shapes}
+  if command.use_ema:
+    if not source.averaged:
+      raise InputError(
+        f'--use-ema: {source.path} has no averages of the weights; its job was trained without '
+        '--ema-decay; leave it out'
+      )
+    values.update({name: source.value(average) for name, average in source.averaged.items()})
+  return _written(command.out, values, source.global_step)
+
+
+def _average(command: argparse.Namespace) -> dict[str, Any]:
+  from cifar10.training import (  # noqa: PLC0415
+    job_dir,
+    moving_averages,
+    network_size,
+    variables,
+  )
+
+  variables.check_new(command.out)
+  config = job_dir.read_config(command.job_dir)
+  if config is None:
+    raise InputError(f'--job-dir {command.job_dir} holds no job; name the job of the checkpoints')
+  hparams = job_dir.adopt_config({}, config, command.job_dir, training=False)
+  data = job_dir.described_data(command.job_dir, command.data_dir)
+  sources = [variables.open_source(path) for path in command.paths]
+  shapes, _ = network_size.variable_shapes(hparams, data)
+  for source in sources:
+    variables.check_network(shapes, source)
+  # In float64: the sum of many of nearly one value would lose digits.
+  means = {
+    name: np.mean([source.value(name) for source in sources], 0, np.float64).astype(np.float32)
+    for name in shapes
+  }
+  values = moving_averages.recomputed(hparams, data, command.data_dir, means)
+  return _written(command.out, values, max(source.global_step for source in sources))
+
+
+def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:
+  from cifar10.training import variables  # noqa: PLC0415
+
+  variables.write(path, values, global_step)
+  numbers = sum(value.size for value in values.values())
+  print(f'wrote {len(values)} variables, {numbers:,} numbers, to {path}', file=sys.stderr)
+  return {'out': path, 'global_step': global_step, 'variables': len(values), 'numbers': numbers}
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = errors.OneLineParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  verbs = parser.add_subparsers(required=True, metavar='list|dump|average')
+  listing = verbs.add_parser('list', help='show the variables')
+  listing.set_defaults(run=_list)
+  listing.add_argument('path', metavar='PATH')
+  dump = verbs.add_parser('dump', help='write what inference needs')
+  dump.set_defaults(run=_dump)
+  dump.add_argument('path', metavar='PATH')
+  dump.add_argument('--use-ema', action='store_true', help='the averages, not the last weights')
+  average = verbs.add_parser('average', help='write the mean of several')
+  average.set_defaults(run=_average)
+  average.add_argument('paths', nargs='+', metavar='PATH')
+  average.add_argument('--job-dir', required=True, help='the job of the network')
+  average.add_argument('--data-dir', required=True, help='with the training images')
+  for verb in (dump, average):
+    verb.add_argument('--out', required=True, metavar='FILE', help='what to write, and is new')
+  return parser
+
+
+if __name__ == '__main__':
+  errors.run_command(main)

@@ -1,0 +1,133 @@
+"""The command that looks into checkpoints and makes others of them."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10 import checkpoint
+from cifar10.data.dataset import Cifar10DataSet
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16]
+
+
+@pytest.fixture(scope='module')
+def job(run_main, data_dir, tmp_path_factory):
+  """Two steps with an average of the weights."""
+  folder = str(tmp_path_factory.mktemp('jobs') / 'job')
+  flags = [*SMALL, '--train-steps', 2, '--save-every-steps', 1, '--ema-decay', 0.5]
+  result = run_main('--data-dir', data_dir, '--job-dir', folder, *flags, '--mode', 'train')
+  assert result.returncode == 0, result.stderr
+  return folder
+
+
+@pytest.fixture
+def run(run_here):
+  """Runs the command -> its JSON, or the one line that refuses."""
+
+  def run(*flags):
+    result = run_here(*flags, command=checkpoint)
+    if result.returncode == 0:
+      return json.loads(result.stdout.splitlines()[-1])
+    assert result.returncode == 2, result.stderr
+    assert not result.stdout
+    [line] = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
+    return line
+
+  return run
+
+
+def values(path):
+  reader = tf.train.load_checkpoint(path)
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_lists_what_is_there_and_its_sums(job, run):
+  """ResNet-8's parameters by hand.
+
+  Kernels 3 x 3 x (3 x 16 + 2 x 16 x 16 + 16 x 32 + 32 x 32 + 32 x 64 + 64 x 64) = 74,160; seven
+  batch norms of 16, 16, 16, 32, 32, 64 and 64 channels, 240 in all, with a scale and an offset
+  each; a head of 64 x 10 + 10.
+  """
+  found = run('list', job)
+  assert found['checkpoint'] == os.path.join(job, 'model.ckpt-2')
+  assert found['global_step'] == 2
+  assert found['trainable'] == {'variables': 7 + 14 + 2, 'numbers': 75_290, 'bytes': 4 * 75_290}
+  assert found['slot'] == found['trainable']
+  # Batch norm's, and of each of the 23 + 14 variables its average.
+  assert found['average'] == {
+    'variables': 14 + 37,
+    'numbers': 480 + 75_290 + 480,
+    'bytes': 4 * 76_250,
+  }
+  assert found['other'] == {'variables': 1, 'numbers': 1, 'bytes': 8}
+
+
+@pytest.mark.parametrize('ema', [[], ['--use-ema']])
+def test_a_dump_has_what_inference_needs_and_nothing_else(ema, job, run, tmp_path):
+  arrays, copy = str(tmp_path / 'new' / 'dump.npz'), str(tmp_path / 'copy')
+  assert run('dump', job, '--out', arrays, *ema)['numbers'] == 75_290 + 480
+  run('dump', arrays, '--out', copy)
+  trained, dumped = values(job), values(copy)
+  assert len(dumped) == 37 + 1
+  assert dumped.pop('global_step') == 2
+  suffix = '/ExponentialMovingAverage' if ema else ''
+  for name, value in dumped.items():
+    np.testing.assert_array_equal(value, trained[name + suffix], err_msg=name)
+  assert any(
+    (trained[name] != trained[f'{name}/ExponentialMovingAverage']).any() for name in dumped
+  )
+
+
+def test_a_dumped_checkpoint_evaluates_alike(job, run, run_here, data_dir, tmp_path):
+  run('dump', job, '--out', tmp_path / 'copy')
+  flags = ['--mode', 'evaluate', '--data-dir', data_dir, '--job-dir', job, '--subset', 'eval']
+  ours, theirs = (
+    json.loads(run_here(*flags, *more).stdout.splitlines()[-1])
+    for more in (['--checkpoint', tmp_path / 'copy'], [])
+  )
+  assert ours.pop('checkpoint') == str(tmp_path / 'copy')
+  theirs.pop('checkpoint')
+  assert ours == theirs
+
+
+def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, data_dir, tmp_path):
+  """An epoch is 16 batches of 16 images: the mean of their means is that of all 256."""
+  paths = [f'{job}/model.ckpt-{step}' for step in (0, 2)]
+  where = ['--job-dir', job, '--data-dir', data_dir]
+  run('average', *paths, *where, '--out', tmp_path / 'mean')
+  first, second, mean = (values(path) for path in (*paths, str(tmp_path / 'mean')))
+  assert mean.pop('global_step') == 2
+  for name in mean:
+    if not name.endswith(('/moving_mean', '/moving_variance')):
+      expected = (first[name].astype(np.float64) + second[name]) / 2
+      np.testing.assert_allclose(mean[name], expected, rtol=1e-6, atol=1e-8, err_msg=name)
+  images, _ = Cifar10DataSet(data_dir, 'train').all_examples()
+  kernel = mean['resnet/init/conv/kernel']
+  convolved = tf.nn.conv2d(images.astype(np.float32) / 128 - 1, kernel, 1, 'SAME').numpy()
+  found = mean['resnet/init/batch_norm/moving_mean']
+  np.testing.assert_allclose(found, convolved.mean((0, 1, 2)), rtol=1e-3, atol=1e-4)
+  batches = convolved.var((0, 1, 2))  # Of all; batches vary less by what their means do.
+  assert (mean['resnet/init/batch_norm/moving_variance'] < batches * 1.001).all()
+  assert (mean['resnet/init/batch_norm/moving_variance'] > batches * 0.5).all()
+
+
+def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
+  arrays = tmp_path / 'dump.npz'
+  run('dump', job, '--out', arrays)
+  before = arrays.read_bytes()
+  assert 'is there already; name another' in run('dump', job, '--out', arrays)
+  assert arrays.read_bytes() == before
+  assert 'does not exist; name a job dir' in run('list', tmp_path / 'none')
+  assert 'has no averages of the weights' in run(
+    'dump', arrays, '--use-ema', '--out', tmp_path / 'ema'
+  )
+  np.savez(tmp_path / 'other.npz', **{'resnet/fully_connected/bias': np.zeros(3)})
+  where = ['--job-dir', job, '--data-dir', data_dir, '--out', tmp_path / 'mean']
+  said = run('average', tmp_path / 'other.npz', *where)
+  assert 'other.npz has resnet/' in said
+  said = run('average', arrays, '--job-dir', tmp_path, *where[2:])
+  assert 'holds no job; name the job of the checkpoints' in said
+  assert not list(tmp_path.glob('mean*'))

@@ -1,0 +1,215 @@
+"""Starting with the variables of another job, and leaving some of them as they are."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.errors import InputError
+from cifar10.platform.estimator import tf_estimator
+from cifar10.training import network_size, warm_start
+from cifar10.training.process import Process
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--mode', 'train']
+# ResNet-8: 3 x 2 convolutions of a batch norm each and the first: 7 kernels, 7 x 4 of batch norms.
+# Shortcuts have none. And the head's kernel and bias.
+VARIABLES = 7 + 7 * 4 + 2
+HEAD = 'resnet/fully_connected'
+
+
+def variables(job_dir, step):
+  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture(scope='module')
+def other(run_main, data_dir, tmp_path_factory):
+  """A job that has trained for 3 steps."""
+  folder = str(tmp_path_factory.mktemp('other'))
+  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, '--train-steps', 3)
+  assert result.returncode == 0, result.stderr
+  return folder
+
+
+def as_arrays(job, path, **changed):
+  values = {name: value for name, value in variables(job, 3).items() if 'Momentum' not in name}
+  values.update(changed)
+  np.savez(path, **values)
+  return str(path)
+
+
+@pytest.mark.parametrize('kind', ['job dir', 'checkpoint', 'npz'])
+def test_a_new_job_starts_with_the_others_variables(kind, other, run_here, data_dir, tmp_path):
+  source = {'job dir': other, 'checkpoint': f'{other}/model.ckpt-3'}.get(kind)
+  source = source or as_arrays(other, tmp_path / 'other.npz')
+  job = str(tmp_path / 'job')
+  flags = [*SMALL, '--train-steps', 1, '--warm-start-from', source]
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 0, result.stderr
+  assert (
+    f': {VARIABLES} of {VARIABLES} variables; 0 of another shape, 0 skipped, 0 not there, '
+    '0 only there'
+  ) in result.stderr
+  there, here = variables(other, 3), variables(job, 0)
+  for name, value in here.items():
+    if name.endswith('/Momentum') or name == 'global_step':
+      assert not value.any(), name
+    else:
+      np.testing.assert_array_equal(value, there[name], err_msg=name)
+  flags[flags.index('--train-steps') + 1] = 2
+  again = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert '--warm-start-from is ignored: the job goes on from its own checkpoint' in again.stderr
+  assert 'resuming at step 1 of 2' in again.stderr
+
+
+def test_what_differs_is_named_on_both_sides_and_left(other, run_here, data_dir, tmp_path):
+  """A head of twelve classes; a kernel skipped; one that is only there; the later source wins."""
+  bias = 'resnet/init/batch_norm/offset'
+  first = as_arrays(other, tmp_path / 'first.npz', **{f'{HEAD}/bias': np.zeros(12, np.float32)})
+  np.savez(tmp_path / 'second.npz', **{bias: np.full(16, 7.0), 'resnet/more': np.zeros(2)})
+  job = str(tmp_path / 'job')
+  flags = [*SMALL, '--train-steps', 1, '--warm-start-from', first, '--warm-start-skip', 'init/conv']
+  flags += ['--warm-start-from', tmp_path / 'second.npz']
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 0, result.stderr
+  assert f'{VARIABLES - 2} of {VARIABLES} variables; 1 of another shape, 1 skipped' in result.stderr
+  assert f'of another shape: {HEAD}/bias [12], here [10]' in result.stderr
+  assert 'skipped: resnet/init/conv/kernel' in result.stderr
+  assert (
+    f'1 of {VARIABLES} variables; 0 of another shape, 0 skipped, {VARIABLES - 1} not there, 1'
+    in (result.stderr)
+  )
+  assert 'only there: resnet/more' in result.stderr
+  here = variables(job, 0)
+  np.testing.assert_array_equal(here[bias], np.full(16, 7.0))
+  kernel = 'resnet/init/conv/kernel'
+  assert not np.array_equal(here[kernel], variables(other, 3)[kernel])
+
+
+def write_objects(path):
+  np.savez(path, **{f'{HEAD}/bias': np.array([print], dtype=object)})
+
+
+def write_one_array(path):
+  with open(path, 'wb') as file:
+    np.save(file, np.zeros(3))
+
+
+@pytest.mark.parametrize(
+  ('write', 'said'),
+  [
+    (lambda path: path.write_bytes(b'no archive'), 'cannot be read'),
+    (write_objects, 'cannot be read (Object arrays cannot be loaded'),
+    (write_one_array, 'it is one array and no .npz file'),
+    (
+      lambda path: np.savez(path, **{'vgg/head/bias': np.zeros(3)}),
+      'none of its 1 variables is',
+    ),
+    (
+      lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}),
+      f'{HEAD}/bias holds what is no finite number',
+    ),
+    (lambda path: path.mkdir(), 'holds no checkpoint; name a job dir, its best/, a checkpoint or'),
+    (lambda path: None, 'does not exist; name a job dir, its best/, a checkpoint or an .npz'),
+  ],
+  ids=['no archive', 'objects', 'one array', 'other network', 'nan', 'empty folder', 'missing'],
+)
+def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data_dir, tmp_path):
+  path, job = tmp_path / 'source.npz', tmp_path / 'job'
+  write(path)
+  flags = [*SMALL, '--train-steps', 1, '--warm-start-from', path]
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 2
+  [line] = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
+  assert f'--warm-start-from {path}' in line
+  assert said in line
+  assert not job.exists()
+
+
+def test_a_damaged_checkpoint_is_named(other, tmp_path):
+  for suffix in ('index', 'data-00000-of-00001'):
+    shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
+  os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
+  shapes, _ = network_size.variable_shapes(from_values({'num_layers': 8}), CIFAR10)
+  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged at resnet/'):
+    warm_start.initializers([str(tmp_path / 'model.ckpt-3')], None, shapes, '/device:CPU:0')
+
+
+@pytest.mark.parametrize('towers', [1, 2])
+def test_what_is_frozen_stays(towers, run_here, data_dir, tmp_path):
+  """Trained are the last stage's and the head's; with weight decay, which would shrink the rest."""
+  job = str(tmp_path / 'job')
+  flags = [*SMALL, '--train-steps', 2, '--freeze', r'resnet/(init|stage[12])/']
+  flags += ['--num-cpu-towers', towers, '--weight-decay', 0.1]
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 0, result.stderr
+  # Of the last stage two kernels, two scales and two offsets; the head's kernel and bias.
+  assert f'8 of {VARIABLES} variables are trained' in result.stderr
+  before, after = variables(job, 0), variables(job, 2)
+  changed = {name for name in before if not np.array_equal(before[name], after[name])}
+  frozen = re.compile(r'resnet/(init|stage[12])/')
+  assert not [name for name in changed if frozen.match(name)]
+  assert not [name for name in before if frozen.match(name) and name.endswith('Momentum')]
+  assert f'{HEAD}/kernel' in changed
+  assert 'resnet/stage3/block0/bn1/moving_mean' in changed
+  config = json.loads((tmp_path / 'job' / 'config.json').read_text())
+  assert config['freeze'] == r'resnet/(init|stage[12])/'
+  refused = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, '--freeze', 'stage1')
+  assert refused.returncode == 2
+  assert 'freeze is' in refused.stderr
+
+
+@pytest.mark.parametrize(
+  ('pattern', 'said'),
+  [
+    ('stag4', 'matches none of the 37 variables, as resnet/init/conv/kernel; leave it out or'),
+    ('resnet', 'leaves no variable to train; change it'),
+    ('(', 'it must be a regular expression'),
+  ],
+)
+def test_refuses_to_freeze_nothing_or_everything(pattern, said, run_here, data_dir, tmp_path):
+  flags = [*SMALL, '--train-steps', 1, '--freeze', pattern]
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
+  assert result.returncode == 2
+  assert said in result.stderr
+  assert not (tmp_path / 'job').exists()
+
+
+def test_no_gradient_is_computed_below_what_is_trained(data_dir, tmp_path):
+  """Of the graph that the update needs, no operation is a gradient of the frozen layers."""
+  hparams = from_values({'num_layers': 8, 'freeze': 'resnet/(init|stage)'})
+  process = Process(hparams, RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0))
+  estimator = process.estimator(256)
+  with tf.Graph().as_default() as graph:
+    tf.compat.v1.train.create_global_step()
+    images = (tf.zeros([4, 32, 32, 3], tf.uint8),)
+    labels = (tf.zeros([4], tf.int32),)
+    spec = estimator._call_model_fn(images, labels, tf_estimator.ModeKeys.TRAIN, estimator.config)
+    needed = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [spec.train_op.name])
+  kinds = {node.op for node in needed.node}
+  assert 'Conv2D' in kinds
+  assert not {kind for kind in kinds if 'Conv' in kind and 'Backprop' in kind}
+  assert not {kind for kind in kinds if 'BatchNormGrad' in kind}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'flags', [['--distribute', 'mirrored', '--num-cpu-towers', 2], ['--ema-decay', 0.9]]
+)
+def test_replicas_and_averages_start_so_too(flags, other, run_main, data_dir, tmp_path):
+  job = str(tmp_path / 'job')
+  flags = [*SMALL, *flags, '--train-steps', 1, '--warm-start-from', other, '--freeze', 'stage']
+  result = run_main('--data-dir', data_dir, '--job-dir', job, *flags)
+  assert result.returncode == 0, result.stderr
+  there, here = variables(other, 3), variables(job, 0)
+  for name, value in here.items():
+    if not name.endswith('/Momentum') and name != 'global_step':
+      plain = name.replace('/ExponentialMovingAverage', '')
+      np.testing.assert_array_equal(value, there[plain], err_msg=name)
