@@ -12,6 +12,10 @@ class InputError(ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
 
 
+class DamagedError(InputError):
+  """A file is there and is not what it should be: nothing takes its place unasked."""
+
+
 class TaskLostError(Exception):
   """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
 
@@ -47,10 +51,10 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except InputError as error:
-    print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
+    print(f'error: {command_line.as_typed(_in_one_line(error))}', file=sys.stderr)
     sys.exit(2)
   except TaskLostError as error:
-    print(f'error: {error}', file=sys.stderr)
+    print(f'error: {_in_one_line(error)}', file=sys.stderr)
     sys.exit(1)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
@@ -59,3 +63,8 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   sys.exit(0)
+
+
+def _in_one_line(error: Exception) -> str:
+  """Its message; a path or a value in it may have a line's end."""
+  return '\\n'.join(str(error).splitlines())
