@@ -217,7 +217,9 @@ def remedy(path: str, *, force: bool = False) -> str:
     return f'restore it, or correct {manifest_path(data_dir)}'
   more = (f' {flags}' if flags else '') + (' --force' if force else '')
   restore = '' if content or not force else 'restore it, or '  # It may be another program's.
-  return f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
+  return (
+    f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
+  )
 
 
 def _readable_part(data_dir: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from cifar10.platform import devices
 from cifar10.platform.errors import InputError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
-from cifar10.training import checkpoints, job_dir, run_config, schedules
+from cifar10.training import checkpoint_files, checkpoints, job_dir, run_config, schedules
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
 
@@ -127,13 +128,17 @@ class Trainer:
     )
     prepared = hparams.family.prepare(start)
     if self._process.cluster.is_chief:
-      checkpoints.check_resumes_averages(options.job_dir, hparams.ema_decay)
+      found = checkpoints.to_go_on_from(options.job_dir)
+      checkpoints.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
       data = manifest.digests(self._process.data_dir)
       changes = job_dir.claim(
         options.job_dir, hparams, self._process.data_dir, self._process.data, data
       )
       if changes:
         log.info('unlike before in this job: %s', ', '.join(changes))
+      checkpoint_files.set_aside(options.job_dir, found)
+    elif self._process.strategy is not None:
+      self._wait_for_whole_checkpoints()
     if options.sync and options.distribute:
       log.info('--sync is ignored: --distribute %s always is', options.distribute)
     elif options.sync and not self._process.gradients_per_update:
@@ -166,6 +171,12 @@ class Trainer:
       num_examples, self._process.cluster, self._process.strategy, prepared, meter
     )
     return estimator, meter
+
+  def _wait_for_whole_checkpoints(self) -> None:
+    """Returns when the chief has set aside what is damaged: each replica restores by itself."""
+    while checkpoints.to_go_on_from(self._process.options.job_dir).damaged:
+      self._process.watch.check()
+      time.sleep(1)
 
   def _resume_control(self) -> None:
     """Takes up what `control` has set in this job."""
