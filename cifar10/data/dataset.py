@@ -19,11 +19,14 @@ import tensorflow as tf
 
 from cifar10.data import manifest, record_check, records
 from cifar10.data.distortion import Distortion
+from cifar10.platform import room
 from cifar10.platform.errors import InputError
 
 TRAIN_AND_VALIDATION = 'train+validation'
 
 _CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
+# Of an image in a batch, at the least: as it was read, cut out and mirrored (uint8), and float32.
+_BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
 _GREY = 128  # The pixel value that `normalise` makes 0.
 
 
@@ -171,6 +174,16 @@ def check_shards(batch_size: int, num_shards: int) -> None:
   """Raises InputError for a training batch that the towers cannot share evenly."""
   if batch_size % num_shards:
     raise InputError(f'--train-batch-size {batch_size} is not divisible by {num_shards} towers')
+
+
+def check_memory(batch_size: int, flag: str) -> None:
+  """Raises InputError for a batch whose images alone, distorted and as numbers, do not fit."""
+  memory = room.memory()
+  if batch_size * _BATCH_BYTES > memory:
+    raise InputError(
+      f'{flag} {batch_size}: its images alone take {batch_size * _BATCH_BYTES / 1e9:.3g} GB, and '
+      f'{memory / 1e9:.3g} GB of memory are there; lower it, to {memory // _BATCH_BYTES} or less'
+    )
 
 
 # There is no Python loop or branch for AutoGraph to convert, and its search takes half a second.

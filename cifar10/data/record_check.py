@@ -113,16 +113,23 @@ def _fault(record: bytes, num_classes: int) -> str:
   if missing:
     there = _listed([repr(name) for name in sorted(feature)]) or 'none'
     return f'it has no feature {" and ".join(missing)}; its features: {there}'
-  images, labels = feature['image'].bytes_list.value, feature['label'].int64_list.value
+  return _image_fault(feature['image']) or _label_fault(feature['label'], num_classes)
+
+
+def _image_fault(feature: tf.train.Feature) -> str:
+  images = feature.bytes_list.value
   if len(images) != 1:
-    return f'its `image` is no string of {IMAGE_BYTES} bytes but {_described(feature["image"])}'
-  if len(images[0]) != IMAGE_BYTES:
-    return f'its `image` has {len(images[0])} bytes, not {IMAGE_BYTES}'
+    return f'its `image` is no string of {IMAGE_BYTES} bytes but {_described(feature)}'
+  size = len(images[0])
+  return '' if size == IMAGE_BYTES else f'its `image` has {size} bytes, not {IMAGE_BYTES}'
+
+
+def _label_fault(feature: tf.train.Feature, num_classes: int) -> str:
+  labels = feature.int64_list.value
   if len(labels) != 1:
-    return f'its `label` is no whole number but {_described(feature["label"])}'
-  if not 0 <= labels[0] < num_classes:
-    return f'its `label` is {labels[0]}, not 0 to {num_classes - 1}'
-  return ''
+    return f'its `label` is no whole number but {_described(feature)}'
+  [label] = labels
+  return '' if 0 <= label < num_classes else f'its `label` is {label}, not 0 to {num_classes - 1}'
 
 
 def _described(feature: tf.train.Feature) -> str:

@@ -120,6 +120,7 @@ class Trainer:
     hparams, options = self._process.hparams, self._process.options
     num_towers = len(self._process.placement.tower_devices)
     dataset.check_shards(hparams.train_batch_size, num_towers)
+    dataset.check_memory(hparams.train_batch_size, '--train-batch-size')
     train_set = dataset.Cifar10DataSet(self._process.data_dir, hparams.train_on)
     num_examples = train_set.num_examples_per_epoch()
     session = self._process.session_config()
