@@ -63,21 +63,18 @@ def predict(
     signature = {IMAGES: tf.TensorSpec(_SHAPE, tf.uint8)}
     return tf.data.Dataset.from_generator(images, output_signature=signature).batch(_BATCH)
 
-  count = failed = 0
+  answered = failed = 0
   answers = estimator.predict(input_fn, checkpoint_path=checkpoint)
   with _bar(names) as bar:
-    for count, answer in enumerate(answers, 1):
+    for answer in answers:
       read = waiting.popleft()
+      answered += 1
       failed += bool(read.error)
       bar.update()
-      yield (
-        {'file': read.path, 'error': read.error}
-        if read.error
-        else _result(read.path, answer, classes)
-      )
+      yield _result(read, answer, classes)
   if failed:
     raise SomeFailedError(
-      f'{failed:,} of {count:,} images could not be read; their lines on standard output say why'
+      f'{failed:,} of {answered:,} images could not be read; their lines on standard output say why'
     )
 
 
@@ -111,9 +108,11 @@ def _bar(names: Iterable[str]) -> Any:
   )
 
 
-def _result(path: str, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
+def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
+  if read.error:
+    return {'file': read.path, 'error': read.error}
   return {
-    'file': path,
+    'file': read.path,
     'class': classes[int(answer['classes'])],
     'probabilities': {
       name: round(float(probability), 6)

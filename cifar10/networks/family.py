@@ -13,9 +13,7 @@ from cifar10.data.data_set import Description
 from cifar10.platform.later import tf
 from cifar10.platform.option import Options
 
-MOST_LAYERS = (
-  2000  # The deepest of the papers has 1,202; the graph of a million would never be built.
-)
+MOST_LAYERS = 2000  # The papers' deepest has 1,202; the graph of a million is never finished.
 
 
 class Recipe(NamedTuple):

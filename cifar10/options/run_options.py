@@ -15,9 +15,7 @@ from cifar10.platform.option import (
   option,
 )
 
-MOST_THREADS = (
-  1024  # TensorFlow starts as many as it is told, and aborts where the system does not.
-)
+MOST_THREADS = 1024  # TensorFlow starts as many as it is told, and aborts where it cannot.
 MOST_PROFILED = 100  # Steps: a trace of more is too large for what shows it.
 
 

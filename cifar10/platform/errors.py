@@ -52,8 +52,8 @@ class OneLineParser(argparse.ArgumentParser):
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError or SomeFailedError, 2 on an InputError, 130 on Ctrl-C,
-  141 when nobody reads the output any more, 143 on SIGTERM.
+  The code is 0 when done, 1 on a TaskLostError or SomeFailedError, 2 on an InputError, 130 on
+  Ctrl-C, 141 when nobody reads the output any more, 143 on SIGTERM.
   """
   try:
     main()

@@ -1,4 +1,4 @@
-"""Predictions for files, folders and patterns: a stream, in which bad files do not stop the good."""
+"""Predictions for files, folders and patterns: a stream, in which a bad file stops no good one."""
 
 import contextlib
 import fcntl
