@@ -32,8 +32,8 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
   try:
     with open(path, encoding='utf-8') as file:
       config = json.load(file)
-    if not isinstance(config, dict):
-      raise ValueError('it is no JSON object')
+    if not isinstance(config, dict) or not config:
+      raise ValueError('it is no JSON object with options')
     _check_digests(config.get('data'))
     return config
   except FileNotFoundError:
