@@ -29,11 +29,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile(
   'long',
-  max_examples=2000,
+  max_examples=1000,
   deadline=None,
   database=None,
   print_blob=True,
-  suppress_health_check=[hypothesis.HealthCheck.too_slow],
+  suppress_health_check=list(hypothesis.HealthCheck),
 )
 hypothesis.settings.load_profile('quick')
 

@@ -13,6 +13,10 @@ from cifar10.platform import command_line
 class InputError(ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
 
+  def __init__(self, message: str):
+    """`message` may name a path or a value with line ends in it."""
+    super().__init__('\\n'.join(message.splitlines()))
+
 
 class DamagedError(InputError):
   """A file is there and is not what it should be: nothing takes its place unasked."""
@@ -58,10 +62,10 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except InputError as error:
-    print(f'error: {command_line.as_typed(_in_one_line(error))}', file=sys.stderr)
+    print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
   except (TaskLostError, SomeFailedError) as error:
-    print(f'error: {_in_one_line(error)}', file=sys.stderr)
+    print(f'error: {error}', file=sys.stderr)
     sys.exit(1)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
@@ -73,8 +77,3 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   sys.exit(0)
-
-
-def _in_one_line(error: Exception) -> str:
-  """Its message; a path or a value in it may have a line's end."""
-  return '\\n'.join(str(error).splitlines())
