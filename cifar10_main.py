@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from cifar10.cluster.tf_config import Cluster, read_cluster
@@ -82,7 +83,7 @@ def main() -> None:
     work = job.Job(process.Process(hparams, options, cluster, watch))
     results = _run(command, work, cluster.task_type)
   for result in results:
-    print(json.dumps(result))
+    logs.print_result(json.dumps(result))
 
 
 def _hparams(command: argparse.Namespace, options: RunOptions, training: bool) -> HParams:
@@ -97,8 +98,8 @@ def _hparams(command: argparse.Namespace, options: RunOptions, training: bool) -
   return from_values(given)
 
 
-def _run(command: argparse.Namespace, job: Any, task_type: str) -> list[dict[str, Any]]:
-  """One mode, or one task's part -> the JSON objects to print, the result last."""
+def _run(command: argparse.Namespace, job: Any, task_type: str) -> Iterable[dict[str, Any]]:
+  """One mode, or one task's part -> the JSON objects to print as they come, the result last."""
   if task_type == 'ps':
     return [job.serve()]
   if task_type == 'evaluator':
@@ -117,7 +118,7 @@ def _run(command: argparse.Namespace, job: Any, task_type: str) -> list[dict[str
 def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
   """Raises InputError where a mode lacks what it needs or has what it does not take."""
   if command.mode == 'predict' and not command.images:
-    raise InputError('--mode predict needs --images FILE...')
+    raise InputError('--mode predict needs --images PATH...')
   if command.images and command.mode != 'predict':
     raise InputError(f'--images belongs to --mode predict, not {command.mode}')
   if command.dry_run and not command.mode.startswith('train'):
@@ -257,7 +258,12 @@ def _parser() -> argparse.ArgumentParser:
     default=argparse.SUPPRESS,
     help=f'the family (default: {DEFAULT})',
   )
-  add('--images', nargs='+', metavar='FILE', help='PNG or JPEG files, for --mode predict')
+  add(
+    '--images',
+    nargs='+',
+    metavar='PATH',
+    help="for --mode predict: PNG or JPEG files, folders with them, patterns as 'photos/*.png'",
+  )
   add(
     '--dry-run',
     action='store_true',

@@ -19,7 +19,7 @@ import json
 import os
 from typing import Any
 
-from cifar10.data import archive, data_set, image_folder, manifest, sources
+from cifar10.data import archive, data_set, image_folder, manifest, sources, synthetic
 from cifar10.platform import errors, logs, quiet
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
@@ -103,6 +103,9 @@ def _check(flags: argparse.Namespace) -> None:
     _refuse(flags, _OF_IMAGES, 'belongs to --images FOLDER; leave it out')
   if flags.synthetic is not None and flags.synthetic < 1:
     raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
+  if flags.synthetic is not None:
+    published = archive.PUBLISHED[flags.dataset or 'cifar10']
+    synthetic.check_size(flags.synthetic, flags.data_dir, published)
   if flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
   if flags.archive and not os.path.exists(flags.archive):

@@ -28,6 +28,7 @@ _PROGRAM = os.path.join(
 _GRACE_SECONDS = 20  # For a task to end by itself after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
+_MOST_TASKS = 100  # Of one kind: each is a process with a TensorFlow of its own.
 
 
 def show(name: str, line: str) -> None:
@@ -245,8 +246,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-  if not text.isdigit():
+  if not text.isdecimal():
     raise argparse.ArgumentTypeError(f'{text!r} is not a number, 0 or more')
+  if len(text) > 4 or int(text) > _MOST_TASKS:
+    raise argparse.ArgumentTypeError(f'{text} is more than a machine can run: {_MOST_TASKS}')
   return int(text)
 
 

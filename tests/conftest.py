@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -21,6 +22,20 @@ quiet.import_tensorflow()  # Before the modules that import it.
 
 from cifar10.data import data_set, manifest, records, synthetic  # noqa: E402
 from cifar10.platform import errors  # noqa: E402
+
+# The same inputs each time, and few; `pytest tests/fuzz --hypothesis-profile long` tries others.
+hypothesis.settings.register_profile(
+  'quick', max_examples=100, derandomize=True, database=None, deadline=None
+)
+hypothesis.settings.register_profile(
+  'long',
+  max_examples=1000,
+  deadline=None,
+  database=None,
+  print_blob=True,
+  suppress_health_check=list(hypothesis.HealthCheck),
+)
+hypothesis.settings.load_profile('quick')
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import generate_cifar10_tfrecords
 from cifar10.data import archive, data_set, manifest
-from cifar10.platform import errors
+from cifar10.platform import errors, room
 from cifar10.platform.logs import log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -313,3 +313,34 @@ def test_real_cifar_10(tmp_path):
   line = json.loads(result.stdout)
   assert line['source'] == 'published'
   assert line['examples'] == {'train': 40_000, 'validation': 10_000, 'eval': 10_000}
+
+
+@pytest.mark.parametrize(
+  ('flags', 'largest'),
+  [
+    # A member has 2**28 bytes at most, 3,150 of an image; CIFAR-100's train has five times as many.
+    (['--synthetic', 10**8], 2**28 // 3150),
+    (['--synthetic', 10**30], 2**28 // 3150),
+    (['--synthetic', 50_000, '--dataset', 'cifar100'], 2**28 // 5 // 3150),
+  ],
+)
+def test_more_images_than_an_archive_holds_are_refused_at_once(
+  tmp_path, monkeypatch, flags, largest
+):
+  monkeypatch.setattr(room, 'memory', lambda: 10**12)
+  monkeypatch.setattr(room, 'disk', lambda folder: 10**13)
+  said = refused(generate_here('--data-dir', tmp_path / 'data', *flags))
+  assert f"--synthetic is {flags[1]}: it must be {largest} or less, as an archive's" in said
+  assert not (tmp_path / 'data').exists()
+
+
+def test_more_images_than_there_is_room_for_are_refused_at_once(tmp_path, monkeypatch):
+  """130 kB of memory and 38 kB of disk an image: 1.3 GB and 0.38 GB are 10,000 images."""
+  monkeypatch.setattr(room, 'memory', lambda: 1_300_000_000)
+  monkeypatch.setattr(room, 'disk', lambda folder: 10**12)
+  flags = ['--data-dir', tmp_path / 'data', '--synthetic', 10_001]
+  assert 'it must be 10000 or less, as 1.3 GB of memory are there' in refused(generate_here(*flags))
+  monkeypatch.setattr(room, 'memory', lambda: 10**12)
+  monkeypatch.setattr(room, 'disk', lambda folder: 380_000_000)
+  assert 'it must be 10000 or less, as 0.38 GB of disk are free' in refused(generate_here(*flags))
+  assert not (tmp_path / 'data').exists()

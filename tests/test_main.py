@@ -119,6 +119,16 @@ REFUSED = [
   (['--recipe', 'fast94', '--first-bias-steps', -1], '--first-bias-steps is -1'),
   (['--widths', '64,256,256'], '--widths 64,256,256 belongs to --network fastnet, not to resnet'),
   (['--recipe', 'fast94', '--num-layers', 20], '--num-layers 20 belongs to --network resnet'),
+  (['--num-layers', 6 * 10**6 + 2], '--num-layers is 6000002: it must be 2000 or less'),
+  (['--network', 'wrn', '--wrn-depth', 6004], '--wrn-depth is 6004: it must be 2000 or less'),
+  (['--network', 'fastnet', '--convs-per-group', 10**6], 'must be 1 to 100'),
+  (['--num-intra-threads', 10**6], '--num-intra-threads is 1000000: it must be 0 to 1024'),
+  (['--num-inter-threads', 10**6], '--num-inter-threads is 1000000: it must be 0 to 1024'),
+  # 7 x 3,072 bytes an image, at the least: 21.5 TB, which no machine of these tests has.
+  (
+    ['--train-batch-size', 10**9],
+    '--train-batch-size 1000000000: its images alone',
+  ),
   (['--keep-checkpoints', 10**11], '--keep-checkpoints is 100000000000'),
   (['--num-cpu-towers', 1025], '--num-cpu-towers is 1025: it must be 1 to 1024'),
   (['--network', 'wrn', '--wrn-widen-factor', 101], 'must be 1 to 100'),
@@ -227,6 +237,8 @@ finally:
       'ema_decay is 0.9 there and 0.0 here',
     ),
     ('{', 'is damaged'),
+    ('{}', 'is damaged (it is no JSON object with options)'),
+    ('{"num_layers": 8, "data": [1]}', 'is damaged (data is [1]: it must be the SHA-256 of each'),
     ('[]', 'is damaged'),
     (
       '{"num_layers": "eight"}',

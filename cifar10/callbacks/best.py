@@ -9,7 +9,10 @@ from cifar10.platform.logs import log
 
 def make(run: Run) -> Callback | None:
   """Where the process evaluates; --keep-best 0 keeps none."""
-  return Best(run) if run.options.keep_best else None
+  if not run.options.keep_best:
+    return None
+  best_file.read(run.job_dir)  # Refuses a damaged one now, not after an hour.
+  return Best(run)
 
 
 class Best(Callback):

@@ -30,10 +30,9 @@ def read(job_dir: str) -> list[Entry]:
   try:
     with open(path, encoding='utf-8') as file:
       best = json.load(file)
-    others = best.pop('others')
-    entries = [best, *others]
+    entries = [best, *best.pop('others')]
     for entry in entries:
-      entry['checkpoint'], float(entry['accuracy'])
+      _check(entry)
     return entries
   except FileNotFoundError:
     return []
@@ -41,6 +40,15 @@ def read(job_dir: str) -> list[Entry]:
     raise InputError(
       f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses anew'
     ) from None
+
+
+def _check(entry: Entry) -> None:
+  """Raises ValueError, KeyError or TypeError for what could not have chosen a checkpoint."""
+  name, accuracy = entry['checkpoint'], entry['accuracy']
+  if not isinstance(name, str) or os.path.basename(name) != name or not name:
+    raise ValueError(f'checkpoint is {name!r}')
+  if type(accuracy) not in (int, float) or not 0 <= accuracy <= 1:
+    raise ValueError(f'accuracy is {accuracy!r}')
 
 
 def checkpoint(job_dir: str) -> str:

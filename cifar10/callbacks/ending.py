@@ -71,7 +71,7 @@ def read(job_dir: str) -> tuple[Reason, int] | None:
     return reason, int(found['step'])
   except (FileNotFoundError, NotADirectoryError):
     return None
-  except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+  except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
     raise InputError(f'{path} is damaged ({error!r}); remove it, and the job goes on') from None
 
 

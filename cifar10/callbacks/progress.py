@@ -12,7 +12,7 @@ from cifar10.platform.logs import log
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
-_EVALUATION_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
+IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 
 
 def make(run: Run) -> Callback:
@@ -129,7 +129,7 @@ class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
     self._bar = tqdm.tqdm(
       total=self._num_examples,
       desc=f'evaluating {self._subset}',
-      bar_format=_EVALUATION_BAR,
+      bar_format=IMAGES_BAR,
       dynamic_ncols=True,
       leave=False,
       disable=not sys.stderr.isatty(),

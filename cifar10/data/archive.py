@@ -22,9 +22,8 @@ from cifar10.data import data_set
 from cifar10.data.shape import IMAGE_BYTES
 from cifar10.platform.errors import InputError
 
-_LARGEST_MEMBER = (
-  1 << 28
-)  # bytes: the largest published has 155 MB; guards memory against a bad tar
+# Bytes: the largest published one has 155 MB; guards memory against a bad tar.
+LARGEST_MEMBER = 1 << 28
 _HELD_OUT = 5  # Where one member is training and validation split, its last fifth is the latter.
 
 # Everything that a pickle of an array of bytes names, in NumPy 1 and 2.
@@ -289,7 +288,7 @@ def _read_tar(path: str, names: set[str], published: Published) -> dict[str, byt
     for member in tar:
       folder, _, name = member.name.rpartition('/')
       if folder == published.folder and name in names and member.isfile():
-        if member.size > _LARGEST_MEMBER:
+        if member.size > LARGEST_MEMBER:
           raise InputError(f'{name} in {path} has {member.size} bytes: not {published.title}')
         file = tar.extractfile(member)
         assert file is not None  # It is a regular file.

@@ -13,19 +13,20 @@ run that starts again at example k goes on with exactly the batches it would hav
 """
 
 import math
-import os
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data import manifest, records
-from cifar10.data.data_set import describe
+from cifar10.data import manifest, record_check, records
 from cifar10.data.distortion import Distortion
+from cifar10.platform import room
 from cifar10.platform.errors import InputError
 
 TRAIN_AND_VALIDATION = 'train+validation'
 
 _CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
+# Of an image in a batch, at the least: as it was read, cut out and mirrored (uint8), and float32.
+_BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
 _GREY = 128  # The pixel value that `normalise` makes 0.
 
 
@@ -63,19 +64,13 @@ class Cifar10DataSet:
     return [manifest.record_path(self._data_dir, subset) for subset in self._subsets]
 
   def num_examples_per_epoch(self) -> int:
-    """How many examples the files hold, from the manifest or by a scan.
+    """How many examples the files hold; each is looked at, once in a process.
 
     Raises:
-      InputError: a file is missing, damaged or not what its manifest describes. Of a data set that
-        somebody made by hand, also for an image or a label that cannot be: this program's own are
-        checked when they are made.
+      InputError: a file is missing, damaged or not what its manifest describes, or has an image or
+        a label that cannot be.
     """
-    count = sum(manifest.num_examples(self._data_dir, subset) for subset in self._subsets)
-    if manifest.is_made_by_hand(manifest.read_manifest(self._data_dir) or {}):
-      num_classes = describe(self._data_dir).num_classes
-      for path in self.get_filenames():
-        records.check_records(path, num_classes, os.stat(path).st_mtime_ns)
-    return count
+    return sum(record_check.num_examples(self._data_dir, subset) for subset in self._subsets)
 
   def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Serialized Examples [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
@@ -179,6 +174,16 @@ def check_shards(batch_size: int, num_shards: int) -> None:
   """Raises InputError for a training batch that the towers cannot share evenly."""
   if batch_size % num_shards:
     raise InputError(f'--train-batch-size {batch_size} is not divisible by {num_shards} towers')
+
+
+def check_memory(batch_size: int, flag: str) -> None:
+  """Raises InputError for a batch whose images alone, distorted and as numbers, do not fit."""
+  memory = room.memory()
+  if batch_size * _BATCH_BYTES > memory:
+    raise InputError(
+      f'{flag} {batch_size}: its images alone take {batch_size * _BATCH_BYTES / 1e9:.3g} GB, and '
+      f'{memory / 1e9:.3g} GB of memory are there; lower it, to {memory // _BATCH_BYTES} or less'
+    )
 
 
 # There is no Python loop or branch for AutoGraph to convert, and its search takes half a second.

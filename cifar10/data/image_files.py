@@ -21,11 +21,13 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
   Raises:
     InputError: there is no such file, or it is no image.
   """
+  if not os.path.lexists(path):
+    raise InputError(f'image {path} does not exist')
+  if not os.path.isfile(path):  # A folder, a link to nothing, a pipe, which would never end.
+    raise InputError(f'image {path} is no file')
   try:
     content = tf.io.read_file(os.fsencode(path))  # Also a name that is no UTF-8.
     image = tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
-  except tf.errors.NotFoundError:
-    raise InputError(f'image {path} does not exist') from None
   except tf.errors.OpError:
     raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
   height, width = image.shape[:2]

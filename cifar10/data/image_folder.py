@@ -1,11 +1,9 @@
 """A folder with a sub-folder of images for each class, and how they come to the three splits."""
 
-import collections
 import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -13,14 +11,13 @@ import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from cifar10.data import data_set, listing, manifest
+from cifar10.data.read_ahead import read_ahead
 from cifar10.data.shape import IMAGE_BYTES
 from cifar10.data.sources import Examples
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
-
-_THREADS = min(4, os.cpu_count() or 1)  # Each holds a whole photograph while it is made small.
 
 Image = TypeVar('Image')  # However one image is known: by its path, by its place in a file.
 
@@ -126,7 +123,7 @@ class ImageFolder:
     paths = self._paths
     places: dict[str, int] = {}
     with logging_redirect_tqdm(), tqdm.tqdm(total=len(paths), unit=' images', desc='read') as bar:
-      for path, image in zip(paths, _read_ahead(paths)):
+      for path, image in zip(paths, read_ahead(_read, paths)):
         bar.update()
         if image is None:
           self._leave_out(path)
@@ -150,25 +147,11 @@ class ImageFolder:
       log.info('%s cannot be read as PNG or JPEG: left out', listing.shown(path))
 
 
-def _read_ahead(paths: Sequence[str]) -> Iterator[np.ndarray | None]:
-  """The images, in order, a few of them being read at the same time; None for what is none."""
-  pending: collections.deque[Future] = collections.deque()
-  with ThreadPoolExecutor(_THREADS) as pool:
-    for path in paths:
-      pending.append(pool.submit(_read, path))
-      if len(pending) > 2 * _THREADS:
-        yield pending.popleft().result()
-    while pending:
-      yield pending.popleft().result()
-
-
 def _read(path: str) -> np.ndarray | None:
   """An image as planes R, G, B, uint8 [3072]; None where that is impossible."""
   # It needs TensorFlow, and listing a folder, or refusing to, should not wait for that.
   from cifar10.data import image_files  # noqa: PLC0415
 
-  if not os.path.isfile(path):  # A pipe, which would never end, or a link to nothing.
-    return None
   try:
     image, _ = image_files.read_image(path)
   except InputError:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cifar10.platform import files
-from cifar10.platform.errors import InputError
+from cifar10.platform.errors import DamagedError, InputError
 
 SUBSETS = ('train', 'validation', 'eval')
 MANIFEST_NAME = 'cifar10.json'
@@ -24,8 +24,8 @@ FORMAT = 2
 
 # A TFRecord is: length (uint64), CRC of the length (4 bytes), data, CRC of the data (4 bytes).
 _LENGTH = struct.Struct('<Q')
-_HEADER_BYTES = 12
-_FOOTER_BYTES = 4
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
 
 
 def record_path(data_dir: str, subset: str) -> str:
@@ -39,25 +39,31 @@ def manifest_path(data_dir: str) -> str:
 
 
 def frames(path: str) -> Iterator[tuple[int, int]]:
-  """Where each record begins in a file, and its bytes; raises InputError for a truncated file."""
+  """Where each record begins in a file, and its bytes; raises DamagedError for a truncated file."""
   size, position, count = os.path.getsize(path), 0, 0
   with open(path, 'rb') as file:
     while position < size:
       count += 1
       file.seek(position)
-      header = file.read(_HEADER_BYTES)
-      length = _LENGTH.unpack(header[:8])[0] if len(header) == _HEADER_BYTES else size
-      start = position + _HEADER_BYTES
-      position = start + length + _FOOTER_BYTES
+      header = file.read(HEADER_BYTES)
+      length = _LENGTH.unpack(header[:8])[0] if len(header) == HEADER_BYTES else size
+      start = position + HEADER_BYTES
+      position = start + length + FOOTER_BYTES
       if position > size:
-        remedy = _remedy(path, True)
-        raise InputError(f'{path} ends inside record {count}: it is damaged; {remedy}')
+        raise record_error(path, count, 'the file ends inside it')
       yield start, length
 
 
 def count_records(path: str) -> int:
-  """How many records a file holds, from its framing; raises InputError for a truncated one."""
+  """How many records a file holds, from its framing; raises DamagedError for a truncated one."""
   return sum(1 for _ in frames(path))
+
+
+def record_error(path: str, number: int, fault: str) -> DamagedError:
+  """What to raise for a record, the first of which has the number 1."""
+  return DamagedError(
+    f'{path}: record {number} (counted from 1): {fault}; {remedy(path, force=True)}'
+  )
 
 
 def file_digest(path: str) -> str:
@@ -100,7 +106,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-    raise InputError(f'{path} is no manifest ({error!r}); {_remedy(path, True)}') from error
+    raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path, force=True)}') from error
   if type(written_as) is not int or written_as not in range(1, FORMAT + 1):
     raise InputError(
       f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'
@@ -152,35 +158,45 @@ def num_examples(data_dir: str, subset: str) -> int:
     InputError: the file is missing, truncated, or not, byte for byte, what the manifest describes.
   """
   path = record_path(data_dir, subset)
-  if not os.path.isfile(path):
-    raise InputError(f'{path} is missing; {_remedy(path)}')
+  require_file(path)
   content = read_manifest(data_dir)
   if content is None or 'subsets' not in content:
     count = count_records(path)
   else:
     count = _verified_count(path, content['subsets'][subset])
   if not count:
-    raise InputError(f'{path} holds no records; {_remedy(path, True)}')
+    raise DamagedError(f'{path} holds no records; {remedy(path, force=True)}')
   return count
 
 
+def require_file(path: str) -> None:
+  """Raises InputError where a record file is missing, or no file."""
+  if not os.path.isfile(path):
+    raise InputError(f'{path} is missing; {remedy(path)}')
+
+
+def has_counts(data_dir: str) -> bool:
+  """Whether there is a manifest that says how many examples each split has, and their digests."""
+  return 'subsets' in (read_manifest(data_dir) or {})
+
+
 def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
-  """The entry's count; raises InputError where the file is another than it describes."""
+  """The entry's count; raises DamagedError where the file is another than it describes."""
   size = os.path.getsize(path)
   if size != entry['bytes']:
-    raise InputError(
+    raise DamagedError(
       f'{path} has {size} bytes and its manifest says {entry["bytes"]}: it is damaged; '
-      f'{_remedy(path)}'
+      f'{remedy(path)}'
     )
   digest, count = _examined_once(path, os.stat(path).st_mtime_ns)
   if digest != entry['sha256']:
-    raise InputError(
-      f'{path} is not what its manifest describes: SHA-256 differs; {_remedy(path, True)}'
+    raise DamagedError(
+      f'{path} is not what its manifest describes: SHA-256 differs; {remedy(path, force=True)}'
     )
   if count != entry['examples']:
-    raise InputError(
+    raise DamagedError(
       f'{path} holds {count} records and its manifest says {entry["examples"]}; '
-      f'{_remedy(path, True)}'
+      f'{remedy(path, force=True)}'
     )
   return count
 
@@ -192,7 +208,7 @@ def _examined_once(path: str, modified: int) -> tuple[str, int]:
   return file_digest(path), count_records(path)
 
 
-def _remedy(path: str, force: bool = False) -> str:
+def remedy(path: str, *, force: bool = False) -> str:
   """What makes a data dir's file again, by the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
   content = _readable_part(data_dir)
@@ -200,7 +216,10 @@ def _remedy(path: str, force: bool = False) -> str:
   if is_made_by_hand(content):
     return f'restore it, or correct {manifest_path(data_dir)}'
   more = (f' {flags}' if flags else '') + (' --force' if force else '')
-  return f'run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
+  restore = '' if content or not force else 'restore it, or '  # It may be another program's.
+  return (
+    f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
+  )
 
 
 def _readable_part(data_dir: str) -> dict[str, Any]:

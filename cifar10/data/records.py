@@ -5,16 +5,13 @@ A record is a `tf.train.Example` with `image` (bytes: 3,072, planes R, G, B, row
 and old readers read ours.
 """
 
-import functools
 from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data import manifest
 from cifar10.data.shape import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 from cifar10.platform import files
-from cifar10.platform.errors import InputError
 
 
 def encode_example(image: np.ndarray, label: int) -> bytes:
@@ -57,37 +54,3 @@ def write_examples(path: str, examples: Iterable[tuple[np.ndarray, int]]) -> int
       writer.write(encode_example(image, label))
       count += 1
   return count
-
-
-@functools.cache
-def check_records(path: str, num_classes: int, modified: int) -> None:
-  """Reads a file that another program wrote: a second for 80,000 records, once in a process.
-
-  Args:
-    path: the record file, last written at `modified`.
-    num_classes: a label is 0 to one less than that.
-
-  Raises:
-    InputError: an image of another size, a label of no class, or records of something else.
-  """
-  del modified
-  with open(path, 'rb') as file:
-    for number, (start, length) in enumerate(manifest.frames(path), 1):
-      file.seek(start)
-      fault = _fault(file.read(length), num_classes)
-      if fault:
-        raise InputError(f'{path}: record {number} has {fault}; write it again')
-
-
-def _fault(record: bytes, num_classes: int) -> str:
-  """What is wrong with a serialized Example; empty where nothing is."""
-  try:
-    feature = tf.train.Example.FromString(record).features.feature
-    images, labels = feature['image'].bytes_list.value, feature['label'].int64_list.value
-  except Exception:  # Protobuf's own, whose module is another in each of its lines.
-    return 'no tf.train.Example'
-  if len(images) != 1 or len(images[0]) != IMAGE_BYTES:
-    return f'`image` {[len(image) for image in images]}, not one string of {IMAGE_BYTES} bytes'
-  if len(labels) != 1 or not 0 <= labels[0] < num_classes:
-    return f'`label` {list(labels)}, not one number from 0 to {num_classes - 1}'
-  return ''

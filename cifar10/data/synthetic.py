@@ -14,7 +14,8 @@ import six
 
 from cifar10.data import archive, data_set
 from cifar10.data.shape import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
-from cifar10.platform import files
+from cifar10.platform import files, room
+from cifar10.platform.errors import InputError
 
 _TEXTURES = 5
 _PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes show one texture
@@ -25,9 +26,29 @@ _LAYERED_PERIODS = (
 )  # pixels, of the textures that lie on each other; an octave apart
 MOST_CLASSES = _TEXTURES ** len(_LAYERED_PERIODS)
 _FINE_CLASSES = 100  # CIFAR-100's; its coarse classes have as many of them as there are textures.
+# Bytes that one image of a batch takes in memory while it is made, measured with 500 and 1,500; and
+# on disk the six of all batches, in the archive and in the record files.
+_MEMORY_BYTES = 130_000
+_DISK_BYTES = 38_000
+_MEMBER_BYTES = IMAGE_BYTES + 78  # Of an image in a batch, its label and its file's name.
 # How many times --synthetic's number of images CIFAR-100's members have: train and validation make
 # the same four to one that CIFAR-10's batches do.
 _CIFAR100_MEMBERS = {'test': 1, 'train': 5}
+
+
+def check_size(images_per_batch: int, data_dir: str, published: archive.Published) -> None:
+  """Raises InputError for more images than there is room for, or than a member may have."""
+  batches = max(_CIFAR100_MEMBERS.values()) if published is archive.CIFAR100 else 1
+  memory, disk = room.memory(), room.disk(data_dir)
+  largest, reason = min(
+    (memory // _MEMORY_BYTES, f'{memory / 1e9:.3g} GB of memory are there'),
+    (disk // _DISK_BYTES, f'{disk / 1e9:.3g} GB of disk are free for --data-dir {data_dir}'),
+    (archive.LARGEST_MEMBER // batches // _MEMBER_BYTES, "an archive's members hold no more"),
+  )
+  if images_per_batch > largest:
+    raise InputError(
+      f'--synthetic is {images_per_batch}: it must be {largest} or less, as {reason}'
+    )
 
 
 def write_synthetic(

@@ -1,43 +1,121 @@
-"""A trained network on images from outside."""
+"""A trained network on images from outside: a stream, of which a few hundred are in memory."""
 
-from collections.abc import Sequence
-from typing import Any
+import collections
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 
+from cifar10.callbacks.progress import IMAGES_BAR
 from cifar10.data import image_files, records
+from cifar10.data.read_ahead import read_ahead
+from cifar10.inference.image_paths import each_file
 from cifar10.inference.serving import IMAGES
+from cifar10.platform.errors import InputError, SomeFailedError
 from cifar10.platform.logs import log
 
+_BATCH = 100
+_MOST_NAMED = 20  # Resized images that are named in the log.
+_SHAPE = (records.HEIGHT, records.WIDTH, records.DEPTH)
 
-def read_image(path: str) -> np.ndarray:
-  """An image file of any size -> uint8 [32, 32, 3]; raises InputError for one that is none."""
-  image, (height, width) = image_files.read_image(path)
-  if (height, width) != (records.HEIGHT, records.WIDTH):
-    log.info('%s: resized from %sx%s to 32x32 pixels', path, width, height)
-  return image
+
+class _Read(NamedTuple):
+  """An image file, or why it could not be read."""
+
+  path: str
+  image: np.ndarray  # uint8 [32, 32, 3]; black where there is an error.
+  size: tuple[int, int] = _SHAPE[:2]  # Height and width, before it was resized.
+  error: str = ''
 
 
 def predict(
-  estimator: Any, paths: Sequence[str], checkpoint: str, classes: Sequence[str]
-) -> list[dict[str, Any]]:
-  """One result a file, in order: its name, class name and the probability of every class."""
-  images = np.stack([read_image(path) for path in paths])  # uint8 [n, 32, 32, 3]
+  estimator: Any, names: Sequence[str], checkpoint: str, classes: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+  """One result a file, in order, as they come.
 
-  def input_fn():
-    return tf.data.Dataset.from_tensor_slices({IMAGES: images}).batch(100)
+  Args:
+    estimator: the network's.
+    names: files, folders, patterns.
+    checkpoint: its variables.
+    classes: their names, by label.
 
-  results = []
-  for path, prediction in zip(paths, estimator.predict(input_fn, checkpoint_path=checkpoint)):
-    probabilities = prediction['probabilities']
-    results.append(
-      {
-        'file': path,
-        'class': classes[int(prediction['classes'])],
-        'probabilities': {
-          name: round(float(probability), 6) for name, probability in zip(classes, probabilities)
-        },
-      }
+  Yields:
+    A file's name, its class's name and the probability of every class; or its name and an error.
+
+  Raises:
+    SomeFailedError: at the end, where a file could not be read.
+  """
+  waiting: collections.deque[_Read] = collections.deque()  # Handed to the network, not answered.
+  resized = itertools.count(1)
+
+  def images() -> Iterator[dict[str, np.ndarray]]:  # In a thread of tf.data's.
+    for read in read_ahead(_read, each_file(names)):
+      waiting.append(read)
+      if read.size != _SHAPE[:2]:
+        _log_resized(read, next(resized))
+      yield {IMAGES: read.image}
+
+  def input_fn() -> Any:
+    signature = {IMAGES: tf.TensorSpec(_SHAPE, tf.uint8)}
+    return tf.data.Dataset.from_generator(images, output_signature=signature).batch(_BATCH)
+
+  answered = failed = 0
+  answers = estimator.predict(input_fn, checkpoint_path=checkpoint)
+  with _bar(names) as bar:
+    for answer in answers:
+      read = waiting.popleft()
+      answered += 1
+      failed += bool(read.error)
+      bar.update()
+      yield _result(read, answer, classes)
+  if failed:
+    raise SomeFailedError(
+      f'{failed:,} of {answered:,} images could not be read; their lines on standard output say why'
     )
-  return results
+
+
+def _read(path: str) -> _Read:
+  try:
+    image, size = image_files.read_image(path)
+    return _Read(path, image, size)
+  except InputError as error:
+    return _Read(path, np.zeros(_SHAPE, np.uint8), error=str(error))
+
+
+def _log_resized(read: _Read, number: int) -> None:
+  height, width = read.size
+  if number <= _MOST_NAMED:
+    log.info('%s: resized from %sx%s to 32x32 pixels', read.path, width, height)
+  elif number == _MOST_NAMED + 1:
+    log.info('more images are resized; they are not named')
+
+
+def _bar(names: Iterable[str]) -> Any:
+  """How many images there are is only counted for who sees it."""
+  is_shown = sys.stderr.isatty()
+  total = sum(1 for _ in each_file(names)) if is_shown else None
+  return tqdm.tqdm(
+    total=total,
+    desc='predicting',
+    bar_format=IMAGES_BAR,
+    dynamic_ncols=True,
+    leave=False,
+    disable=not is_shown,
+  )
+
+
+def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
+  if read.error:
+    return {'file': read.path, 'error': read.error}
+  return {
+    'file': read.path,
+    'class': classes[int(answer['classes'])],
+    'probabilities': {
+      name: round(float(probability), 6)
+      for name, probability in zip(classes, answer['probabilities'])
+    },
+  }

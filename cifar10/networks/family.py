@@ -13,6 +13,8 @@ from cifar10.data.data_set import Description
 from cifar10.platform.later import tf
 from cifar10.platform.option import Options
 
+MOST_LAYERS = 2000  # The papers' deepest has 1,202; the graph of a million is never finished.
+
 
 class Recipe(NamedTuple):
   """Defaults that belong together, and what they lead to."""

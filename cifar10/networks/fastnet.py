@@ -25,7 +25,7 @@ import model_base
 from cifar10.data.data_set import Description
 from cifar10.networks.family import Family, Group, LayerSettings, Rates, Recipe, Start
 from cifar10.platform.later import tf
-from cifar10.platform.option import Check, at_least, option
+from cifar10.platform.option import Check, at_least, between, option
 
 FIRST_BIAS = 'first bias'  # The role of the one that is added to the whitened patches.
 _WHITENING_IMAGES = 5000  # From which the fixed kernel is made.
@@ -386,7 +386,7 @@ class FastNetFamily(Family):
     fixed=True,
   )
   convs_per_group: int = option(
-    2, 'convolutions a group; from 3 on, with a shortcut', check=at_least(1), fixed=True
+    2, 'convolutions a group; from 3 on, with a shortcut', check=between(1, 100), fixed=True
   )
   first_bias_steps: int = option(
     0, 'global steps for which the first bias learns; 0: to the end', check=at_least(0)

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import model_base
 from cifar10.data.data_set import Description
-from cifar10.networks.family import Family, LayerSettings, Recipe
+from cifar10.networks.family import MOST_LAYERS, Family, LayerSettings, Recipe
 from cifar10.platform.errors import InputError
 from cifar10.platform.later import tf
-from cifar10.platform.option import option
+from cifar10.platform.option import at_most, option
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -139,7 +139,9 @@ class ResNetFamily(Family):
   NAME: ClassVar[str] = 'resnet'
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
 
-  num_layers: int = option(44, '6n+2, or 9n+2 with --bottleneck', fixed=True)
+  num_layers: int = option(
+    44, '6n+2, or 9n+2 with --bottleneck', check=at_most(MOST_LAYERS), fixed=True
+  )
   resnet_version: int = option(
     1, '1: conv, bn, relu; 2: bn, relu, conv', choices=(1, 2), fixed=True
   )

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 import model_base
 from cifar10.data.data_set import Description
-from cifar10.networks.family import Family, LayerSettings, Recipe
+from cifar10.networks.family import MOST_LAYERS, Family, LayerSettings, Recipe
 from cifar10.platform.errors import InputError
 from cifar10.platform.later import tf
-from cifar10.platform.option import below_one, between, option
+from cifar10.platform.option import at_most, below_one, between, option
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -141,7 +141,7 @@ class WideResNetFamily(Family):
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
   RECIPES: ClassVar[dict[str, Recipe]] = {'wrn-28-10': _WRN_28_10}
 
-  wrn_depth: int = option(16, 'layers: 6n+4', fixed=True)
+  wrn_depth: int = option(16, 'layers: 6n+4', check=at_most(MOST_LAYERS), fixed=True)
   wrn_widen_factor: int = option(
     4, 'times as many channels as a ResNet has', check=between(1, 100), fixed=True
   )

@@ -16,6 +16,7 @@ from cifar10.platform.option import (
   option,
 )
 
+MOST_THREADS = 1024  # TensorFlow starts as many as it is told, and aborts where it cannot.
 MOST_PROFILED = 100  # Steps: a trace of more is too large for what shows it.
 
 
@@ -121,10 +122,10 @@ class RunOptions(Options):
     choices=('channels_first', 'channels_last'),
   )
   num_intra_threads: int = option(
-    0, 'threads of one operation; 0: all cores', check=at_least(0, ' (all cores)')
+    0, 'threads of one operation; 0: all cores', check=between(0, MOST_THREADS)
   )
   num_inter_threads: int = option(
-    0, 'operations at a time; 0: as many as cores', check=at_least(0, ' (all cores)')
+    0, 'operations at a time; 0: as many as cores', check=between(0, MOST_THREADS)
   )
   log_device_placement: bool = option(False, 'log where each operation runs')
   distribute: str | None = option(

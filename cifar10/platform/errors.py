@@ -1,6 +1,8 @@
 """How a command ends early: one line on standard error and an exit code, never a traceback."""
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -11,9 +13,21 @@ from cifar10.platform import command_line
 class InputError(ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
 
+  def __init__(self, message: str):
+    """`message` may name a path or a value with line ends in it."""
+    super().__init__('\\n'.join(message.splitlines()))
+
+
+class DamagedError(InputError):
+  """A file is there and is not what it should be: nothing takes its place unasked."""
+
 
 class TaskLostError(Exception):
   """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
+
+
+class SomeFailedError(Exception):
+  """Some of what was asked for could not be done, and all else was. Exit code 1."""
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
@@ -42,19 +56,23 @@ class OneLineParser(argparse.ArgumentParser):
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError, 2 on an InputError, 130 on Ctrl-C, 143 on SIGTERM.
+  The code is 0 when done, 1 on a TaskLostError or SomeFailedError, 2 on an InputError, 130 on
+  Ctrl-C, 141 when nobody reads the output any more, 143 on SIGTERM.
   """
   try:
     main()
   except InputError as error:
     print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
-  except TaskLostError as error:
+  except (TaskLostError, SomeFailedError) as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(1)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)
+  except BrokenPipeError:  # As `| head` leaves it: what is still buffered would raise it once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt:
     print('interrupted', file=sys.stderr)
     sys.exit(130)

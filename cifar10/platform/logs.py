@@ -1,6 +1,8 @@
 """The program's log: one line an event, on standard error."""
 
+import contextlib
 import logging
+import sys
 
 import tqdm
 
@@ -25,3 +27,10 @@ def set_up(verbose: bool = False) -> None:
   )
   log.setLevel(logging.INFO)
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
+
+
+def print_result(line: str) -> None:
+  """Writes a line on standard output, above a progress bar that the same terminal may show."""
+  is_seen = sys.stdout.isatty()
+  with tqdm.tqdm.external_write_mode(sys.stdout) if is_seen else contextlib.nullcontext():
+    print(line, flush=True)

@@ -60,6 +60,11 @@ def between(low: float, high: float, unit: str = '') -> Check:
   return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}{unit}')
 
 
+def at_most(high: float) -> Check:
+  """`high` or less; what else a value must be, the class checks."""
+  return Check(lambda value: value <= high, f'must be {high:g} or less')
+
+
 def below_one() -> Check:
   """At least 0 and below 1: what is kept, or left out, of a whole."""
   return Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')

@@ -11,7 +11,7 @@ from cifar10.data.data_set import Description
 from cifar10.data.dataset import Cifar10DataSet
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError
+from cifar10.platform.errors import DamagedError, InputError
 from cifar10.platform.option import declarations
 from cifar10.reporting import evaluated, formats, history
 from cifar10.reporting.evaluated import Evaluated
@@ -98,6 +98,8 @@ def _evaluated(
   subset = wanted.subset or DEFAULT_SUBSET
   try:
     return _predicted(path, events, data, hparams, wanted)
+  except DamagedError:  # What is there and wrong is not for a note.
+    raise
   except InputError as error:
     if wanted.data_dir or wanted.checkpoint:
       raise

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from cifar10.callbacks import best_file
-from cifar10.platform.errors import InputError
-from cifar10.training import averages
+from cifar10.platform.errors import DamagedError, InputError
+from cifar10.training import averages, checkpoint_files
 
 BEST = 'best'
 
@@ -18,15 +18,46 @@ def find(job_dir: str, named: str | None) -> str:
 
   Raises:
     InputError: there is none.
+    DamagedError: it cannot be read; the message names the newest one that can.
   """
   if named == BEST:
     named = best_file.checkpoint(job_dir)
-  if named and not tf.io.gfile.exists(named + '.index'):
+  if not named:
+    found = checkpoint_files.survey(job_dir)
+    if found.is_new:
+      raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
+    if found.damaged:
+      raise _damaged(job_dir, found.described())
+    assert found.newest
+    return found.newest
+  if not checkpoint_files.exists(named):
     raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
-  checkpoint = named or tf.train.latest_checkpoint(job_dir)
-  if not checkpoint:
-    raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
-  return checkpoint
+  fault = checkpoint_files.fault_of(named)
+  if fault:
+    raise _damaged(job_dir, f'{named} ({fault})')
+  return named
+
+
+def _damaged(job_dir: str, described: str) -> DamagedError:
+  """What to raise where another checkpoint may take the place of one that cannot be read."""
+  newest = checkpoint_files.survey(job_dir).newest or checkpoint_files.newest_best(job_dir)
+  if not newest:
+    return DamagedError(f'damaged: {described}; no checkpoint of {job_dir} is whole: restore it')
+  return DamagedError(
+    f'damaged: {described}; the newest whole checkpoint is {newest}: name it with --checkpoint, or '
+    'train on, which starts there'
+  )
+
+
+def to_go_on_from(job_dir: str) -> checkpoint_files.Survey:
+  """Where training goes on; raises DamagedError where checkpoints are there and none is whole."""
+  found = checkpoint_files.survey(job_dir)
+  if found.damaged and not found.newest:
+    raise DamagedError(
+      f'damaged: {found.described()}; no checkpoint of --job-dir {job_dir} is whole: restore one, '
+      'or name another folder'
+    )
+  return found
 
 
 def check_classes(checkpoint: str, family: str, num_classes: int) -> None:
@@ -49,10 +80,9 @@ def check_has_averages(checkpoint: str) -> None:
     )
 
 
-def check_resumes_averages(job_dir: str, ema_decay: float) -> None:
+def check_resumes_averages(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
   """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
-  latest = tf.train.latest_checkpoint(job_dir)
-  if ema_decay and latest and not averages.are_in(latest):
+  if ema_decay and checkpoint and not averages.are_in(checkpoint):
     raise InputError(
       f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
       'another folder'
@@ -65,6 +95,6 @@ def global_step(checkpoint: str) -> int:
 
 
 def latest_step(job_dir: str) -> int:
-  """Of the latest checkpoint; 0 before there is one."""
-  latest = tf.train.latest_checkpoint(job_dir)
-  return global_step(latest) if latest else 0
+  """Of the newest whole checkpoint; 0 before there is one."""
+  newest = checkpoint_files.survey(job_dir).newest
+  return global_step(newest) if newest else 0

@@ -20,7 +20,7 @@ from cifar10.data import dataset, manifest
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.platform.logs import log
-from cifar10.training import job_dir, network_size, placement, schedules
+from cifar10.training import checkpoints, job_dir, network_size, placement, schedules
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.job import Job
 from cifar10.training.process import Process
@@ -125,8 +125,10 @@ def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject
   )
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   epochs = hparams.train_steps * examples_per_step / num_examples
-  latest = tf.train.latest_checkpoint(options.job_dir)
-  global_step = int(tf.train.load_variable(latest, 'global_step')) if latest else 0
+  found = checkpoints.to_go_on_from(options.job_dir)
+  if found.damaged:
+    log.info('damaged: %s; training would go on from %s', found.described(), found.newest)
+  global_step = checkpoints.global_step(found.newest) if found.newest else 0
   log.info(
     '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
     f'{num_examples:,}',

@@ -4,15 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from cifar10.callbacks import ending, progress
 from cifar10.callbacks.callback import Callback
 from cifar10.cluster.tf_config import reachable
 from cifar10.data import dataset
 from cifar10.platform.errors import TaskLostError
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import checkpoints, evaluation
+from cifar10.platform.logs import log
+from cifar10.training import checkpoint_files, checkpoints, evaluation
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
 
@@ -70,11 +69,15 @@ class Evaluator:
     seen, seen_at = None, time.monotonic()
     while True:
       self._process.watch.check()
-      checkpoint = tf.train.latest_checkpoint(self._process.options.job_dir)
+      checkpoint = checkpoint_files.listed(self._process.options.job_dir)
+      fault = checkpoint_files.fault_of(checkpoint) if checkpoint else ''
       if checkpoint and checkpoint != seen:
         seen, seen_at = checkpoint, time.monotonic()
-        self.evaluated(self._process.subset_on_the_way, on_the_way=True)
-      elif checkpoint and self._is_last(checkpoint):
+        if fault:  # The chief may be about to set it aside.
+          log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
+        else:
+          self.evaluated(self._process.subset_on_the_way, on_the_way=True)
+      elif checkpoint and not fault and self._is_last(checkpoint):
         return self.evaluated(self._process.final_subset)
       elif self._chief_is_there():
         seen_at = time.monotonic()

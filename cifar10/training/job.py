@@ -1,7 +1,7 @@
 """One job: what each mode does with it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cifar10.callbacks import ending, registry
@@ -89,8 +89,8 @@ class Job:
     self._process.check_subset(self._process.final_subset)
     return self._evaluator.evaluated(self._process.final_subset)
 
-  def predict(self, images: Sequence[str]) -> list[JsonObject]:
-    """One result for each image file, in order."""
+  def predict(self, images: Sequence[str]) -> Iterator[JsonObject]:
+    """One result for each image file, in order, as they come: as `inference.predict` says."""
     classes = self._process.data.classes
     return predict.predict(self._process.estimator(), images, self._process.checkpoint(), classes)
 

@@ -32,8 +32,9 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
   try:
     with open(path, encoding='utf-8') as file:
       config = json.load(file)
-    if not isinstance(config, dict):
-      raise ValueError('it is no JSON object')
+    if not isinstance(config, dict) or not config:
+      raise ValueError('it is no JSON object with options')
+    _check_digests(config.get('data'))
     return config
   except FileNotFoundError:
     if os.path.exists(os.path.join(job_dir, 'checkpoint')):
@@ -46,6 +47,13 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --job-dir') from None
   except (ValueError, RecursionError) as error:
     raise InputError(f'{path} is damaged ({error}); restore it or name another --job-dir') from None
+
+
+def _check_digests(data: Any) -> None:
+  """Raises ValueError for what is neither the digests of record files nor nothing."""
+  is_object = isinstance(data, dict) and all(isinstance(each, str) for each in data.values())
+  if data is not None and not is_object:
+    raise ValueError(f'data is {data!r:.60}: it must be the SHA-256 of each split')
 
 
 def adopt_config(

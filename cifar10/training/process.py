@@ -187,8 +187,9 @@ class Process:
     return input_fn
 
   def check_subset(self, subset: str) -> None:
-    """Raises InputError where the split's file is missing or damaged."""
-    dataset.Cifar10DataSet(self.data_dir, subset).num_examples_per_epoch()
+    """Raises InputError where the split's file is missing or damaged, or a batch does not fit."""
+    count = dataset.Cifar10DataSet(self.data_dir, subset).num_examples_per_epoch()
+    dataset.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
 
   def checkpoint(self) -> str:
     """The one that was named, or the latest; raises InputError where there is none."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from cifar10.platform.errors import InputError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
 from cifar10.training import (
+  checkpoint_files,
   checkpoints,
   job_dir,
   network_size,
@@ -127,21 +129,26 @@ class Trainer:
     hparams, options = self._process.hparams, self._process.options
     num_towers = len(self._process.placement.tower_devices)
     dataset.check_shards(hparams.train_batch_size, num_towers)
+    dataset.check_memory(hparams.train_batch_size, '--train-batch-size')
     train_set = dataset.Cifar10DataSet(self._process.data_dir, hparams.train_on)
     num_examples = train_set.num_examples_per_epoch()
     session = self._process.session_config()
     start = Start(
       train_set.first_images, self._process.data, session, self._process.placement.num_gpus
     )
-    beginning = Beginning(hparams.family.prepare(start), self._others_variables())
+    beginning = Beginning(hparams.family.prepare(start), self._initializers())
     if self._process.cluster.is_chief:
-      checkpoints.check_resumes_averages(options.job_dir, hparams.ema_decay)
+      found = checkpoints.to_go_on_from(options.job_dir)
+      checkpoints.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
       data = manifest.digests(self._process.data_dir)
       changes = job_dir.claim(
         options.job_dir, hparams, self._process.data_dir, self._process.data, data
       )
       if changes:
         log.info('unlike before in this job: %s', ', '.join(changes))
+      checkpoint_files.set_aside(options.job_dir, found)
+    elif self._process.strategy is not None:
+      self._wait_for_whole_checkpoints()
     if options.sync and options.distribute:
       log.info('--sync is ignored: --distribute %s always is', options.distribute)
     elif options.sync and not self._process.gradients_per_update:
@@ -175,7 +182,7 @@ class Trainer:
     )
     return estimator, meter
 
-  def _others_variables(self) -> dict[str, Any]:
+  def _initializers(self) -> dict[str, Any]:
     """What --freeze and --warm-start-from ask for, checked before the job dir is touched.
 
     Returns:
@@ -188,11 +195,17 @@ class Trainer:
     warm_start.check_frozen(hparams.freeze, shapes, trained)
     if not (options.warm_start_from and self._process.cluster.is_chief):
       return {}
-    if tf.train.latest_checkpoint(options.job_dir):
+    if not checkpoint_files.survey(options.job_dir).is_new:
       log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
       return {}
     device = self._process.cluster.job + '/device:CPU:0'
     return warm_start.initializers(options.warm_start_from, options.warm_start_skip, shapes, device)
+
+  def _wait_for_whole_checkpoints(self) -> None:
+    """Returns when the chief has set aside what is damaged: each replica restores by itself."""
+    while checkpoints.to_go_on_from(self._process.options.job_dir).damaged:
+      self._process.watch.check()
+      time.sleep(1)
 
   def _resume_control(self) -> None:
     """Takes up what `control` has set in this job."""

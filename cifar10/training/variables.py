@@ -11,7 +11,7 @@ import tensorflow as tf
 from cifar10.callbacks import best_file
 from cifar10.platform import files
 from cifar10.platform.errors import InputError
-from cifar10.training import averages
+from cifar10.training import averages, checkpoint_files
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 # What readers raise where a file is not what it should be.
@@ -131,10 +131,12 @@ def _checkpoint(path: str, named: str) -> str:
     return path
   if os.path.exists(os.path.join(path, best_file.NAME)):
     return best_file.checkpoint(os.path.dirname(os.path.abspath(path)))
-  latest = tf.train.latest_checkpoint(path)
-  if not latest:
+  found = checkpoint_files.survey(path)
+  if found.damaged:
+    raise InputError(f'{named} is damaged: {found.described()}; {_REMEDY}')
+  if not found.newest:
     raise InputError(f'{named} holds no checkpoint; {_REMEDY}')
-  return latest
+  return found.newest
 
 
 def check_network(shapes: Mapping[str, list[int]], source: Source) -> None:

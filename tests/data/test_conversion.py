@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.data import archive, conversion, data_set, listing, manifest, records, sources
+from cifar10.data import (
+  archive,
+  conversion,
+  data_set,
+  image_files,
+  listing,
+  manifest,
+  records,
+  sources,
+)
 from cifar10.data.image_folder import ImageFolder
-from cifar10.inference import predict
 from cifar10.platform.errors import InputError
 
 
@@ -70,7 +78,7 @@ def test_images_are_those_that_predictions_see(photos, tmp_path):
     write_image(photos / 'dog' / f'{number}.png', noise)
   convert(photos, tmp_path / 'data')
   images, labels = read(tmp_path / 'data', 'eval')
-  seen = predict.read_image(str(photos / 'dog' / '0.png'))  # [32, 32, 3]
+  seen, _ = image_files.read_image(str(photos / 'dog' / '0.png'))  # [32, 32, 3]
   planes = images[labels.index(2)].reshape(3, 32, 32)
   for channel in range(3):
     np.testing.assert_array_equal(planes[channel], seen[:, :, channel])

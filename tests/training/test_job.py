@@ -203,15 +203,6 @@ def test_predicts_files_as_the_exported_model_does(job, run_here, tmp_path):
   assert data_set.CIFAR10.classes[int(answer['classes'][0])] == lines[0]['class']
 
 
-def test_an_unreadable_image_is_named(job, run_here, tmp_path):
-  (tmp_path / 'text.png').write_text('no image')
-  flags = ['--mode', 'predict', '--images', tmp_path / 'text.png']
-  result = run_here('--job-dir', job[0], *flags)
-  assert result.returncode == 2
-  assert 'text.png cannot be read as PNG or JPEG' in result.stderr.splitlines()[-1]
-  assert 'Traceback' not in result.stderr
-
-
 def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_path):
   flags = ['--train-steps', 50, '--learning-rate', '1e30']
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)

@@ -1,0 +1,23 @@
+"""Files that are read in order, a few of them at the same time."""
+
+import collections
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+_THREADS = min(4, os.cpu_count() or 1)  # Each holds a whole photograph while it is made small.
+
+Content = TypeVar('Content')
+
+
+def read_ahead(read: Callable[[str], Content], paths: Iterable[str]) -> Iterator[Content]:
+  """What `read` makes of each path, in order; of the paths no more are taken than are read."""
+  pending: collections.deque[Future[Content]] = collections.deque()
+  with ThreadPoolExecutor(_THREADS) as pool:
+    for path in paths:
+      pending.append(pool.submit(read, path))
+      if len(pending) > 2 * _THREADS:
+        yield pending.popleft().result()
+    while pending:
+      yield pending.popleft().result()

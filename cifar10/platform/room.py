@@ -1,0 +1,40 @@
+"""How much memory and disk there is: what cannot fit is refused before it is begun."""
+
+import os
+import resource
+import shutil
+
+_LIMITS = (  # Of a container: version 2 of Linux's control groups, and version 1.
+  '/sys/fs/cgroup/memory.max',
+  '/sys/fs/cgroup/memory/memory.limit_in_bytes',
+)
+
+
+def memory() -> int:
+  """Bytes that this process can get, at the most: what is free, or what it may have, if less."""
+  found = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
+  found += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
+  found += [limit for path in _LIMITS for limit in _numbers(path)]
+  allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+  if allowed != resource.RLIM_INFINITY:
+    found.append(allowed)
+  return min(found)
+
+
+def disk(folder: str) -> int:
+  """Bytes that are free where the folder is, or is to be made."""
+  there = os.path.abspath(folder)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  return shutil.disk_usage(there).free
+
+
+def _numbers(path: str, start: str = '') -> list[int]:
+  """The number in the first line that starts so; none where that cannot be read, as on macOS."""
+  try:
+    with open(path, encoding='ascii') as file:
+      line = next((line for line in file if line.startswith(start)), '')
+  except OSError:
+    return []
+  words = line.removeprefix(start).split()
+  return [int(words[0])] if words and words[0].isdecimal() else []

@@ -1,0 +1,288 @@
+"""Record files that are not what they should be: one line with the file and the record's number."""
+
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10 import report
+from cifar10.data import manifest, record_check, records
+from cifar10.data.dataset import Cifar10DataSet
+from cifar10.platform.errors import DamagedError, InputError
+
+COUNTS = {'train': 20, 'validation': 6, 'eval': 5}
+FRAME = 3126  # Bytes: length 8, its CRC 4, an Example of 3,110, its CRC 4.
+
+
+def example(**features):
+  return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def numbers(*values):
+  return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def strings(*values):
+  return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
+def fractions(*values):
+  return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+IMAGE = strings(bytes(records.IMAGE_BYTES))
+
+
+def write(path, serialized):
+  with tf.io.TFRecordWriter(str(path)) as writer:
+    for record in serialized:
+      writer.write(record)
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Record files without a manifest."""
+  rng = np.random.default_rng(0)
+  path = tmp_path / 'data'
+  path.mkdir()
+  for subset, count in COUNTS.items():
+    images = rng.integers(0, 256, [count, records.IMAGE_BYTES]).astype(np.uint8)
+    records.write_records(manifest.record_path(str(path), subset), images, np.arange(count) % 10)
+  return path
+
+
+def described(folder, **more):
+  """Adds a manifest whose counts and digests are right."""
+  subsets = {
+    name: manifest.describe_subset(str(folder), name, count) for name, count in COUNTS.items()
+  }
+  manifest.write_manifest(str(folder), {'subsets': subsets, **more})
+
+
+def refusal(folder, subset='train'):
+  with pytest.raises(InputError) as error:
+    Cifar10DataSet(str(folder), subset).num_examples_per_epoch()
+  assert '\n' not in str(error.value)
+  return str(error.value)
+
+
+def put(folder, number, record, subset='train'):
+  """Puts this record in the place of that one, with the right checksums."""
+  path = manifest.record_path(str(folder), subset)
+  there = list(tf.compat.v1.io.tf_record_iterator(path))
+  there[number - 1] = record
+  write(path, there)
+
+
+RECORDS = {
+  'label 10': (example(image=IMAGE, label=numbers(10)), 'its `label` is 10, not 0 to 9'),
+  'label -1': (example(image=IMAGE, label=numbers(-1)), 'its `label` is -1, not 0 to 9'),
+  'label 2**40': (example(image=IMAGE, label=numbers(2**40)), 'its `label` is 1099511627776, not'),
+  'two labels': (example(image=IMAGE, label=numbers(0, 1)), 'but 2 whole numbers'),
+  'no label': (example(image=IMAGE, label=numbers()), 'its `label` is no whole number but nothing'),
+  'a word': (example(image=IMAGE, label=strings(b'cat')), 'but 1 strings'),
+  'a fraction': (example(image=IMAGE, label=fractions(1.0)), 'but 1 numbers with a fraction'),
+  'label missing': (example(image=IMAGE), "no feature `label`; its features: 'image'"),
+  'image missing': (example(label=numbers(1)), "no feature `image`; its features: 'label'"),
+  'other names': (
+    example(img=IMAGE, y=numbers(1)),
+    "no feature `image` and `label`; its features: 'img', 'y'",
+  ),
+  'many names': (
+    example(**{letter: numbers(1) for letter in 'abcde'}),
+    "its features: 'a', 'b', 'c' and 2 more",
+  ),
+  '3,000 bytes': (
+    example(image=strings(bytes(3000)), label=numbers(1)),
+    'its `image` has 3000 bytes, not 3072',
+  ),
+  '3,073 bytes': (example(image=strings(bytes(3073)), label=numbers(1)), 'has 3073 bytes'),
+  'no bytes': (example(image=strings(b''), label=numbers(1)), 'its `image` has 0 bytes'),
+  'two images': (
+    example(image=strings(bytes(3072), bytes(3072)), label=numbers(1)),
+    'its `image` is no string of 3072 bytes but 2 strings',
+  ),
+  'pixels as numbers': (
+    example(image=numbers(*range(3072)), label=numbers(1)),
+    'but 3072 whole numbers',
+  ),
+  'no Example': (b'\xff\xff', 'it is no tf.train.Example'),
+  'a PNG': (b'\x89PNG\r\n\x1a\n' + bytes(3000), 'it is no tf.train.Example'),
+  'empty': (b'', 'no feature `image` and `label`; its features: none'),
+}
+
+
+@pytest.mark.parametrize('described_by', ['nothing', 'another program', 'its size and digest'])
+@pytest.mark.parametrize('name', RECORDS)
+def test_names_the_record_that_cannot_be(folder, name, described_by):
+  record, fault = RECORDS[name]
+  put(folder, 7, record)
+  if described_by == 'another program':
+    manifest.write_manifest(str(folder), {'name': 'cifar10', 'classes': list('abcdefghij')})
+  elif described_by == 'its size and digest':
+    described(folder)
+  said = refusal(folder)
+  assert f'{folder}/train.tfrecords: record 7 (counted from 1): ' in said
+  assert fault in said
+  assert 'restore it' in said or 'run: python generate' in said
+
+
+@pytest.mark.parametrize('at', ['first', 'last'])
+def test_the_first_and_the_last_record_count(folder, at):
+  number = {'first': 1, 'last': COUNTS['train']}[at]
+  put(folder, number, RECORDS['label 10'][0])
+  assert f'record {number} (counted from 1)' in refusal(folder)
+  described(folder)
+  assert f'record {number} (counted from 1)' in refusal(folder)
+
+
+# Of record 3: its length, the length's checksum, an image's byte, its label, its own checksum.
+@pytest.mark.parametrize('byte', [0, 1, 5, 7, 9, 100, 2000, 3121, 3124])
+@pytest.mark.parametrize('bit', [0, 6])
+def test_a_flipped_bit_is_found_where_it_is(folder, byte, bit):
+  path = folder / 'train.tfrecords'
+  content = bytearray(path.read_bytes())
+  content[2 * FRAME + byte] ^= 1 << bit
+  path.write_bytes(content)
+  said = refusal(folder)
+  assert 'train.tfrecords: record 3 (counted from 1): ' in said
+  assert 'checksum' in said or 'the file ends inside it' in said
+
+
+@pytest.mark.parametrize('lost', [1, 4, 100, 3114, 3125])
+def test_a_truncated_file_ends_inside_its_last_record(folder, lost):
+  path = folder / 'train.tfrecords'
+  path.write_bytes(path.read_bytes()[:-lost])
+  assert 'record 20 (counted from 1): the file ends inside it' in refusal(folder)
+
+
+def test_what_is_appended_is_a_record_too_many(folder):
+  with open(folder / 'train.tfrecords', 'ab') as file:
+    file.write(b'rest')
+  assert 'record 21 (counted from 1): the file ends inside it' in refusal(folder)
+
+
+def test_an_enormous_length_allocates_nothing(folder):
+  """2**50 bytes, with the checksum that TFRecordWriter would give them: CRC-32C, masked."""
+  header = struct.pack('<Q', 2**50)
+  crc = 0xFFFFFFFF
+  for byte in header:
+    crc ^= byte
+    for _ in range(8):
+      crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+  crc ^= 0xFFFFFFFF
+  masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+  (folder / 'train.tfrecords').write_bytes(header + struct.pack('<I', masked) + bytes(100))
+  assert 'record 1 (counted from 1): the file ends inside it' in refusal(folder)
+
+
+@pytest.mark.parametrize(
+  ('content', 'fault'),
+  [
+    (b'', 'train.tfrecords holds no records'),
+    (b'image,label\n0,1\n', 'record 1 (counted from 1)'),
+    (bytes(5000), 'record 1 (counted from 1): its bytes are not those'),
+    (b'\x1f\x8b' + bytes(range(256)) * 20, 'record 1 (counted from 1)'),
+  ],
+)
+def test_a_file_of_something_else(folder, content, fault):
+  (folder / 'train.tfrecords').write_bytes(content)
+  assert fault in refusal(folder)
+
+
+def test_what_is_no_file_is_missing(folder):
+  os.remove(folder / 'train.tfrecords')
+  os.mkfifo(folder / 'train.tfrecords')  # Reading it would never end.
+  assert 'train.tfrecords is missing' in refusal(folder)
+
+
+def test_counts_what_is_whole_with_any_manifest(folder):
+  data_set = Cifar10DataSet(str(folder), 'train+validation')
+  assert data_set.num_examples_per_epoch() == 26
+  manifest.write_manifest(str(folder), {'name': 'mine', 'classes': list('abcdefghij')})
+  assert data_set.num_examples_per_epoch() == 26
+  described(folder)
+  assert data_set.num_examples_per_epoch() == 26
+
+
+def test_other_forms_of_a_record_are_whole_too(folder):
+  """Features in another order and more of them, of different sizes, verified or not."""
+  extra = [
+    example(image=IMAGE, label=numbers(9), name=strings(b'x' * length)) for length in (1, 20, 300)
+  ]
+  path = manifest.record_path(str(folder), 'train')
+  write(path, extra)
+  assert record_check.num_examples(str(folder), 'train') == 3
+  subsets = {name: manifest.describe_subset(str(folder), name, COUNTS[name]) for name in COUNTS}
+  subsets['train']['examples'] = 3
+  manifest.write_manifest(str(folder), {'subsets': subsets})
+  assert record_check.num_examples(str(folder), 'train') == 3
+
+
+def test_labels_of_two_bytes(folder):
+  """From 128 on: 128 classes allow 127, 201 classes allow 200."""
+  path = manifest.record_path(str(folder), 'train')
+  records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, 127, 5])
+  for num_classes, label, fault in [(128, 127, ''), (201, 200, ''), (200, 200, 'is 200, not 0 to')]:
+    records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, label, 5])
+    subsets = {name: manifest.describe_subset(str(folder), name, COUNTS[name]) for name in COUNTS}
+    subsets['train']['examples'] = 3
+    classes = [f'class {number}' for number in range(num_classes)]
+    content = {'name': 'many', 'classes': classes, 'subsets': subsets}
+    manifest.write_manifest(str(folder), content)
+    if fault:
+      assert fault in refusal(folder)
+    else:
+      assert record_check.num_examples(str(folder), 'train') == 3
+
+
+def test_a_class_too_few_is_found(folder):
+  """Labels 0 to 9 and nine classes: the tenth record is the first with a label of none."""
+  manifest.write_manifest(str(folder), {'name': 'mine', 'classes': list('abcdefghi')})
+  said = refusal(folder)
+  assert 'record 10 (counted from 1): its `label` is 9, not 0 to 8' in said
+  assert f'restore it, or correct {folder}/cifar10.json' in said
+
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 4, '--train-steps', 1]
+
+
+@pytest.mark.parametrize('subset', COUNTS)
+@pytest.mark.parametrize('more', [[], ['--dry-run']])
+def test_training_refuses_before_the_job_dir_is_touched(run_here, folder, tmp_path, subset, more):
+  put(folder, 5, RECORDS['label 10'][0], subset)
+  job = tmp_path / 'job'
+  result = run_here('--data-dir', folder, '--job-dir', job, *SMALL, *more)
+  assert result.returncode == 2
+  line = result.stderr.splitlines()[-1]
+  assert line.startswith(f'error: {folder}/{subset}.tfrecords: record 5 (counted from 1): ')
+  assert 'Traceback' not in result.stderr
+  assert result.stdout == ''
+  assert not job.exists()
+
+
+def test_evaluation_and_report_refuse(run_here, folder, tmp_path):
+  job = tmp_path / 'job'
+  trained = run_here('--data-dir', folder, '--job-dir', job, *SMALL, '--mode', 'train')
+  assert json.loads(trained.stdout)['global_step'] == 1
+  before = sorted(os.listdir(job))
+  put(folder, 2, RECORDS['3,000 bytes'][0], 'eval')
+  evaluate = ['--mode', 'evaluate', '--data-dir', folder, '--job-dir', job]
+  for result in (run_here(*evaluate), run_here(job, '--table', command=report)):
+    assert result.returncode == 2
+    assert 'eval.tfrecords: record 2 (counted from 1): its `image` has 3000' in result.stderr
+    assert 'Traceback' not in result.stderr
+  assert sorted(os.listdir(job)) == before
+
+
+def test_a_damaged_file_is_told_from_a_missing_one(folder):
+  put(folder, 1, b'')
+  with pytest.raises(DamagedError):
+    record_check.num_examples(str(folder), 'train')
+  os.remove(folder / 'train.tfrecords')
+  with pytest.raises(InputError) as error:
+    record_check.num_examples(str(folder), 'train')
+  assert not isinstance(error.value, DamagedError)

@@ -1,0 +1,210 @@
+"""TF_CONFIG, the manifest and a job's own files, with anything in them."""
+
+import json
+
+import numpy as np
+import pytest
+from hostile import changed, damaged, files, refusals, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cifar10.callbacks import best_file, control_channel, ending, metrics_file
+from cifar10.cluster.tf_config import read_cluster
+from cifar10.data import data_set, manifest, records
+from cifar10.data.dataset import Cifar10DataSet
+from cifar10.options.hparams import all_values, from_values
+from cifar10.reporting import history, job_report, summary, table
+from cifar10.training import checkpoint_files, job_dir
+
+CLUSTER = {
+  'cluster': {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4'], 'evaluator': ['e:5']},
+  'task': {'type': 'worker', 'index': 1},
+  'model_dir': 'job',
+}
+
+
+@given(st.one_of(files(CLUSTER).map(lambda text: text.decode('utf-8', 'replace')), st.text()))
+def test_tf_config(text):
+  with refusals():
+    cluster = read_cluster(text, 'job')
+    assert cluster.name in ('chief 0', 'worker 0', 'worker 1', 'ps 0', 'evaluator 0')
+    assert json.loads(cluster.tf_config) is not None
+    assert all(cluster.peers.values())
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+  """Record files of two classes, and what their manifest says."""
+  folder = str(tmp_path_factory.mktemp('data'))
+  counts = {'train': 3, 'validation': 1, 'eval': 2}
+  for subset, count in counts.items():
+    path = manifest.record_path(folder, subset)
+    records.write_records(path, np.zeros([count, records.IMAGE_BYTES], np.uint8), [1] * count)
+  content = {
+    'format': 2,
+    'source': 'synthetic',
+    'flags': '--synthetic 1',
+    **data_set.CIFAR10.to_json(),
+    'subsets': {name: manifest.describe_subset(folder, name, counts[name]) for name in counts},
+  }
+  return folder, content, counts
+
+
+@given(st.data())
+def test_manifest(data, drawn):
+  folder, content, counts = data
+  with open(manifest.manifest_path(folder), 'wb') as file:
+    file.write(drawn.draw(files(content)))
+  with refusals():
+    assert Cifar10DataSet(folder, 'train').num_examples_per_epoch() == counts['train']
+    assert data_set.describe(folder).num_classes >= 2
+    manifest.digests(folder)
+
+
+NETWORKS = [
+  {'num_layers': 8},
+  {'network': 'fastnet'},
+  {'network': 'wrn'},
+  {'network': 'vgg'},
+  {'network': 'inception'},
+]
+CONFIGS = [
+  {
+    **all_values(from_values(network)),
+    'data_set': data_set.CIFAR10.to_json(),
+    'data': {'train': 'a', 'validation': 'b', 'eval': 'c'},
+    'control': {'learning_rate': 0.1},
+  }
+  for network in NETWORKS
+]
+
+
+@given(st.sampled_from(CONFIGS).flatmap(files))
+def test_config(tmp_path_factory, content):
+  folder = tmp_path_factory.getbasetemp() / 'config'
+  folder.mkdir(exist_ok=True)
+  (folder / 'config.json').write_bytes(content)
+  path = str(folder)
+  with refusals():
+    config = job_dir.read_config(path)
+    for training in (True, False):
+      hparams = job_dir.adopt_config({}, config, path, training=training)
+      assert hparams.family.describe()
+    job_dir.described_data(path, None)
+    job_dir.read_control(path)
+    job_dir.claim(path, hparams, 'data', data_set.CIFAR10, None, writes=False)
+
+
+ENDED = {'name': 'control', 'message': 'stop', 'value': 0.0, 'step': 8}
+BEST = {
+  'accuracy': 0.5,
+  'global_step': 4,
+  'checkpoint': 'model.ckpt-4',
+  'others': [{'accuracy': 0.4, 'checkpoint': 'model.ckpt-2'}],
+}
+
+
+@given(files(ENDED))
+def test_ended(tmp_path_factory, content):
+  folder = tmp_path_factory.getbasetemp()
+  (folder / ending.NAME).write_bytes(content)
+  with refusals():
+    ended = ending.read(str(folder))
+    assert isinstance(ended[1], int)
+
+
+@given(files(BEST))
+def test_best(tmp_path_factory, content):
+  folder = tmp_path_factory.getbasetemp() / 'best'
+  folder.mkdir(exist_ok=True)
+  (folder / best_file.NAME).write_bytes(content)
+  with refusals():
+    assert best_file.checkpoint(str(folder.parent)).startswith(str(folder))
+    assert sorted(best_file.read(str(folder.parent)), key=lambda entry: -entry['accuracy'])
+
+
+@given(st.one_of(st.text(), st.text().map('learning_rate={}'.format), values.map(str)))
+def test_orders(text):
+  with refusals():
+    assert str(control_channel.parse(text))
+
+
+@given(st.one_of(st.binary(max_size=200), damaged(b'model_checkpoint_path: "model.ckpt-8"\n' * 2)))
+def test_list_of_checkpoints(tmp_path_factory, content):
+  folder = tmp_path_factory.getbasetemp() / 'listed'
+  folder.mkdir(exist_ok=True)
+  (folder / 'checkpoint').write_bytes(content)
+  found = checkpoint_files.survey(str(folder))
+  assert found.newest is None  # There is none.
+  assert '\n' not in found.described()
+
+
+EVENTS = [
+  {
+    'event': 'start',
+    'step': 0,
+    'time': 1.0,
+    'task': 'chief 0',
+    'resumed': True,
+    'steps_lost': 3,
+    'seconds': 2.0,
+    'options': {'num_layers': 8, 'network': 'resnet'},
+    'versions': {'program': '1'},
+    'hardware': {'cpu': 'x'},
+    'command': ['x'],
+    'cluster': {},
+    'data_set': data_set.CIFAR10.to_json(),
+    'data_dir': '/nowhere',
+    'train_steps': 10,
+  },
+  {
+    'event': 'train',
+    'step': 5,
+    'time': 2.0,
+    'task': 'chief 0',
+    'loss': 1.0,
+    'accuracy': 0.5,
+    'learning_rate': 0.1,
+    'images_per_second': 3.0,
+    'seconds': 4.0,
+    'epoch': 0.1,
+  },
+  {
+    'event': 'evaluate',
+    'step': 5,
+    'time': 3.0,
+    'task': 'chief 0',
+    'subset': 'eval',
+    'examples': 4,
+    'accuracy': 0.5,
+    'cross_entropy': 1.0,
+    'weights': 'last',
+    'checkpoint': 'model.ckpt-5',
+    'accuracy_by_class': {'cat': 0.5},
+    'confusion_matrix': [[1, 0], [1, 2]],
+  },
+  {'event': 'control', 'step': 5, 'time': 3.0, 'task': 'chief 0', 'command': 'save', 'answer': 'x'},
+  {'event': 'end', 'step': 5, 'time': 4.0, 'task': 'chief 0', 'reason': 'x', 'message': 'y'},
+]
+LINES = st.sampled_from(EVENTS).flatmap(
+  lambda event: st.one_of(
+    st.just(json.dumps(event).encode()), changed(event), damaged(json.dumps(event).encode())
+  )
+)
+
+
+@given(st.lists(LINES, max_size=6), st.integers(0, 9))
+def test_metrics(tmp_path_factory, lines, step):
+  folder = tmp_path_factory.getbasetemp() / 'metrics'
+  folder.mkdir(exist_ok=True)
+  path = str(folder)
+  (folder / metrics_file.NAME).write_bytes(b'\n'.join(lines) + b'\n')
+  events = history.read(path)
+  events.moments(), events.seconds, events.last_step, events.restarts, events.subsets()
+  with refusals():
+    job = job_report.collect('A', path, job_report.Wanted())
+    assert table.table([job, job])
+    assert json.dumps(summary.to_json(job))
+  assert metrics_file.go_back(path, step) >= 0
+  metrics_file.append(path, metrics_file.event('save', step, 'chief 0'))
+  assert metrics_file.read(path)[-1]['event'] == 'save'

@@ -1,0 +1,205 @@
+"""Predictions for files, folders and patterns: a stream, in which a bad file stops no good one."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.data import image_files
+from cifar10.inference import predict
+from cifar10.inference.image_paths import each_file
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BAD = [b'', b'no image', b'\x89PNG\r\n\x1a\n' + bytes(50), b'\xff\xd8\xff\xe0' + bytes(50)]
+
+
+@pytest.fixture
+def job(tmp_path):
+  """A trained ResNet-8."""
+  return shutil.copytree(
+    os.path.join(ROOT, 'tests', 'jobs_of_e632993', 'resnet8'), tmp_path / 'job'
+  )
+
+
+def write_image(path, seed=0, size=(32, 32)):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  image = np.random.default_rng(seed).integers(0, 256, [*size, 3]).astype(np.uint8)
+  path.write_bytes(tf.io.encode_png(image).numpy())
+  return path
+
+
+def lines(result):
+  return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def names(tmp_path, *given):
+  found = each_file([str(tmp_path / name) for name in given])
+  return [os.path.relpath(path, tmp_path) for path in found]
+
+
+@pytest.fixture
+def photos(tmp_path):
+  for name in ('b.png', 'a.png', 'sub/c.png', 'sub/.hidden.png', '.cache/d.png', '[x].png'):
+    write_image(tmp_path / 'photos' / name)
+  (tmp_path / 'photos' / 'empty').mkdir()
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  ('given', 'found'),
+  [
+    (['photos/b.png', 'photos/a.png'], ['photos/b.png', 'photos/a.png']),
+    (['photos'], ['photos/[x].png', 'photos/a.png', 'photos/b.png', 'photos/sub/c.png']),
+    (['photos/[ab].png'], ['photos/a.png', 'photos/b.png']),
+    (['photos/[x].png'], ['photos/[x].png']),  # It is there.
+    (['photos/**/c.png'], ['photos/sub/c.png']),
+    (['photos/s*'], ['photos/sub/c.png']),  # A folder.
+    (['photos/*.jpg', 'photos/empty', 'gone.png'], ['photos/*.jpg', 'photos/empty', 'gone.png']),
+    (['photos/a.png', 'photos/a.png'], ['photos/a.png', 'photos/a.png']),
+  ],
+)
+def test_which_files_are_meant(photos, given, found):
+  assert names(photos, *given) == found
+
+
+def test_bad_files_have_an_error_and_the_others_go_on(job, run_here, tmp_path):
+  folder = tmp_path / 'images'
+  good = [write_image(folder / f'{number}.png', number) for number in range(3)]
+  for number, content in enumerate(BAD):
+    (folder / f'bad{number}.png').write_bytes(content)
+  os.mkfifo(folder / 'pipe.png')
+  (folder / 'link.png').symlink_to('nowhere')
+  predict_with = ['--job-dir', job, '--mode', 'predict', '--images']
+  expected = lines(run_here(*predict_with, *good))
+  result = run_here(*predict_with, tmp_path / 'gone.png', folder, tmp_path / 'n*thing', good[1])
+  found = lines(result)
+  assert [os.path.basename(line['file']) for line in found] == [
+    *('gone.png', '0.png', '1.png', '2.png'),
+    *('bad0.png', 'bad1.png', 'bad2.png', 'bad3.png'),
+    *('link.png', 'pipe.png', 'n*thing', '1.png'),
+  ]
+  assert [line for line in found if 'class' in line] == [*expected, expected[1]]
+  errors = {os.path.basename(line['file']): line['error'] for line in found if 'error' in line}
+  assert len(errors) == 8
+  assert errors['gone.png'] == f'image {tmp_path}/gone.png does not exist'
+  assert errors['n*thing'].endswith('n*thing does not exist')
+  assert errors['pipe.png'].endswith('pipe.png is no file')
+  assert errors['link.png'].endswith('link.png is no file')
+  assert all('cannot be read as PNG or JPEG' in errors[f'bad{n}.png'] for n in range(4))
+  assert result.returncode == 1
+  assert result.stderr.splitlines()[-1] == (
+    'error: 8 of 12 images could not be read; their lines on standard output say why'
+  )
+  assert 'Traceback' not in result.stderr
+
+
+def test_a_single_bad_one_is_no_mistake_of_the_command(job, run_here, tmp_path):
+  (tmp_path / 'text.png').write_text('no image')
+  result = run_here('--job-dir', job, '--mode', 'predict', '--images', tmp_path / 'text.png')
+  assert result.returncode == 1
+  [line] = lines(result)
+  assert line == {
+    'file': f'{tmp_path}/text.png',
+    'error': f'image {tmp_path}/text.png cannot be read as PNG or JPEG; convert it',
+  }
+
+
+def test_images_do_not_pile_up(tmp_path, monkeypatch):
+  """Of 3,000 images no more than a few batches are read before the first is answered."""
+  read = []
+
+  original = image_files.read_image
+  monkeypatch.setattr(
+    image_files, 'read_image', lambda path: (read.append(path), original(path))[1]
+  )
+  path = str(write_image(tmp_path / 'a.png'))
+
+  class Classifier:
+    """Says 0 of every image: what is measured is the stream."""
+
+    def predict(self, input_fn, checkpoint_path):
+      batches = tf.compat.v1.data.make_one_shot_iterator
+      with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        batch = batches(input_fn()).get_next()
+        while True:
+          try:
+            images = session.run(batch)['images']
+          except tf.errors.OutOfRangeError:
+            return
+          for _ in images:
+            yield {'classes': 0, 'probabilities': [1.0, 0.0]}
+
+  most = 0
+  for count, answer in enumerate(
+    predict.predict(Classifier(), [path] * 3000, 'checkpoint', ['cat', 'dog'])
+  ):
+    assert answer['class'] == 'cat'
+    most = max(most, len(read) - count)
+  assert len(read) == 3000
+  assert most <= 400
+
+
+def test_the_log_names_twenty_resized_images(job, run_here, tmp_path):
+  folder = tmp_path / 'images'
+  for number in range(25):
+    write_image(folder / f'{number:02}.png', number, (20, 40))
+  result = run_here('--job-dir', job, '--mode', 'predict', '--images', folder)
+  assert result.returncode == 0
+  assert len(lines(result)) == 25
+  assert result.stderr.count('resized from 40x20 to 32x32') == 20
+  assert result.stderr.count('more images are resized') == 1
+
+
+def command(*flags):
+  return [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)]
+
+
+def test_a_bar_on_a_terminal_and_none_in_a_file(job, tmp_path):
+  folder = tmp_path / 'images'
+  for number in range(120):
+    write_image(folder / f'{number:03}.png', number)
+  screen, inside = pty.openpty()
+  fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 120, 0, 0))
+  with open(tmp_path / 'results', 'w+', encoding='utf-8') as results:
+    started = subprocess.Popen(
+      command('--job-dir', job, '--mode', 'predict', '--images', folder),
+      stdout=results,
+      stderr=inside,
+    )
+    os.close(inside)
+    shown = b''
+    with contextlib.suppress(OSError):  # Linux: of a terminal that nobody has open any more.
+      while part := os.read(screen, 1 << 16):
+        shown += part
+    os.close(screen)
+    assert started.wait() == 0
+    results.seek(0)
+    assert len(results.readlines()) == 120
+  assert b'predicting' in shown
+  assert b'of 120 images' in shown
+
+
+def test_who_reads_only_the_first_line_ends_it_without_a_traceback(job, tmp_path):
+  path = write_image(tmp_path / 'a.png')
+  started = subprocess.Popen(
+    command('--job-dir', job, '--mode', 'predict', '--images', *[path] * 2000),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  with started:
+    assert json.loads(started.stdout.readline())['file'] == str(path)
+    started.stdout.close()
+    said = started.stderr.read()
+  assert 'Traceback' not in said
+  assert started.returncode == 141

@@ -1,0 +1,349 @@
+"""Checkpoints that cannot be read: training goes on from the newest whole one, others name it."""
+
+import json
+import os
+import random
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from cifar10 import report
+from cifar10.callbacks import metrics_file
+from cifar10.platform.errors import DamagedError, InputError
+from cifar10.training import checkpoint_files, checkpoints
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
+DATA = '.data-00000-of-00001'
+
+
+@pytest.fixture(scope='module')
+def trained(run_main, data_dir, tmp_path_factory):
+  """A job dir with checkpoints of steps 0, 2, 4 and 6."""
+  folder = tmp_path_factory.mktemp('trained') / 'job'
+  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, *SAVES, '--train-steps', 6)
+  assert result.returncode == 0, result.stderr
+  return folder
+
+
+@pytest.fixture
+def job(trained, tmp_path):
+  return shutil.copytree(trained, tmp_path / 'job')
+
+
+def snapshot(folder):
+  """Every file's content."""
+  return {path: path.read_bytes() for path in sorted(folder.rglob('*')) if path.is_file()}
+
+
+def flip(path, place):
+  """Turns one bit of a byte; from the end where `place` is negative."""
+  content = bytearray(path.read_bytes())
+  content[place] ^= 4
+  path.write_bytes(content)
+
+
+def cut(path, part):
+  content = path.read_bytes()
+  path.write_bytes(content[: int(len(content) * part)])
+
+
+def index(job):
+  return job / 'model.ckpt-6.index'
+
+
+def data(job):
+  return job / f'model.ckpt-6{DATA}'
+
+
+def shards(job):
+  os.rename(data(job), job / 'model.ckpt-6.data-00000-of-00002')
+
+
+DAMAGES = {
+  'data truncated': (lambda job: cut(data(job), 0.5), 'data-00000-of-00001 is damaged'),
+  'data without its last byte': (
+    lambda job: data(job).write_bytes(data(job).read_bytes()[:-1]),
+    'data-00000-of-00001 is damaged',
+  ),
+  'data empty': (lambda job: cut(data(job), 0), 'data-00000-of-00001 is damaged'),
+  'data missing': (lambda job: os.remove(data(job)), 'model.ckpt-6.data-... is missing'),
+  'a shard missing': (shards, 'model.ckpt-6.data-00001-of-00002 is missing'),
+  'a bit of the data': (lambda job: flip(data(job), 1000), 'data-00000-of-00001 is damaged'),
+  'the last bit of the data': (lambda job: flip(data(job), -1), 'data-00000-of-00001 is damaged'),
+  'the first bit of the data': (lambda job: flip(data(job), 0), 'data-00000-of-00001 is damaged'),
+  'index missing': (lambda job: os.remove(index(job)), 'model.ckpt-6.index is missing'),
+  'index empty': (lambda job: cut(index(job), 0), 'model.ckpt-6.index is damaged'),
+  'index truncated': (lambda job: cut(index(job), 0.5), 'model.ckpt-6.index is damaged'),
+  'index garbage': (lambda job: index(job).write_bytes(b'garbage' * 99), 'index is damaged'),
+  'a bit of the index': (lambda job: flip(index(job), 100), 'index is damaged'),
+  'a folder for an index': (
+    lambda job: (os.remove(index(job)), index(job).mkdir()),
+    'index is damaged',
+  ),
+}
+
+
+@pytest.mark.parametrize('name', DAMAGES)
+def test_goes_back_to_the_newest_whole_one(job, name):
+  damage, fault = DAMAGES[name]
+  damage(job)
+  before = snapshot(job)
+  found = checkpoint_files.survey(str(job))
+  assert found.newest == f'{job}/model.ckpt-4'
+  assert list(found.damaged) == [f'{job}/model.ckpt-6']
+  assert found.damaged[f'{job}/model.ckpt-6'].endswith(fault)
+  with pytest.raises(DamagedError) as error:
+    checkpoints.find(str(job), None)
+  said = str(error.value)
+  assert f'{job}/model.ckpt-6 (' in said
+  assert fault in said
+  assert f'the newest whole checkpoint is {job}/model.ckpt-4' in said
+  assert '\n' not in said
+  with pytest.raises(DamagedError, match=r'model\.ckpt-6 \(.*newest whole .*model\.ckpt-4'):
+    checkpoints.find(str(job), f'{job}/model.ckpt-6')
+  assert checkpoints.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
+  assert snapshot(job) == before  # Looking changes nothing.
+  checkpoint_files.set_aside(str(job), found)
+  assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-4'
+  assert checkpoint_files.survey(str(job)) == (f'{job}/model.ckpt-4', {})
+  kept = {path.name: content for path, content in before.items()}
+  for path, content in snapshot(job / 'damaged').items():
+    assert kept[path.name] == content
+    assert path.name.startswith('model.ckpt-6.')
+  assert not any(path.name.startswith('model.ckpt-6') for path in job.glob('model.*'))
+
+
+LISTS = {
+  'empty': (b'', 'it is empty'),
+  'garbage': (b'garbage \x00\xff\xfe', 'it is no list of checkpoints'),
+  'text': (b'model.ckpt-6\n', 'it is no list of checkpoints'),
+  'half a line': (b'model_checkpoint_path: "mod', 'it is no list of checkpoints'),
+  'without the latest': (b'all_model_checkpoint_paths: "model.ckpt-6"', 'it is no list of'),
+}
+
+
+@pytest.mark.parametrize('name', LISTS)
+def test_a_damaged_list_loses_no_step(job, name, caplog):
+  content, fault = LISTS[name]
+  (job / 'checkpoint').write_bytes(content)
+  found = checkpoint_files.survey(str(job))
+  assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': found.damaged[f'{job}/checkpoint']})
+  assert fault in found.damaged[f'{job}/checkpoint']
+  with pytest.raises(DamagedError, match=r'/checkpoint \(.*newest whole checkpoint.*model\.ckpt-6'):
+    checkpoints.find(str(job), None)
+  with caplog.at_level('INFO', 'cifar10'):
+    checkpoint_files.set_aside(str(job), found)
+  assert 'going on from' in caplog.messages[-1]
+  assert caplog.messages[-1].endswith('model.ckpt-6: no step is lost')
+  assert (job / 'damaged' / 'checkpoint').read_bytes() == content
+  state = tf.train.get_checkpoint_state(str(job))
+  assert state.model_checkpoint_path == f'{job}/model.ckpt-6'
+  assert list(state.all_model_checkpoint_paths) == [f'{job}/model.ckpt-{n}' for n in (0, 2, 4, 6)]
+
+
+def test_a_list_of_nothing_that_is_there(job):
+  """As after the job dir was moved by something that wrote whole paths."""
+  (job / 'checkpoint').write_text('model_checkpoint_path: "/nowhere/model.ckpt-6"\n')
+  found = checkpoint_files.survey(str(job))
+  assert found.newest == f'{job}/model.ckpt-6'
+  assert found.damaged == {'/nowhere/model.ckpt-6': 'model.ckpt-6.index is missing'}
+  checkpoint_files.set_aside(str(job), found)
+  assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
+  assert not (job / 'damaged').exists()  # There is nothing to move.
+
+
+def test_a_missing_list_is_made_again(job):
+  os.remove(job / 'checkpoint')
+  found = checkpoint_files.survey(str(job))
+  assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': 'it is missing'})
+  checkpoint_files.set_aside(str(job), found)
+  assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
+
+
+def test_several_damaged_ones_are_passed_over(job, caplog):
+  for step, place in ((6, 50), (4, 5000)):
+    flip(job / f'model.ckpt-{step}{DATA}', place)
+  with caplog.at_level('INFO', 'cifar10'):
+    checkpoint_files.set_aside(str(job), checkpoint_files.survey(str(job)))
+  [line] = caplog.messages
+  assert f'{job}/model.ckpt-6 (' in line
+  assert f'{job}/model.ckpt-4 (' in line
+  assert f'moved to {job}/damaged; ' in line
+  assert line.endswith(f'going on from {job}/model.ckpt-2: 4 steps are made again')
+
+
+def test_the_same_step_damaged_twice_keeps_both(job):
+  for byte in (10, 20):
+    shutil.copy(job / f'model.ckpt-4{DATA}', data(job))
+    shutil.copy(job / 'model.ckpt-4.index', index(job))
+    (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-6"\n')
+    flip(data(job), byte)
+    checkpoint_files.set_aside(str(job), checkpoint_files.survey(str(job)))
+  first, second = (job / name / f'model.ckpt-6{DATA}' for name in ('damaged', 'damaged-2'))
+  assert first.read_bytes() != second.read_bytes()
+
+
+def test_a_list_that_goes_back_is_obeyed(job):
+  """Somebody wants to train from step 2 again: what is newer is none of it."""
+  (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"\n')
+  os.remove(index(job))
+  assert checkpoint_files.survey(str(job)) == (f'{job}/model.ckpt-2', {})
+
+
+def test_a_process_killed_in_its_first_save_leaves_a_new_job(tmp_path):
+  (tmp_path / f'model.ckpt-0{DATA}').write_bytes(b'half')
+  assert checkpoint_files.survey(str(tmp_path)).is_new
+  (tmp_path / 'model.ckpt-0.index').write_bytes(b'')
+  assert checkpoint_files.survey(str(tmp_path)).is_new
+  assert checkpoint_files.survey(str(tmp_path / 'nothing')).is_new
+
+
+@pytest.mark.parametrize('seed', range(8))
+def test_any_bit_and_any_length(job, seed):
+  """Twenty at random of each file: whole is only what all tensors can be read from.
+
+  Some bits of an index mean nothing: those that pad its last part.
+  """
+  rng = random.Random(seed)
+  wanted = variables(job)
+  original = {path: path.read_bytes() for path in (index(job), data(job))}
+  for _ in range(20):
+    path = rng.choice(list(original))
+    content = bytearray(original[path])
+    if rng.random() < 0.5:
+      content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    else:
+      content = content[: rng.randrange(len(content))]
+    path.write_bytes(content)
+    if checkpoint_files.fault_of(f'{job}/model.ckpt-6'):
+      assert checkpoint_files.survey(str(job)).newest == f'{job}/model.ckpt-4'
+    else:
+      assert variables(job) == wanted
+      assert path == index(job)
+    path.write_bytes(original[path])
+
+
+def variables(job):
+  reader = tf.train.load_checkpoint(f'{job}/model.ckpt-6')
+  return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()}
+
+
+def test_nothing_whole_is_refused_and_nothing_changed(job, run_here, data_dir):
+  for path in job.glob('model.ckpt-*.index'):
+    cut(path, 0.3)
+  before = snapshot(job)
+  flags = ['--data-dir', data_dir, '--job-dir', job]
+  train = [*flags, *SMALL, '--train-steps', 8]
+  for command in (train, [*train, '--dry-run'], [*flags, '--mode', 'evaluate']):
+    result = run_here(*command)
+    assert result.returncode == 2
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(f'error: damaged: {job}/model.ckpt-6 (model.ckpt-6.index is damaged), ')
+    assert 'no checkpoint of ' in line
+    assert 'Traceback' not in result.stderr
+  assert {path: snapshot(job)[path] for path in before} == before
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.get_variable('x', initializer=1.0)
+    session.run(tf.compat.v1.global_variables_initializer())
+    tf.compat.v1.train.Saver().save(session, str(tmp_path / 'model.ckpt-3'))
+  with pytest.raises(InputError, match='it has no global_step'):
+    checkpoints.find(str(tmp_path), None)
+
+
+@pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export', 'report'])
+def test_other_modes_name_it_and_the_newest_whole_one(job, run_here, data_dir, tmp_path, mode):
+  flip(data(job), 3000)
+  before = snapshot(job)
+  (tmp_path / 'image.png').write_bytes(tf.io.encode_png(tf.zeros([32, 32, 3], tf.uint8)).numpy())
+  if mode == 'report':
+    result = run_here(job, '--table', command=report)
+  else:
+    more = {'evaluate': ['--data-dir', data_dir], 'predict': ['--images', tmp_path / 'image.png']}
+    result = run_here('--job-dir', job, '--mode', mode, *more.get(mode, []))
+  assert result.returncode == 2
+  line = result.stderr.splitlines()[-1]
+  assert line.startswith(f'error: damaged: {job}/model.ckpt-6 (model.ckpt-6.data-00000-of-00001 is')
+  assert f'the newest whole checkpoint is {job}/model.ckpt-4' in line
+  assert result.stdout == ''
+  assert 'Traceback' not in result.stderr
+  assert snapshot(job) == before
+
+
+def test_the_best_one_damaged(job, run_here, data_dir):
+  best = job / 'best'
+  best.mkdir()
+  for path in job.glob('model.ckpt-4.*'):
+    shutil.copy(path, best / path.name)
+  entry = {'accuracy': 0.5, 'global_step': 4, 'checkpoint': 'model.ckpt-4'}
+  (best / 'best.json').write_text(json.dumps({**entry, 'others': []}))
+  evaluate = [
+    '--mode',
+    'evaluate',
+    '--data-dir',
+    data_dir,
+    '--job-dir',
+    job,
+    '--checkpoint',
+    'best',
+  ]
+  cut(best / f'model.ckpt-4{DATA}', 0.9)
+  result = run_here(*evaluate)
+  assert result.returncode == 2
+  line = result.stderr.splitlines()[-1]
+  assert line.startswith(f'error: damaged: {best}/model.ckpt-4 (model.ckpt-4.data-00000-of-00001')
+  assert f'the newest whole checkpoint is {job}/model.ckpt-6' in line
+
+
+def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
+  """Of 6 steps the last two are lost; then eight stand, in the metrics and for TensorBoard."""
+  cut(data(job), 0.5)
+  damaged = data(job).read_bytes()
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 8]
+  result = run_here(*flags)
+  assert result.returncode == 0, result.stderr
+  [line] = [line for line in result.stderr.splitlines() if ' damaged: ' in line]
+  assert line.endswith(
+    f'{job}/model.ckpt-6 (model.ckpt-6.data-00000-of-00001 is damaged); moved to {job}/damaged; '
+    f'going on from {job}/model.ckpt-4: 2 steps are made again'
+  )
+  assert 'resuming at step 4 of 8' in result.stderr
+  assert json.loads(result.stdout)['global_step'] == 8
+  assert (job / 'damaged' / f'model.ckpt-6{DATA}').read_bytes() == damaged
+  assert data(job).stat().st_size > len(damaged)  # Step 6, saved again.
+  events = metrics_file.read(str(job))
+  saved = [event['step'] for event in events if event['event'] == 'save']
+  assert saved == [0, 2, 4, 4, 6, 8]  # A session saves where it starts, too.
+  assert [event for event in events if event['event'] == 'start'][-1]['steps_lost'] == 2
+  steps = [event['step'] for event in events if event['event'] == 'train']
+  assert steps == sorted(set(steps))
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_where_training_would_go_on(job, run_here, data_dir):
+  cut(data(job), 0.5)
+  before = snapshot(job)
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--mode', 'train', '--dry-run']
+  planned = run_here(*flags)
+  assert json.loads(planned.stdout)['global_step'] == 4
+  assert f'training would go on from {job}/model.ckpt-4' in planned.stderr
+  assert snapshot(job) == before
+
+
+@pytest.mark.parametrize('name', ['data missing', 'index garbage'])
+def test_resumes_from_other_damages(job, run_here, data_dir, name):
+  DAMAGES[name][0](job)
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 6)
+  assert result.returncode == 0, result.stderr
+  assert 'resuming at step 4 of 6' in result.stderr
+
+
+def test_resumes_with_an_empty_list(job, run_here, data_dir):
+  (job / 'checkpoint').write_bytes(b'')
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 7)
+  assert result.returncode == 0, result.stderr
+  assert 'resuming at step 6 of 7' in result.stderr
