@@ -1,11 +1,31 @@
 """Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
 
+import glob
+import os
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from cifar10.callbacks.callback import Callback
+from cifar10.platform import files
+
+# What TensorFlow writes a checkpoint to before it is whole, and leaves there when it is killed.
+_HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
+_OURS = ('config.json', 'ended.json', 'metrics.jsonl')
+
+
+def remove_half_saved(job_dir: str) -> None:
+  """Removes what a killed process had begun to save. Only for who alone trains in the job dir."""
+  for name in _OURS:
+    files.remove_unfinished(os.path.join(job_dir, name))
+  for pattern in _HALF_SAVED:
+    for path in glob.glob(os.path.join(glob.escape(job_dir), pattern)):
+      if os.path.isdir(path):
+        shutil.rmtree(path)
+      else:
+        os.remove(path)
 
 
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):

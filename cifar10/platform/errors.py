@@ -1,11 +1,13 @@
 """How a command ends early: one line on standard error and an exit code, never a traceback."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from cifar10.platform import command_line
+from cifar10.platform.logs import log
 
 
 class InputError(ValueError):
@@ -14,6 +16,10 @@ class InputError(ValueError):
 
 class TaskLostError(Exception):
   """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
+
+
+class StorageError(Exception):
+  """A folder cannot be written any more, through no fault in the input. Exit code 1."""
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
@@ -42,14 +48,16 @@ class OneLineParser(argparse.ArgumentParser):
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError, 2 on an InputError, 130 on Ctrl-C, 143 on SIGTERM.
+  The code is 0 when done, 1 on a TaskLostError or StorageError, 2 on an InputError, 130 on Ctrl-C,
+  143 on SIGTERM.
   """
   try:
     main()
+    _flush_output()
   except InputError as error:
     print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
-  except TaskLostError as error:
+  except (TaskLostError, StorageError) as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(1)
   except Terminated:
@@ -59,3 +67,19 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   sys.exit(0)
+
+
+def _flush_output() -> None:
+  """Raises StorageError where the result cannot be written, as to a file on a full disk."""
+  try:
+    sys.stdout.flush()
+  except OSError as error:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+    raise StorageError(f'standard output cannot be written ({error.strerror})') from None
+
+
+def end_process(message: str, code: int = 1) -> NoReturn:
+  """Ends the process from another thread: the main one is inside TensorFlow, and none wakes it."""
+  log.error('error: %s', message)
+  sys.stderr.flush()
+  os._exit(code)
