@@ -71,7 +71,8 @@ def main() -> None:
   if command.dry_run:
     evaluating = command.mode == 'train_and_evaluate'
     with Watch() as watch:
-      print(json.dumps(dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)))
+      found = dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)
+    errors.print_result(json.dumps(found))
     return
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
   if options.distribute:
@@ -83,7 +84,7 @@ def main() -> None:
     work = job.Job(process.Process(hparams, options, cluster, watch))
     results = _run(command, work, cluster.task_type)
   for result in results:
-    print(json.dumps(result))
+    errors.print_result(json.dumps(result))
 
 
 def _hparams(command: argparse.Namespace, options: RunOptions, training: bool) -> HParams:

@@ -35,7 +35,7 @@ def main() -> None:
   flags = _parser().parse_args()
   _check(flags)
   logs.set_up()
-  print(json.dumps(generate(flags)))
+  errors.print_result(json.dumps(generate(flags)))
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:

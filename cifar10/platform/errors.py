@@ -45,6 +45,15 @@ class OneLineParser(argparse.ArgumentParser):
     self.exit(2, f'error: {message}; see --help\n')
 
 
+def print_result(line: str) -> None:
+  """Prints a line on standard output, which may be a file on a full disk; raises StorageError."""
+  try:
+    print(line, flush=True)
+  except OSError as error:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+    raise StorageError(f'standard output cannot be written ({error.strerror})') from None
+
+
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
@@ -53,7 +62,6 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   """
   try:
     main()
-    _flush_output()
   except InputError as error:
     print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
@@ -67,15 +75,6 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   sys.exit(0)
-
-
-def _flush_output() -> None:
-  """Raises StorageError where the result cannot be written, as to a file on a full disk."""
-  try:
-    sys.stdout.flush()
-  except OSError as error:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
-    raise StorageError(f'standard output cannot be written ({error.strerror})') from None
 
 
 def end_process(message: str, code: int = 1) -> NoReturn:

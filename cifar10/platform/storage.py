@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import logging
 import os
+import threading
 from collections.abc import Iterator
 
 from cifar10.platform.errors import InputError, StorageError
@@ -23,13 +25,13 @@ def named(flag: str, folder: str) -> Iterator[None]:
   Raises:
     StorageError: in place of what Python or TensorFlow raised.
   """
-  was_there = os.path.isdir(folder)
   try:
-    yield
+    with _quiet_threads():
+      yield
   except (InputError, StorageError):
     raise
   except Exception as error:
-    fault = _fault(error, folder, was_there)
+    fault = _fault(error, folder)
     if not fault:
       raise
     raise StorageError(f'{flag} {folder} {fault}, and the same command goes on') from error
@@ -52,9 +54,31 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
     ) from error
 
 
-def _fault(error: Exception, folder: str, was_there: bool) -> str:
+@contextlib.contextmanager
+def _quiet_threads() -> Iterator[None]:
+  """TensorFlow's thread for summaries logs and raises what the main thread raises, too."""
+  before = threading.excepthook
+  logger = logging.getLogger('tensorflow')
+
+  def hook(arguments: threading.ExceptHookArgs) -> None:
+    if not isinstance(arguments.exc_value, Exception) or not _number(arguments.exc_value):
+      before(arguments)
+
+  def is_shown(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith('EventFileWriter writer thread error')
+
+  threading.excepthook = hook
+  logger.addFilter(is_shown)
+  try:
+    yield
+  finally:
+    threading.excepthook = before
+    logger.removeFilter(is_shown)
+
+
+def _fault(error: Exception, folder: str) -> str:
   """What befell the folder, and what to do; empty where the error is of another kind."""
-  if was_there and not os.path.isdir(folder):
+  if folder in str(error) and not os.path.isdir(folder):
     return 'has vanished; put it back'
   number = _number(error)
   said = os.strerror(number) if number else ''

@@ -54,6 +54,9 @@ class Trainer:
     self._ending = ending.Ending()
     self._callbacks: Sequence[Callback] = ()
 
+  # A strategy would have AutoGraph convert all that builds the graph, which has nothing to convert,
+  # and its files stay in the temporary folder when the process is killed.
+  @tf.autograph.experimental.do_not_convert
   def train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
     """Trains -> why that ended, and how many steps this process made."""
     folder = self._process.options.job_dir
