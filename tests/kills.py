@@ -2,13 +2,14 @@
 
   python tests/kills.py --times 50 [--kinds convert train ...] [--seed 0]
 
-prints what came of it as one line of JSON; benchmarks/results/kills.json is such a line. The moments
-spread over the whole life of a run that nobody kills, start-up and end included. tests/test_kills.py
-does a few of each in CI.
+prints what came of it as JSON; benchmarks/results/kills.json is made of such lines. The moments
+spread over the whole life of a run that nobody kills, start-up and end included.
+tests/test_kills.py does a few of each in CI.
 """
 
 import argparse
 import collections
+import contextlib
 import glob
 import hashlib
 import json
@@ -36,13 +37,13 @@ TRAINING = [
 Ran = collections.namedtuple('Ran', 'code output said')
 
 
-class Failed(AssertionError):
-  """A promise that was not kept."""
+class BrokenPromiseError(AssertionError):
+  """What the program promises did not hold."""
 
 
 def require(holds, *said):
   if not holds:
-    raise Failed('\n'.join(map(str, said)))
+    raise BrokenPromiseError('\n'.join(map(str, said)))
 
 
 class Kind:
@@ -91,7 +92,7 @@ class Kind:
     return seconds
 
   def kill_once(self, folder, seconds):
-    """Kills after so many seconds, runs again and checks -> steps lost; None: it was over by then."""
+    """Kills after so many seconds, runs again, checks -> steps lost; None: it was over by then."""
     self.prepare(folder)
     with tempfile.TemporaryFile('w+') as said:
       with self.start(self.flags(folder), said=said) as process:
@@ -211,10 +212,8 @@ class Cluster(Kind):
           process.kill()
           return None
         name, number = self.random.choice(tasks)
-        try:
+        with contextlib.suppress(ProcessLookupError):
           os.kill(int(number), 9)
-        except ProcessLookupError:
-          pass
         output, _ = process.communicate(timeout=600)
       said.seek(0)
       text = said.read()
@@ -283,7 +282,7 @@ def check_curves(job):
     found = [(e['step'], e.get('subset')) for e in events if e['event'] == name]
     require(len(found) == len(set(found)), name, found)
     require([step for step, _ in found] == sorted(step for step, _ in found), name, found)
-  for run in ('', 'validation', 'eval'):
+  for run in filter(lambda run: os.path.isdir(os.path.join(job, run)), ('', 'validation', 'eval')):
     accumulator = event_accumulator.EventAccumulator(os.path.join(job, run))
     accumulator.Reload()
     for tag in ('loss', 'accuracy'):
@@ -311,7 +310,7 @@ def kill(name, times, seed, folder, minutes=1e9):
     run = os.path.join(folder, f'{name}-{len(after)}-{over}')
     try:
       found = kind.kill_once(run, seconds)
-    except Failed as failed:
+    except BrokenPromiseError as failed:
       found = f'failed: {failed}'
       failures.append(str(failed))
     if found is None:

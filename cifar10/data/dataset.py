@@ -29,8 +29,8 @@ _CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the d
 _GREY = 128  # The pixel value that `normalise` makes 0.
 
 
-# There is no Python loop or branch for AutoGraph to convert; its search takes half a second, and its
-# files stay in the temporary folder when the process is killed.
+# There is no Python loop or branch for AutoGraph to convert; its search takes half a second, and
+# its files stay in the temporary folder when the process is killed.
 _as_written = tf.autograph.experimental.do_not_convert
 
 
