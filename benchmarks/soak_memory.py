@@ -7,7 +7,6 @@ way, each in one process, which is looked at every second. The slopes are of str
 what was seen after the first fifth, with their standard errors.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,9 +16,8 @@ import time
 from typing import Any
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The program lies beside this folder, and is not installed.
-sys.path.insert(0, _ROOT)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment
@@ -84,7 +82,7 @@ def described(samples: list[Sample], unit: int, name: str) -> dict[str, Any]:
 
 
 def fitted(x: list[float], y: list[float]) -> tuple[float, float]:
-  """The slope of the least squares' line, and its standard error: of errors that are independent."""
+  """The slope of the least squares' line, and its standard error for independent errors."""
   centred = np.asarray(x) - np.mean(x)
   squares = float(np.sum(centred**2))
   slope = float(np.sum(centred * y)) / squares
@@ -104,7 +102,7 @@ def _watch(flags: list[Any], event: str) -> list[Sample]:
     os.mkdir(temporary)
     command = [*_NETWORK, *flags, '--job-dir', job, '--num-gpus', 0]
     with subprocess.Popen(
-      [sys.executable, os.path.join(_ROOT, 'cifar10_main.py'), *map(str, command)],
+      [*commands.PROGRAM, *map(str, command)],
       env={**os.environ, 'TMPDIR': temporary},
       stdout=subprocess.DEVNULL,
       stderr=subprocess.DEVNULL,
