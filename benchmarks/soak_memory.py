@@ -68,6 +68,7 @@ def watch_evaluations(data_dir: str, evaluations: int) -> list[Sample]:
 def described(samples: list[Sample], unit: int, name: str) -> dict[str, Any]:
   """The slope of the memory, and the least and the most of what is counted."""
   settled = [sample for sample in samples if sample['at'] >= _SETTLED * samples[-1]['at']]
+  halves = settled[: len(settled) // 2], settled[len(settled) // 2 :]
   slope, error = fitted(
     [sample['at'] / unit for sample in settled], [sample['memory_mib'] for sample in settled]
   )
@@ -76,6 +77,10 @@ def described(samples: list[Sample], unit: int, name: str) -> dict[str, Any]:
     'standard_error': round(error, 4),
     'memory_mib': _extremes(settled, 'memory_mib'),
     **{counted: _extremes(settled, counted) for counted in _COUNTED},
+    # Between an evaluation's beginning and its end there are more: the least are what stays.
+    'at_rest_in_each_half': {
+      counted: [min(sample[counted] for sample in half) for half in halves] for counted in _COUNTED
+    },
     'reached': samples[-1]['at'],
     'samples': len(settled),
   }
