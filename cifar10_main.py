@@ -27,7 +27,7 @@ from cifar10.options.hparams import (
   recipe_values,
 )
 from cifar10.options.run_options import RunOptions, first_and_last
-from cifar10.platform import errors, logs, quiet
+from cifar10.platform import errors, logs, quiet, storage
 from cifar10.platform.errors import InputError
 from cifar10.platform.option import names, picked
 from cifar10.training import job_dir
@@ -72,18 +72,20 @@ def main() -> None:
   if command.dry_run:
     evaluating = command.mode == 'train_and_evaluate'
     with Watch() as watch:
-      print(json.dumps(dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)))
+      found = dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)
+    errors.print_result(json.dumps(found))
     return
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
   if options.distribute:
     spare_workers = 0
   watch = Watch(cluster, spare_workers, options.start_timeout, options.distribute is not None)
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
-  with watch if training or command.mode == 'evaluate' else contextlib.nullcontext():
+  watching = watch if training or command.mode == 'evaluate' else contextlib.nullcontext()
+  with storage.named('--job-dir', options.job_dir), watching:
     work = job.Job(process.Process(hparams, options, cluster, watch))
     results = _run(command, work, cluster.task_type)
   for result in results:
-    logs.print_result(json.dumps(result))
+    errors.print_result(json.dumps(result))
 
 
 def _hparams(command: argparse.Namespace, options: RunOptions, training: bool) -> HParams:

@@ -15,12 +15,14 @@ files, DATA/cifar10.json, tells cifar10_main.py which data set it is.
 """
 
 import argparse
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from cifar10.data import archive, data_set, image_folder, manifest, sources, synthetic
-from cifar10.platform import errors, logs, quiet
+from cifar10.platform import errors, lock, logs, quiet, storage
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 
@@ -33,7 +35,7 @@ def main() -> None:
   flags = _parser().parse_args()
   _check(flags)
   logs.set_up()
-  print(json.dumps(generate(flags)))
+  errors.print_result(json.dumps(generate(flags)))
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:
@@ -47,18 +49,26 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
     InputError: a source that is not what it should be, or a folder with other records.
   """
   source = _source(flags)
-  try:
-    os.makedirs(flags.data_dir, exist_ok=True)
+  with storage.named('--data-dir', flags.data_dir):
+    with storage.refusing('--data-dir', flags.data_dir):
+      os.makedirs(flags.data_dir, exist_ok=True)
     missing = manifest.SUBSETS if flags.force else sources.missing_subsets(flags.data_dir, source)
     if missing:
-      _convert(flags.data_dir, source, missing)
+      with _lock(flags.data_dir):
+        _convert(flags.data_dir, source, missing)
     else:
       log.info('%s holds all records and they are intact; nothing to do', flags.data_dir)
-  except OSError as error:
-    raise InputError(
-      f'--data-dir {flags.data_dir} cannot be used ({error}); name another'
-    ) from error
   return _result(flags.data_dir, source)
+
+
+@contextlib.contextmanager
+def _lock(data_dir: str) -> Iterator[None]:
+  """No other process makes files in the data dir meanwhile."""
+  refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait for its end, or name another'
+  with contextlib.ExitStack() as stack:
+    with storage.refusing('--data-dir', data_dir):
+      stack.enter_context(lock.Lock(data_dir, refusal))
+    yield
 
 
 def _convert(data_dir: str, source: sources.Source, subsets: tuple[str, ...]) -> None:

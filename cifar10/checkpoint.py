@@ -27,7 +27,7 @@ def main() -> None:
   """The command: does what is asked, prints one JSON object."""
   command = _parser().parse_args()
   quiet.import_tensorflow()
-  print(json.dumps(command.run(command)))
+  errors.print_result(json.dumps(command.run(command)))
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:

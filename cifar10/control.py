@@ -34,7 +34,7 @@ def main() -> None:
   else:
     answer = _ask(arguments.job_dir, command)
   print(answer['answer'], file=sys.stderr)
-  print(json.dumps({'order': str(command), **answer}))
+  errors.print_result(json.dumps({'order': str(command), **answer}))
   if not answer['ok']:
     sys.exit(2)
 

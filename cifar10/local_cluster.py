@@ -167,7 +167,7 @@ def main() -> None:
       cluster.end(signalled.number)
       code = 128 + signalled.number
   if code == 0:  # The context has ended: all that the tasks printed has been read.
-    print(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
+    errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
 

@@ -46,7 +46,7 @@ def main() -> None:
     result = {'report': command.out, 'bytes': _write_page(command.out, jobs), **result}
   if command.table:
     print(table.table(jobs), file=sys.stderr)
-  print(json.dumps(result))
+  errors.print_result(json.dumps(result))
 
 
 def _check(command: argparse.Namespace) -> None:

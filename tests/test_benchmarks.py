@@ -53,3 +53,21 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
     shares = record['share_by_operation']
     assert any('Conv2D' in operation for operation in shares)
     assert 0.5 < sum(shares.values()) <= 1.001
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(660)
+def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
+  """Once TensorFlow's pools are full: the same handles and threads, and no temporary files."""
+  script = os.path.join(ROOT, 'benchmarks', 'soak_memory.py')
+  flags = ['--data-dir', data_dir, '--steps', '2000', '--evaluations', '12']
+  result = subprocess.run(
+    [sys.executable, script, *flags], capture_output=True, text=True, timeout=600, check=False
+  )
+  assert result.returncode == 0, result.stderr
+  record = json.loads(result.stdout.splitlines()[-1])
+  assert (record['training']['reached'], record['evaluating']['reached']) >= (1000, 10)
+  for part in ('training', 'evaluating'):
+    assert record[part]['temporary_files'] == [0, 0]
+    for counted, (first, second) in record[part]['at_rest_in_each_half'].items():
+      assert first == second, (part, counted)

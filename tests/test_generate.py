@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import generate_cifar10_tfrecords
 from cifar10.data import archive, data_set, manifest
-from cifar10.platform import errors, room
+from cifar10.platform import errors, lock, room
 from cifar10.platform.logs import log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -143,7 +143,7 @@ def test_bad_input(tmp_path):
     (['--seed', -1], '--seed is -1'),
     (['--archive', tmp_path / 'none'], 'does not exist'),
     (['--archive', file, '--synthetic', 5], 'two sources'),
-    (['--data-dir', file, '--synthetic', 5], 'cannot be used'),
+    (['--data-dir', file, '--synthetic', 5], 'cannot be written'),
     (['--dataset', 'imagenet'], "invalid choice: 'imagenet'"),
     (['--labels', 'coarse'], '--labels coarse belongs to --dataset cifar100'),
     (['--split', '0.8,0.1,0.1'], '--split belongs to --images FOLDER'),
@@ -344,3 +344,20 @@ def test_more_images_than_there_is_room_for_are_refused_at_once(tmp_path, monkey
   monkeypatch.setattr(room, 'disk', lambda folder: 380_000_000)
   assert 'it must be 10000 or less, as 0.38 GB of disk are free' in refused(generate_here(*flags))
   assert not (tmp_path / 'data').exists()
+
+
+def test_a_data_dir_that_another_process_fills_is_refused(tmp_path):
+  """While it generates an archive that takes it long; what it had begun goes when it is killed."""
+  flags = ['--data-dir', tmp_path, '--synthetic']
+  with subprocess.Popen([sys.executable, SCRIPT, *map(str, flags), '20000']) as process:
+    deadline = time.monotonic() + 60
+    while not lock.holder(str(tmp_path)):
+      assert time.monotonic() < deadline
+      time.sleep(0.05)
+    result = generate_here(*flags, 5)
+    refused(result)
+    assert f'--data-dir {tmp_path}: process {process.pid} on ' in result.stderr
+    assert 'makes its files; wait for its end, or name another' in result.stderr
+    process.kill()
+  assert generate_here(*flags, 5).returncode == 0
+  assert {path.name for path in tmp_path.iterdir()} == FILES | {'cifar-10-synthetic.tar.gz'}

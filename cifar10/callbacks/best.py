@@ -1,5 +1,6 @@
 """Keeps the checkpoints with the best accuracy on the validation split apart, under JOB/best/."""
 
+import os
 from typing import Any
 
 from cifar10.callbacks import best_file
@@ -38,9 +39,15 @@ class Best(Callback):
   def evaluated(self, evaluation: Evaluation) -> None:
     if not evaluation.chooses:
       return
-    kept = best_file.keep(
-      self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
-    )
+    try:
+      kept = best_file.keep(
+        self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
+      )
+    except FileNotFoundError:
+      if os.path.exists(f'{evaluation.checkpoint}.index'):
+        raise
+      log.info('%s is not kept: it was deleted while it was evaluated', evaluation.checkpoint)
+      return
     if kept:
       accuracy = evaluation.result['accuracy']
       log.info('best so far: accuracy %.4f at step %s', accuracy, f'{evaluation.step:,}')

@@ -68,6 +68,8 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
   best.json changes when the copy is whole, and what it no longer names goes after that: whenever
   the process is killed, what best.json names is there.
 
+  A checkpoint that was deleted while it was evaluated cannot be kept.
+
   Args:
     job_dir: the job's folder.
     source: the evaluated checkpoint.
@@ -75,6 +77,7 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
     count: how many to keep.
 
   Raises:
+    FileNotFoundError: the checkpoint is gone.
     OSError: the folder cannot be written.
   """
   folder = os.path.join(job_dir, FOLDER)
@@ -86,7 +89,8 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
   if all(entry['checkpoint'] != name for entry in ranked):
     return False
   os.makedirs(folder, exist_ok=True)
-  for path in glob.glob(glob.escape(source) + '.*'):
+  # The index is the first to go when a checkpoint is deleted: with it there at the end, all is.
+  for path in [*glob.glob(glob.escape(source) + '.[dm]*'), f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
       with files.replacing(os.path.join(folder, os.path.basename(path))) as temporary:
         shutil.copyfile(path, temporary)

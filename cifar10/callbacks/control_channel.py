@@ -1,7 +1,7 @@
 """JOB/control/: how a person, or an evaluator, speaks with the process that trains.
 
 A request is a file that stands whole or not at all; the chief takes it, acts and leaves an answer
-beside it. `chief.json` says who trains, and beats while that process lives.
+beside it. The lock of who trains is there, too.
 """
 
 import contextlib
@@ -10,12 +10,11 @@ import itertools
 import json
 import os
 import socket
-import threading
 import time
 from typing import Any, NamedTuple
 
 from cifar10.options.hparams import HParams
-from cifar10.platform import files
+from cifar10.platform import files, lock
 from cifar10.platform.errors import InputError
 from cifar10.platform.option import declarations
 
@@ -24,9 +23,6 @@ VERBS = ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')
 RATES = ('learning_rate', 'muon_learning_rate')
 SCHEDULE = 'schedule'
 
-_CHIEF = 'chief.json'
-_BEAT_SECONDS = 1
-_DEAD_SECONDS = 8  # Without a beat, on another host.
 _numbers = itertools.count()
 
 
@@ -105,33 +101,10 @@ def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   return found
 
 
-class Presence:
-  """Says in the job dir that this process trains, as long as its context lasts."""
-
-  def __init__(self, job_dir: str):
-    self._path = os.path.join(job_dir, FOLDER, _CHIEF)
-    self._over = threading.Event()
-
-  def __enter__(self) -> 'Presence':
-    os.makedirs(os.path.dirname(self._path), exist_ok=True)
-    self._who = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.time()}
-    _write(self._path, {**self._who, 'beat': 0})
-    self._thread = threading.Thread(target=self._beat, daemon=True)
-    self._thread.start()
-    return self
-
-  def __exit__(self, *exception: object) -> None:
-    self._over.set()
-    self._thread.join()
-    with contextlib.suppress(OSError):
-      os.remove(self._path)
-
-  def _beat(self) -> None:
-    for beat in itertools.count(1):
-      if self._over.wait(_BEAT_SECONDS):
-        return
-      with contextlib.suppress(OSError):  # A full disk is named where something is lost by it.
-        _write(self._path, {**self._who, 'beat': beat})
+def taking(job_dir: str) -> lock.Lock:
+  """A context in which this process trains in the job dir, and no other does."""
+  refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
+  return lock.Lock(os.path.join(job_dir, FOLDER), refusal)
 
 
 def who_trains(job_dir: str) -> dict[str, Any] | None:
@@ -139,28 +112,7 @@ def who_trains(job_dir: str) -> dict[str, Any] | None:
 
   For a process of another host it waits for a beat, some seconds.
   """
-  path = os.path.join(job_dir, FOLDER, _CHIEF)
-  found = _read(path)
-  if not found:
-    return None
-  if found.get('host') == socket.gethostname():
-    return found if _is_alive(found.get('pid')) else None
-  deadline = time.monotonic() + _DEAD_SECONDS
-  while time.monotonic() < deadline:
-    time.sleep(0.2)
-    if _read(path) not in (found, None):
-      return found
-  return None
-
-
-def _is_alive(pid: Any) -> bool:
-  try:
-    os.kill(pid, 0)
-  except (ProcessLookupError, TypeError, OverflowError):
-    return False
-  except PermissionError:
-    return True
-  return True
+  return lock.holder(os.path.join(job_dir, FOLDER))
 
 
 def _as_command(found: dict[str, Any] | None) -> Command | None:

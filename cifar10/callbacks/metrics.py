@@ -37,6 +37,8 @@ class Metrics(Averaging):
     steps_lost = metrics_file.go_back(self._run.job_dir, step)
     events = metrics_file.read(self._run.job_dir)
     resumed = any(event['event'] == 'start' for event in events)  # From step 0, perhaps.
+    if any(event['event'] == 'save' and event['step'] == step for event in events):
+      self._saved_at = step  # TensorFlow saves again what it has just read.
     if not self._started:
       self._run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
     self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())
@@ -50,7 +52,9 @@ class Metrics(Averaging):
   def evaluated(self, evaluation: Evaluation) -> None:
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
-    self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
+    # One that was killed after it, before the next step was saved, makes it again.
+    if not metrics_file.has_evaluation(self._run.job_dir, evaluation.step, evaluation.subset):
+      self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
     super().evaluated(evaluation)
 
   def ended(self, reason: str, message: str, step: int) -> None:

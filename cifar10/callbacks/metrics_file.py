@@ -51,6 +51,14 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
     file.write(line)
 
 
+def has_evaluation(job_dir: str, step: int, subset: str) -> bool:
+  """Whether a training has evaluated this step on this split."""
+  return any(
+    event['event'] == 'evaluate' and event['step'] == step and event.get('subset') == subset
+    for event in read(job_dir)
+  )
+
+
 def go_back(job_dir: str, step: int) -> int:
   """Takes out what later steps than `step` wrote -> how many steps were lost, as far as is known.
 

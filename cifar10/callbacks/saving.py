@@ -1,11 +1,32 @@
 """Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
 
+import glob
+import os
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from cifar10.callbacks.callback import Callback
+from cifar10.platform import files
+from cifar10.platform.logs import log
+
+# What TensorFlow writes a checkpoint to before it is whole, and leaves there when it is killed.
+_HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
+_OURS = ('config.json', 'ended.json', 'metrics.jsonl')
+
+
+def remove_half_saved(job_dir: str) -> None:
+  """Removes what a killed process had begun to save. Only for who alone trains in the job dir."""
+  for name in _OURS:
+    files.remove_unfinished(os.path.join(job_dir, name))
+  for pattern in _HALF_SAVED:
+    for path in glob.glob(os.path.join(glob.escape(job_dir), pattern)):
+      if os.path.isdir(path):
+        shutil.rmtree(path)
+      else:
+        os.remove(path)
 
 
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
@@ -29,6 +50,20 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     self._timer.update_last_triggered_step(step)
     return self._tells.checkpoint
 
+  def _save(self, session: Any, step: int) -> Any:
+    try:
+      return super()._save(session, step)
+    except (tf.errors.OpError, ValueError):
+      saved = self._tells.checkpoint
+      if (
+        self._tells.step != step
+        or os.path.exists(f'{saved}.index')
+        or not os.path.isdir(os.path.dirname(saved))
+      ):
+        raise
+      log.info('%s was deleted before it was evaluated; training goes on', saved)
+      return False
+
 
 class _Tells(tf.compat.v1.train.CheckpointSaverListener):
   """Tells callbacks of a checkpoint, before the Estimator's own listener evaluates it."""
@@ -37,8 +72,10 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
     self._job_dir = job_dir
     self._callbacks = callbacks
     self.checkpoint = ''
+    self.step = -1
 
   def after_save(self, session: Any, global_step_value: int) -> None:
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
+    self.step = int(global_step_value)
     for callback in self._callbacks:
-      callback.saved(self.checkpoint, int(global_step_value))
+      callback.saved(self.checkpoint, self.step)

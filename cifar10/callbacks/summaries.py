@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import confusion_picture, hparams_summary
+from cifar10.callbacks import confusion_picture, hparams_summary, metrics_file
 from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
 from cifar10.callbacks.meter import EVERY_STEPS, Averaging, Means
 
@@ -109,6 +109,13 @@ class TrainingSummaries(Averaging):
 
   def _write(self, summary: Any) -> None:
     _writer(self._run.job_dir).add_summary(summary, self._step)
+
+
+def drop_evaluation(job_dir: str, subset: str, step: int) -> None:
+  """Has TensorBoard drop an evaluation that is made again, as the process was killed after it."""
+  if metrics_file.has_evaluation(job_dir, step, subset):
+    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+    _writer(os.path.join(job_dir, subset)).add_session_log(start, step)
 
 
 def write_scalars(job_dir: str, step: int, values: Mapping[str, float]) -> None:

@@ -9,14 +9,13 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from cifar10.cluster.tf_config import Cluster, reachable
-from cifar10.platform.errors import InputError, Terminated
+from cifar10.platform.errors import InputError, Terminated, end_process
 from cifar10.platform.logs import log
 
 REPORT_SECONDS = 15  # Between two lines about who is missing.
@@ -173,7 +172,7 @@ class Watch:
     except Exception as error:  # The session may be broken or closed; what follows needs none.
       log.debug('could not wake the main thread: %s', error)
     if not self._left.wait(_STOP_SECONDS):
-      _exit(
+      end_process(
         f'the step did not end in {_STOP_SECONDS} s after {number.name}; nothing was saved',
         128 + number,
       )
@@ -201,7 +200,7 @@ class Watch:
       name: self._peers[name] for name, times in self._times_gone.items() if times >= _LOST_LOOKS
     }
     if lost:
-      _exit(
+      end_process(
         f'{_listed(lost)} is gone, and all-reduce needs everyone; start all tasks again: they go '
         'on from the last checkpoint'
       )
@@ -214,17 +213,10 @@ class Watch:
     workers = [name for name in self._never_seen if name.startswith('worker')]
     if len(workers) <= self._spare_workers and len(workers) == len(self._never_seen):
       return
-    _exit(
+    end_process(
       f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
       'missing, or raise --start-timeout'
     )
-
-
-def _exit(message: str, code: int = 1) -> NoReturn:
-  """Ends the process from this thread: the main one is inside TensorFlow and cannot be woken."""
-  log.error('error: %s', message)
-  sys.stderr.flush()
-  os._exit(code)
 
 
 def _listed(tasks: dict[str, str]) -> str:

@@ -17,7 +17,7 @@ from cifar10.platform.logs import log
 
 
 def convert(data_dir: str, source: Source, subsets: Sequence[str]) -> None:
-  """Writes these splits and the manifest of all, or nothing.
+  """Writes these splits and the manifest of all, or nothing. No other process may do so meanwhile.
 
   Args:
     data_dir: what its manifest says of splits that are not written stays.
@@ -30,6 +30,9 @@ def convert(data_dir: str, source: Source, subsets: Sequence[str]) -> None:
   before = manifest.read_manifest(data_dir) if set(subsets) != set(manifest.SUBSETS) else None
   entries: dict[str, Any] = dict(before['subsets']) if before else {}
   statistics = ChannelStatistics()
+  for subset in manifest.SUBSETS:
+    files.remove_unfinished(manifest.record_path(data_dir, subset))
+  files.remove_unfinished(manifest.manifest_path(data_dir))
   with contextlib.ExitStack() as stack:
     classes = stack.enter_context(source.open(data_dir))
     for subset in subsets:

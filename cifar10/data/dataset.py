@@ -30,6 +30,11 @@ _BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
 _GREY = 128  # The pixel value that `normalise` makes 0.
 
 
+# There is no Python loop or branch for AutoGraph to convert; its search takes half a second, and
+# its files stay in the temporary folder when the process is killed.
+_as_written = tf.autograph.experimental.do_not_convert
+
+
 class Cifar10DataSet:
   """One split of a data set in record files, or 'train+validation' together."""
 
@@ -86,6 +91,7 @@ class Cifar10DataSet:
       return crop(padded, centre, centre, self._distortion.crop_padding)
     return distort(padded, seed, self._distortion, is_mirrored)
 
+  @_as_written
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
   ) -> tf.data.Dataset:
@@ -125,6 +131,7 @@ class Cifar10DataSet:
 
     return self._whole_split(num_examples).flat_map(batches).prefetch(tf.data.AUTOTUNE)
 
+  @_as_written
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
     """Every example once, in the files' order; the last batch may be smaller."""
     self.num_examples_per_epoch()  # Checks the files before TensorFlow meets them.
@@ -186,8 +193,7 @@ def check_memory(batch_size: int, flag: str) -> None:
     )
 
 
-# There is no Python loop or branch for AutoGraph to convert, and its search takes half a second.
-@tf.autograph.experimental.do_not_convert
+@_as_written
 def input_fn(
   data_dir: str,
   subset: str,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from cifar10.data import archive, data_set, download, manifest, synthetic
+from cifar10.platform import files
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 
@@ -132,6 +133,7 @@ class ArchiveSource:
     published = self._published
     if self._synthetic_images is not None:
       path = os.path.join(data_dir, published.synthetic_name)
+      files.remove_unfinished(path)
       digests = synthetic.write_synthetic(path, self._synthetic_images, self._seed, published)
       log.info('made %s: %s images a batch', path, f'{self._synthetic_images:,}')
       return path, digests

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from cifar10.platform import command_line
+from cifar10.platform import command_line, logs
+from cifar10.platform.logs import log
 
 
 class InputError(ValueError):
@@ -28,6 +29,10 @@ class TaskLostError(Exception):
 
 class SomeFailedError(Exception):
   """Some of what was asked for could not be done, and all else was. Exit code 1."""
+
+
+class StorageError(Exception):
+  """A folder cannot be written any more, through no fault in the input. Exit code 1."""
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
@@ -53,18 +58,29 @@ class OneLineParser(argparse.ArgumentParser):
     self.exit(2, f'error: {message}; see --help\n')
 
 
+def print_result(line: str) -> None:
+  """Prints a line on standard output, which may be a file on a full disk; raises StorageError."""
+  try:
+    logs.print_line(line)
+  except BrokenPipeError:
+    raise
+  except OSError as error:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+    raise StorageError(f'standard output cannot be written ({error.strerror})') from None
+
+
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError or SomeFailedError, 2 on an InputError, 130 on
-  Ctrl-C, 141 when nobody reads the output any more, 143 on SIGTERM.
+  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError or a StorageError, 2 on an
+  InputError, 130 on Ctrl-C, 141 when nobody reads the output any more, 143 on SIGTERM.
   """
   try:
     main()
   except InputError as error:
     print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
-  except (TaskLostError, SomeFailedError) as error:
+  except (TaskLostError, SomeFailedError, StorageError) as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(1)
   except Terminated:
@@ -77,3 +93,10 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   sys.exit(0)
+
+
+def end_process(message: str, code: int = 1) -> NoReturn:
+  """Ends the process from another thread: the main one is inside TensorFlow, and none wakes it."""
+  log.error('error: %s', message)
+  sys.stderr.flush()
+  os._exit(code)

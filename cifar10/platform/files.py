@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import glob
 import os
 from collections.abc import Iterator
 
@@ -16,6 +17,12 @@ def replacing(path: str) -> Iterator[str]:
   finally:
     with contextlib.suppress(FileNotFoundError):
       os.remove(temporary)
+
+
+def remove_unfinished(path: str) -> None:
+  """Removes what killed processes wrote to take this file's place; only for who alone writes it."""
+  for temporary in glob.glob(f'{glob.escape(path)}.*.tmp'):
+    os.remove(temporary)
 
 
 def _flush_to_disk(path: str) -> None:

@@ -29,7 +29,7 @@ def set_up(verbose: bool = False) -> None:
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
 
 
-def print_result(line: str) -> None:
+def print_line(line: str) -> None:
   """Writes a line on standard output, above a progress bar that the same terminal may show."""
   is_seen = sys.stdout.isatty()
   with tqdm.tqdm.external_write_mode(sys.stdout) if is_seen else contextlib.nullcontext():

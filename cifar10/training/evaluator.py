@@ -4,11 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cifar10.callbacks import ending, progress
+import tensorflow as tf
+
+from cifar10.callbacks import best_file, ending, progress, summaries
 from cifar10.callbacks.callback import Callback
 from cifar10.cluster.tf_config import reachable
 from cifar10.data import dataset
-from cifar10.platform.errors import TaskLostError
+from cifar10.platform.errors import TaskLostError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
 from cifar10.training import checkpoint_files, checkpoints, evaluation
@@ -27,11 +29,36 @@ class Evaluator:
     self._matrix = evaluation.MatrixHook()
 
   def evaluated(self, subset: str, on_the_way: bool = False) -> JsonObject:
-    """One evaluation, as the program prints it; not made again if it was the last one made."""
+    """One evaluation, as the program prints it; not made again if it was the last one made.
+
+    A training that keeps few checkpoints may delete one before it is read: then it takes the next.
+    """
+    while True:
+      found = self._pointed_at()
+      try:
+        return self._evaluated(subset, on_the_way)
+      except Terminated:
+        raise
+      except Exception:
+        if not found or tf.io.gfile.exists(f'{found}.index') or found == self._pointed_at():
+          raise
+      log.info('%s was deleted before it was evaluated; taking the next', found)
+
+  def _pointed_at(self) -> str:
+    """The checkpoint to evaluate, whether or not it is still there; '' for none."""
+    named = self._process.options.checkpoint
+    if named == checkpoints.BEST:
+      return best_file.checkpoint(self._process.options.job_dir)
+    state = tf.train.get_checkpoint_state(self._process.options.job_dir)
+    return named or (state.model_checkpoint_path if state else '')
+
+  def _evaluated(self, subset: str, on_the_way: bool) -> JsonObject:
     checkpoint = self._process.checkpoint()
     last = self._last
     step = checkpoints.global_step(checkpoint)
     if (last.get('subset'), last.get('global_step')) != (subset, step):
+      if self.callbacks:
+        summaries.drop_evaluation(self._process.options.job_dir, subset, step)
       metrics = self._process.estimator().evaluate(
         self._process.eval_input_fn(subset),
         name=subset,
@@ -111,7 +138,7 @@ class Evaluator:
 
   def _is_last(self, checkpoint: str) -> bool:
     """Whether training ended with it, at the last step or before."""
-    step = checkpoints.global_step(checkpoint)
+    step = int(checkpoint.rpartition('-')[2])  # By its name: it may be deleted already.
     ended = ending.read(self._process.options.job_dir)
     ended_here = ended and ended[1] == step and ending.holds(ended[0], self._process.options)
     return step >= self._process.hparams.train_steps or bool(ended_here)

@@ -11,7 +11,7 @@ from cifar10.data.data_set import Description, describe
 from cifar10.data.distortion import Distortion
 from cifar10.networks.registry import DEFAULT, FAMILIES
 from cifar10.options.hparams import HParams, all_values, from_values
-from cifar10.platform import files
+from cifar10.platform import files, storage
 from cifar10.platform.errors import InputError
 from cifar10.platform.option import Option, declarations, from_json, names
 
@@ -254,10 +254,8 @@ def remember_control(job_dir: str, rates: Mapping[str, float]) -> None:
 def _write_config(job_dir: str, config: dict[str, Any]) -> None:
   """Writes the configuration, whole or not at all; raises InputError where that is impossible."""
   path = os.path.join(job_dir, CONFIG_NAME)
-  try:
+  with storage.refusing('--job-dir', job_dir):
     os.makedirs(job_dir, exist_ok=True)
     with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
       json.dump(config, file, indent=2)
       file.write('\n')
-  except OSError as error:
-    raise InputError(f'--job-dir {job_dir} cannot be written ({error.strerror})') from error

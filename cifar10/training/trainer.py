@@ -15,7 +15,7 @@ from cifar10.cluster import parameter_server
 from cifar10.cluster.steering import Orders
 from cifar10.data import dataset, manifest
 from cifar10.networks.family import Start
-from cifar10.platform import devices
+from cifar10.platform import devices, storage
 from cifar10.platform.errors import InputError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
@@ -64,6 +64,9 @@ class Trainer:
     self._ending = ending.Ending()
     self._callbacks: Sequence[Callback] = ()
 
+  # A strategy would have AutoGraph convert all that builds the graph, which has nothing to convert,
+  # and its files stay in the temporary folder when the process is killed.
+  @tf.autograph.experimental.do_not_convert
   def train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
     """Trains -> why that ended, and how many steps this process made."""
     folder = self._process.options.job_dir
@@ -76,29 +79,51 @@ class Trainer:
         self._announce_done()
         return reason.name, 0
       log.info('%s; that holds no longer', said)
-      if self._process.cluster.is_chief:
+    num_examples, beginning = self._checked_data()
+    with self._lock():
+      if ended and self._process.cluster.is_chief:
         ending.lift(folder)
-    steps = self._train(evaluating, more_hooks)
+      steps = self._train(evaluating, more_hooks, num_examples, beginning)
     return (self._ending.reason or _LAST_STEP).name, steps
 
-  def _train(self, evaluating: bool, more_hooks: Sequence[Any]) -> int:
+  def _checked_data(self) -> tuple[int, Beginning]:
+    """Checks the data before anything is written -> how many there are; what to start with."""
+    process = self._process
+    hparams, num_towers = process.hparams, len(process.placement.tower_devices)
+    dataset.check_shards(hparams.train_batch_size, num_towers)
+    dataset.check_memory(hparams.train_batch_size, '--train-batch-size')
+    train_set = dataset.Cifar10DataSet(process.data_dir, hparams.train_on)
+    num_examples = train_set.num_examples_per_epoch()
+    session, num_gpus = process.session_config(), process.placement.num_gpus
+    start = Start(train_set.first_images, process.data, session, num_gpus)
+    return num_examples, Beginning(hparams.family.prepare(start), self._initializers())
+
+  @contextlib.contextmanager
+  def _lock(self) -> Iterator[None]:
+    """The chief's: nobody else trains in the job dir, and `control` sees that this one does."""
+    folder = self._process.options.job_dir
+    with contextlib.ExitStack() as stack:
+      if self._process.cluster.is_chief:
+        with storage.refusing('--job-dir', folder):
+          stack.enter_context(control_channel.taking(folder))
+        saving.remove_half_saved(folder)
+      yield
+
+  def _train(
+    self, evaluating: bool, more_hooks: Sequence[Any], num_examples: int, beginning: Beginning
+  ) -> int:
     """Trains to the last step -> how many of the steps this process made."""
     process, cluster = self._process, self._process.cluster
     evaluates = evaluating and not cluster.has_evaluator and not cluster.is_distributed
     run = make_run(process, self._ending, evaluates)
-    estimator, meter = self._start(run)
+    estimator, meter = self._start(run, num_examples, beginning)
     task_hook = stopping.TaskHook(process.watch, decides=not process.steering.agrees)
     # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
     # orders an end comes last, after all who may ask for one.
     hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
     hooks += self._steering_hooks()
     last_step = process.hparams.train_steps
-    with (
-      self._naming_nan(),
-      self._telling_errors(meter),
-      run_config.tf_config(cluster),
-      self._presence(),
-    ):
+    with self._naming_nan(), self._telling_errors(meter), run_config.tf_config(cluster):
       if evaluates or cluster.is_distributed:  # In a cluster it evaluates nothing here.
         train_spec = tf_estimator.TrainSpec(process.train_input_fn(), last_step, hooks=hooks)
         tf_estimator.train_and_evaluate(estimator, train_spec, self._evaluator.spec())
@@ -117,26 +142,19 @@ class Trainer:
       raise
     except BaseException as error:
       said = str(error).partition('\n')[0]
-      self._tell_ended('error', f'{type(error).__name__}: {said}', meter.step)
+      # Where files cannot be written, this one cannot either.
+      with contextlib.suppress(OSError, tf.errors.OpError):
+        self._tell_ended('error', f'{type(error).__name__}: {said}', meter.step)
       raise
 
-  def _start(self, run: Run) -> tuple[Any, MeterHook]:
-    """Checks data and job dir, writes a new job's configuration, makes the callbacks.
+  def _start(self, run: Run, num_examples: int, beginning: Beginning) -> tuple[Any, MeterHook]:
+    """Checks the job dir, writes a new job's configuration, makes the callbacks.
 
     Returns:
       The Estimator to train, and what measures its steps.
     """
     hparams, options = self._process.hparams, self._process.options
     num_towers = len(self._process.placement.tower_devices)
-    dataset.check_shards(hparams.train_batch_size, num_towers)
-    dataset.check_memory(hparams.train_batch_size, '--train-batch-size')
-    train_set = dataset.Cifar10DataSet(self._process.data_dir, hparams.train_on)
-    num_examples = train_set.num_examples_per_epoch()
-    session = self._process.session_config()
-    start = Start(
-      train_set.first_images, self._process.data, session, self._process.placement.num_gpus
-    )
-    beginning = Beginning(hparams.family.prepare(start), self._initializers())
     if self._process.cluster.is_chief:
       found = checkpoints.to_go_on_from(options.job_dir)
       checkpoints.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
@@ -253,15 +271,6 @@ class Trainer:
       []
       if self._process.steering.agrees
       else [steered.FollowerHook(self._process.steering, self._process.watch)]
-    )
-
-  def _presence(self) -> contextlib.AbstractContextManager[Any]:
-    """Lets `control` see who trains."""
-    is_chief = self._process.cluster.is_chief
-    return (
-      control_channel.Presence(self._process.options.job_dir)
-      if is_chief
-      else contextlib.nullcontext()
     )
 
   def _end(self, step: int) -> None:

@@ -1,10 +1,6 @@
 """Orders as text, requests and answers as files, and who is there to obey."""
 
-import json
 import os
-import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -86,34 +82,6 @@ def test_a_damaged_request_is_taken_as_none(tmp_path, text):
 
 def test_who_trains(tmp_path):
   assert control_channel.who_trains(str(tmp_path)) is None
-  with control_channel.Presence(str(tmp_path)):
+  with control_channel.taking(str(tmp_path)):
     assert control_channel.who_trains(str(tmp_path))['pid'] == os.getpid()
-  assert control_channel.who_trains(str(tmp_path)) is None
-
-
-def leave_chief(tmp_path, **who):
-  (tmp_path / 'control').mkdir()
-  (tmp_path / 'control' / 'chief.json').write_text(json.dumps(who))
-
-
-def test_a_dead_process_trains_no_more(tmp_path):
-  with subprocess.Popen([sys.executable, '-c', '']) as process:
-    process.wait()
-  leave_chief(tmp_path, host=socket.gethostname(), pid=process.pid, since=0)
-  assert control_channel.who_trains(str(tmp_path)) is None
-
-
-@pytest.mark.parametrize('pid', [None, 'x', 10**30])
-def test_a_process_without_a_number_does_not_train(tmp_path, pid):
-  leave_chief(tmp_path, host=socket.gethostname(), pid=pid)
-  assert control_channel.who_trains(str(tmp_path)) is None
-
-
-def test_a_process_of_another_host_is_there_while_its_file_beats(tmp_path, monkeypatch):
-  monkeypatch.setattr(control_channel, '_DEAD_SECONDS', 2.5)
-  with control_channel.Presence(str(tmp_path)):
-    monkeypatch.setattr(control_channel.socket, 'gethostname', lambda: 'another')
-    assert control_channel.who_trains(str(tmp_path))['pid'] == os.getpid()
-  leave_chief_again = tmp_path / 'control' / 'chief.json'
-  leave_chief_again.write_text('{"host": "third", "pid": 1}')
   assert control_channel.who_trains(str(tmp_path)) is None

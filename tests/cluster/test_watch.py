@@ -138,7 +138,7 @@ def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
   """After five seconds without a step, and three looks in a row that find nobody."""
   said = []
   now = [100.0]
-  monkeypatch.setattr('cifar10.cluster.watch._exit', said.append)
+  monkeypatch.setattr('cifar10.cluster.watch.end_process', said.append)
   monkeypatch.setattr('cifar10.cluster.watch.time.monotonic', lambda: now[0])
   watch = Watch(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['nowhere'],)}))
   for seconds in (1, 4.9, 5, 6):

@@ -1,0 +1,214 @@
+"""Disks that fill up, folders that vanish or turn read-only: one line, and how it goes on."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+import generate_cifar10_tfrecords
+from cifar10.callbacks import metrics_file
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+FULL = '(No space left on device); make room, and the same command goes on'
+
+
+def mount(*flags):
+  return subprocess.run(['mount', *map(str, flags)], capture_output=True, text=True, check=False)
+
+
+class Disk:
+  """A disk of so many KiB."""
+
+  def __init__(self, folder):
+    self.folder = folder
+    self.filler = folder / 'filler'
+
+  def resize(self, kib):
+    assert mount('-o', f'remount,rw,size={kib}k', self.folder).returncode == 0
+
+  def fill(self):
+    with contextlib.suppress(OSError), open(self.filler, 'wb', buffering=0) as file:
+      while True:
+        file.write(bytes(4096))
+
+
+@pytest.fixture
+def disk(tmp_path):
+  folder = tmp_path / 'disk'
+  folder.mkdir()
+  made = mount('-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', folder)
+  if made.returncode:
+    pytest.skip(f'a small disk needs root, and the right to mount: {made.stderr.strip()}')
+  yield Disk(folder)
+  subprocess.run(['umount', '--lazy', folder], check=True)
+
+
+@contextlib.contextmanager
+def beside(act, condition):
+  """Does something in another thread, once the condition holds."""
+
+  def wait():
+    deadline = time.monotonic() + 100
+    while not condition() and time.monotonic() < deadline:  # Then the test's own checks fail.
+      time.sleep(0.01)
+    act()
+
+  thread = threading.Thread(target=wait)
+  thread.start()
+  try:
+    yield
+  finally:
+    thread.join()
+
+
+def failed(result, line):
+  """Exit code 1, one line, no traceback."""
+  assert result.returncode == 1, result.stderr
+  errors = [each for each in result.stderr.splitlines() if 'rror' in each]
+  assert errors == [f'error: {line}'], result.stderr
+  assert 'Traceback' not in result.stderr
+
+
+def succeeded(result):
+  assert result.returncode == 0, result.stderr
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+def trains(job):
+  """Whether steps were made: an event is there."""
+  return lambda: any(event['event'] == 'train' for event in metrics_file.read(str(job)))
+
+
+def latest(job):
+  """The step of the latest checkpoint, which can be read."""
+  path = tf.train.latest_checkpoint(str(job))
+  return int(tf.train.load_variable(path, 'global_step'))
+
+
+@pytest.mark.parametrize('kib', [1, 40, 600, 1500])
+def test_converting(run_here, disk, kib):
+  """Room for: nothing; half of the archive; half of a record file; all but a part of the last."""
+  disk.resize(kib)
+  flags = ['--data-dir', disk.folder, '--synthetic', 100]
+  result = run_here(*flags, command=generate_cifar10_tfrecords)
+  failed(result, f'--data-dir {disk.folder} cannot take what was to be written {FULL}')
+  assert {path.name for path in disk.folder.iterdir()} <= {'cifar-10-synthetic.tar.gz'}
+  disk.resize(64 << 10)
+  line = succeeded(run_here(*flags, command=generate_cifar10_tfrecords))
+  assert line['examples'] == {'train': 400, 'validation': 100, 'eval': 100}
+
+
+def test_saving(run_here, data_dir, disk):
+  """Of checkpoints of 0.6 MB some fit."""
+  disk.resize(4000)
+  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', disk.folder / 'job', *SMALL]
+  flags += ['--train-steps', 40, '--save-every-steps', 5, '--keep-checkpoints', 100]
+  result = run_here(*flags)
+  failed(result, f'--job-dir {disk.folder}/job cannot take what was to be written {FULL}')
+  saved = latest(disk.folder / 'job')
+  assert 0 < saved < 40
+  disk.resize(64 << 10)
+  again = run_here(*flags)
+  assert succeeded(again)['global_step'] == 40
+  assert f'resuming at step {saved} of 40' in again.stderr
+  left = [path.name for path in (disk.folder / 'job').iterdir()]
+  assert not [name for name in left if 'temp' in name or 'tmp' in name]
+
+
+def test_metrics_and_summaries(run_here, data_dir, disk):
+  job = disk.folder / 'job'
+  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
+  with beside(disk.fill, trains(job)):
+    result = run_here(*flags, '--train-steps', 10**6, '--save-every-steps', 10**6)
+  failed(result, f'--job-dir {job} cannot take what was to be written {FULL}')
+  disk.filler.unlink()
+  assert succeeded(run_here(*flags, '--train-steps', 230))['global_step'] == 230
+  steps = [e['step'] for e in metrics_file.read(str(job)) if e['event'] == 'train']
+  assert steps == [100, 200, 230]
+
+
+@pytest.fixture(scope='module')
+def trained(data_dir, tmp_path_factory):
+  """A job dir after two steps."""
+  job = tmp_path_factory.mktemp('trained') / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--mode', 'train', '--train-steps', 2]
+  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)]
+  subprocess.run(command, check=True, capture_output=True, timeout=200)
+  return job
+
+
+def test_exporting(run_here, trained, disk):
+  job = disk.folder / 'job'
+  shutil.copytree(trained, job)
+  disk.fill()
+  result = run_here('--job-dir', job, '--mode', 'export')
+  failed(result, f'--job-dir {job} cannot take what was to be written {FULL}')
+  assert not [path for path in (job / 'export').glob('*') if path.name.isdigit()]
+  disk.filler.unlink()
+  path = succeeded(run_here('--job-dir', job, '--mode', 'export'))['saved_model']
+  assert tf.saved_model.contains_saved_model(path)
+
+
+def test_results_to_a_full_disk(trained, data_dir):
+  """Predictions and results are what standard output is led to."""
+  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--mode', 'evaluate']
+  with open('/dev/full', 'w', encoding='utf-8') as full:
+    result = subprocess.run(
+      [*command, '--job-dir', trained, '--data-dir', data_dir],
+      stdout=full,
+      stderr=subprocess.PIPE,
+      text=True,
+      timeout=200,
+      check=False,
+    )
+  failed(result, 'standard output cannot be written (No space left on device)')
+
+
+@pytest.mark.slow
+def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
+  """Moved away while it trains, and back: it goes on from its checkpoint."""
+  job, away = tmp_path / 'job', tmp_path / 'away'
+  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
+  with beside(lambda: job.rename(away), trains(job)):
+    more = ['--train-steps', 10**6, '--save-every-steps', 10]
+    result = run_main(*flags, *more, timeout=250)
+  failed(result, f'--job-dir {job} has vanished; put it back, and the same command goes on')
+  saved = latest(away)
+  away.rename(job)
+  again = run_here(*flags, '--train-steps', saved + 5)
+  assert succeeded(again)['global_step'] == saved + 5
+  assert f'resuming at step {saved} of' in again.stderr
+
+
+@pytest.mark.slow
+def test_a_job_dir_that_turns_read_only(run_here, data_dir, tmp_path):
+  """For its owner, who is asked for the right to write, unlike root."""
+  job = tmp_path / 'job'
+  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
+  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)]
+  if os.geteuid() == 0:
+    if not shutil.which('setpriv'):
+      pytest.skip('root may write everywhere, and setpriv is not there to take that right away')
+    command = ['setpriv', '--bounding-set', '-dac_override', '--', *command]
+  with beside(lambda: job.chmod(0o555), trains(job)):
+    result = subprocess.run(
+      [*command, '--train-steps', '1000000', '--save-every-steps', '20'],
+      capture_output=True,
+      text=True,
+      timeout=250,
+      check=False,
+    )
+  said = '(Permission denied); allow it, and the same command goes on'
+  failed(result, f'--job-dir {job} cannot be written {said}')
+  saved = latest(job)
+  job.chmod(0o755)
+  again = run_here(*flags, '--train-steps', saved + 5)
+  assert succeeded(again)['global_step'] == saved + 5

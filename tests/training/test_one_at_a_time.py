@@ -1,0 +1,126 @@
+"""One process trains in a job dir; others may look, and find what it deletes under them gone."""
+
+import json
+import os
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from cifar10.callbacks import control_channel, metrics_file
+from cifar10.training.process import Process
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+
+
+def succeeded(result):
+  assert result.returncode == 0, result.stderr
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope='module')
+def trained(run_main, data_dir, tmp_path_factory):
+  """A job dir with the checkpoints of steps 0, 2 and 4."""
+  job = tmp_path_factory.mktemp('trained') / 'job'
+  more = ['--mode', 'train', '--train-steps', 4, '--save-every-steps', 2]
+  succeeded(run_main('--data-dir', data_dir, '--job-dir', job, *SMALL, *more, timeout=250))
+  return job
+
+
+@pytest.fixture
+def job(trained, tmp_path):
+  return shutil.copytree(trained, tmp_path / 'job')
+
+
+def delete(job, step):
+  for path in job.glob(f'model.ckpt-{step}.*'):
+    path.unlink()
+
+
+def point_at(job, step):
+  (job / 'checkpoint').write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+
+
+def test_a_second_training_is_refused_and_an_evaluation_is_not(run_here, data_dir, job):
+  flags = ['--data-dir', data_dir, '--job-dir', job]
+  before = sorted(job.iterdir())
+  with control_channel.taking(str(job)):
+    result = run_here(*flags, *SMALL, '--train-steps', 6)
+    assert result.returncode == 2
+    [line] = [each for each in result.stderr.splitlines() if each.startswith('error: ')]
+    assert line.startswith(f'error: --job-dir {job}: process {os.getpid()} on ')
+    assert line.endswith(' trains there; wait for its end, or name another')
+    assert sorted(job.iterdir()) == before
+    assert succeeded(run_here(*flags, '--mode', 'evaluate'))['global_step'] == 4
+  assert succeeded(run_here(*flags, *SMALL, '--train-steps', 5))['global_step'] == 5
+
+
+def test_what_a_killed_process_was_saving_goes(run_here, data_dir, job):
+  """Under the names that TensorFlow and this program write to before a file is whole."""
+  (job / 'model.ckpt-6_temp').mkdir()
+  (job / 'model.ckpt-6_temp' / 'part-00000-of-00001.index').write_bytes(b'half')
+  for name in ('model.ckpt-6.index.tempstate17', 'checkpoint.tmp0a', 'config.json.17.tmp'):
+    (job / name).write_bytes(b'half')
+  more = ['--mode', 'train', '--train-steps', 5]
+  succeeded(run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *more))
+  assert not [path.name for path in job.iterdir() if 'temp' in path.name or 'tmp' in path.name]
+
+
+def test_an_evaluation_takes_the_next_where_its_checkpoint_is_deleted(
+  run_here, data_dir, job, monkeypatch
+):
+  """As by a training that keeps one, between the look for the latest and the reading of it."""
+  point_at(job, 2)
+  original, calls = Process.checkpoint, []
+
+  def checkpoint(process):
+    found = original(process)
+    if not calls:
+      point_at(job, 4)
+      delete(job, 2)
+    calls.append(found)
+    return found
+
+  monkeypatch.setattr(Process, 'checkpoint', checkpoint)
+  result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate')
+  assert succeeded(result)['global_step'] == 4
+  assert len(calls) == 2
+  said = [line for line in result.stderr.splitlines() if 'deleted' in line]
+  assert [line[9:] for line in said] == [
+    f'{job}/model.ckpt-2 was deleted before it was evaluated; taking the next'
+  ]
+
+
+def test_one_that_is_gone_for_good_is_no_endless_look(run_here, data_dir, job):
+  point_at(job, 6)
+  result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate')
+  assert result.returncode == 2
+  assert 'Traceback' not in result.stderr
+
+
+def test_training_goes_on_where_a_checkpoint_is_deleted_before_its_evaluation(
+  run_here, data_dir, tmp_path, monkeypatch
+):
+  """By hand: the second of three."""
+  job = tmp_path / 'job'
+  original = Process.eval_input_fn
+
+  def eval_input_fn(process, subset):
+    made = original(process, subset)
+
+    def input_fn():
+      if tf.train.latest_checkpoint(str(job)).endswith('-4'):
+        delete(job, 4)
+      return made()
+
+    return input_fn
+
+  monkeypatch.setattr(Process, 'eval_input_fn', eval_input_fn)
+  more = ['--train-steps', 6, '--eval-every-steps', 2]
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *more)
+  assert succeeded(result)['global_step'] == 6
+  assert f'{job}/model.ckpt-4 was deleted before it was evaluated; training goes on' in (
+    result.stderr
+  )
+  evaluated = [e['step'] for e in metrics_file.read(str(job)) if e['event'] == 'evaluate']
+  assert evaluated == [2, 6, 6]
