@@ -44,12 +44,13 @@ demo: $(STAMP)
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow and not cluster' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m 'not slow and not cluster and not hosts' $(SIDE_BY_SIDE)
 
 # Clusters one after another: each has all cores.
 test-full: test
-	$(BIN)/python -m pytest -m 'slow and not cluster' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m 'hosts and not slow' -rs
 
 # The quick tests and one cluster.
 test-quick: test

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
-DOCUMENTS = ('README.md', 'docs/results.md', 'docs/support.md')
+DOCUMENTS = ('README.md', 'docs/clusters.md', 'docs/results.md', 'docs/support.md')
 _PLACE = re.compile(r'(<!-- made: (\S+) -->\n).*?(<!-- /made -->)', re.S)
 
 Records = Mapping[str, dict]  # By their files' names.
@@ -317,6 +317,32 @@ def _support(record: dict) -> str:
   return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
 
 
+def _cuts(record: dict) -> str:
+  """What a cluster did when one task's host was cut off, for how long."""
+  durations = list(dict.fromkeys(str(cut['seconds']) for cut in record['cuts']))
+  durations.sort(key=lambda text: float('inf' if text == 'for good' else text))
+  rows: dict[tuple[str, str], dict[str, str]] = {}
+  for cut in record['cuts']:
+    rows.setdefault((cut['mode'], cut['task']), {})[str(cut['seconds'])] = _cut(cut)
+  heads = [f'{float(text):g} s' if text != 'for good' else text for text in durations]
+  lines = [f'| mode | cut off | {" | ".join(heads)} |', f'|---|---|{"---|" * len(heads)}']
+  for (mode, task), cells in rows.items():
+    lines.append(f'| {mode} | {task} | {" | ".join(cells.get(at, "") for at in durations)} |')
+  return '\n'.join([*lines, ''])
+
+
+def _cut(cut: dict) -> str:
+  said = cut['outcome']
+  if cut['all_moving_s_after_mending'] is not None:
+    said += f'; all again {cut["all_moving_s_after_mending"]:.0f} s after mending'
+  if cut['chief_went_back_to_checkpoint']:
+    said += ', from the checkpoint'
+  ends = [
+    f'{name} code {end["code"]}, {end["after_s"]:.0f} s' for name, end in cut['ended'].items()
+  ]
+  return f'{said}: {"; ".join(ends)}' if ends else said
+
+
 def _note(record: dict) -> str:
   return f' {record["note"]}' if 'note' in record else ''
 
@@ -352,6 +378,7 @@ _TABLES = {
   'milliseconds': _inference,
   'mebibytes': _startup,
   'images_per_second': _rates,
+  'cuts': _cuts,
 }
 
 

@@ -83,6 +83,10 @@ class LocalCluster:
     job, index = name.split()
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
+  def command(self, name: str) -> list[str]:
+    """What starts one task."""
+    return [sys.executable, _PROGRAM, *self._flags]
+
   def start(self, *names: str) -> None:
     """Starts these tasks, or starts them again; all, when none is named."""
     for name in names or self.names:
@@ -93,7 +97,7 @@ class LocalCluster:
         'PYTHONUNBUFFERED': '1',
       }
       process = subprocess.Popen(
-        [sys.executable, _PROGRAM, *self._flags],
+        self.command(name),
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

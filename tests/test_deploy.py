@@ -31,8 +31,14 @@ def parse(arguments):
 
 # What the TFJob API (kubeflow.org/v1) and Kubernetes' pods call the fields that are used here.
 REPLICA = {'replicas', 'restartPolicy', 'template'}
-POD = {'containers', 'volumes', 'terminationGracePeriodSeconds'}
-CONTAINER = {'name', 'image', 'args', 'ports', 'volumeMounts'}
+POD = {
+  'automountServiceAccountToken',
+  'containers',
+  'securityContext',
+  'terminationGracePeriodSeconds',
+  'volumes',
+}
+CONTAINER = {'name', 'image', 'args', 'ports', 'securityContext', 'volumeMounts'}
 
 
 def test_the_tfjob_uses_the_fields_that_there_are():
@@ -64,6 +70,42 @@ def test_the_tfjob_uses_the_fields_that_there_are():
       assert folder.startswith(f'{mounted["cifar10"]}/')
     # TF_CONFIG lists 3 workers with the chief, of whom one may be missing.
     assert flags.backup_workers < 3
+
+
+def test_the_pods_have_no_privileges():
+  for spec in yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs'].values():
+    pod = spec['template']['spec']
+    assert pod['automountServiceAccountToken'] is False
+    user = pod['securityContext']
+    assert user['runAsNonRoot'] is True
+    assert f'USER {user["runAsUser"]}:{user["runAsGroup"]}' in read('Dockerfile').splitlines()
+    assert user['runAsUser'] > 0
+    [container] = pod['containers']
+    assert container['securityContext'] == {
+      'allowPrivilegeEscalation': False,
+      'readOnlyRootFilesystem': True,
+      'capabilities': {'drop': ['ALL']},
+    }
+    # All that the program writes to: the job dir and temporary files.
+    assert [mount['mountPath'] for mount in container['volumeMounts']] == ['/cifar10', '/tmp']
+
+
+def test_the_network_policy_admits_the_jobs_pods_alone():
+  """At the port where the job's containers listen, and out to the names' server."""
+  job = yaml.safe_load(read('tfjob.yaml'))
+  policy = yaml.safe_load(read('networkpolicy.yaml'))
+  assert (policy['apiVersion'], policy['kind']) == ('networking.k8s.io/v1', 'NetworkPolicy')
+  spec = policy['spec']
+  assert set(spec) == {'podSelector', 'policyTypes', 'ingress', 'egress'}
+  tasks = {'matchLabels': {'training.kubeflow.org/job-name': job['metadata']['name']}}
+  assert spec['podSelector'] == tasks
+  assert spec['policyTypes'] == ['Ingress', 'Egress']
+  [container] = job['spec']['tfReplicaSpecs']['Chief']['template']['spec']['containers']
+  at_port = [{'protocol': 'TCP', 'port': container['ports'][0]['containerPort']}]
+  assert spec['ingress'] == [{'from': [{'podSelector': tasks}], 'ports': at_port}]
+  between, names = spec['egress']
+  assert between == {'to': [{'podSelector': tasks}], 'ports': at_port}
+  assert {port['port'] for port in names['ports']} == {53}
 
 
 def test_the_image_holds_all_that_the_program_imports():

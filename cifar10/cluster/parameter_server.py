@@ -12,11 +12,12 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.tf_config import Cluster, reachable
-from cifar10.cluster.watch import Watch
-from cifar10.platform.errors import Terminated
+from cifar10.cluster.watch import Watch, lost_tasks
+from cifar10.platform.errors import TaskLostError, Terminated
 from cifar10.platform.logs import log
 from cifar10.platform.sessions import session_config
 
+_CHIEF = 'chief 0'
 _LOOK_SECONDS = 0.25
 _FAREWELL_SECONDS = 60  # How long a server stays after the chief is done, for a slower worker.
 # How long it stays after SIGTERM, which often comes to all tasks at once: the chief still saves the
@@ -29,11 +30,13 @@ def serve(cluster: Cluster, watch: Watch) -> None:
 
   Raises:
     Terminated: SIGTERM came. Before that it waits for the chief to end, for some seconds.
+    TaskLostError: the chief is lost, and no worker trains on without it.
   """
   config = session_config(device_filters=cluster.device_filters)
   server = tf.distribute.Server(
     tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
   )
+  watch.keep_others_out()
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
     queue = _done_queue(cluster.task_index)
@@ -44,6 +47,8 @@ def serve(cluster: Cluster, watch: Watch) -> None:
       if watch.stopping:
         _wait_for_the_chief(cluster)
         raise Terminated()
+      if watch.is_lost(_CHIEF) and _all_left(cluster, done):
+        raise TaskLostError(f'nobody trains: {lost_tasks({_CHIEF: cluster.addresses["chief"][0]})}')
       time.sleep(_LOOK_SECONDS)
       done.update(session.run(take) for _ in range(session.run(size)))
       if 0 in done:

@@ -75,6 +75,12 @@ class Cluster:
     return int(self.addresses[self.task_type][self.task_index].rpartition(':')[2])
 
   @property
+  def is_local(self) -> bool:
+    """Whether all tasks are on this machine, by addresses that no other can reach."""
+    hosts = [address.rpartition(':')[0] for listed in self.addresses.values() for address in listed]
+    return all(host in ('localhost', '[::1]') or host.startswith('127.') for host in hosts)
+
+  @property
   def device_filters(self) -> list[str]:
     """The tasks that this one's sessions need: without filters each waits for all tasks."""
     if not self.is_distributed:

@@ -5,6 +5,7 @@ TensorFlow waits for a missing task without a word in the log. So a second threa
 signals and checks which tasks can be reached.
 """
 
+import math
 import os
 import select
 import signal
@@ -14,12 +15,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cifar10.cluster import connections
 from cifar10.cluster.tf_config import Cluster, reachable
-from cifar10.platform.errors import InputError, Terminated, end_process
+from cifar10.platform.errors import InputError, TaskLostError, Terminated, end_process
 from cifar10.platform.logs import log
 
 REPORT_SECONDS = 15  # Between two lines about who is missing.
 _LOOK_SECONDS = 0.25
+_OPEN_SECONDS = 0.05  # Between two looks for the server that is to be closed to other hosts.
 _LOST_SECONDS = 5  # All-reduce: how long without a step, before tasks are checked.
 _LOST_LOOKS = 3  # Failed checks in a row, a second apart: a server that is starting may fail one.
 _STOP_SECONDS = 14  # After a signal, for the step and the checkpoint; then the process is ended.
@@ -38,22 +41,29 @@ class Watch:
     """Args:
     cluster: all tasks, with this process's part in it.
     spare_workers: how many workers may be missing while the others train on.
-    start_timeout: seconds for the others to come up.
+    start_timeout: seconds for the others to come up, or to come back.
     all_reduce: whether no task can train on without all others.
     """
-    self.stopping = False  # SIGTERM came: finish the step, save, and leave.
+    self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
+    self.lost = ''  # Which tasks are lost, and what to do about it.
+    self._serves = cluster is not None and cluster.task_type == 'ps'
     self._peers = cluster.peers if cluster and cluster.is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
     is_watched_alone = cluster is not None and cluster.is_watched_alone
     self._own_port = cluster.port if cluster and (self._peers or is_watched_alone) else 0
+    # Nobody else has business with a cluster on this machine.
+    self._keeps_out = bool(self._own_port) and cluster is not None and cluster.is_local
+    self._kept_out = False
     # Where a chief without a server accepts an evaluator's connections, which check that it lives.
     self._doors: list[socket.socket] = []
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
+    self._gone_since: dict[str, float] = {}  # Who has not been reached while no step was made.
     self._never_seen = dict(self._peers)
     self._stepped = False
     self._over = False
+    self._closed = False
     self._is_on = False
     self._left = threading.Event()
     self._waiting_since = time.monotonic()
@@ -67,7 +77,7 @@ class Watch:
     """
     if self._own_port and not self._peers:
       try:
-        self._doors.append(socket.create_server(('', self._own_port), reuse_port=True))
+        self._doors.append(self._door())
       except OSError as error:
         raise InputError(
           f'TF_CONFIG: cluster.chief has port {self._own_port}, where this process cannot listen '
@@ -102,12 +112,17 @@ class Watch:
     """
     if not self._peers:
       return
-    with socket.create_server(('', self._own_port), reuse_port=True):
+    with self._door():
       while not all(map(reachable, self._peers.values())):
         self.check()
         time.sleep(_LOOK_SECONDS)
     self._never_seen.clear()
     self._waiting_since = time.monotonic()
+
+  def keep_others_out(self) -> None:
+    """Lets other hosts reach nothing of a cluster on this machine; to be called once it listens."""
+    if self._keeps_out:
+      self._kept_out = connections.keep_others_out(self._own_port)
 
   def progressed(self) -> None:
     """To be called when a step is over: no task is being waited for."""
@@ -117,6 +132,16 @@ class Watch:
   def finish(self) -> None:
     """To be called when training is over: a missing task is no longer reported."""
     self._over = True
+    self._waiting_since = time.monotonic()
+
+  def closed(self) -> None:
+    """To be called when the session is closed, after which no other task is needed."""
+    self._over = self._closed = True
+
+  def is_lost(self, name: str) -> bool:
+    """Whether a task has not been reached for `start_timeout`, in which no step was made."""
+    since = self._gone_since.get(name, math.inf)
+    return time.monotonic() - since >= self._start_timeout
 
   def stop_with_others(self) -> None:
     """To be called when another task received SIGTERM, without which none can train on."""
@@ -129,7 +154,9 @@ class Watch:
     self._on_stop = wake
 
   def check(self) -> None:
-    """Raises Terminated if SIGTERM came."""
+    """Raises Terminated if SIGTERM came, TaskLostError if needed tasks are lost."""
+    if self.lost:
+      raise TaskLostError(self.lost)
     if self.stopping:
       raise Terminated()
 
@@ -140,7 +167,12 @@ class Watch:
         if number in heard:
           self._stop(number)
       now = time.monotonic()
-      if self._over or not self._peers:
+      self.keep_others_out()
+      if self._closed or not self._peers:
+        continue
+      connections.watch_over()
+      if self._over:
+        self._give_up_on_closing(now)
         continue
       if now - started >= self._start_timeout:
         self._give_up_on_missing()
@@ -149,6 +181,7 @@ class Watch:
       if now - reported >= REPORT_SECONDS:
         reported = now
         self._report(is_starting=now - started < self._start_timeout)
+        self._give_up_on_gone()
     for door in self._doors:
       door.close()
     os.close(receiver)
@@ -156,32 +189,45 @@ class Watch:
   def _listen(self, receiver: int) -> bytes | None:
     """Waits up to a second for signals -> their numbers; None when the watch is over."""
     channels: list[Any] = [receiver, *self._doors]
-    ready, _, _ = select.select(channels, [], [], 1)
+    seconds = _OPEN_SECONDS if self._keeps_out and not self._kept_out else 1
+    ready, _, _ = select.select(channels, [], [], seconds)
     for door in self._doors:
       if door in ready:
         door.accept()[0].close()
     return (os.read(receiver, 64) or None) if receiver in ready else b''
+
+  def _door(self) -> socket.socket:
+    host = '127.0.0.1' if self._keeps_out else ''
+    return socket.create_server((host, self._own_port), reuse_port=True)
 
   def _stop(self, number: signal.Signals) -> None:
     """Lets the main thread end the training; ends the process if it has not in time."""
     if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there, once woken.
       self.stopping = True
       log.info('SIGTERM: finishing the step')
+    self._end_or_exit(
+      f'the step did not end in {_STOP_SECONDS} s after {number.name}; nothing was saved',
+      128 + number,
+    )
+
+  def _end_or_exit(self, message: str, code: int = 1) -> None:
+    """Wakes the main thread, and ends the process if that has not left in time."""
     try:
       self._on_stop()
     except Exception as error:  # The session may be broken or closed; what follows needs none.
       log.debug('could not wake the main thread: %s', error)
     if not self._left.wait(_STOP_SECONDS):
-      end_process(
-        f'the step did not end in {_STOP_SECONDS} s after {number.name}; nothing was saved',
-        128 + number,
-      )
+      end_process(message, code)
 
   def _report(self, is_starting: bool) -> None:
     self._look_for_new()
     missing = dict(self._never_seen) if is_starting else {}
-    if time.monotonic() - self._waiting_since >= REPORT_SECONDS:
-      missing.update({n: a for n, a in self._peers.items() if not reachable(a)})
+    now = time.monotonic()
+    gone = {}
+    if now - self._waiting_since >= REPORT_SECONDS:
+      gone = {n: a for n, a in self._peers.items() if not reachable(a)}
+    self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
+    missing.update(gone)
     if missing:
       log.info('waiting for %s', _listed(missing))
 
@@ -205,6 +251,29 @@ class Watch:
         'on from the last checkpoint'
       )
 
+  def _give_up_on_gone(self) -> None:
+    """Ends a training that needs tasks that are lost; a chief that can still save does so.
+
+    A parameter server decides for itself: it needs nobody, and others may need it.
+    """
+    lost = {name: self._peers[name] for name in self._gone_since if self.is_lost(name)}
+    workers = [name for name in lost if name.startswith('worker')]
+    needed = len(workers) > self._spare_workers or len(workers) < len(lost)
+    if needed and not self._serves and not self._over:
+      self.lost = f'no step was made in {self._start_timeout:g} s: {lost_tasks(lost)}'
+      self.stopping = True
+      self._end_or_exit(self.lost)
+
+  def _give_up_on_closing(self, now: float) -> None:
+    """Ends a process whose session waits for a lost task; its steps are made."""
+    if now - self._waiting_since < self._start_timeout:
+      return
+    lost = {name: address for name, address in self._peers.items() if not reachable(address)}
+    if lost:
+      end_process(
+        f'the training is over, but not closed in {self._start_timeout:g} s: {lost_tasks(lost)}'
+      )
+
   def _give_up_on_missing(self) -> None:
     """Ends the process if it has made no step, and lacks a task that it needs for one."""
     if self._stepped or not self._never_seen:
@@ -217,6 +286,14 @@ class Watch:
       f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
       'missing, or raise --start-timeout'
     )
+
+
+def lost_tasks(tasks: dict[str, str]) -> str:
+  """What is to be done about tasks that are gone, by name and address."""
+  return (
+    f'{_listed(tasks)} cannot be reached; start what is missing, and this task again, or raise '
+    '--start-timeout'
+  )
 
 
 def _listed(tasks: dict[str, str]) -> str:

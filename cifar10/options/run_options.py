@@ -141,7 +141,7 @@ class RunOptions(Options):
   )
   start_timeout: float = option(
     600.0,
-    "seconds after which a process ends if a cluster's task that it needs has not come up",
+    "seconds after which a process ends if a cluster's task that it needs has not come up, or back",
     check=above(0, ' seconds'),
   )
   evaluator_patience: float = option(

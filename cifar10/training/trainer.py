@@ -275,9 +275,11 @@ class Trainer:
 
   def _end(self, step: int) -> None:
     """Tells callbacks, remembers an early end, and lets parameter servers go."""
-    if self._process.watch.stopping:
-      self._tell_ended(*_SIGTERM, step)
-      self._process.watch.check()
+    watch = self._process.watch
+    watch.closed()
+    if watch.stopping:
+      self._tell_ended(*(('task_lost', watch.lost) if watch.lost else _SIGTERM), step)
+      watch.check()
     reason = self._ending.reason or _LAST_STEP
     if self._ending.reason and self._process.cluster.is_chief:
       ending.write(

@@ -12,7 +12,7 @@ import pytest
 
 from cifar10.cluster.tf_config import Cluster, reachable
 from cifar10.cluster.watch import Watch
-from cifar10.platform.errors import InputError, Terminated
+from cifar10.platform.errors import InputError, TaskLostError, Terminated
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -109,7 +109,7 @@ print('went on')
     (('nowhere', ['here']), 1, '', True),  # a parameter server never.
     (('here', ['here']), 0, '', False),
     (('nowhere', ['here']), 0, 'watch.progressed()', False),  # It was there: steps were made.
-    (('nowhere', ['here']), 0, 'watch.finish()', False),
+    (('nowhere', ['here']), 0, 'watch.closed()', False),
   ],
 )
 def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
@@ -132,6 +132,61 @@ def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
   assert f'error: {missing} ({address})' in result.stderr
   assert 'did not come up in 1 s' in result.stderr
   assert '--start-timeout' in result.stderr
+
+
+def test_gives_up_on_a_session_that_waits_for_who_is_gone(addresses):
+  """Training is over, but to close its session TensorFlow asks the parameter server."""
+  cluster = {'chief': ('127.0.0.1:1',), 'ps': (addresses['nowhere'],)}
+  script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=0, before='watch.finish()')
+  result = subprocess.run(
+    [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
+  )
+  assert result.returncode == 1
+  assert 'error: the training is over, but not closed in 1 s: ps 0' in result.stderr
+
+
+@pytest.mark.parametrize(
+  ('tasks', 'spare', 'lost'),
+  [
+    (('nowhere', ['here']), 1, 'ps 0'),
+    (('here', ['nowhere', 'here']), 0, 'worker 0'),
+    (('here', ['nowhere', 'here']), 1, ''),  # A backup worker: something else is the matter.
+  ],
+)
+def test_ends_when_who_is_needed_does_not_come_back(addresses, monkeypatch, tasks, spare, lost):
+  """Only tasks that were away for the whole time without a step; the main thread saves first."""
+  now = [100.0]
+  monkeypatch.setattr('cifar10.cluster.watch.time.monotonic', lambda: now[0])
+  ps, workers = tasks
+  cluster = {
+    'chief': ('127.0.0.1:1',),
+    'ps': (addresses[ps],),
+    'worker': tuple(addresses[worker] for worker in workers),
+  }
+  watch = Watch(Cluster(cluster), spare, start_timeout=60)
+  woken = []
+  watch.call_on_stop(lambda: woken.append(now[0]))
+  watch._left.set()  # Else the process would be ended after some seconds.
+
+  def look_at(seconds):
+    now[0] = seconds
+    watch._report(is_starting=False)
+    watch._give_up_on_gone()
+
+  for seconds in (115, 160):
+    look_at(seconds)
+  watch.progressed()
+  for seconds in (170, 176, 235):
+    look_at(seconds)
+  assert not woken
+  assert not watch.stopping
+  look_at(236)
+  if not lost:
+    assert not watch.stopping
+    return
+  assert woken == [236]
+  with pytest.raises(TaskLostError, match=f'no step was made in 60 s: {lost} .*cannot be reached'):
+    watch.check()
 
 
 def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):

@@ -141,6 +141,33 @@ def decode(content, name='data_batch_1'):
   return archive.decode_batch(content, name, LABELS, 10, 'CIFAR-10')
 
 
+@pytest.mark.parametrize(
+  ('module', 'name'),
+  [
+    ('builtins', 'eval'),
+    ('builtins', 'getattr'),
+    ('numpy', 'load'),
+    ('numpy.core.multiarray', 'fromfile'),
+    ('_codecs', 'lookup'),
+    ('_codecs', 'encode.__call__'),  # From protocol 4 on a name can be a path.
+    ('subprocess', 'Popen'),
+    ('copyreg', '_reconstructor'),
+  ],
+)
+def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(module, name):
+  assert sorted(archive._ADMITTED) == [
+    ('_codecs', 'encode'),
+    ('numpy', 'dtype'),
+    ('numpy', 'ndarray'),
+    ('numpy._core.multiarray', '_reconstruct'),
+    ('numpy.core.multiarray', '_reconstruct'),
+  ]
+  # By hand: protocol 4, the two names, and the instruction that looks them up.
+  names = b''.join(b'\x8c' + bytes([len(text)]) + text.encode() for text in (module, name))
+  with pytest.raises(InputError, match=f'its pickle asks for {module}.{name}'):
+    archive.decode_names(b'\x80\x04' + names + b'\x93.', 'meta', LABELS, 'CIFAR-10')
+
+
 def test_a_pickle_cannot_run_code(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   pickled = pickle.dumps(Malicious(), protocol=2)

@@ -1,0 +1,97 @@
+"""The TCP sockets of this process: dead connections are noticed, and other hosts kept out.
+
+TensorFlow makes its sockets itself and offers no option for either; so they are found among the
+open files, where the system lists them (Linux).
+"""
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+PATIENCE_SECONDS = 60  # A cut of less ends no connection; after that it is an error on both sides.
+_PROBE_SECONDS = 15  # Between two questions to a silent peer, which answers where it has given up.
+_KEEPALIVE = (
+  (socket.SOL_SOCKET, 'SO_KEEPALIVE', 1),
+  (socket.IPPROTO_TCP, 'TCP_KEEPIDLE', _PROBE_SECONDS),
+  (socket.IPPROTO_TCP, 'TCP_KEEPINTVL', _PROBE_SECONDS),
+)
+_FILES = '/proc/self/fd'
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it.
+# Classic BPF (linux/filter.h): code, jump if true, jump if false, value. A negative offset of
+# SKF_NET_OFF is from the start of the IP header.
+_LOAD_BYTE, _LOAD_WORD, _SHIFT_RIGHT, _IF_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
+_IP = 0xFFF00000
+_FROM_LOOPBACK = (
+  (_LOAD_BYTE, 0, 0, _IP),
+  (_SHIFT_RIGHT, 0, 0, 4),  # The version.
+  (_IF_EQUAL, 0, 3, 4),
+  (_LOAD_WORD, 0, 0, _IP + 12),  # IPv4: the sender must be of 127.0.0.0/8.
+  (_SHIFT_RIGHT, 0, 0, 24),
+  (_IF_EQUAL, 8, 9, 127),
+  (_LOAD_WORD, 0, 0, _IP + 8),  # IPv6: it must be ::1.
+  (_IF_EQUAL, 0, 7, 0),
+  (_LOAD_WORD, 0, 0, _IP + 12),
+  (_IF_EQUAL, 0, 5, 0),
+  (_LOAD_WORD, 0, 0, _IP + 16),
+  (_IF_EQUAL, 0, 3, 0),
+  (_LOAD_WORD, 0, 0, _IP + 20),
+  (_IF_EQUAL, 0, 1, 1),
+  (_RETURN, 0, 0, 0xFFFFFFFF),  # The whole packet,
+  (_RETURN, 0, 0, 0),  # or nothing of it.
+)
+
+
+def watch_over() -> None:
+  """Lets every connection end in an error when its other side is silent for PATIENCE_SECONDS.
+
+  Nothing tells a process that a cable was cut: whoever waits for an answer waits for ever, also
+  after the cable is mended, where the other side has given the connection up. TensorFlow asks its
+  servers for no sign of life, and they end a call whose client asks for one every few seconds. So
+  the kernel asks.
+  """
+  for found in _tcp_sockets():
+    # For what was sent and not confirmed, and for questions. By default a client waits a quarter of
+    # an hour, and TensorFlow's servers 20 s.
+    patience = 1000 * PATIENCE_SECONDS
+    if found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
+      continue  # Set again, the kernel's clock would begin anew.
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+    for level, name, value in _KEEPALIVE:
+      found.setsockopt(level, getattr(socket, name), value)
+
+
+def keep_others_out(port: int) -> bool:
+  """Lets the kernel drop what other hosts send to this process's `port`.
+
+  TensorFlow's server listens at all addresses, whichever it is given.
+
+  Returns:
+    Whether this process listens there.
+  """
+  listens = False
+  code = b''.join(struct.pack('HBBI', *instruction) for instruction in _FROM_LOOPBACK)
+  buffer = ctypes.create_string_buffer(code, len(code))
+  program = struct.pack('HP', len(_FROM_LOOPBACK), ctypes.addressof(buffer))
+  for found in _tcp_sockets():
+    if found.getsockname()[1] == port:
+      found.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+      listens = listens or bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+  return listens
+
+
+def _tcp_sockets() -> Iterator[socket.socket]:
+  """A second handle of each, in turn; none where there is no such list."""
+  try:
+    files = os.listdir(_FILES)
+  except OSError:
+    return
+  for file in files:
+    with contextlib.suppress(OSError):  # Another thread has closed it meanwhile.
+      if not os.readlink(f'{_FILES}/{file}').startswith('socket:'):
+        continue
+      with socket.socket(fileno=os.dup(int(file))) as found:
+        if found.type == socket.SOCK_STREAM and found.family in (socket.AF_INET, socket.AF_INET6):
+          yield found

@@ -1,0 +1,173 @@
+"""Hosts of their own on one machine: network namespaces, joined by cables that can be cut.
+
+Each host has its own address, its own loopback and its own folder. Their cables end in a switch, a
+namespace with a bridge; nothing reaches the machine's own network. Only root can make them.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from tasks import Tasks
+
+PREFIX = 'cifar10'
+PORT = 2222  # Of every task: each host has ports of its own.
+
+
+@functools.cache
+def why_not():
+  """Why no hosts can be made here; '' where they can."""
+  if not shutil.which('ip'):
+    return 'hosts of their own need the command ip, of iproute2'
+  if os.geteuid() != 0:
+    return 'hosts of their own need root, who alone makes network namespaces'
+  try:
+    with Network(['one', 'two']) as network:
+      network.run('one', 'ip', 'route', 'get', network.address('two'))
+  except subprocess.CalledProcessError as error:
+    return f'no hosts of their own can be made here: {error.stderr.strip()}'
+  return ''
+
+
+class Network:
+  """Hosts and the cables between them and a switch. Leaving its context removes all."""
+
+  def __init__(self, hosts):
+    _sweep()
+    self._stem = f'{PREFIX}-{os.getpid()}-{time.monotonic_ns() % 10**9}'
+    self._hosts = list(hosts)
+    self._made = []
+    try:
+      self._make()
+    except BaseException:
+      self.remove()
+      raise
+
+  def address(self, host):
+    """Its IPv4 address."""
+    return f'10.77.0.{self._hosts.index(host) + 1}'
+
+  def namespace(self, host):
+    """What `ip netns exec` calls it."""
+    return f'{self._stem}-h{self._hosts.index(host)}'
+
+  def run(self, host, *command):
+    """Runs a command on a host -> what it printed."""
+    return _ip('netns', 'exec', self.namespace(host), *command)
+
+  def cut(self, host):
+    """Cuts its cable: at the switch, so that no connection of the host is closed by its kernel."""
+    _ip('-n', self._switch, 'link', 'set', self._cable(host), 'down')
+
+  def mend(self, host):
+    """Joins the cable again."""
+    _ip('-n', self._switch, 'link', 'set', self._cable(host), 'up')
+
+  def remove(self):
+    """Removes hosts, cables and switch, and what still runs there."""
+    for namespace in self._made:
+      _remove(namespace)
+    self._made.clear()
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *exception):
+    self.remove()
+
+  @property
+  def _switch(self):
+    return f'{self._stem}-s'
+
+  def _cable(self, host):
+    return f'to{self._hosts.index(host)}'
+
+  def _make(self):
+    self._add(self._switch)
+    _ip('-n', self._switch, 'link', 'add', 'bridge', 'type', 'bridge')
+    _ip('-n', self._switch, 'link', 'set', 'bridge', 'up')
+    for host in self._hosts:
+      name, cable = self.namespace(host), self._cable(host)
+      self._add(name)
+      ends = ['eth0', 'netns', name, 'type', 'veth', 'peer', cable, 'netns', self._switch]
+      _ip('link', 'add', *ends)
+      _ip('-n', self._switch, 'link', 'set', cable, 'master', 'bridge')
+      _ip('-n', self._switch, 'link', 'set', cable, 'up')
+      _ip('-n', name, 'address', 'add', f'{self.address(host)}/24', 'dev', 'eth0')
+      for device in ('eth0', 'lo'):
+        _ip('-n', name, 'link', 'set', device, 'up')
+
+  def _add(self, namespace):
+    _ip('netns', 'add', namespace)
+    self._made.append(namespace)
+
+
+class HostedTasks(Tasks):
+  """A cluster whose tasks each run on a host of their own."""
+
+  def __init__(self, network, folder, data_dir, flags, shared_job_dir=False, **counts):
+    """Args:
+    network: with a host for each task, of the task's name.
+    folder: of all hosts' folders.
+    data_dir: copied to each host.
+    flags: cifar10_main.py's, without folders.
+    shared_job_dir: whether all hosts see one job dir; otherwise each has its own.
+    counts: num_workers, num_ps, evaluator.
+    """
+    self.network = network
+    self._folder = str(folder)
+    self._data_dir = data_dir
+    self._shared_job_dir = shared_job_dir
+    super().__init__(self.job_dir_of('chief 0'), flags, **counts)
+
+  def job_dir_of(self, name):
+    """The job dir that a task sees."""
+    host = 'shared' if self._shared_job_dir else name.replace(' ', '-')
+    return os.path.join(self._folder, host, 'job')
+
+  def tf_config(self, name):
+    job, index = name.split()
+    cluster = {}
+    for task in self.names:
+      cluster.setdefault(task.split()[0], []).append(f'{self.network.address(task)}:{PORT}')
+    return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
+
+  def command(self, name):
+    data_dir = os.path.join(self._folder, name.replace(' ', '-'), 'data')
+    if not os.path.exists(data_dir):
+      shutil.copytree(self._data_dir, data_dir)
+    folders = ['--data-dir', data_dir, '--job-dir', self.job_dir_of(name)]
+    host = ['ip', 'netns', 'exec', self.network.namespace(name)]
+    return [*host, *super().command(name), *folders]
+
+
+def names(num_workers, num_ps, evaluator=False):
+  """The tasks of a cluster, as Tasks.names."""
+  workers = [f'worker {index}' for index in range(num_workers)]
+  servers = [f'ps {index}' for index in range(num_ps)]
+  return ['chief 0', *workers, *servers, *(['evaluator 0'] if evaluator else [])]
+
+
+def _ip(*arguments):
+  command = ['ip', *map(str, arguments)]
+  return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def _sweep():
+  """Removes what a killed process left behind."""
+  for name in re.findall(rf'^{PREFIX}-\d+-\S+', _ip('netns', 'list'), re.MULTILINE):
+    if not os.path.exists(f'/proc/{name.split("-")[1]}'):
+      _remove(name)
+
+
+def _remove(namespace):
+  for pid in _ip('netns', 'pids', namespace).split():
+    with contextlib.suppress(ProcessLookupError):
+      os.kill(int(pid), signal.SIGKILL)
+  _ip('netns', 'del', namespace)

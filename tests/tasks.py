@@ -1,0 +1,88 @@
+"""A cluster of real processes that a test follows."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import tensorflow as tf
+
+from cifar10.local_cluster import LocalCluster
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Tasks(LocalCluster):
+  """A cluster that remembers what its tasks said, and waits for what a test expects."""
+
+  def __init__(self, job_dir, flags, **counts):
+    self.log = []
+    self.lines_before_death = 0
+    self.job_dir = str(job_dir)
+    super().__init__(flags, show=lambda *line: self.log.append(line), **counts)
+
+  def said(self, name, pattern, skip=0):
+    """The first groups, or whole matches, of a pattern in a task's lines."""
+    return [
+      match[1] if match.groups() else match[0]
+      for task, line in list(self.log)[skip:]
+      if task == name and (match := re.search(pattern, line))
+    ]
+
+  def until(self, condition, timeout=60):
+    """Waits until it holds, with nothing dying of an error meanwhile."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+      assert time.monotonic() < deadline, self.text()
+      assert not any(code in (1, 2) for code in self.codes().values()), self.text()
+      time.sleep(0.1)
+
+  def step(self):
+    """Of the latest checkpoint; -1 before there is one."""
+    checkpoint = tf.train.latest_checkpoint(self.job_dir)
+    return int(checkpoint.rpartition('-')[2]) if checkpoint else -1
+
+  def steps_said(self, name, word):
+    """Those at which a task says to be 'resuming' or 'joining' since a task was last ended.
+
+    Before that, an asynchronous chief resumes, too, where a worker's first step is before its own.
+    """
+    steps = self.said(name, f'{word} at step (\\S+)', self.lines_before_death)
+    return [int(step.replace(',', '')) for step in steps]
+
+  def resumed(self):
+    """The steps at which the chief went on."""
+    return self.steps_said('chief 0', 'resuming')
+
+  def until_step(self, step):
+    self.until(lambda: self.step() >= step)
+
+  def kill(self, name):
+    self.lines_before_death = len(self.log)
+    self.processes[name].kill()
+    self.processes[name].wait()
+
+  def ended(self, timeout=60):
+    """The exit codes of all, in the names' order."""
+    codes = self.wait(timeout)
+    assert len(codes) == len(self.processes), self.text()
+    return [codes[name] for name in self.names if name in codes]
+
+  def terminate(self, *names):
+    """SIGTERM -> exit codes and the seconds that it took."""
+    self.lines_before_death = len(self.log)
+    since = time.monotonic()
+    for name in names:
+      self.processes[name].send_signal(signal.SIGTERM)
+    codes = [self.processes[name].wait(40) for name in names]
+    return codes, time.monotonic() - since
+
+  def order(self, order):
+    """Steers the training, as a person would."""
+    command = [sys.executable, '-m', 'cifar10.control', self.job_dir, order]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+  def text(self):
+    return '\n'.join(f'{name} | {line}' for name, line in self.log)

@@ -1,0 +1,266 @@
+"""Clusters whose tasks each have a host of their own: they train, and survive cut cables.
+
+Root is needed for the hosts (tests/hosts.py). Every task, mode and duration: tests/cuts.py.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+import hosts
+import psutil
+import pytest
+
+from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
+
+pytestmark = [
+  pytest.mark.hosts,
+  pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+  pytest.mark.timeout(600),
+]
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
+FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
+ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
+START_SECONDS = 300
+CHIEF_AND_SLOWLY_OTHERS = [
+  'chief 0',
+  *(pytest.param(name, marks=pytest.mark.slow) for name in ('worker 0', 'ps 0')),
+]
+
+needs_all_reduce = pytest.mark.skipif(
+  not REDUCES_BETWEEN_PROCESSES, reason='this TensorFlow has no all-reduce between processes'
+)
+
+
+@pytest.fixture
+def cluster(data_dir, tmp_path):
+  """Makes one cluster and its hosts for a test, and removes them after it."""
+  made = []
+
+  def make(*flags, workers=1, ps=1, evaluator=False, shared_job_dir=False):
+    network = hosts.Network(hosts.names(workers, ps, evaluator))
+    made.append(network)
+    tasks = hosts.HostedTasks(
+      network,
+      tmp_path,
+      data_dir,
+      [*SMALL, *flags],
+      shared_job_dir,
+      num_workers=workers,
+      num_ps=ps,
+      evaluator=evaluator,
+    )
+    made.append(tasks)
+    return tasks
+
+  yield make
+  for each in reversed(made):
+    each.__exit__()
+
+
+def until_step(tasks, step):
+  tasks.until(lambda: tasks.step() >= step, START_SECONDS)
+
+
+def until_all_step(tasks):
+  """Waits until every replica says again that it makes steps."""
+  before = len(tasks.log)
+  replicas = [name for name in tasks.names if name.split()[0] in ('chief', 'worker')]
+  tasks.until(lambda: all(tasks.said(name, 'images/s', before) for name in replicas), START_SECONDS)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'ps'),
+  [
+    ([], 2),
+    (['--sync'], 2),
+    (['--sync', '--backup-workers', 1], 2),
+    pytest.param(ALL_REDUCE, 0, marks=needs_all_reduce),
+  ],
+  ids=['async', 'sync', 'spare', 'all-reduce'],
+)
+def test_hosts_that_share_nothing(cluster, flags, ps):
+  tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, *flags, workers=2, ps=ps)
+  tasks.start()
+  assert tasks.ended(START_SECONDS) == [0] * (3 + ps), tasks.text()
+  result = json.loads(tasks.results['chief 0'])
+  assert (result['subset'], result['examples']) == ('eval', 70)
+  assert 20 <= result['global_step'] <= (20 if flags else 24)  # Async: two more of each worker.
+
+
+def test_an_evaluator_shares_the_job_dir(cluster):
+  flags = ['--train-steps', 20, '--eval-every-steps', 10, '--sync']
+  tasks = cluster(*flags, evaluator=True, shared_job_dir=True)
+  tasks.start()
+  assert tasks.ended(START_SECONDS) == [0] * 4, tasks.text()
+  result = json.loads(tasks.results['evaluator 0'])
+  assert (result['subset'], result['global_step']) == ('eval', 20)
+
+
+@pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
+def test_a_short_cut_costs_no_step(cluster, victim):
+  """No connection ends: each replica makes every step once."""
+  tasks = cluster('--train-steps', 120, '--eval-every-steps', 20, '--sync')
+  tasks.start()
+  until_step(tasks, 20)
+  tasks.network.cut(victim)
+  time.sleep(5)
+  assert not tasks.codes()
+  tasks.network.mend(victim)
+  assert tasks.ended(START_SECONDS) == [0, 0, 0], tasks.text()
+  assert json.loads(tasks.results['chief 0'])['global_step'] == 120
+  assert json.loads(tasks.results['worker 0'])['steps'] == 120
+  assert not tasks.said('chief 0', 'resuming')
+
+
+@pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
+def test_a_cut_that_ends_connections(cluster, victim):
+  """All wait and name who is away; then the chief goes on from where it was or has saved."""
+  tasks = cluster(*FOREVER, '--sync', '--log-every', 1)
+  tasks.start()
+  until_step(tasks, 20)
+  tasks.network.cut(victim)
+  time.sleep(2)
+  step = tasks.step()
+  others = [name for name in tasks.names if name != victim]
+  time.sleep(85)  # More than cifar10/cluster/connections.py's patience and one question.
+  assert tasks.step() == step
+  for name in others:
+    assert len(tasks.said(name, f'waiting for .*{victim}')) >= 3, tasks.text()
+  tasks.network.mend(victim)
+  until_all_step(tasks)
+  until_step(tasks, step + 20)
+  assert not tasks.codes()
+
+
+@pytest.mark.slow
+def test_all_others_end_while_a_worker_is_cut_off(cluster):
+  """The parameter server ends by itself; the worker names who is gone, and ends with code 1."""
+  limits = ['--train-steps', 300, '--eval-every-steps', 20, '--start-timeout', 90]
+  tasks = cluster(*limits, '--log-every', 1)
+  tasks.start()
+  tasks.until(lambda: tasks.said('worker 0', 'images/s') and tasks.step() >= 20, START_SECONDS)
+  tasks.network.cut('worker 0')
+  assert tasks.ended(300) == [0, 1, 0], tasks.text()
+  [line] = tasks.said('worker 0', 'error: .*')
+  assert 'no step was made in 90 s' in line
+  assert 'chief 0 (10.77.0.1:2222)' in line
+  assert 'ps 0 (10.77.0.3:2222)' in line
+
+
+def test_a_chief_that_is_gone_for_good(cluster):
+  """Nobody can train: worker and parameter server end with code 1 and name it."""
+  tasks = cluster(*FOREVER, '--sync', '--start-timeout', 60)
+  tasks.start()
+  until_step(tasks, 20)
+  tasks.network.cut('chief 0')
+  tasks.kill('chief 0')
+  codes = tasks.ended(300)
+  assert codes == [-9, 1, 1], tasks.text()
+  for name in ('worker 0', 'ps 0'):
+    [line] = tasks.said(name, 'error: .*')
+    assert 'chief 0 (10.77.0.1:2222)' in line
+    assert 'cannot be reached' in line
+
+
+@pytest.mark.slow
+def test_a_needed_worker_that_is_gone_for_good(cluster):
+  """The chief saves its last step before it ends, and what it names is the worker."""
+  tasks = cluster(*FOREVER[:2], '--eval-every-steps', 10**5, '--sync', '--start-timeout', 60)
+  tasks.start()
+  tasks.until(lambda: tasks.said('chief 0', 'images/s'), START_SECONDS)
+  tasks.network.cut('worker 0')
+  tasks.kill('worker 0')
+  codes = tasks.ended(300)
+  assert codes == [1, -9, 1], tasks.text()
+  [line] = tasks.said('chief 0', 'error: .*')
+  assert 'worker 0 (10.77.0.2:2222)' in line
+  assert tasks.step() > 0  # Saved because of it, and not before.
+
+
+@pytest.mark.parametrize(
+  'sync', [pytest.param([], marks=pytest.mark.slow), ['--sync']], ids=['async', 'sync']
+)
+@pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
+def test_a_host_loses_power_and_comes_back(cluster, victim, sync):
+  """Nobody hears of it; its task is started again at the same address."""
+  tasks = cluster(*FOREVER, *sync, '--log-every', 1)
+  tasks.start()
+  until_step(tasks, 20)
+  tasks.network.cut(victim)
+  tasks.kill(victim)
+  time.sleep(10)
+  step = tasks.step()
+  tasks.network.mend(victim)
+  tasks.start(victim)
+  until_all_step(tasks)
+  until_step(tasks, step + 20)
+
+
+CONNECT = """
+import socket, sys
+try:
+  socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()
+  print('reached')
+except OSError as error:
+  print(error)
+"""
+
+
+def test_no_other_host_reaches_a_cluster_of_one_machine(data_dir, tmp_path):
+  """TensorFlow listens at every address, and the kernel lets only this machine in."""
+  with hosts.Network(['one', 'two']) as network:
+    command = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', 1, '--']
+    flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, *FOREVER]
+    prefix = ['ip', 'netns', 'exec', network.namespace('one'), sys.executable]
+    with subprocess.Popen(
+      list(map(str, [*prefix, *command, *flags])),
+      stderr=subprocess.PIPE,
+      stdout=subprocess.DEVNULL,
+      text=True,
+    ) as process:
+      assert any('images/s' in line for line in process.stderr)
+      tasks = psutil.Process(process.pid).children()
+      doors = {
+        connection.laddr.port: connection.laddr.ip
+        for task in tasks
+        for connection in task.net_connections('tcp')
+        if connection.status == psutil.CONN_LISTEN
+      }
+      assert len(doors) == len(tasks) == 3
+      assert set(doors.values()) <= {'::', '0.0.0.0'}  # Else what follows shows nothing.
+
+      def ask(host, address):
+        return [
+          network.run(host, sys.executable, '-c', CONNECT, address, port).strip() for port in doors
+        ]
+
+      assert ask('one', '127.0.0.1') == ['reached'] * 3
+      assert ask('two', network.address('one')) == ['timed out'] * 3
+      process.terminate()
+      process.communicate(timeout=60)
+
+
+def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_path):
+  """SECURITY.md's command, which makes its own namespace, with flags that make it short."""
+  with open(os.path.join(ROOT, 'SECURITY.md'), encoding='utf-8') as file:
+    [command] = re.findall(r'```sh\n(.*?)\n```', file.read(), re.S)
+  short = shlex.join(map(str, ['--data-dir', data_dir, *SMALL, '--train-steps', 5]))
+  for written, ours in (
+    ('python -m', f'{sys.executable} -m'),
+    ('--data-dir data', short),
+    ('job-fenced', str(tmp_path / 'job')),
+  ):
+    assert command.count(written) == 1
+    command = command.replace(written, ours)
+  ran = subprocess.run(
+    command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+  )
+  assert ran.returncode == 0, ran.stderr
+  assert json.loads(ran.stdout.splitlines()[-1])['global_step'] >= 5
