@@ -58,9 +58,10 @@ def watch_over() -> None:
     patience = 1000 * PATIENCE_SECONDS
     if found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
       continue  # Set again, the kernel's clock would begin anew.
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
-    for level, name, value in _KEEPALIVE:
-      found.setsockopt(level, getattr(socket, name), value)
+    with contextlib.suppress(OSError):  # It ends just now.
+      found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+      for level, name, value in _KEEPALIVE:
+        found.setsockopt(level, getattr(socket, name), value)
 
 
 def keep_others_out(port: int) -> bool:
@@ -70,6 +71,9 @@ def keep_others_out(port: int) -> bool:
 
   Returns:
     Whether this process listens there.
+
+  Raises:
+    OSError: this system has no packet filters, or not for this process.
   """
   listens = False
   code = b''.join(struct.pack('HBBI', *instruction) for instruction in _FROM_LOOPBACK)

@@ -121,8 +121,13 @@ class Watch:
 
   def keep_others_out(self) -> None:
     """Lets other hosts reach nothing of a cluster on this machine; to be called once it listens."""
-    if self._keeps_out:
+    if not self._keeps_out:
+      return
+    try:
       self._kept_out = connections.keep_others_out(self._own_port)
+    except OSError as error:
+      self._keeps_out = False
+      log.info('other hosts can reach port %s: %s (SECURITY.md)', self._own_port, error.strerror)
 
   def progressed(self) -> None:
     """To be called when a step is over: no task is being waited for."""
