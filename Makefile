@@ -16,20 +16,23 @@ GPU :=
 CUDA := $(if $(filter-out 0,$(GPU)),'tensorflow[and-cuda]' -r requirements-gpu.txt)
 # Another Python makes the environment anew, and so does the first GPU=1.
 STAMP := $(VENV)/installed-$(VERSION)$(if $(CUDA),-gpu)
+# `make LOCKED=1 ...` installs what requirements.lock names, and no file with another hash.
+LOCKED ?=
+WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-r requirements.txt -r requirements-dev.txt)
 # A process a core: each imports TensorFlow, so not more than a few.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
-.PHONY: install demo docs test test-full test-quick test-short test-all lint bench-install clean
+.PHONY: install demo docs lock test test-full test-quick test-short test-all lint bench-install clean
 
 install: $(STAMP)
 
-$(STAMP): requirements.txt requirements-dev.txt requirements-report.txt
+$(STAMP): requirements.txt requirements-dev.txt requirements-report.txt requirements.lock
 	@test -n '$(PYTHON)' || { echo 'error: no Python 3.10 to 3.13 on PATH, and TensorFlow with its Estimator runs on no other; install one' >&2; exit 2; }
 	@$(PYTHON) -c '$(SUPPORTED)' || { echo 'error: $(PYTHON) does not start, or is no Python from 3.10 to 3.13; name another' >&2; exit 2; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt $(CUDA)
+	$(BIN)/pip install --quiet $(WANTED) $(CUDA)
 	@echo "chose Python $(VERSION) with TensorFlow $$($(BIN)/pip show tensorflow | sed -n 's/^Version: //p')" >&2
 	touch $(VENV)/installed-$(VERSION) $@
 
@@ -75,6 +78,12 @@ docs: $(STAMP)
 	$(BIN)/python -m cifar10.options.flags > docs/flags.md
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/pictures.py
+
+# Needs uv (https://docs.astral.sh/uv/), which looks up the hashes of every Python's packages.
+lock:
+	{ sed '/^[^#]/,$$d' requirements.lock; uv pip compile --quiet --universal --python-version 3.10 \
+	  --generate-hashes --no-emit-index-url --no-header requirements.txt requirements-dev.txt; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
 
 # What the benchmarks compare with, in an environment of its own; measured on Python 3.11.
 bench-install:

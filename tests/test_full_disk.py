@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import generate_cifar10_tfrecords
 from cifar10.callbacks import metrics_file
+from cifar10.platform import room
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -94,8 +95,12 @@ def latest(job):
 
 
 @pytest.mark.parametrize('kib', [1, 40, 600, 1500])
-def test_converting(run_here, disk, kib):
-  """Room for: nothing; half of the archive; half of a record file; all but a part of the last."""
+def test_converting(run_here, disk, kib, monkeypatch):
+  """Room for: nothing; half of the archive; half of a record file; all but a part of the last.
+
+  Of which the command knows nothing before: another program could have taken it meanwhile.
+  """
+  monkeypatch.setattr(room, 'disk', lambda folder: 10**12)
   disk.resize(kib)
   flags = ['--data-dir', disk.folder, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)

@@ -131,10 +131,11 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
 
 
 class _Append(argparse.Action):
-  """Adds a flag's value to those of before: the flag can be given several times."""
+  """Adds a flag's value to those of before: the flag can be given several times; '' adds none."""
 
   def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-    setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
+    added = (values,) if values else ()
+    setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *added))
 
 
 def _parse_bool(text: str) -> bool:
