@@ -1,6 +1,7 @@
 """One job: what each mode does with it."""
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -106,12 +107,19 @@ class Job:
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""
     checkpoint = self._process.checkpoint()
-    path = self._process.estimator().export_saved_model(
-      os.path.join(self._process.options.job_dir, 'export'),
-      serving.serving_input_receiver_fn,
-      checkpoint_path=checkpoint,
-    )
-    return {'saved_model': path.decode(), 'checkpoint': checkpoint}
+    exports = os.path.join(self._process.options.job_dir, 'export')
+    os.makedirs(exports, exist_ok=True)
+    # The Estimator leaves a half-written one, and meets it again within the same second.
+    with tempfile.TemporaryDirectory(prefix='temp-', dir=exports) as folder:
+      written = self._process.estimator().export_saved_model(
+        folder, serving.serving_input_receiver_fn, checkpoint_path=checkpoint
+      )
+      number = int(os.path.basename(written))  # The time in seconds: the newest is the highest.
+      while os.path.exists(os.path.join(exports, str(number))):
+        number += 1
+      path = os.path.join(exports, str(number))
+      os.rename(written, path)
+    return {'saved_model': path, 'checkpoint': checkpoint}
 
   def _saved(self) -> JsonObject:
     """The last checkpoint, as the program prints it."""
