@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-from cifar10.platform.errors import InputError, StorageError
+from cifar10.platform.errors import InputError, SomeFailedError, StorageError, TaskLostError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -28,7 +28,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
   try:
     with _quiet_threads():
       yield
-  except (InputError, StorageError):
+  except (InputError, StorageError, TaskLostError, SomeFailedError):  # They say what it is.
     raise
   except Exception as error:
     fault = _fault(error, folder)
