@@ -40,8 +40,9 @@ class Metrics(Averaging):
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves again what it has just read.
     if not self._started:
-      seconds = (event.get('seconds') for event in events)
-      self._run.seconds_before = max((s for s in seconds if type(s) in (int, float)), default=0)
+      seconds = [event.get('seconds') for event in events]
+      known = [each for each in seconds if isinstance(each, (int, float))]
+      self._run.seconds_before = max(known, default=0)
     self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())
     self._started = True
 
