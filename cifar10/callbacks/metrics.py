@@ -40,7 +40,9 @@ class Metrics(Averaging):
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves again what it has just read.
     if not self._started:
-      self._run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
+      seconds = [event.get('seconds') for event in events]
+      known = [each for each in seconds if isinstance(each, (int, float))]
+      self._run.seconds_before = max(known, default=0)
     self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())
     self._started = True
 

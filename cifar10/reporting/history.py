@@ -140,7 +140,7 @@ def _described_start(event: Event, was_running: bool) -> tuple[str, str]:
   if was_running:
     said.append('the run before wrote no end: it was killed, or its machine went down')
   lost = event.get('steps_lost')
-  if lost:
+  if is_number(lost) and lost:
     said.append(f'{lost:,} steps since the last checkpoint were made again')
   if is_number(event.get('seconds')):
     said.append(f'trained {format_duration(event["seconds"])} before')

@@ -49,8 +49,7 @@ class Evaluator:
     named = self._process.options.checkpoint
     if named == checkpoints.BEST:
       return best_file.checkpoint(self._process.options.job_dir)
-    state = tf.train.get_checkpoint_state(self._process.options.job_dir)
-    return named or (state.model_checkpoint_path if state else '')
+    return named or checkpoint_files.listed(self._process.options.job_dir) or ''
 
   def _evaluated(self, subset: str, on_the_way: bool) -> JsonObject:
     checkpoint = self._process.checkpoint()
@@ -98,6 +97,8 @@ class Evaluator:
       self._process.watch.check()
       checkpoint = checkpoint_files.listed(self._process.options.job_dir)
       fault = checkpoint_files.fault_of(checkpoint) if checkpoint else ''
+      if fault and checkpoint != checkpoint_files.listed(self._process.options.job_dir):
+        continue  # It was deleted before it was read: the next is there.
       if checkpoint and checkpoint != seen:
         seen, seen_at = checkpoint, time.monotonic()
         if fault:  # The chief may be about to set it aside.

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cifar10_main
@@ -59,10 +59,6 @@ def refused(run_here, tmp_path, monkeypatch):
   return run
 
 
-HERE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@HERE
 @given(flags_of(cifar10_main._parser()))
 def test_training(refused, flags):
   """Whatever is accepted lacks its data."""
@@ -70,7 +66,6 @@ def test_training(refused, flags):
   refused('--job-dir', 'job', '--data-dir', 'no', *flags, command=cifar10_main, codes=codes)
 
 
-@HERE
 @given(flags_of(generate_cifar10_tfrecords._parser()))
 def test_generating(refused, flags):
   """Whatever is accepted finds no folder of images."""
@@ -78,19 +73,16 @@ def test_generating(refused, flags):
   refused('--images', 'no', *flags, command=generate_cifar10_tfrecords, codes={2})
 
 
-@HERE
 @given(flags_of(report._parser()))
 def test_reporting(refused, flags):
   refused('no', *flags, command=report, codes={2})
 
 
-@HERE
 @given(VALUES)
 def test_control(refused, order):
   refused('no', order, command=control, codes={1, 2})
 
 
-@HERE
 @given(VALUES, VALUES)
 def test_counts_of_a_local_cluster(workers, servers):
   for text in (workers, servers):
