@@ -12,7 +12,6 @@ import sys
 import time
 
 import hosts
-import psutil
 import pytest
 
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
@@ -219,22 +218,18 @@ def test_no_other_host_reaches_a_cluster_of_one_machine(data_dir, tmp_path):
     command = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', 1, '--']
     flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, *FOREVER]
     prefix = ['ip', 'netns', 'exec', network.namespace('one'), sys.executable]
-    with subprocess.Popen(
+    process = subprocess.Popen(
       list(map(str, [*prefix, *command, *flags])),
       stderr=subprocess.PIPE,
       stdout=subprocess.DEVNULL,
       text=True,
-    ) as process:
+    )
+    try:
       assert any('images/s' in line for line in process.stderr)
-      tasks = psutil.Process(process.pid).children()
-      doors = {
-        connection.laddr.port: connection.laddr.ip
-        for task in tasks
-        for connection in task.net_connections('tcp')
-        if connection.status == psutil.CONN_LISTEN
-      }
-      assert len(doors) == len(tasks) == 3
-      assert set(doors.values()) <= {'::', '0.0.0.0'}  # Else what follows shows nothing.
+      listed = [line.split()[3] for line in network.run('one', 'ss', '-Hltn').splitlines()]
+      doors = {port: address for address, _, port in (each.rpartition(':') for each in listed)}
+      assert len(doors) == 3
+      assert set(doors.values()) <= {'*', '0.0.0.0', '[::]'}  # Else what follows shows nothing.
 
       def ask(host, address):
         return [
@@ -243,6 +238,7 @@ def test_no_other_host_reaches_a_cluster_of_one_machine(data_dir, tmp_path):
 
       assert ask('one', '127.0.0.1') == ['reached'] * 3
       assert ask('two', network.address('one')) == ['timed out'] * 3
+    finally:
       process.terminate()
       process.communicate(timeout=60)
 
