@@ -77,10 +77,10 @@ def until_all_step(tasks):
 @pytest.mark.parametrize(
   ('flags', 'ps'),
   [
-    ([], 2),
+    pytest.param([], 2, marks=pytest.mark.slow),
     (['--sync'], 2),
-    (['--sync', '--backup-workers', 1], 2),
-    pytest.param(ALL_REDUCE, 0, marks=needs_all_reduce),
+    pytest.param(['--sync', '--backup-workers', 1], 2, marks=pytest.mark.slow),
+    pytest.param(ALL_REDUCE, 0, marks=[pytest.mark.slow, needs_all_reduce]),
   ],
   ids=['async', 'sync', 'spare', 'all-reduce'],
 )
@@ -93,6 +93,7 @@ def test_hosts_that_share_nothing(cluster, flags, ps):
   assert 20 <= result['global_step'] <= (20 if flags else 24)  # Async: two more of each worker.
 
 
+@pytest.mark.slow
 def test_an_evaluator_shares_the_job_dir(cluster):
   flags = ['--train-steps', 20, '--eval-every-steps', 10, '--sync']
   tasks = cluster(*flags, evaluator=True, shared_job_dir=True)
