@@ -72,9 +72,9 @@ def test_every_task_ends(cluster, ps, sync, workers):
 
 @pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
-  """The chief makes one of the steps 2 to 9 at least; the evaluator's matrix is a picture."""
-  more = ['--histograms', '--profile-steps', '2:9', *sync]
-  tasks = cluster('--train-steps', 20, '--eval-every-steps', 20, *more, evaluator=True)
+  """The chief makes one of the steps 2 to 59 at least; the evaluator's matrix is a picture."""
+  more = ['--histograms', '--profile-steps', '2:59', *sync]
+  tasks = cluster('--train-steps', 60, '--eval-every-steps', 60, *more, evaluator=True)
   tasks.start()
   assert tasks.ended() == [0] * 4, tasks.text()
   job_dir = pathlib.Path(tasks.job_dir)
