@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.platform import errors, quiet
+from cifar10.platform import errors, logs, quiet
 from cifar10.platform.errors import InputError
 
 
@@ -27,6 +27,7 @@ def main() -> None:
   """The command: does what is asked, prints one JSON object."""
   command = _parser().parse_args()
   quiet.import_tensorflow()
+  logs.set_up()
   errors.print_result(json.dumps(command.run(command)))
 
 

@@ -56,8 +56,10 @@ def recomputed(
     moving = [name for name, role in network.roles.items() if role == model_base.AVERAGE]
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
-      for name, variable in variables.items():
-        variable.load(values[name], session)
+      session.run(
+        [variable.initializer for variable in variables.values()],
+        {variable.initial_value: values[name] for name, variable in variables.items()},
+      )
       for number in tqdm.trange(1, num_batches + 1, desc='averaging', disable=None):
         session.run(updates, {batch_number: number})
       return {**values, **session.run({name: variables[name] for name in moving})}
