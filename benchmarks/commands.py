@@ -13,7 +13,7 @@ from cifar10.platform import errors
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
 # What a record's command shows in place of the paths that were given here.
-_PLACES = {'data_dir': 'data', 'torch_python': '.venv-bench/bin/python'}
+_PLACES = {'data_dir': 'data', 'work_dir': 'runs/soak', 'torch_python': '.venv-bench/bin/python'}
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -39,15 +39,20 @@ def dtypes(text: str) -> list[str]:
 
 
 def command_line(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> str:
-  """The command that these flags make, with every flag that is not at its default."""
+  """The command that these flags make, with every flag that is not at its default.
+
+  `flags.flags` are those of another program, which follow `--`.
+  """
   words = ['python', 'benchmarks/' + os.path.basename(sys.argv[0])]
   for name, value in vars(flags).items():
-    if value is None or value == parser.get_default(name):
+    if name == 'flags' or value is None or value == parser.get_default(name):
       continue
     words.append(f'--{name.replace("_", "-")}')
     if value is not True:
       listed = ','.join(map(str, value)) if isinstance(value, list) else str(value)
       words.append(_PLACES.get(name, listed))
+  following = getattr(flags, 'flags', [])
+  words += ['--', *following] if following else []
   return ' '.join(words)
 
 

@@ -1,17 +1,15 @@
 """Trains to the end through deaths: kills the command at random times, moves the job, goes on.
 
-  python benchmarks/soak.py --data-dir data --work-dir runs/soak --name classic_soak \
-    -- --dtype bfloat16
+  python benchmarks/soak.py --data-dir data --work-dir runs/soak -- --dtype bfloat16 \
+    > benchmarks/results/classic_soak.json
 
 Each life of the training command ends by SIGKILL or SIGTERM after a random time; each second time
 its job dir gets another name before the same command goes on. The script itself may be killed and
 started again: it keeps the deaths in WORK_DIR/deaths.jsonl. When the training has made its last
-step, benchmarks/results/NAME.json gets accuracy, deaths and lost steps, and NAME.csv the
-evaluations on the way.
+step, it prints the accuracy, the evaluations on the way, the deaths and the steps lost.
 """
 
 import argparse
-import csv
 import json
 import os
 import random
@@ -30,30 +28,26 @@ import environment
 from cifar10.callbacks import metrics_file
 from cifar10.platform import errors
 
-RESULTS = os.path.join(commands.ROOT, 'benchmarks', 'results')
+_CURVE = ('step', 'subset', 'accuracy', 'cross_entropy')
+_DEATHS = 'deaths.jsonl'
 _FOLDERS = ('job', 'moved')  # The names that the job dir has in turn.
 
 
 def main() -> None:
-  """Trains until the command ends by itself, then writes the record."""
+  """Trains until the command ends by itself, then prints the record."""
   parser = _parser()
   flags = parser.parse_args()
   os.makedirs(flags.work_dir, exist_ok=True)
   while (result := _live(flags)) is None:
     pass
   record = {
-    'name': flags.name,
+    'name': 'soak',
     'command': commands.command_line(parser, flags),
     'n': 1,
     **environment.describe(),
     'result': result,
     **_history(flags),
   }
-  for path in (flags.work_dir, RESULTS):
-    with open(os.path.join(path, flags.name + '.json'), 'w', encoding='utf-8') as file:
-      json.dump(record, file, indent=2)
-      file.write('\n')
-  _write_curve(flags)
   print(json.dumps(record))
 
 
@@ -61,7 +55,6 @@ def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True, help='record files')
   parser.add_argument('--work-dir', required=True, help='where the job and its deaths are')
-  parser.add_argument('--name', required=True, help='of the record in benchmarks/results/')
   parser.add_argument('--min-minutes', type=float, default=5, help='of a life (default: 5)')
   parser.add_argument('--max-minutes', type=float, default=60, help='of a life (default: 60)')
   parser.add_argument('flags', nargs='*', help='of cifar10_main.py, after --')
@@ -104,8 +97,7 @@ def _kill(
   how = random.choice((signal.SIGKILL, signal.SIGTERM))
   training.send_signal(how)
   training.communicate()
-  deaths = os.path.join(flags.work_dir, 'deaths.jsonl')
-  with open(deaths, 'a', encoding='utf-8') as file:
+  with open(os.path.join(flags.work_dir, _DEATHS), 'a', encoding='utf-8') as file:
     event = {
       'signal': how.name,
       'exit_code': training.returncode,
@@ -114,18 +106,25 @@ def _kill(
       'time': round(time.time()),
     }
     file.write(json.dumps(event) + '\n')
-  with open(deaths, encoding='utf-8') as file:
-    moves = len(file.readlines()) % 2 == 0
+  moves = len(_deaths(flags.work_dir)) % 2 == 0
   if moves and os.path.isdir(job):
     here = os.path.basename(job)
     os.rename(job, os.path.join(flags.work_dir, _FOLDERS[1 - _FOLDERS.index(here)]))
 
 
+def _deaths(work_dir: str) -> list[dict[str, Any]]:
+  try:
+    with open(os.path.join(work_dir, _DEATHS), encoding='utf-8') as file:
+      return [json.loads(line) for line in file]
+  except FileNotFoundError:
+    return []
+
+
 def _history(flags: argparse.Namespace) -> dict[str, Any]:
   """How often the training began, what it lost, and how it was killed."""
-  with open(os.path.join(flags.work_dir, 'deaths.jsonl'), encoding='utf-8') as file:
-    deaths = [json.loads(line) for line in file]
+  deaths = _deaths(flags.work_dir)
   events = metrics_file.read(_job_dir(flags.work_dir))
+  evaluations = [event for event in events if event['event'] == 'evaluate']
   starts = [event for event in events if event['event'] == 'start']
   lost = [event['steps_lost'] for event in starts]
   steps = [event['step'] for event in events if event['event'] == 'train']
@@ -134,18 +133,8 @@ def _history(flags: argparse.Namespace) -> dict[str, Any]:
     'deaths': {how: sum(d['signal'] == how for d in deaths) for how in ('SIGKILL', 'SIGTERM')},
     'steps_lost': {'most': max(lost), 'in_all': sum(lost)},
     'one_curve': steps == sorted(set(steps)),
+    'evaluations': [{key: event[key] for key in _CURVE} for event in evaluations],
   }
-
-
-def _write_curve(flags: argparse.Namespace) -> None:
-  columns = ['step', 'split', 'accuracy', 'cross_entropy']
-  path = os.path.join(RESULTS, flags.name + '.csv')
-  with open(path, 'w', newline='', encoding='utf-8') as file:
-    writer = csv.DictWriter(file, columns, lineterminator='\n', extrasaction='ignore')
-    writer.writeheader()
-    for event in metrics_file.read(_job_dir(flags.work_dir)):
-      if event['event'] == 'evaluate':
-        writer.writerow({'split': event['subset'], **event})
 
 
 if __name__ == '__main__':

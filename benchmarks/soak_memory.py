@@ -115,9 +115,11 @@ def _watch(flags: list[Any], event: str) -> list[Sample]:
       samples: list[Sample] = []
       while process.poll() is None:
         time.sleep(_LOOK_SECONDS)
-        found = [each for each in metrics_file.read(job) if each['event'] == event]
-        at = len(found) if event == 'evaluate' else max((e['step'] for e in found), default=0)
-        if at:
+        events = metrics_file.read(job)
+        found = [each['step'] for each in events if each['event'] == event]
+        at = len(found) if event == 'evaluate' else max(found, default=0)
+        ending = any(each['event'] == 'end' for each in events)  # Then files are being closed.
+        if at and not ending:
           samples += _sample(process.pid, at, temporary)
   if process.returncode or not samples:
     raise errors.InputError(f'the training ended with code {process.returncode}: {command}')

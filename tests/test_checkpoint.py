@@ -114,6 +114,22 @@ def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, da
   assert (mean['resnet/init/batch_norm/moving_variance'] > batches * 0.5).all()
 
 
+def test_an_average_leaves_frozen_moving_averages_as_they_are(job, run, data_dir, tmp_path):
+  with open(os.path.join(job, 'config.json'), encoding='utf-8') as file:
+    config = json.load(file)
+  config['freeze'] = 'resnet/init/'
+  (tmp_path / 'job').mkdir()
+  (tmp_path / 'job' / 'config.json').write_text(json.dumps(config))
+  where = ['--job-dir', tmp_path / 'job', '--data-dir', data_dir]
+  run('average', f'{job}/model.ckpt-2', *where, '--out', tmp_path / 'mean')
+  before, after = values(f'{job}/model.ckpt-2'), values(str(tmp_path / 'mean'))
+  np.testing.assert_array_equal(
+    after['resnet/init/batch_norm/moving_mean'], before['resnet/init/batch_norm/moving_mean']
+  )
+  later = 'resnet/stage1/block0/bn1/moving_mean'
+  assert not np.allclose(after[later], before[later], rtol=1e-2)
+
+
 def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   arrays = tmp_path / 'dump.npz'
   run('dump', job, '--out', arrays)

@@ -1,7 +1,8 @@
 """Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,23 +17,15 @@ from cifar10.data import dataset
 from cifar10.data.data_set import Description
 from cifar10.inference import views
 from cifar10.inference.serving import IMAGES
-from cifar10.networks.family import Group, LayerSettings
+from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import averages, evaluation, optimizers, schedules, towers
+from cifar10.training import averages, evaluation, network, optimizers, schedules, towers
+from cifar10.training.network import NOWHERE, Beginning
 from cifar10.training.placement import Placement, Replication
 
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
 
-
-class Beginning(NamedTuple):
-  """What the network of a new job starts from."""
-
-  prepared: Any = None  # From the family's `prepare`.
-  initializers: Mapping[str, Any] = {}  # By the variables' names; others have their layers'.
-
-
-NOWHERE = Beginning()
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 
 
@@ -69,15 +62,17 @@ def get_model_fn(
 
   replication = replication or Replication(Cluster(), 0, Watch(), Steering(Cluster()))
 
+  build = functools.partial(network.build, hparams, data, data_format=placement.data_format)
+
   def with_weights(spec: Any) -> Any:
     return spec._replace(scaffold=averages.scaffold()) if use_ema else spec
 
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.PREDICT:
-      network = _network(hparams, placement, data, is_training=False)
+      network = build(is_training=False)
       return with_weights(_predict_spec(hparams, placement, network, features[IMAGES]))
     if mode == tf_estimator.ModeKeys.EVAL:
-      network = _network(hparams, placement, data, is_training=False)
+      network = build(is_training=False)
       hook = stopping.AbandonHook(replication.watch)
       shard = (features[0], labels[0])
       return with_weights(_eval_spec(hparams, placement, network, data, shard, hook))
@@ -85,7 +80,7 @@ def get_model_fn(
       hparams,
       placement,
       replication,
-      _network(hparams, placement, data, is_training=True, beginning=beginning),
+      build(is_training=True, beginning=beginning),
       list(zip(features, labels)),
       examples_per_epoch=examples_per_epoch,
       meter=meter,
@@ -94,27 +89,6 @@ def get_model_fn(
     )
 
   return model_fn
-
-
-def _network(
-  hparams: HParams,
-  placement: Placement,
-  data: Description,
-  *,
-  is_training: bool,
-  beginning: Beginning = NOWHERE,
-) -> model_base.Layers:
-  settings = LayerSettings(
-    is_training=is_training,
-    data_format=placement.data_format,
-    batch_norm_decay=hparams.batch_norm_decay,
-    batch_norm_epsilon=hparams.batch_norm_epsilon,
-    dtype=tf.as_dtype(hparams.dtype),
-  )
-  network = hparams.family.build(settings, data, beginning.prepared)
-  network.freeze(hparams.freeze)
-  network.start_from(beginning.initializers)
-  return network
 
 
 def _groups(hparams: HParams, network: model_base.Layers) -> optimizers.GroupOf:

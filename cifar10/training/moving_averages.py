@@ -14,9 +14,9 @@ import tqdm
 import model_base
 from cifar10.data import dataset
 from cifar10.data.data_set import Description
-from cifar10.networks.family import LayerSettings
 from cifar10.options.hparams import HParams
 from cifar10.platform import sessions
+from cifar10.training import network
 
 
 def recomputed(
@@ -31,7 +31,8 @@ def recomputed(
     values: float32, of each of the network's variables by name.
 
   Returns:
-    The same, with each moving mean and variance as the mean over the epoch's batches.
+    The same, with each moving mean and variance as the mean over the epoch's batches; those of a
+    batch norm that --freeze leaves as it is are as they were.
   """
   train_set = dataset.Cifar10DataSet(data_dir, hparams.train_on, use_distortion=False)
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
@@ -40,20 +41,15 @@ def recomputed(
     batches = train_set.make_batch(hparams.train_batch_size, hparams.seed)
     iterator = tf.compat.v1.data.make_initializable_iterator(batches)
     images, _ = iterator.get_next()
-    settings = LayerSettings(
-      is_training=True,
-      data_format='channels_last',
-      batch_norm_decay=1 - 1 / batch_number,  # So the average of n batches is their mean.
-      batch_norm_epsilon=hparams.batch_norm_epsilon,
-      dtype=tf.as_dtype(hparams.dtype),
-    )
-    network = hparams.family.build(settings, data, None)
+    # So the average of n batches is their mean.
+    decay = 1 - 1 / batch_number
+    built = network.build(hparams, data, is_training=True, batch_norm_decay=decay)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      network.forward_pass(dataset.normalise(images, settings.dtype))
+      built.forward_pass(dataset.normalise(images, tf.as_dtype(hparams.dtype)))
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    variables = {name: everything[name] for name in network.roles}
-    moving = [name for name, role in network.roles.items() if role == model_base.AVERAGE]
+    variables = {name: everything[name] for name in built.roles}
+    moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
       session.run(

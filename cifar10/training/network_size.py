@@ -1,6 +1,7 @@
 """What a network consists of: variables, trainable parameters, multiplications for one image."""
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,8 +10,8 @@ import tensorflow as tf
 
 from cifar10.data import shape
 from cifar10.data.data_set import Description
-from cifar10.networks.family import LayerSettings
 from cifar10.options.hparams import HParams
+from cifar10.training import network
 
 
 class NetworkSize(NamedTuple):
@@ -40,18 +41,11 @@ def variable_shapes(hparams: HParams, data: Description) -> tuple[dict[str, list
 @contextlib.contextmanager
 def _built(hparams: HParams, data: Description) -> Iterator[tf.Graph]:
   """A graph with the network for one image."""
-  settings = LayerSettings(
-    is_training=False,
-    data_format='channels_last',
-    batch_norm_decay=hparams.batch_norm_decay,
-    batch_norm_epsilon=hparams.batch_norm_epsilon,
-    dtype=tf.float32,
-  )
+  plain = dataclasses.replace(hparams, dtype='float32')  # Which 'auto' may still have to become.
   with tf.Graph().as_default() as graph:
-    network = hparams.family.build(settings, data, None)
-    network.freeze(hparams.freeze)
+    built = network.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      network.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))
+      built.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))
     yield graph
 
 

@@ -16,6 +16,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.platform import sessions
 from cifar10.platform.estimator import tf_estimator
 from cifar10.training import checkpoints, job_dir, model_fn, placement, run_config
+from cifar10.training.network import NOWHERE, Beginning
 
 _ALONE = Cluster()
 
@@ -91,7 +92,7 @@ class Process:
     examples_per_epoch: int = 0,
     cluster: Cluster = _ALONE,
     strategy: Any = None,
-    beginning: model_fn.Beginning = model_fn.NOWHERE,
+    beginning: Beginning = NOWHERE,
     meter: MeterHook | None = None,
   ) -> Any:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""

@@ -29,7 +29,7 @@ from cifar10.training import (
   warm_start,
 )
 from cifar10.training.evaluator import Evaluator
-from cifar10.training.model_fn import Beginning
+from cifar10.training.network import Beginning
 from cifar10.training.process import Process
 
 _LAST_STEP = ending.Reason('train_steps', 'the last step was made')

@@ -18,6 +18,7 @@ _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _DAMAGE = (
   OSError,
   ValueError,
+  TypeError,
   IndexError,
   RuntimeError,
   zipfile.BadZipFile,
@@ -54,7 +55,7 @@ class Source(NamedTuple):
   @property
   def global_step(self) -> int:
     """At which it was saved; 0 where it does not say."""
-    return int(self.read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
+    return int(self._read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
 
   @property
   def kinds(self) -> dict[str, str]:
@@ -78,14 +79,17 @@ class Source(NamedTuple):
 
   def value(self, name: str) -> np.ndarray:
     """One variable, float32; raises InputError for damage and what is no finite number."""
-    try:
-      value = np.asarray(self.read(name))
-    except _DAMAGE as error:
-      said = str(error).partition('\n')[0]
-      raise InputError(f'{self.named} is damaged at {name} ({said}); {_REMEDY}') from None
+    value = self._read(name)
     if not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
     return value.astype(np.float32)
+
+  def _read(self, name: str) -> np.ndarray:
+    try:
+      return np.asarray(self.read(name))
+    except _DAMAGE as error:
+      said = str(error).partition('\n')[0]
+      raise InputError(f'{self.named} is damaged at {name} ({said}); {_REMEDY}') from None
 
 
 def open_source(path: str, flag: str = '') -> Source:
@@ -104,6 +108,8 @@ def open_source(path: str, flag: str = '') -> Source:
       return _open_arrays(path, named)
     checkpoint = _checkpoint(path, named)
     reader = tf.train.load_checkpoint(checkpoint)
+  except InputError:
+    raise
   except _DAMAGE as error:
     said = str(error).partition('\n')[0]
     raise InputError(f'{named} cannot be read ({said}); {_REMEDY}') from None
@@ -118,6 +124,8 @@ def _open_arrays(path: str, named: str) -> Source:
   if not isinstance(arrays, np.lib.npyio.NpzFile):
     raise ValueError('it is one array and no .npz file')
   values = {name: arrays[name] for name in arrays.files}
+  if values.get(_GLOBAL_STEP, np.int64(0)).shape:
+    raise ValueError(f'{_GLOBAL_STEP} is no number')
   shapes = {name: list(value.shape) for name, value in values.items()}
   dtypes = {name: tf.as_dtype(value.dtype) for name, value in values.items()}
   return Source(named, path, shapes, dtypes, values.__getitem__)

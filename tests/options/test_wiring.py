@@ -22,7 +22,7 @@ from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.option import names
-from cifar10.training import model_fn, placement
+from cifar10.training import model_fn, network, placement
 from cifar10.training.process import Process
 
 MODES = tf_estimator.ModeKeys
@@ -73,7 +73,7 @@ def observe_training(hparams, data_dir):
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
-  beginning = model_fn.Beginning(hparams.family.prepare(start))
+  beginning = network.Beginning(hparams.family.prepare(start))
   function = model_fn.get_model_fn(
     hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, beginning=beginning
   )

@@ -113,13 +113,26 @@ def write_one_array(path):
       'none of its 1 variables is',
     ),
     (
+      lambda path: np.savez(path, **{f'{HEAD}/bias': np.zeros(10), 'global_step': np.zeros(2)}),
+      'global_step is no number',
+    ),
+    (
       lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}),
       f'{HEAD}/bias holds what is no finite number',
     ),
     (lambda path: path.mkdir(), 'holds no checkpoint; name a job dir, its best/, a checkpoint or'),
     (lambda path: None, 'does not exist; name a job dir, its best/, a checkpoint or an .npz'),
   ],
-  ids=['no archive', 'objects', 'one array', 'other network', 'nan', 'empty folder', 'missing'],
+  ids=[
+    'no archive',
+    'objects',
+    'one array',
+    'other network',
+    'steps',
+    'nan',
+    'empty folder',
+    'missing',
+  ],
 )
 def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data_dir, tmp_path):
   path, job = tmp_path / 'source.npz', tmp_path / 'job'
@@ -130,6 +143,7 @@ def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data
   [line] = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
   assert f'--warm-start-from {path}' in line
   assert said in line
+  assert line.count('; name ') == 1
   assert not job.exists()
 
 
