@@ -19,6 +19,7 @@ He et al. 2015, 'Delving Deep into Rectifiers' (arXiv 1502.01852): initialisatio
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -227,8 +228,13 @@ class Layers:
       raise ValueError(f'dropout rate is {rate}, not 0 or more and less than 1')
     if rate == 0 or not self._is_training:
       return x
+    # By the step and not by a generator's state, which no checkpoint has: a job that is resumed
+    # drops what it would have dropped without the interruption.
+    step = tf.compat.v1.train.get_or_create_global_step()
+    seed = tf.random.experimental.stateless_fold_in(_next_seed(), tf.cast(step, tf.int32))
     # bfloat16 has 128 random numbers between 0 and 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
-    return tf.cast(tf.nn.dropout(tf.cast(x, tf.float32), rate), x.dtype)
+    dropped = tf.nn.experimental.stateless_dropout(tf.cast(x, tf.float32), rate, seed)
+    return tf.cast(dropped, x.dtype)
 
   def _concat(self, branches: Sequence[tf.Tensor]) -> tf.Tensor:
     """Activations of one height and width, side by side in the channels."""
@@ -504,3 +510,9 @@ def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     sums.append(tf.nn.conv2d(images, kernel, 1, [[0, 0], [1, 1], [1, 1], [0, 0]]))
   total = tf.add_n([tf.cast(part, tf.float32) for part in sums])  # [in, 3, 3, out]
   return tf.transpose(total, [1, 2, 0, 3])
+
+
+def _next_seed() -> list[int]:
+  """Of the graph's and its next operation's: two numbers; where no seed is set, at random."""
+  seeds = tf.compat.v1.random.get_seed(None)
+  return [random.getrandbits(31) if seed is None else seed for seed in seeds]

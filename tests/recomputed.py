@@ -18,14 +18,10 @@ def variables(job_dir, step):
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def check_averages(job_dir, *, moving_ahead=False):
+def check_averages(job_dir):
   """Each step's averages of all of a ResNet's variables are what the steps before lead to.
 
-  Args:
-    job_dir: of a job with the flags above.
-    moving_ahead: the chief of synchronous training saves a step when the next one's batch has moved
-      batch norm's moving averages: those of step 1 are then in no checkpoint, those of step 2 in
-      that of step 1, and so on.
+  The job is one with the flags above.
   """
   kept = variables(job_dir, 0)
   network = {name for name in kept if name.startswith('resnet/')}
@@ -35,14 +31,11 @@ def check_averages(job_dir, *, moving_ahead=False):
   assert {name.rpartition('/')[2] for name in averaged} >= {'kernel', 'moving_variance'}
   expected = {name: kept[name].astype(np.float64) for name in averaged}
   for step in range(1, STEPS + 1):
-    before, kept = kept, variables(job_dir, step)
+    kept = variables(job_dir, step)
     assert kept['global_step'] == step
     decay = min(DECAY, (1 + step) / (10 + step))
     for name in averaged:
-      is_ahead = moving_ahead and '/moving_' in name
-      expected[name] = decay * expected[name] + (1 - decay) * (before if is_ahead else kept)[name]
-      if is_ahead and step == 1:
-        expected[name] = kept[name + SUFFIX].astype(np.float64)
+      expected[name] = decay * expected[name] + (1 - decay) * kept[name]
       np.testing.assert_allclose(
         kept[name + SUFFIX], expected[name], rtol=1e-6, atol=1e-6, err_msg=f'{name}, step {step}'
       )

@@ -1,5 +1,6 @@
 """Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
 
+import contextlib
 import glob
 import os
 import shutil
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from cifar10.callbacks.callback import Callback
 from cifar10.platform import files
+from cifar10.platform.errors import StorageError
 from cifar10.platform.logs import log
 
 # What TensorFlow writes a checkpoint to before it is whole, and leaves there when it is killed.
@@ -32,11 +34,34 @@ def remove_half_saved(job_dir: str) -> None:
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
   """TensorFlow's, which can also save between its steps."""
 
-  def __init__(self, job_dir: str, every_steps: int, callbacks: Sequence[Callback]):
+  def __init__(
+    self, job_dir: str, every_steps: int, callbacks: Sequence[Callback], *, updates_later: bool
+  ):
+    """Args:
+    job_dir: where checkpoints are.
+    every_steps: global steps between two of them.
+    callbacks: hear of each.
+    updates_later: a hook that comes after this one makes the update, as in synchronous training.
+      After a batch, its moving averages are there and its update is not: so it saves before the
+      next batch.
+    """
     self._tells = _Tells(job_dir, callbacks)
+    self._updates_later = updates_later
+    self._computed: Any = None  # The values of the batch that is not looked at yet.
     # The graph as text and beside each checkpoint would take a second of the start and a third of
     # the disk: each mode builds its own, and TensorBoard's is in the summaries.
     super().__init__(job_dir, save_steps=every_steps, listeners=[self._tells], save_graph_def=False)
+
+  def before_run(self, run_context: Any) -> Any:
+    if self._computed is not None:
+      super().after_run(run_context, self._computed)
+    return super().before_run(run_context)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if self._updates_later:
+      self._computed = run_values
+    else:
+      super().after_run(run_context, run_values)
 
   def save_now(self, session: Any, evaluating: bool) -> str:
     """Saves -> the checkpoint; if `evaluating` with what the Estimator does then: an evaluation."""
@@ -70,12 +95,32 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
 
   def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
     self._job_dir = job_dir
+    self._identity = _identity(job_dir)
     self._callbacks = callbacks
     self.checkpoint = ''
     self.step = -1
 
   def after_save(self, session: Any, global_step_value: int) -> None:
+    if _identity(self._job_dir) != self._identity:
+      self._undo(global_step_value)
+      raise StorageError(
+        f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
+      )
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
     self.step = int(global_step_value)
     for callback in self._callbacks:
       callback.saved(self.checkpoint, self.step)
+
+  def _undo(self, step: int) -> None:
+    """TensorFlow has made a folder anew for this checkpoint: it would be in the way of the old."""
+    for path in glob.glob(os.path.join(glob.escape(self._job_dir), f'model.ckpt-{step}.*')):
+      os.remove(path)
+    with contextlib.suppress(OSError):
+      os.remove(os.path.join(self._job_dir, 'checkpoint'))
+      os.rmdir(self._job_dir)
+
+
+def _identity(folder: str) -> tuple[int, int]:
+  """Of a folder, whatever its name."""
+  status = os.stat(folder)
+  return status.st_dev, status.st_ino

@@ -17,6 +17,7 @@ that makes the original hang or update wrongly:
   batch is lost when the chief starts after them.
 """
 
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +37,13 @@ class SyncReplicas:
   """Applies the mean of `gradients_per_update` workers' gradients at each global step."""
 
   def __init__(
-    self, optimizer: Any, cluster: Cluster, gradients_per_update: int, steering: Steering
+    self,
+    optimizer: Any,
+    cluster: Cluster,
+    gradients_per_update: int,
+    steering: Steering,
+    *,
+    in_order: bool = False,
   ):
     """Args:
     optimizer: from `optimizers.make_optimizer`; its `apply_gradients` makes the update.
@@ -45,11 +52,16 @@ class SyncReplicas:
       number of backup workers. It counts them only once it has pushed its own, which is therefore
       always in the mean, as are all others that have arrived by then.
     steering: the chief's orders, in this graph; a worker reads them with its token.
+    in_order: add the gradients up in the order of the workers, for sums of floating point numbers
+      depend on it, and not as they arrive. Every worker's must be in the mean.
     """
+    assert not in_order or gradients_per_update == cluster.num_workers
     self._optimizer = optimizer
     self._steering = steering
     self._cluster = cluster
-    self.gradients_per_update = gradients_per_update
+    # Each has gradients of one worker, or of all.
+    self._accumulators_of_a_variable = cluster.num_workers if in_order else 1
+    self.needed = 1 if in_order else gradients_per_update  # In each accumulator, for an update.
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
     """The op that pushes this replica's gradients. It needs `make_hook`'s hook to run.
@@ -66,11 +78,12 @@ class SyncReplicas:
       self._arrivals = self._queue('arrivals')
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
-    accumulators = [self._accumulator(variable) for _, variable in gradients]
+    accumulators = [self._accumulators(variable) for _, variable in gradients]
+    own = self._cluster.worker if self._accumulators_of_a_variable > 1 else 0
     pushed = []
-    for accumulator, (gradient, variable) in zip(accumulators, gradients):
+    for of_variable, (gradient, variable) in zip(accumulators, gradients):
       with tf.device(variable.device):
-        pushed.append(accumulator.apply_grad(gradient, self.local_step))
+        pushed.append(of_variable[own].apply_grad(gradient, self.local_step))
     with tf.control_dependencies(pushed):
       pushed_all = self._arrivals.enqueue(True)
     if self._cluster.is_chief:
@@ -87,13 +100,28 @@ class SyncReplicas:
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
 
-  def _accumulator(self, variable: Any) -> Any:
+  def _accumulators(self, variable: Any) -> list[Any]:
     with tf.device(variable.device):
-      return tf.compat.v1.ConditionalAccumulator(
-        variable.dtype.base_dtype, variable.shape, shared_name=f'{variable.op.name}/gradients'
-      )
+      return [
+        tf.compat.v1.ConditionalAccumulator(
+          variable.dtype.base_dtype,
+          variable.shape,
+          shared_name=f'{variable.op.name}/gradients_{index}',
+        )
+        for index in range(self._accumulators_of_a_variable)
+      ]
 
-  def _build_chief(self, accumulators: Sequence[Any], variables: Sequence[Any]) -> None:
+  def _mean(self, accumulators: Sequence[Any]) -> tf.Tensor:
+    means = [accumulator.take_grad(self.needed) for accumulator in accumulators]
+    if len(means) == 1:
+      return means[0]
+    with tf.device(means[0].device):
+      return tf.add_n(means) / len(means)
+
+  def _build_chief(
+    self, accumulators_of_variables: Sequence[Sequence[Any]], variables: Sequence[Any]
+  ) -> None:
+    accumulators = list(itertools.chain.from_iterable(accumulators_of_variables))
     counts = tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
     with tf.control_dependencies([self._arrivals.dequeue()]), tf.device(self.global_step.device):
       # Counted after the wait. The fewest, because a worker that dies while it pushes leaves
@@ -101,7 +129,7 @@ class SyncReplicas:
       self.fewest_gradients = tf.reduce_min(
         tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
       )
-    means = [accumulator.take_grad(self.gradients_per_update) for accumulator in accumulators]
+    means = [self._mean(of_variable) for of_variable in accumulators_of_variables]
     updated = self._optimizer.apply_gradients(zip(means, variables), self.global_step)
     go_on = [queue.enqueue(True) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):
@@ -177,7 +205,7 @@ class _ChiefHook(_SyncHook):
     session.run(self._replicas.send_on)
 
   def _is_over(self, session: Any) -> bool:
-    if session.run(self._replicas.fewest_gradients) < self._replicas.gradients_per_update:
+    if session.run(self._replicas.fewest_gradients) < self._replicas.needed:
       return False
     session.run(self._replicas.update)
     return True

@@ -136,6 +136,11 @@ class RunOptions(Options):
   sync: bool = option(
     False, "make each update from the mean of all workers' gradients; one process ignores it"
   )
+  deterministic: bool = option(
+    False,
+    'the same seed on the same kind of machine makes the same network, bit for bit; workers of a '
+    'cluster need --sync',
+  )
   backup_workers: int = option(
     0, 'with --sync, updates go on without the last N workers', check=at_least(0)
   )

@@ -184,7 +184,11 @@ def _update(
     gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
   if replication.updates_together:
     optimizer = sync.SyncReplicas(
-      optimizer, replication.cluster, replication.gradients_per_update, replication.steering
+      optimizer,
+      replication.cluster,
+      replication.gradients_per_update,
+      replication.steering,
+      in_order=replication.in_order,
     )
   train_op = optimizer.apply_gradients(gradients, global_step)
   if replication.updates_together:

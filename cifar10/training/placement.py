@@ -34,6 +34,7 @@ class Replication(NamedTuple):
   watch: Watch
   steering: Steering
   all_reduce: bool = False  # tf.distribute copies the variables and adds up the gradients
+  in_order: bool = False  # Workers' gradients are added up in the workers' order.
 
   @property
   def updates_moving_averages(self) -> bool:
@@ -53,6 +54,22 @@ def check_distribution(options: RunOptions) -> None:
     raise InputError(
       f"--distribute {name} needs the Estimator's part in TensorFlow, which {tf.__version__} no "
       'longer has; use parameter servers, or Python 3.10 or 3.11 with TensorFlow 2.15.1'
+    )
+
+
+def check_deterministic(options: RunOptions, cluster: Cluster, gradients_per_update: int) -> None:
+  """Raises InputError for --deterministic where what comes first decides the result."""
+  if not options.deterministic or cluster.num_workers == 1:
+    return
+  if not gradients_per_update:
+    raise InputError(
+      f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '
+      'comes along; add --sync'
+    )
+  if gradients_per_update < cluster.num_workers:
+    raise InputError(
+      f'--deterministic, but with --backup-workers {options.backup_workers} the workers that come '
+      'first make each update; leave --backup-workers out'
     )
 
 

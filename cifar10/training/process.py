@@ -46,6 +46,8 @@ class Process:
       Terminated: SIGTERM came while it waited.
     """
     placement.check_distribution(options)
+    if options.deterministic:
+      tf.config.experimental.enable_op_determinism()
     num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
     self.hparams = placement.with_dtype(hparams, num_gpus)
     self.data = job_dir.described_data(options.job_dir, options.data_dir)
@@ -53,6 +55,7 @@ class Process:
     self.cluster = cluster
     self.watch = watch or Watch()
     self.strategy = None
+    placement.check_deterministic(options, cluster, self.gradients_per_update)
     self.steering = Steering(cluster, options.distribute is not None)
     self.placement = placement.placement(options, num_gpus)
     if options.distribute and cluster.task_type != 'evaluator':
@@ -84,7 +87,7 @@ class Process:
   @property
   def gradients_per_update(self) -> int:
     """How many workers' gradients make an update; 0: each is applied as it comes."""
-    sync = self.options.sync or self.strategy is not None
+    sync = self.options.sync or self.options.distribute is not None
     return self.cluster.gradients_per_update(sync, self.options.backup_workers)
 
   def estimator(
@@ -98,7 +101,12 @@ class Process:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""
     options = self.options
     replication = placement.Replication(
-      cluster, self.gradients_per_update, self.watch, self.steering, strategy is not None
+      cluster,
+      self.gradients_per_update,
+      self.watch,
+      self.steering,
+      strategy is not None,
+      options.deterministic,
     )
     estimator = tf_estimator.Estimator(
       model_fn.get_model_fn(

@@ -27,13 +27,15 @@ def server():
 class Replica:
   """One replica's graph, session and hook. Replicas start in their order, the chief first."""
 
-  def __init__(self, server, name, worker, gradient, *, needed=2, momentum=0.0):
+  def __init__(
+    self, server, name, worker, gradient, *, workers=2, needed=None, momentum=0.0, in_order=False
+  ):
     self.stopped = False
     self.watch = Watch()
     cluster = Cluster(
-      {'chief': ('a:1',), 'worker': ('b:1',)},
+      {'chief': ('a:1',), 'worker': tuple(f'b:{index}' for index in range(1, workers))},
       'chief' if worker == 0 else 'worker',
-      0,
+      max(worker - 1, 0),
     )
     with tf.Graph().as_default(), tf.compat.v1.container(name):
       step = tf.compat.v1.train.get_or_create_global_step()
@@ -41,7 +43,9 @@ class Replica:
       optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
       self.steering = Steering(Cluster())  # The server of this test is no parameter server.
       self.steering.build()
-      replicas = SyncReplicas(optimizer, cluster, needed, self.steering)
+      replicas = SyncReplicas(
+        optimizer, cluster, needed or workers, self.steering, in_order=in_order
+      )
       self.push = replicas.apply_gradients([(tf.constant(float(gradient)), variable)], step)
       self.hook = replicas.make_hook(LAST_STEP, self.watch)
       self.session = tf.compat.v1.Session(server.target)
@@ -104,6 +108,23 @@ def test_the_optimizer_sees_the_mean(make):
     chief.wait()
     worker.wait()
   assert chief.values() == (2, pytest.approx(7.1))
+
+
+@pytest.mark.parametrize(('in_order', 'value'), [(False, 9.5), (True, 10 - 2 / 3)])
+def test_gradients_are_added_in_the_workers_order(make, in_order, value):
+  """float32 rounds 2^25 + 3 to 2^25 + 4: in order 2^25 + 3 - 2^25 is 4, as they arrive it is 3.
+
+  The chief has 2^25; the second worker's -2^25 comes before the first one's 3. The mean of the
+  three is 1, and w = 10 - 0.5; or in order 4 / 3, and w = 10 - 2 / 3.
+  """
+  replicas = [
+    make(worker, gradient, workers=3, in_order=in_order)
+    for worker, gradient in enumerate([2.0**25, 3, -(2.0**25)])
+  ]
+  for worker in (0, 2, 1):
+    replicas[worker].compute()
+  replicas[0].wait()
+  assert replicas[0].values() == (1, pytest.approx(value))
 
 
 def test_a_late_gradient_is_dropped_and_its_worker_catches_up(make):

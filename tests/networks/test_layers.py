@@ -147,6 +147,21 @@ def test_dropout_drops_the_rate_and_multiplies_the_rest(dtype):
   )
 
 
+def test_dropout_differs_by_step_and_layer_and_is_the_same_again():
+  tf.compat.v1.set_random_seed(1)
+  step = tf.compat.v1.train.get_or_create_global_step()
+  layers = make_layers(is_training=True)
+  first, second = (layers._dropout(tf.ones([1000]), 0.5) for _ in range(2))
+  with tf.compat.v1.Session() as session:
+    session.run(step.initializer)
+    one, other, again = session.run(first), session.run(second), session.run(first)
+    session.run(step.assign_add(1))
+    later = session.run(first)
+  np.testing.assert_array_equal(one, again)
+  assert 400 < (one == other).sum() < 600  # Half of them, if they know nothing of each other.
+  assert 400 < (one == later).sum() < 600
+
+
 def test_dropout_of_nothing_or_in_evaluation_is_its_input():
   x = tf.zeros([2, 3])
   assert make_layers(is_training=True)._dropout(x, 0) is x

@@ -1,0 +1,62 @@
+"""The same seed makes the same network, bit for bit."""
+
+import numpy as np
+import pytest
+from recomputed import variables
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.errors import InputError
+from cifar10.training import placement
+
+STEPS = 200
+# A network with dropout: whose masks have to be the same, too.
+FLAGS = [
+  *('--network', 'wrn', '--wrn-depth', 10, '--wrn-widen-factor', 1, '--wrn-dropout', 0.3),
+  *('--train-batch-size', 8, '--mode', 'train', '--deterministic', '--save-every-steps', 1000),
+]
+KINDS = {'one process': [], 'two towers': ['--num-cpu-towers', 2], 'bfloat16': ['--dtype=bfloat16']}
+
+
+def assert_equal(job, other, step=STEPS):
+  expected, found = variables(job, step), variables(other, step)
+  assert expected.keys() == found.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', KINDS)
+def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path):
+  """A third job, of another seed, shows that the comparison can fail."""
+  jobs = {'first': [STEPS], 'second': [STEPS], 'resumed': [70, STEPS], 'other': [STEPS]}
+  for job, ends in jobs.items():
+    for end in ends:
+      flags = [*FLAGS, *KINDS[kind], '--train-steps', end, '--seed', 2 if job == 'other' else 1]
+      result = run_main('--data-dir', data_dir, '--job-dir', tmp_path / job, *flags)
+      assert result.returncode == 0, result.stderr
+  assert_equal(tmp_path / 'first', tmp_path / 'second')
+  assert_equal(tmp_path / 'first', tmp_path / 'resumed')
+  with pytest.raises(AssertionError):
+    assert_equal(tmp_path / 'first', tmp_path / 'other')
+
+
+TWO_WORKERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, 'chief', 0)
+
+
+@pytest.mark.parametrize(
+  ('cluster', 'gradients', 'said'),
+  [
+    (TWO_WORKERS, 0, '2 workers update asynchronously.*; add --sync'),
+    (TWO_WORKERS, 1, '--backup-workers 1 the workers that come first.*leave --backup-workers out'),
+  ],
+)
+def test_refuses_what_the_faster_one_decides(cluster, gradients, said):
+  options = RunOptions('job', deterministic=True, backup_workers=1)
+  with pytest.raises(InputError, match=said):
+    placement.check_deterministic(options, cluster, gradients)
+
+
+@pytest.mark.parametrize(('cluster', 'gradients'), [(Cluster(), 0), (TWO_WORKERS, 2)])
+def test_takes_what_nobody_decides(cluster, gradients):
+  placement.check_deterministic(RunOptions('job', deterministic=True), cluster, gradients)
