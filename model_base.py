@@ -75,6 +75,7 @@ class Layers:
     self._frozen: re.Pattern[str] | None = None
     self._initializers: Mapping[str, Any] = {}
     self.roles: dict[str, str] = {}  # Of each variable, by its operation's name.
+    self.features: Any = None  # float32 [batch, width], what the last layer is given.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
@@ -259,7 +260,8 @@ class Layers:
         initializer or tf.compat.v1.random_normal_initializer(stddev=math.sqrt(1 / in_dim)),
         HEAD,
       )
-      product = tf.matmul(tf.cast(x, tf.float32), kernel)
+      self.features = tf.cast(x, tf.float32)
+      product = tf.matmul(self.features, kernel)
       if not has_bias:
         return product
       zeros = tf.compat.v1.zeros_initializer()

@@ -27,12 +27,20 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
     raise InputError(f'image {path} is no file')
   try:
     content = tf.io.read_file(os.fsencode(path))  # Also a name that is no UTF-8.
-    image = tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
+    image = decode(content)
   except tf.errors.OpError:
     raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
   height, width = image.shape[:2]
-  if (height, width) != (HEIGHT, WIDTH):
-    # Area averaging keeps a large photograph from turning into noise.
-    resized = tf.image.resize(image, [HEIGHT, WIDTH], tf.image.ResizeMethod.AREA)
-    image = tf.cast(tf.round(resized), tf.uint8)
-  return image.numpy(), (height, width)
+  return as_seen(image).numpy(), (height, width)
+
+
+def decode(content: tf.Tensor) -> tf.Tensor:
+  """A file's bytes, string scalar -> uint8 [height, width, 3]."""
+  return tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
+
+
+def as_seen(image: tf.Tensor) -> tf.Tensor:
+  """uint8 [height, width, 3] -> uint8 [32, 32, 3]; one of this size stays as it is."""
+  # Area averaging keeps a large photograph from turning into noise.
+  resized = tf.image.resize(image, [HEIGHT, WIDTH], tf.image.ResizeMethod.AREA)
+  return tf.cast(tf.round(resized), tf.uint8)

@@ -1,18 +1,7 @@
-"""A SavedModel's input."""
+"""What a network for serving calls its inputs and outputs."""
 
-from typing import Any
-
-import tensorflow as tf
-
-from cifar10.data import records
-from cifar10.platform.estimator import tf_estimator
-
-IMAGES = 'images'  # What an exported network, and the Estimator's predictions, call their input.
-
-
-def serving_input_receiver_fn() -> Any:
-  """The SavedModel's input: `images` uint8 [n, 32, 32, 3]."""
-  shape = [None, records.HEIGHT, records.WIDTH, records.DEPTH]
-  images = tf.compat.v1.placeholder(tf.uint8, shape, name=IMAGES)
-  receiver = {IMAGES: images}
-  return tf_estimator.export.ServingInputReceiver(receiver, receiver)
+IMAGES = 'images'  # uint8 [n, 32, 32, 3]
+ENCODED = 'encoded'  # string [n]: the bytes of PNG or JPEG files of any size.
+CLASSES = 'classes'  # int64 [n]
+PROBABILITIES = 'probabilities'  # float32 [n, classes]
+FEATURES = 'features'  # float32 [n, width]: what the last layer is given.

@@ -60,6 +60,14 @@ class RunOptions(Options):
     check=is_pattern(),
     metavar='REGEX',
   )
+  format: str = option(
+    'saved_model',
+    'what to export; onnx needs requirements-onnx.txt',
+    choices=('saved_model', 'onnx'),
+  )
+  export_batch: int | None = option(
+    None, 'images in each call of an exported network (default: any number)', check=at_least(1)
+  )
   eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
   save_every_steps: int | None = option(
     None, 'global steps between two checkpoints (default: when evaluating)', check=at_least(1)

@@ -1,16 +1,14 @@
 """One job: what each mode does with it."""
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cifar10.callbacks import ending, registry
 from cifar10.cluster import parameter_server
-from cifar10.inference import predict, serving
+from cifar10.inference import predict
 from cifar10.inference.answers import Answers, read_answers
 from cifar10.platform.logs import log
-from cifar10.training import checkpoints
+from cifar10.training import checkpoints, export
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
@@ -106,20 +104,7 @@ class Job:
 
   def export(self) -> JsonObject:
     """Writes a SavedModel under JOB/export/ and names it."""
-    checkpoint = self._process.checkpoint()
-    exports = os.path.join(self._process.options.job_dir, 'export')
-    os.makedirs(exports, exist_ok=True)
-    # The Estimator leaves a half-written one, and meets it again within the same second.
-    with tempfile.TemporaryDirectory(prefix='temp-', dir=exports) as folder:
-      written = self._process.estimator().export_saved_model(
-        folder, serving.serving_input_receiver_fn, checkpoint_path=checkpoint
-      )
-      number = int(os.path.basename(written))  # The time in seconds: the newest is the highest.
-      while os.path.exists(os.path.join(exports, str(number))):
-        number += 1
-      path = os.path.join(exports, str(number))
-      os.rename(written, path)
-    return {'saved_model': path, 'checkpoint': checkpoint}
+    return export.export(self._process)
 
   def _saved(self) -> JsonObject:
     """The last checkpoint, as the program prints it."""

@@ -15,13 +15,12 @@ from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
 from cifar10.data import dataset
 from cifar10.data.data_set import Description
-from cifar10.inference import views
-from cifar10.inference.serving import IMAGES
+from cifar10.inference.serving import CLASSES, IMAGES, PROBABILITIES
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.platform.estimator import tf_estimator
 from cifar10.training import averages, evaluation, network, optimizers, schedules, towers
-from cifar10.training.network import NOWHERE, Beginning
+from cifar10.training.network import NOWHERE, Beginning, Inferred, infer
 from cifar10.training.placement import Placement, Replication
 
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
@@ -274,7 +273,8 @@ def _eval_spec(
   """One tower and the metrics, each an exact mean over the examples."""
   images, labels = shard
   group_of = _groups(hparams, network)
-  logits, plain_logits = _inference_logits(hparams, placement, network, images)
+  inferred = _inferred(hparams, placement, network, images)
+  logits, plain_logits = inferred.logits, inferred.own_logits
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   weight_penalty = towers.penalty(
     tf.compat.v1.trainable_variables(),
@@ -312,28 +312,19 @@ def _predict_spec(
   hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
 ) -> Any:
   """Classes and probabilities of uint8 images [n, 32, 32, 3]."""
-  logits, _ = _inference_logits(hparams, placement, network, images)
-  predictions = {
-    'classes': tf.argmax(logits, 1),  # int64 [n]
-    'probabilities': tf.nn.softmax(logits),  # float32 [n, classes]
-  }
-  return tf_estimator.EstimatorSpec(
-    tf_estimator.ModeKeys.PREDICT,
-    predictions=predictions,
-    export_outputs={'serving_default': tf_estimator.export.PredictOutput(predictions)},
-  )
+  logits = _inferred(hparams, placement, network, images).logits
+  predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
+  return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.PREDICT, predictions=predictions)
 
 
-def _inference_logits(
+def _inferred(
   hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """The views' mean logits and the image's own, float32 [n, classes]; by moving averages."""
+) -> Inferred:
+  """Of uint8 images, on the first tower."""
   place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
   setter = towers.device_setter(placement.tower_devices[0], place_variable)
   with tf.compat.v1.variable_scope(hparams.family.NAME), tf.compat.v1.device(setter):
-    seen = views.test_views(images, hparams.tta)
-    logits = network.forward_pass(dataset.normalise(seen, tf.as_dtype(hparams.dtype)))
-    return views.mean_of_views(logits, hparams.tta), logits[: tf.shape(images)[0]]
+    return infer(hparams, network, images)
 
 
 def _scheduled(

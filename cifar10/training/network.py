@@ -1,4 +1,4 @@
-"""A job's network, made of its hyper-parameters."""
+"""A job's network, made of its hyper-parameters, and what it says of images."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
+from cifar10.data import dataset
 from cifar10.data.data_set import Description
+from cifar10.inference import views
 from cifar10.networks.family import LayerSettings
 from cifar10.options.hparams import HParams
 
@@ -19,6 +21,14 @@ class Beginning(NamedTuple):
 
 
 NOWHERE = Beginning()
+
+
+class Inferred(NamedTuple):
+  """What a network says of n images."""
+
+  logits: tf.Tensor  # float32 [n, classes], the mean over --tta's views of an image
+  own_logits: tf.Tensor  # float32 [n, classes], of the image itself
+  features: tf.Tensor  # float32 [n, width], what the last layer is given for the image itself
 
 
 def build(
@@ -50,3 +60,13 @@ def build(
   network.freeze(hparams.freeze)
   network.start_from(beginning.initializers)
   return network
+
+
+def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> Inferred:
+  """Normalises uint8 images [n, 32, 32, 3] and classifies them, by the moving averages."""
+  seen = views.test_views(images, hparams.tta)
+  logits = network.forward_pass(dataset.normalise(seen, tf.as_dtype(hparams.dtype)))
+  count = tf.shape(images)[0]
+  return Inferred(
+    views.mean_of_views(logits, hparams.tta), logits[:count], network.features[:count]
+  )

@@ -1,0 +1,103 @@
+"""Batch norm folded into the convolutions before it, in a graph whose variables are constants.
+
+By its moving averages batch norm is y = f x + b for each channel, with f = scale / sqrt(variance +
+epsilon) and b = offset - f mean. The convolution's kernel takes f, and what is left is to add b.
+A maximum of pixels lets a positive f through.
+"""
+
+import collections
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+_POOL = 'MaxPool'
+
+
+class _Found(NamedTuple):
+  """A batch norm that can be folded, and the convolution that takes its factor."""
+
+  convolution: Any
+  kernel: np.ndarray  # float32 [height, width, in, out], times the factor
+  bias: np.ndarray  # float32 [out]
+
+
+def folded(graph: Any) -> Any:
+  """The GraphDef without the batch norms that a convolution can take in.
+
+  A kernel is multiplied in float32, and rounded once where the convolution is in bfloat16.
+
+  Args:
+    graph: a GraphDef whose variables are constants, for inference.
+  """
+  nodes = {node.name: node for node in graph.node}
+  users = collections.Counter(_source(name) for node in graph.node for name in node.input)
+  found = {
+    node.name: match
+    for node in graph.node
+    if node.op == 'FusedBatchNormV3' and (match := _match(node, nodes, users))
+  }
+  kernels = {match.convolution.name: match.kernel for match in found.values()}
+  result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
+  for node in graph.node:
+    if node.name in kernels:
+      kernel = _constant(result, f'{node.name}/folded', kernels[node.name], node.attr['T'].type)
+      convolution = result.node.add()
+      convolution.CopyFrom(node)
+      convolution.input[1] = kernel
+    elif node.name in found:
+      dtype = node.attr['T'].type
+      bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)
+      addition = result.node.add(name=node.name, op='BiasAdd', input=[node.input[0], bias])
+      addition.attr['T'].type = dtype
+      addition.attr['data_format'].CopyFrom(node.attr['data_format'])
+    else:
+      result.node.add().CopyFrom(node)
+  return tf.compat.v1.graph_util.extract_sub_graph(result, _ends(graph, users))
+
+
+def _match(node: Any, nodes: Mapping[str, Any], users: Mapping[str, int]) -> _Found | None:
+  before = nodes[_source(node.input[0])]
+  is_pooled = before.op == _POOL and users[before.name] == 1
+  convolution = nodes[_source(before.input[0])] if is_pooled else before
+  if convolution.op != 'Conv2D' or users[convolution.name] > 1:
+    return None
+  values = [_value(name, nodes) for name in (convolution.input[1], *node.input[1:5])]
+  if any(value is None for value in values):
+    return None
+  kernel, scale, offset, mean, variance = (np.asarray(value, np.float64) for value in values)
+  factor = scale / np.sqrt(variance + node.attr['epsilon'].f)
+  if is_pooled and (factor <= 0).any():
+    return None
+  bias = offset - factor * mean
+  return _Found(convolution, (kernel * factor).astype(np.float32), bias.astype(np.float32))
+
+
+def _value(name: str, nodes: Mapping[str, Any]) -> np.ndarray | None:
+  """Of what is constant: through casts, whose rounding comes after the fold."""
+  node = nodes[_source(name)]
+  if node.op == 'Const':
+    return tf.make_ndarray(node.attr['value'].tensor)
+  if node.op in ('Identity', 'Cast'):
+    return _value(node.input[0], nodes)
+  if node.op == 'Fill':
+    shape, value = (_value(each, nodes) for each in node.input)
+    return None if shape is None or value is None else np.full(shape, value)
+  return None
+
+
+def _constant(graph: Any, name: str, value: np.ndarray, dtype: int) -> str:
+  node = graph.node.add(name=name, op='Const')
+  node.attr['dtype'].type = dtype
+  node.attr['value'].tensor.CopyFrom(tf.make_tensor_proto(value, dtype=dtype))
+  return name
+
+
+def _source(name: str) -> str:
+  """The node that makes a tensor: of 'bn:1' and '^bn', bn."""
+  return name.lstrip('^').partition(':')[0]
+
+
+def _ends(graph: Any, users: Mapping[str, int]) -> list[str]:
+  return [node.name for node in graph.node if not users[node.name]]

@@ -1,0 +1,90 @@
+"""A checkpoint's network, written for others to use."""
+
+import dataclasses
+import os
+import tempfile
+import time
+from typing import Any
+
+from cifar10.callbacks import metrics_file
+from cifar10.inference import onnx_file, saved_model
+from cifar10.platform.logs import log
+from cifar10.training import checkpoints, frozen
+from cifar10.training.evaluation import JsonObject
+from cifar10.training.process import Process
+
+_FOLDER = 'export'
+
+
+def export(process: Process) -> JsonObject:
+  """Writes a SavedModel or a file under JOB/export/ -> its path and what it was made from.
+
+  Raises:
+    InputError: the library that writes the format is missing; nothing is written.
+  """
+  options = process.options
+  is_onnx = options.format == 'onnx'
+  if is_onnx:
+    onnx_file.check()
+  checkpoint = process.checkpoint()
+  # onnxruntime has no convolutions in bfloat16; the variables are float32 always.
+  dtype = 'float32' if is_onnx else process.hparams.dtype
+  network = frozen.freeze(
+    dataclasses.replace(process.hparams, dtype=dtype),
+    process.data,
+    checkpoint,
+    use_ema=options.use_ema,
+    batch=options.export_batch,
+  )
+  made_from = {**_made_from(process, checkpoint), 'dtype': dtype}
+  made_from['sha256_of_variables'] = network.digest
+  exports = os.path.join(options.job_dir, _FOLDER)
+  os.makedirs(exports, exist_ok=True)
+  with tempfile.TemporaryDirectory(prefix='temp-', dir=exports) as folder:
+    written = os.path.join(folder, 'written')
+    if is_onnx:
+      onnx_file.write(written, network.graph, made_from)
+    else:
+      saved_model.write(written, network.graph, made_from, options.export_batch)
+    path = _moved(written, exports, '.onnx' if is_onnx else '')
+  log.info('exported %s to %s', checkpoint, path)
+  return {options.format: path, **made_from}
+
+
+def _moved(written: str, exports: str, suffix: str) -> str:
+  """Gives a whole export its name, the time in seconds: servers take the highest."""
+  number = int(time.time())
+  while True:
+    path = os.path.join(exports, f'{number}{suffix}')
+    if not os.path.exists(path):
+      os.rename(written, path)
+      return path
+    number += 1
+
+
+def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
+  hparams, step = process.hparams, checkpoints.global_step(checkpoint)
+  weights = 'ema' if process.options.use_ema else 'last'
+  return {
+    'checkpoint': checkpoint,
+    'global_step': step,
+    'network': hparams.family.describe(),
+    'weights': weights,
+    'tta': hparams.tta,
+    'data_set': process.data.name,
+    'classes': list(process.data.classes),
+    'accuracy': _accuracies(process.options.job_dir, checkpoint, step, weights),
+  }
+
+
+def _accuracies(job_dir: str, checkpoint: str, step: int, weights: str) -> dict[str, float]:
+  """What the training's evaluations found, by split; {} for a checkpoint from elsewhere."""
+  folders = (os.path.realpath(path) for path in (job_dir, checkpoint))
+  if os.path.commonpath(folders) != os.path.realpath(job_dir):
+    return {}
+  return {
+    event['subset']: event['accuracy']
+    for event in metrics_file.read(job_dir)
+    if event['event'] == 'evaluate'
+    and (event['step'], event.get('weights', 'last')) == (step, weights)
+  }

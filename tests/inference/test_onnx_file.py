@@ -1,0 +1,75 @@
+"""An exported network as an ONNX file, in onnxruntime."""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.inference import onnx_file
+from cifar10.options.hparams import from_values
+from cifar10.platform.errors import InputError
+from cifar10.training import frozen, network
+
+IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
+
+
+def frozen_and_answers(values, folder):
+  hparams = from_values(values)
+  with tf.Graph().as_default():
+    built = network.build(hparams, CIFAR10, is_training=False)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      inferred = network.infer(hparams, built, tf.constant(IMAGES))
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      path = tf.compat.v1.train.Saver().save(session, f'{folder}/model.ckpt', 1)
+      answers = session.run([tf.nn.softmax(inferred.logits), inferred.features])
+  return frozen.freeze(hparams, CIFAR10, path), answers
+
+
+@pytest.mark.parametrize(
+  'values',
+  [
+    {'num_layers': 8},
+    {'num_layers': 8, 'resnet_version': 2},
+    {'network': 'vgg', 'vgg_layers': 11},
+    {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'},
+  ],
+  ids=['resnet', 'resnet v2', 'vgg', 'fastnet with views'],
+)
+def test_onnxruntime_answers_alike(values, tmp_path):
+  made, (probabilities, features) = frozen_and_answers(values, tmp_path)
+  path = str(tmp_path / 'network.onnx')
+  onnx_file.write(path, made.graph, {'classes': ['a', 'b']})
+  session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+  assert [given.name for given in session.get_inputs()] == ['images']
+  found = dict(
+    zip([output.name for output in session.get_outputs()], session.run(None, {'images': IMAGES}))
+  )
+  np.testing.assert_allclose(found['probabilities'], probabilities, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(found['features'], features, rtol=1e-3, atol=1e-4)
+  np.testing.assert_array_equal(found['classes'], probabilities.argmax(1))
+  metadata = session.get_modelmeta().custom_metadata_map
+  assert json.loads(metadata['made_from']) == {'classes': ['a', 'b']}
+
+
+def test_a_job_in_bfloat16_is_exported_in_float32(run_main, data_dir, tmp_path):
+  flags = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 1, '--dtype', 'bfloat16']
+  job = ['--job-dir', tmp_path]
+  assert run_main('--data-dir', data_dir, *job, *flags, '--mode', 'train').returncode == 0
+  result = run_main(*job, '--mode', 'export', '--format', 'onnx', '--export-batch', 2)
+  assert result.returncode == 0, result.stderr
+  exported = json.loads(result.stdout.splitlines()[-1])
+  assert exported['dtype'] == 'float32'
+  assert len(result.stderr.splitlines()) == 1, result.stderr
+  session = onnxruntime.InferenceSession(exported['onnx'], providers=['CPUExecutionProvider'])
+  assert session.get_inputs()[0].shape == [2, 32, 32, 3]
+
+
+def test_without_tf2onnx_one_line_says_so(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'tf2onnx', None)  # An import of it fails.
+  with pytest.raises(InputError, match=r'needs tf2onnx.*; run: pip install -r requirements-onnx'):
+    onnx_file.check()

@@ -1,0 +1,104 @@
+"""Networks for inference alone say what the networks that they were made from say."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.options.hparams import from_values
+from cifar10.training import averages, frozen, network
+
+IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
+# And how many batch norms are left: those that no convolution comes before.
+NETWORKS = {
+  'resnet': ({'num_layers': 8}, 0),
+  # Of a block's two only the second follows a convolution; the first block's follows `init`, but
+  # so does the shortcut. And the last.
+  'resnet v2': ({'num_layers': 8, 'resnet_version': 2}, 3),
+  'wrn': ({'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1}, 4),
+  'vgg': ({'network': 'vgg', 'vgg_layers': 11}, 0),
+  'inception': ({'network': 'inception', 'inception_width': 0.25}, 0),
+  'fastnet': ({'network': 'fastnet', 'widths': (24, 24, 32)}, 0),
+  'views': ({'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}, 0),
+}
+
+
+def save(hparams, folder, *, with_averages=False):
+  """A checkpoint of random numbers -> its name, and the network's answers."""
+  rng = np.random.default_rng(1)
+  with tf.Graph().as_default():
+    built = network.build(hparams, CIFAR10, is_training=False)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      inferred = network.infer(hparams, built, tf.constant(IMAGES))
+    variables = tf.compat.v1.global_variables()
+    stored = {variable.op.name: variable for variable in variables}
+    if with_averages:
+      stored = {f'{name}{averages.SUFFIX}': variable for name, variable in stored.items()}
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      for variable in variables:
+        if 'kernel' not in variable.op.name:
+          variable.load(rng.uniform(0.5, 1.5, variable.shape), session)
+      path = tf.compat.v1.train.Saver(stored).save(session, f'{folder}/model.ckpt', 1)
+      answers = session.run([tf.nn.softmax(inferred.logits), inferred.features])
+  return path, answers
+
+
+def run(graph, images=IMAGES):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.graph_util.import_graph_def(graph, name='')
+    return session.run(['probabilities:0', 'features:0', 'classes:0'], {'images:0': images})
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_it_answers_alike_without_variables_and_batch_norms(name, tmp_path):
+  values, batch_norms = NETWORKS[name]
+  hparams = from_values(values)
+  path, (expected, expected_features) = save(hparams, tmp_path)
+  graph = frozen.freeze(hparams, CIFAR10, path).graph
+  probabilities, features, classes = run(graph)
+  np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(features, expected_features, rtol=1e-4, atol=1e-4)
+  np.testing.assert_array_equal(classes, expected.argmax(1))
+  found = [node.op for node in graph.node]
+  assert found.count('FusedBatchNormV3') == batch_norms
+  assert not {'VarHandleOp', 'VariableV2', 'ReadVariableOp', 'Assert'} & set(found)
+
+
+def test_bfloat16(tmp_path):
+  """Kernels are rounded to 8 bits: with their factor, or before it."""
+  hparams = from_values({'num_layers': 8, 'dtype': 'bfloat16'})
+  path, (expected, _) = save(hparams, tmp_path)
+  graph = frozen.freeze(hparams, CIFAR10, path).graph
+  probabilities, _, _ = run(graph)
+  np.testing.assert_allclose(probabilities, expected, atol=0.05)
+  assert 'FusedBatchNormV3' not in {node.op for node in graph.node}
+
+
+def test_averages_in_place_of_the_weights(tmp_path):
+  hparams = from_values({'num_layers': 8})
+  path, (expected, _) = save(hparams, tmp_path, with_averages=True)
+  probabilities, _, _ = run(frozen.freeze(hparams, CIFAR10, path, use_ema=True).graph)
+  np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_one_batch_size(tmp_path):
+  hparams = from_values({'num_layers': 8})
+  path, _ = save(hparams, tmp_path)
+  graph = frozen.freeze(hparams, CIFAR10, path, batch=4).graph
+  assert run(graph)[0].shape == (4, 10)
+  with pytest.raises(ValueError, match=r'Cannot feed value of shape \(3, 32, 32, 3\)'):
+    run(graph, IMAGES[:3])
+
+
+def test_the_digest_is_of_the_variables(tmp_path):
+  hparams = from_values({'num_layers': 8})
+  path, _ = save(hparams, tmp_path)
+  found = frozen.freeze(hparams, CIFAR10, path)
+  other = dataclasses.replace(hparams, tta='mirror')
+  assert found.digest == frozen.freeze(other, CIFAR10, path).digest
+  name = 'resnet/fully_connected/bias'
+  changed = {**found.values, name: np.nextafter(found.values[name], np.float32(9))}
+  assert found._replace(values=changed).digest != found.digest
