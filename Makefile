@@ -21,9 +21,10 @@ LOCKED ?=
 WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-r requirements.txt -r requirements-dev.txt)
 # A process a core: each imports TensorFlow, so not more than a few.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
+SHORT := tests/platform tests/inference $(addprefix tests/training/test_,job.py averages.py frozen.py)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
-.PHONY: install demo docs lock test test-full test-quick test-short test-all lint bench-install clean
+.PHONY: install demo docs lock test test-full test-quick test-short test-long test-all lint bench-install clean
 
 install: $(STAMP)
 
@@ -47,13 +48,17 @@ demo: $(STAMP)
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow and not cluster and not hosts' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m 'not slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
 
-# Clusters one after another: each has all cores.
+# What CI runs. Clusters one after another: each has all cores.
 test-full: test
-	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts' $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m cluster
-	$(BIN)/python -m pytest -m 'hosts and not slow' -rs
+	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m 'cluster and not long'
+	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
+
+# What CI has no time for: other ways to what its tests try, and what takes minutes. An hour or two.
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
 
 # The quick tests and one cluster.
 test-quick: test
@@ -61,7 +66,7 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest tests/platform tests/training -m 'not slow' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(SHORT) -m 'not slow and not long' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(ONE_CLUSTER)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.

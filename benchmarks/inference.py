@@ -4,16 +4,21 @@
 
 The program trains for one step and exports; a process of its own loads the SavedModel and calls it
 as a server would: uint8 images in, classes and probabilities out. PyTorch's twin does the same,
-eager and compiled. The limit is the sum of the program's convolutions, each run alone.
+eager and compiled; and onnxruntime (float32 only) and OpenVINO with the program's own exports,
+where this Python has them. The limit is the sum of the program's convolutions, each run alone.
 """
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
@@ -27,7 +32,7 @@ import peers
 import tensorflow as tf
 
 from cifar10.data.data_set import CIFAR10
-from cifar10.inference.serving import IMAGES
+from cifar10.inference.serving import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options import hparams
 from cifar10.platform import errors
 from cifar10.platform.estimator import tf_estimator
@@ -35,32 +40,44 @@ from cifar10.training import model_fn, placement, towers
 
 _WARM_UP = 15  # Calls.
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}
+_OTHER_RUNTIMES = ('onnxruntime', 'openvino')
 
 
 def main() -> None:
   """Measures every variant in turn, `--pairs` times; prints one JSON object."""
   parser = _parser()
   flags = parser.parse_args()
-  if not flags.saved_model and not flags.data_dir:
+  if not flags.exported and not flags.data_dir:
     parser.error('--data-dir is missing: name the folder of the record files')
   tf.get_logger().setLevel('ERROR')
-  if flags.saved_model:
-    print(json.dumps(_call(flags.saved_model, flags.batch_size, flags.calls)))
+  if flags.exported:
+    call = _CALLS[flags.runtime](flags.exported, flags.dtypes[0])
+    print(json.dumps(_seconds(call, _images(flags.batch_size), flags.calls)))
     return
   seconds: dict[str, list[float]] = {}
   torch_version = ''
   batch_sizes = sorted({1, flags.batch_size})
   with tempfile.TemporaryDirectory() as folder:
+    runtimes = [name for name in _OTHER_RUNTIMES if importlib.util.find_spec(name)]
     exported = {dtype: _export(flags.data_dir, folder, dtype) for dtype in flags.dtypes}
+    onnx = _export_onnx(folder) if 'onnxruntime' in runtimes and 'float32' in exported else ''
     if flags.torch_python:
       peers.export_arrays(flags.data_dir, folder)
     for _ in range(flags.pairs):
       for batch_size in batch_sizes:
         for dtype in flags.dtypes:
           measured = {
-            'program': _in_a_process(exported[dtype], batch_size, flags.calls),
+            'program': _in_a_process('tensorflow', exported[dtype], dtype, batch_size, flags.calls),
             'convolutions (limit)': _limit(dtype, batch_size),
           }
+          if onnx and dtype == 'float32':
+            measured['onnxruntime'] = _in_a_process(
+              'onnxruntime', onnx, dtype, batch_size, flags.calls
+            )
+          if 'openvino' in runtimes:
+            measured['openvino'] = _in_a_process(
+              'openvino', exported[dtype], dtype, batch_size, flags.calls
+            )
           for name in _TORCH if flags.torch_python else ():
             result = _in_torch(flags, folder, name, dtype, batch_size)
             measured[name], torch_version = result['seconds'], result['torch']
@@ -74,6 +91,7 @@ def main() -> None:
     'pairs': flags.pairs,
     **environment.describe(),
     **({'torch': torch_version} if torch_version else {}),
+    **{name: importlib.metadata.version(name) for name in runtimes},
     'milliseconds': {name: round(1e3 * value, 3) for name, value in medians.items()},
     'images_per_second': {
       name: round(int(name.rpartition(' ')[2]) / value) for name, value in medians.items()
@@ -105,8 +123,16 @@ def _export(data_dir: str, folder: str, dtype: str) -> str:
   return commands.last_line([*commands.PROGRAM, *job, '--mode', 'export'])['saved_model']
 
 
-def _in_a_process(saved_model: str, batch_size: int, calls: int) -> float:
-  command = [sys.executable, os.path.abspath(__file__), '--saved-model', saved_model]
+def _export_onnx(folder: str) -> str:
+  job = ['--job-dir', os.path.join(folder, 'float32')]
+  return commands.last_line([*commands.PROGRAM, *job, '--mode', 'export', '--format', 'onnx'])[
+    'onnx'
+  ]
+
+
+def _in_a_process(runtime: str, exported: str, dtype: str, batch_size: int, calls: int) -> float:
+  command = [sys.executable, os.path.abspath(__file__), '--runtime', runtime]
+  command += ['--exported', exported, '--dtypes', dtype]
   return commands.last_line([*command, '--batch-size', batch_size, '--calls', calls])
 
 
@@ -118,18 +144,49 @@ def _in_torch(
   return peers.run_torch(flags.torch_python, folder, settings)
 
 
-def _call(saved_model: str, batch_size: int, calls: int) -> float:
-  """The median seconds of a call."""
-  loaded = tf.saved_model.load(saved_model)
-  serve = loaded.signatures['serving_default']
-  images = tf.constant(_images(batch_size))
+def _seconds(call: Callable[[np.ndarray], Any], images: np.ndarray, calls: int) -> float:
+  """The median of a call."""
   times = []
   for _ in range(_WARM_UP + calls):
     since = time.perf_counter()
-    for result in serve(**{IMAGES: images}).values():
-      result.numpy()
+    call(images)
     times.append(time.perf_counter() - since)
   return statistics.median(times[_WARM_UP:])
+
+
+def _in_tensorflow(saved_model: str, dtype: str) -> Callable[[np.ndarray], Any]:
+  del dtype  # It is the graph's.
+  loaded = tf.saved_model.load(saved_model)  # Its signatures end with it.
+
+  def call(images: np.ndarray) -> list[np.ndarray]:
+    results = loaded.signatures['serving_default'](**{IMAGES: tf.constant(images)})
+    return [result.numpy() for result in results.values()]
+
+  return call
+
+
+def _in_onnxruntime(path: str, dtype: str) -> Callable[[np.ndarray], Any]:
+  import onnxruntime  # noqa: PLC0415 - may be missing
+
+  del dtype  # float32
+  session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+  return lambda images: session.run([CLASSES, PROBABILITIES], {IMAGES: images})
+
+
+def _in_openvino(saved_model: str, dtype: str) -> Callable[[np.ndarray], Any]:
+  import openvino  # noqa: PLC0415 - may be missing
+
+  hint = {'float32': 'f32', 'bfloat16': 'bf16'}[dtype]
+  settings = {'PERFORMANCE_HINT': 'LATENCY', 'INFERENCE_PRECISION_HINT': hint}
+  network = openvino.Core().compile_model(saved_model, 'CPU', settings)
+  return lambda images: list(network([images]).values())
+
+
+_CALLS = {
+  'tensorflow': _in_tensorflow,
+  'onnxruntime': _in_onnxruntime,
+  'openvino': _in_openvino,
+}
 
 
 def _limit(dtype: str, batch_size: int) -> float:
@@ -156,7 +213,8 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--calls', type=commands.count, default=60, help='in each measurement')
   parser.add_argument('--pairs', type=commands.count, default=3)
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
-  parser.add_argument('--saved-model', help='measure this one, in this process')
+  parser.add_argument('--exported', help='measure this one, in this process')
+  parser.add_argument('--runtime', choices=_CALLS, default='tensorflow', help='which runs it')
   return parser
 
 

@@ -1,5 +1,6 @@
 """The benchmarks of one process run, on tiny data, and print their records."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+long = pytest.mark.long
 TINY = ['--pairs', '1', '--dtypes', 'float32']
 
 
@@ -17,9 +19,14 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
   ('name', 'flags', 'rates'),
   [
     ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
-    ('training', [*TINY, '--num-layers', '8', '--batch-size', '16', '--steps', '2'], 4),
-    ('inference', [*TINY, '--calls', '2', '--batch-size', '2'], 4),
-    ('startup', ['--pairs', '1', '--only', 'import', 'one-step'], 0),
+    pytest.param(
+      'training',
+      [*TINY, '--num-layers', '8', '--batch-size', '16', '--steps', '2'],
+      4,
+      marks=long,
+    ),
+    pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], None, marks=long),
+    pytest.param('startup', ['--pairs', '1', '--only', 'import', 'one-step'], 0, marks=long),
     ('trace', ['--recipe', 'classic', '--num-layers', '8', '--batch-size', '4', '--steps', '1'], 0),
   ],
   ids=lambda value: value if isinstance(value, str) else '',
@@ -39,8 +46,8 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
   assert record['name'].replace(' ', '_') == name
   assert {'tensorflow', 'python', 'numpy'} == set(record['versions'])
   measured = record.get('images_per_second', {})
-  if rates:
-    assert len(measured) == rates
+  if rates != 0:  # Of inference as many as there are runtimes, of two batch sizes.
+    assert len(measured) == (rates or 2 * (2 + len(runtimes())))
     assert all(rate > 0 for rate in measured.values())
   if name == 'startup':
     seconds = record['seconds']
@@ -55,7 +62,11 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
     assert 0.5 < sum(shares.values()) <= 1.001
 
 
-@pytest.mark.slow
+def runtimes():
+  return [name for name in ('onnxruntime', 'openvino') if importlib.util.find_spec(name)]
+
+
+@long
 @pytest.mark.timeout(660)
 def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
   """Once TensorFlow's pools are full: the same handles and threads, and no temporary files."""

@@ -119,6 +119,7 @@ def test_a_short_cut_costs_no_step(cluster, victim):
   assert not tasks.said('chief 0', 'resuming')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
 def test_a_cut_that_ends_connections(cluster, victim):
   """All wait and name who is away; then the chief goes on from where it was or has saved."""
@@ -154,6 +155,7 @@ def test_all_others_end_while_a_worker_is_cut_off(cluster):
   assert 'ps 0 (10.77.0.3:2222)' in line
 
 
+@pytest.mark.long
 def test_a_chief_that_is_gone_for_good(cluster):
   """Nobody can train: worker and parameter server end with code 1 and name it."""
   tasks = cluster(*FOREVER, '--sync', '--start-timeout', 60)

@@ -3,7 +3,7 @@
 import kills
 import pytest
 
-slow, cluster = pytest.mark.slow, pytest.mark.cluster
+slow, long = pytest.mark.slow, pytest.mark.long
 
 
 @pytest.mark.timeout(1200)
@@ -11,11 +11,11 @@ slow, cluster = pytest.mark.slow, pytest.mark.cluster
   ('kind', 'times'),
   [
     pytest.param('convert', 2, marks=slow),
-    pytest.param('train', 3, marks=slow),
+    pytest.param('train', 1, marks=slow),
     pytest.param('evaluate', 1, marks=slow),
     pytest.param('export', 1, marks=slow),
-    pytest.param('async', 1, marks=cluster),
-    pytest.param('sync', 1, marks=cluster),
+    pytest.param('async', 1, marks=[pytest.mark.cluster, long]),
+    pytest.param('sync', 1, marks=[pytest.mark.cluster, long]),
   ],
 )
 def test_a_rerun_after_a_kill_keeps_all_promises(tmp_path, kind, times):

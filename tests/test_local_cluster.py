@@ -21,6 +21,7 @@ from cifar10.callbacks import metrics_file
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
 
 pytestmark = pytest.mark.cluster
+long = pytest.mark.long
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64]
@@ -50,9 +51,9 @@ def is_our_line(line):
   return re.match(r'\d\d:\d\d:\d\d |started as process |ended by SIGTERM|error: ', line)
 
 
-@pytest.mark.parametrize('workers', [1, 2])
+@pytest.mark.parametrize('workers', [1, pytest.param(2, marks=long)])
 @pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
-@pytest.mark.parametrize('ps', [1, 2])
+@pytest.mark.parametrize('ps', [1, pytest.param(2, marks=long)])
 def test_every_task_ends(cluster, ps, sync, workers):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, *sync, workers=workers, ps=ps)
   tasks.start()
@@ -70,7 +71,7 @@ def test_every_task_ends(cluster, ps, sync, workers):
     assert 0 <= made['steps'] <= 21
 
 
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
   """The chief makes one of the steps 2 to 59 at least; the evaluator's matrix is a picture."""
   more = ['--histograms', '--profile-steps', '2:59', *sync]
@@ -175,7 +176,7 @@ def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, workers, p
 
 @pytest.mark.parametrize(
   'flags',
-  [['--recipe', 'fast94'], ['--recipe', 'fast95', '--sync']],
+  [pytest.param(['--recipe', 'fast94'], marks=long), ['--recipe', 'fast95', '--sync']],
   ids=['muon-async', 'lookahead-sync'],
 )
 def test_fast_recipes_run_on_a_cluster(cluster, flags):
@@ -200,6 +201,7 @@ def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
   check_averages(tasks.job_dir)
 
 
+@long
 def test_asynchronous_workers_share_the_averages(cluster):
   """Each moves them after its own updates: checkpoints do not tell the order."""
   averaged = ['--ema-decay', 0.9, '--use-ema', '--train-steps', 40, '--eval-every-steps', 20]
@@ -229,6 +231,7 @@ def test_an_evaluator_evaluates_and_ends(cluster):
   assert not tasks.said('chief 0', 'evaluated')
 
 
+@long
 def test_an_evaluator_of_a_chief_without_workers(cluster):
   """It waits longer for the last checkpoint than for a chief that is gone."""
   flags = ['--train-batch-size', 128, '--train-steps', 150, '--eval-every-steps', 150]
@@ -274,6 +277,7 @@ def test_a_killed_worker_of_asynchronous_training(cluster):
   assert codes == [143, 143, 143], tasks.text()
 
 
+@long
 def test_a_killed_backup_worker(cluster):
   # So slow that the loss, 2.3 without any knowledge, is near it when the worker is killed.
   slow = ['--learning-rate', 0.003, '--eval-every-steps', 20]
@@ -395,7 +399,11 @@ def check_ended(tasks, reason):
   assert json.loads(tasks.results['chief 0'])['global_step'] < 10**6
 
 
-@pytest.mark.parametrize('flags', [[], ['--sync'], ALL_REDUCE], ids=['async', 'sync', 'all-reduce'])
+@pytest.mark.parametrize(
+  'flags',
+  [pytest.param([], marks=long), ['--sync'], ALL_REDUCE],
+  ids=['async', 'sync', 'all-reduce'],
+)
 def test_orders_reach_every_task(cluster, flags):
   """A pause that all keep, a learning rate, and an end."""
   if flags == ALL_REDUCE and not REDUCES_BETWEEN_PROCESSES:
@@ -419,14 +427,14 @@ def test_orders_reach_every_task(cluster, flags):
   check_ended(tasks, 'control')
 
 
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [[], pytest.param(['--sync'], marks=long)], ids=['async', 'sync'])
 def test_minutes_end_a_cluster(cluster, sync):
   tasks = cluster(*MANY, *sync, '--max-minutes', 0.05)
   tasks.start()
   check_ended(tasks, 'max_minutes')
 
 
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_an_evaluator_ends_a_cluster(cluster, sync):
   """By the first evaluation, which any accuracy satisfies; then it makes the final one and ends."""
   tasks = cluster(*MANY, *sync, '--stop-at-accuracy', 0, evaluator=True)
@@ -444,7 +452,7 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
   ('missing', 'flags', 'ps'),
   [
     ('worker 0', ['--sync'], 1),
-    ('ps 0', [], 1),
+    pytest.param('ps 0', [], 1, marks=long),
     ('chief 0', [], 1),
     pytest.param('worker 0', ALL_REDUCE, 0, marks=needs_all_reduce),
   ],

@@ -221,8 +221,8 @@ INCEPTION = {**BASE, 'network': 'inception', 'inception_width': 0.01}
 ROWS += [
   ({'vgg_layers': 13}, VGG, SHAPES),
   ({'vgg_dropout': 0.5}, VGG, SHAPES - {'variables', 'averages', 'evaluation'}),
-  pytest.param({'inception_width': 0.1}, INCEPTION, SHAPES, marks=pytest.mark.slow),
-  pytest.param({'inception_dropout': 0.5}, INCEPTION, UPDATES | {'loss'}, marks=pytest.mark.slow),
+  pytest.param({'inception_width': 0.1}, INCEPTION, SHAPES, marks=pytest.mark.long),
+  pytest.param({'inception_dropout': 0.5}, INCEPTION, UPDATES | {'loss'}, marks=pytest.mark.long),
 ]
 
 
