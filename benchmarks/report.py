@@ -30,6 +30,8 @@ _SHOWN = {
   'convolutions (limit)': 'its convolutions alone (limit)',
   'keras': 'Keras',
   'torch': 'PyTorch',
+  'onnxruntime': 'onnxruntime, the ONNX export',
+  'openvino': 'OpenVINO, the SavedModel',
   'torch compiled': 'PyTorch, compiled',
   'airbench94': 'airbench94 in PyTorch',
   'airbench94, compiled': 'airbench94 in PyTorch, compiled',
