@@ -21,7 +21,6 @@ LOCKED ?=
 WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-r requirements.txt -r requirements-dev.txt)
 # A process a core: each imports TensorFlow, so not more than a few.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
-SHORT := tests/platform tests/inference $(addprefix tests/training/test_,job.py averages.py frozen.py)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
 .PHONY: install demo docs lock test test-full test-quick test-short test-long test-all lint bench-install clean
@@ -66,7 +65,7 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest $(SHORT) -m 'not slow and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/platform tests/training tests/inference -m 'not slow and not long' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(ONE_CLUSTER)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.

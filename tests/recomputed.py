@@ -18,6 +18,14 @@ def variables(job_dir, step):
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+def assert_equal(job_dir, other, step):
+  """Two jobs' checkpoints of a step are the same, bit for bit."""
+  expected, found = variables(job_dir, step), variables(other, step)
+  assert expected.keys() == found.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
 def check_averages(job_dir):
   """Each step's averages of all of a ResNet's variables are what the steps before lead to.
 

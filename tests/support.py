@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECORD = os.path.join(ROOT, 'benchmarks', 'results', 'support.json')
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
 FORMS = {  # The targets of the Makefile, test-full and so on, and what they run.
-  'full': 'all tests',
+  'full': 'all tests but the long ones',
   'quick': 'quick tests and one cluster',
   'short': 'training, resuming, towers, export and one cluster',
 }

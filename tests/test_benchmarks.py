@@ -10,6 +10,9 @@ import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 long = pytest.mark.long
+# Of inference: the program, its convolutions and other runtimes, each with two batch sizes.
+OTHERS = [name for name in ('onnxruntime', 'openvino') if importlib.util.find_spec(name)]
+RATES = 2 * (2 + len(OTHERS))
 TINY = ['--pairs', '1', '--dtypes', 'float32']
 
 
@@ -25,7 +28,7 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
       4,
       marks=long,
     ),
-    pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], None, marks=long),
+    pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1', '--only', 'import', 'one-step'], 0, marks=long),
     ('trace', ['--recipe', 'classic', '--num-layers', '8', '--batch-size', '4', '--steps', '1'], 0),
   ],
@@ -46,8 +49,8 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
   assert record['name'].replace(' ', '_') == name
   assert {'tensorflow', 'python', 'numpy'} == set(record['versions'])
   measured = record.get('images_per_second', {})
-  if rates != 0:  # Of inference as many as there are runtimes, of two batch sizes.
-    assert len(measured) == (rates or 2 * (2 + len(runtimes())))
+  if rates:
+    assert len(measured) == rates
     assert all(rate > 0 for rate in measured.values())
   if name == 'startup':
     seconds = record['seconds']
@@ -62,14 +65,10 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
     assert 0.5 < sum(shares.values()) <= 1.001
 
 
-def runtimes():
-  return [name for name in ('onnxruntime', 'openvino') if importlib.util.find_spec(name)]
-
-
-@long
+@pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
-  """Once TensorFlow's pools are full: the same handles and threads, and no temporary files."""
+  """Once TensorFlow's pools are full: no more handles and threads later, no temporary files."""
   script = os.path.join(ROOT, 'benchmarks', 'soak_memory.py')
   flags = ['--data-dir', data_dir, '--steps', '2000', '--evaluations', '12']
   result = subprocess.run(
@@ -77,11 +76,12 @@ def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
   )
   assert result.returncode == 0, result.stderr
   record = json.loads(result.stdout.splitlines()[-1])
-  assert (record['training']['reached'], record['evaluating']['reached']) >= (1000, 10)
+  assert record['training']['reached'] >= 1000
+  assert record['evaluating']['reached'] >= 10
   for part in ('training', 'evaluating'):
     assert record[part]['temporary_files'] == [0, 0]
     for counted, (first, second) in record[part]['at_rest_in_each_half'].items():
-      assert second <= first, (part, counted)
+      assert second <= first, (part, counted)  # Fewer: TensorFlow closes pools before the end.
 
 
 @pytest.mark.slow

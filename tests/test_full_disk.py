@@ -1,7 +1,6 @@
 """Disks that fill up, folders that vanish or turn read-only: one line, and how it goes on."""
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 
 import generate_cifar10_tfrecords
 from cifar10.callbacks import metrics_file
@@ -76,11 +76,6 @@ def failed(result, line):
   errors = [each for each in result.stderr.splitlines() if 'rror' in each]
   assert errors == [f'error: {line}'], result.stderr
   assert 'Traceback' not in result.stderr
-
-
-def succeeded(result):
-  assert result.returncode == 0, result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
 
 
 def trains(job):

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from recomputed import AVERAGED, SUFFIX, check_averages, variables
+from recomputed import AVERAGED, SUFFIX, assert_equal, check_averages, variables
 from tasks import Tasks
 
 from cifar10.callbacks import metrics_file
@@ -168,10 +168,7 @@ def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, workers, p
       tasks = cluster(*flags, '--deterministic', *more, workers=workers, ps=ps)
       tasks.start()
       assert set(tasks.ended(120)) == {0}, tasks.text()
-  once, twice = variables(tmp_path / 'once', 200), variables(tmp_path / 'twice', 200)
-  assert once.keys() == twice.keys()
-  for name, value in once.items():
-    np.testing.assert_array_equal(twice[name], value, err_msg=name)
+  assert_equal(tmp_path / 'once', tmp_path / 'twice', 200)
 
 
 @pytest.mark.parametrize(

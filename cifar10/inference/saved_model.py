@@ -21,17 +21,17 @@ _INPUTS = {'serving_default': IMAGES, 'features': IMAGES, 'encoded': ENCODED}  #
 _SIZES = (shape.HEIGHT, shape.WIDTH, shape.DEPTH)
 
 
-def write(path: str, graph: Any, made_from: Mapping[str, Any], batch: int | None = None) -> None:
+def write(path: str, graph: Any, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet.
 
   Args:
     path: where.
     graph: GraphDef of a network, as `training.frozen` makes it.
     made_from: what to say of its making.
-    batch: how many images a call has; None: any number.
   """
   module = tf.Module()
-  module.network = _function(graph, tf.TensorSpec([batch, *_SIZES], tf.uint8, IMAGES))
+  module.network = _function(graph)
+  batch = module.network.inputs[0].shape[0]
   tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
   extra = os.path.join(path, _EXTRA)
   os.makedirs(extra)
@@ -43,8 +43,10 @@ def write(path: str, graph: Any, made_from: Mapping[str, Any], batch: int | None
       requests.write(_prediction_log(signature, name, _grey(name, batch or 1)))
 
 
-def _function(graph: Any, images: tf.TensorSpec) -> Any:
+def _function(graph: Any) -> Any:
   """The graph from `images` to classes, probabilities and features."""
+  [given] = [node for node in graph.node if node.name == IMAGES]
+  images = tf.TensorSpec(tf.TensorShape(given.attr['shape'].shape), tf.uint8, IMAGES)
   outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
 
   def network(images: tf.Tensor) -> list[tf.Tensor]:

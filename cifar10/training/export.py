@@ -4,7 +4,8 @@ import dataclasses
 import os
 import tempfile
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from cifar10.callbacks import metrics_file
 from cifar10.inference import onnx_file, saved_model
@@ -16,6 +17,20 @@ from cifar10.training.process import Process
 _FOLDER = 'export'
 
 
+class _Format(NamedTuple):
+  write: Callable[[str, Any, Mapping[str, Any]], None]  # Path, graph, what it was made from.
+  check: Callable[[], None] = lambda: None  # Raises InputError where a library is missing.
+  suffix: str = ''
+  dtype: str = ''  # '': the job's.
+
+
+_FORMATS = {
+  'saved_model': _Format(saved_model.write),
+  # onnxruntime has no convolutions in bfloat16; the variables are float32 always.
+  'onnx': _Format(onnx_file.write, onnx_file.check, '.onnx', 'float32'),
+}
+
+
 def export(process: Process) -> JsonObject:
   """Writes a SavedModel or a file under JOB/export/ -> its path and what it was made from.
 
@@ -23,12 +38,10 @@ def export(process: Process) -> JsonObject:
     InputError: the library that writes the format is missing; nothing is written.
   """
   options = process.options
-  is_onnx = options.format == 'onnx'
-  if is_onnx:
-    onnx_file.check()
+  form = _FORMATS[options.format]
+  form.check()
   checkpoint = process.checkpoint()
-  # onnxruntime has no convolutions in bfloat16; the variables are float32 always.
-  dtype = 'float32' if is_onnx else process.hparams.dtype
+  dtype = form.dtype or process.hparams.dtype
   network = frozen.freeze(
     dataclasses.replace(process.hparams, dtype=dtype),
     process.data,
@@ -42,11 +55,8 @@ def export(process: Process) -> JsonObject:
   os.makedirs(exports, exist_ok=True)
   with tempfile.TemporaryDirectory(prefix='temp-', dir=exports) as folder:
     written = os.path.join(folder, 'written')
-    if is_onnx:
-      onnx_file.write(written, network.graph, made_from)
-    else:
-      saved_model.write(written, network.graph, made_from, options.export_batch)
-    path = _moved(written, exports, '.onnx' if is_onnx else '')
+    form.write(written, network.graph, made_from)
+    path = _moved(written, exports, form.suffix)
   log.info('exported %s to %s', checkpoint, path)
   return {options.format: path, **made_from}
 

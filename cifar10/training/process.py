@@ -100,21 +100,13 @@ class Process:
   ) -> Any:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""
     options = self.options
-    replication = placement.Replication(
-      cluster,
-      self.gradients_per_update,
-      self.watch,
-      self.steering,
-      strategy is not None,
-      options.deterministic,
-    )
     estimator = tf_estimator.Estimator(
       model_fn.get_model_fn(
         self.hparams,
         self.placement,
         self.data,
         examples_per_epoch=examples_per_epoch,
-        replication=replication,
+        replication=self.replication(cluster, strategy),
         meter=meter,
         histograms=options.histograms,
         beginning=beginning,
@@ -135,6 +127,17 @@ class Process:
     # Estimator's methods cannot be overridden in a subclass.
     estimator.eval_dir = lambda name: os.path.join(options.job_dir, name)
     return estimator
+
+  def replication(self, cluster: Cluster, strategy: Any) -> placement.Replication:
+    """This process's part in the updates of a cluster."""
+    return placement.Replication(
+      cluster,
+      self.gradients_per_update,
+      self.watch,
+      self.steering,
+      strategy is not None,
+      self.options.deterministic,
+    )
 
   def session_config(self, cluster: Cluster = _ALONE) -> Any:
     """How a session uses this machine, and which tasks it sees."""

@@ -258,7 +258,8 @@ class Trainer:
     steps = [options.save_every_steps or options.eval_every_steps]
     if evaluating:
       steps.insert(0, options.eval_every_steps)
-    updates_later = bool(self._process.gradients_per_update) and self._process.strategy is None
+    process = self._process
+    updates_later = process.replication(process.cluster, process.strategy).updates_together
     hooks = [
       saving.SaveHook(options.job_dir, every, self._callbacks, updates_later=updates_later)
       for every in dict.fromkeys(steps)

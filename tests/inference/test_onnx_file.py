@@ -6,28 +6,13 @@ import sys
 import numpy as np
 import onnxruntime
 import pytest
-import tensorflow as tf
+from random_checkpoint import IMAGES, save
 
 from cifar10.data.data_set import CIFAR10
 from cifar10.inference import onnx_file
 from cifar10.options.hparams import from_values
 from cifar10.platform.errors import InputError
-from cifar10.training import frozen, network
-
-IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
-
-
-def frozen_and_answers(values, folder):
-  hparams = from_values(values)
-  with tf.Graph().as_default():
-    built = network.build(hparams, CIFAR10, is_training=False)
-    with tf.compat.v1.variable_scope(hparams.family.NAME):
-      inferred = network.infer(hparams, built, tf.constant(IMAGES))
-    with tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.global_variables_initializer())
-      path = tf.compat.v1.train.Saver().save(session, f'{folder}/model.ckpt', 1)
-      answers = session.run([tf.nn.softmax(inferred.logits), inferred.features])
-  return frozen.freeze(hparams, CIFAR10, path), answers
+from cifar10.training import frozen
 
 
 @pytest.mark.parametrize(
@@ -41,7 +26,9 @@ def frozen_and_answers(values, folder):
   ids=['resnet', 'resnet v2', 'vgg', 'fastnet with views'],
 )
 def test_onnxruntime_answers_alike(values, tmp_path):
-  made, (probabilities, features) = frozen_and_answers(values, tmp_path)
+  hparams = from_values(values)
+  checkpoint, (probabilities, features) = save(hparams, tmp_path)
+  made = frozen.freeze(hparams, CIFAR10, checkpoint)
   path = str(tmp_path / 'network.onnx')
   onnx_file.write(path, made.graph, {'classes': ['a', 'b']})
   session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])

@@ -7,15 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from outcome import succeeded
 
 from cifar10.callbacks import metrics_file
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64]
-
-
-def succeeded(result):
-  assert result.returncode == 0, result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope='module')
@@ -52,7 +48,7 @@ def test_encoded_images_are_decoded_and_resized_as_predict_does(exported, job, f
   expected = [json.loads(line)['probabilities'] for line in said.stdout.splitlines()]
   served = tf.saved_model.load(exported['saved_model']).signatures['encoded']
   found = served(encoded=tf.constant([file.read_bytes() for file in files]))['probabilities']
-  for theirs, ours in zip(expected, found.numpy()):
+  for theirs, ours in zip(expected, found.numpy(), strict=True):
     np.testing.assert_allclose(ours, list(theirs.values()), rtol=1e-4, atol=2e-6)
 
 

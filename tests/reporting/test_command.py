@@ -234,13 +234,14 @@ def test_a_table_needs_no_libraries(make_job):
   assert len(json.loads(ran.stdout)['jobs']) == 1
 
 
-def test_the_extra_has_the_requirements_files_lines():
+@pytest.mark.parametrize('name', ['report', 'onnx'])
+def test_the_extra_has_the_requirements_files_lines(name):
   root = os.path.dirname(os.path.dirname(cifar10.report.__file__))
-  with open(os.path.join(root, 'requirements-report.txt'), encoding='utf-8') as file:
-    wanted = [line.strip() for line in file if not line.startswith('#')]
+  with open(os.path.join(root, f'requirements-{name}.txt'), encoding='utf-8') as file:
+    wanted = [line.partition('#')[0].strip() for line in file if not line.startswith('#')]
   with open(os.path.join(root, 'pyproject.toml'), encoding='utf-8') as file:
-    extra = re.search(r'^report = \[(.*)\]$', file.read(), re.M)[1]
-  assert extra == ', '.join(f'"{line}"' for line in wanted)
+    extra = re.search(rf'^{name} = \[(.*?)\]$', file.read(), re.M | re.S)[1]
+  assert re.findall('"(.*?)"', extra) == [line.replace('"', "'") for line in wanted]
 
 
 def test_help_does_not_wait_for_tensorflow():

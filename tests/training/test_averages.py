@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
 
 from cifar10.networks.family import Group
@@ -77,11 +78,6 @@ def test_batch_norms_averages_are_averaged_after_their_update(graph):
   update = moving.assign_add(4.0, read_value=False)
   averages = after_steps('moving_mean', 2, [update], ema_decay=0.2)
   assert averages == pytest.approx([3.272727, 7.054545])
-
-
-def succeeded(result):
-  assert result.returncode == 0, result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope='module')

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 
 from cifar10.callbacks import best_file, metrics_file
 
@@ -14,11 +15,6 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 def flags(data_dir, job_dir, *more):
   return ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *more]
-
-
-def succeeded(result):
-  assert result.returncode == 0, result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
 
 
 def events(job_dir, name):

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from random_checkpoint import IMAGES, save
 
 from cifar10.data.data_set import CIFAR10
 from cifar10.options.hparams import from_values
-from cifar10.training import averages, frozen, network
+from cifar10.training import frozen
 
-IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
 # And how many batch norms are left: those that no convolution comes before.
 NETWORKS = {
   'resnet': ({'num_layers': 8}, 0),
@@ -23,27 +23,6 @@ NETWORKS = {
   'fastnet': ({'network': 'fastnet', 'widths': (24, 24, 32)}, 0),
   'views': ({'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}, 0),
 }
-
-
-def save(hparams, folder, *, with_averages=False):
-  """A checkpoint of random numbers -> its name, and the network's answers."""
-  rng = np.random.default_rng(1)
-  with tf.Graph().as_default():
-    built = network.build(hparams, CIFAR10, is_training=False)
-    with tf.compat.v1.variable_scope(hparams.family.NAME):
-      inferred = network.infer(hparams, built, tf.constant(IMAGES))
-    variables = tf.compat.v1.global_variables()
-    stored = {variable.op.name: variable for variable in variables}
-    if with_averages:
-      stored = {f'{name}{averages.SUFFIX}': variable for name, variable in stored.items()}
-    with tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.global_variables_initializer())
-      for variable in variables:
-        if 'kernel' not in variable.op.name:
-          variable.load(rng.uniform(0.5, 1.5, variable.shape), session)
-      path = tf.compat.v1.train.Saver(stored).save(session, f'{folder}/model.ckpt', 1)
-      answers = session.run([tf.nn.softmax(inferred.logits), inferred.features])
-  return path, answers
 
 
 def run(graph, images=IMAGES):

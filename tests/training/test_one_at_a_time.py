@@ -1,21 +1,16 @@
 """One process trains in a job dir; others may look, and find what it deletes under them gone."""
 
-import json
 import os
 import shutil
 
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 
 from cifar10.callbacks import control_channel, metrics_file
 from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
-
-
-def succeeded(result):
-  assert result.returncode == 0, result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope='module')

@@ -1,0 +1,30 @@
+"""Checkpoints of networks that nobody has trained, and what these say of some images."""
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.training import averages, network
+
+IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
+
+
+def save(hparams, folder, *, with_averages=False):
+  """A checkpoint of random numbers -> its name, and the network's answers."""
+  rng = np.random.default_rng(1)
+  with tf.Graph().as_default():
+    built = network.build(hparams, CIFAR10, is_training=False)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      inferred = network.infer(hparams, built, tf.constant(IMAGES))
+    variables = tf.compat.v1.global_variables()
+    stored = {variable.op.name: variable for variable in variables}
+    if with_averages:
+      stored = {f'{name}{averages.SUFFIX}': variable for name, variable in stored.items()}
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      for variable in variables:
+        if 'kernel' not in variable.op.name:
+          variable.load(rng.uniform(0.5, 1.5, variable.shape), session)
+      path = tf.compat.v1.train.Saver(stored).save(session, f'{folder}/model.ckpt', 1)
+      answers = session.run([tf.nn.softmax(inferred.logits), inferred.features])
+  return path, answers
