@@ -18,6 +18,7 @@ from recomputed import AVERAGED, SUFFIX, assert_equal, check_averages, variables
 from tasks import Tasks
 
 from cifar10.callbacks import metrics_file
+from cifar10.data import manifest
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
 
 pytestmark = pytest.mark.cluster
@@ -196,6 +197,44 @@ def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
   tasks.start()
   assert tasks.ended(timeout=120) == [0] * (2 + ps), tasks.text()
   check_averages(tasks.job_dir)
+
+
+@pytest.fixture(scope='module')
+def steady(data_dir):
+  """Options with which each batch is the whole training split, and says its loss."""
+  train = manifest.num_examples(data_dir, 'train')
+  flags = ['--use-distortion-for-training', False, '--momentum', 0, '--log-every', 1e-6]
+  return [*flags, '--train-batch-size', train, '--learning-rate', 0.01, '--eval-every-steps', 3]
+
+
+@pytest.fixture(scope='module')
+def alone(steady, run_main, data_dir, tmp_path_factory):
+  """One process's variables after three steps, as an .npz, and what its next three losses are."""
+  folder = tmp_path_factory.mktemp('alone')
+  flags = ['--data-dir', data_dir, '--job-dir', folder / 'job', *RESNET, *steady]
+  result = run_main(*flags, '--mode', 'train', '--train-steps', 6)
+  assert result.returncode == 0, result.stderr
+  npz = folder / 'alone.npz'
+  dump = [sys.executable, '-m', 'cifar10.checkpoint', 'dump', folder / 'job/model.ckpt-3']
+  subprocess.run([*dump, '--out', npz], cwd=ROOT, check=True, capture_output=True, timeout=60)
+  losses = re.findall(r'step \d of 6 .*loss (\S+)', result.stderr)
+  assert len(set(losses)) == 6
+  return npz, np.float64(losses[3:])
+
+
+@pytest.mark.parametrize(
+  ('flags', 'ps'),
+  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=[needs_all_reduce, long])],
+  ids=['sync', 'all-reduce'],
+)
+def test_workers_warm_started_from_an_npz_go_on_as_its_job_does(cluster, flags, ps, steady, alone):
+  """The mean gradient of two workers with the same batch is that of one process."""
+  npz, losses = alone
+  tasks = cluster(*steady, *flags, '--warm-start-from', npz, '--train-steps', 3, ps=ps)
+  tasks.start()
+  assert tasks.ended() == [0] * (2 + ps), tasks.text()
+  found = tasks.said('chief 0', r'step \d of 3 .*loss (\S+)')
+  np.testing.assert_allclose(np.float64(found), losses, atol=2e-4)
 
 
 @long
