@@ -102,9 +102,15 @@ def placement(options: RunOptions, num_gpus: int) -> Placement:
 
 
 def with_dtype(hparams: HParams, num_gpus: int) -> HParams:
-  """With the precision that --dtype auto means on these devices."""
+  """With the precision that --dtype auto means on these devices; tells of one that is slow here."""
+  fast, reason = devices.fast_dtype(num_gpus)
+  if hparams.dtype == 'bfloat16' and fast != 'bfloat16':
+    log.warning(
+      '--dtype bfloat16 is slow here, on a CPU about a fifth as fast as float32: %s; --dtype auto '
+      'would take float32',
+      reason,
+    )
   if hparams.dtype != 'auto':
     return hparams
-  dtype, reason = devices.fast_dtype(num_gpus)
-  log.info('--dtype auto is %s: %s', dtype, reason)
-  return dataclasses.replace(hparams, dtype=dtype)
+  log.info('--dtype auto is %s: %s', fast, reason)
+  return dataclasses.replace(hparams, dtype=fast)
