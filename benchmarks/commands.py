@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -50,7 +51,11 @@ def command_line(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> 
     words.append(f'--{name.replace("_", "-")}')
     if value is not True:
       listed = ','.join(map(str, value)) if isinstance(value, list) else str(value)
-      words.append(_PLACES.get(name, listed))
+      shown = _PLACES.get(name, listed)
+      if shown.startswith('-'):  # As a word of its own it would be taken for a flag.
+        words[-1] += f'={shlex.quote(shown)}'
+      else:
+        words.append(shlex.quote(shown))
   following = getattr(flags, 'flags', [])
   words += ['--', *following] if following else []
   return ' '.join(words)

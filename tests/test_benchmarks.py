@@ -30,6 +30,12 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
     ),
     pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1', '--only', 'import', 'one-step'], 0, marks=long),
+    pytest.param(
+      'with_flags',
+      ['--pairs', '1', '--more=--momentum 0', '--', '--num-layers', '8', '--train-batch-size', '1'],
+      2,
+      marks=long,
+    ),
     ('trace', ['--recipe', 'classic', '--num-layers', '8', '--batch-size', '4', '--steps', '1'], 0),
   ],
   ids=lambda value: value if isinstance(value, str) else '',

@@ -1,0 +1,75 @@
+"""Training speed with some flags of the program and without them, in turn, in one run.
+
+  python benchmarks/with_flags.py --data-dir DATA --name frozen_trunk \\
+    --more "--freeze=resnet/(init|stage)" -- --num-layers 20
+
+The flags after `--` are there in both. The speed is that of a job's second hundred steps.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import commands
+import environment
+
+from cifar10.callbacks import metrics_file
+from cifar10.platform import errors
+
+_STEPS = 200  # The metrics have the speed of each hundred.
+
+
+def main() -> None:
+  """Measures in turn; prints images/s and the ratio."""
+  parser = _parser()
+  flags = parser.parse_args()
+  settings = {'without': flags.flags, 'with': [*flags.flags, *shlex.split(flags.more)]}
+  rates: dict[str, list[float]] = {name: [] for name in settings}
+  for pair in range(flags.pairs):
+    for name, given in settings.items():
+      rates[name].append(_images_per_second(flags.data_dir, given))
+      print(f'pair {pair + 1}: {name} {rates[name][-1]:,.0f} images/s', file=sys.stderr)
+  ratios = [ours / plain for ours, plain in zip(rates['with'], rates['without'])]
+  record = {
+    'name': flags.name,
+    'command': commands.command_line(parser, flags),
+    'pairs': flags.pairs,
+    **environment.describe(),
+    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'ratios': {'with / without': round(statistics.median(ratios), 3)},
+    'all_images_per_second': rates,
+  }
+  print(json.dumps(record))
+
+
+def _images_per_second(data_dir: str, given: list[str]) -> float:
+  with tempfile.TemporaryDirectory() as folder:
+    job = ['--data-dir', data_dir, '--job-dir', folder, '--mode', 'train', '--train-steps', _STEPS]
+    commands.last_line([*commands.PROGRAM, *job, *given])
+    return next(
+      event['images_per_second']
+      for event in metrics_file.read(folder)
+      if event['event'] == 'train' and event['step'] == _STEPS
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
+  parser.add_argument('--data-dir', required=True, help='record files')
+  parser.add_argument('--name', default='with_flags', help='of the record')
+  parser.add_argument('--more', required=True, help='the flags whose speed is in question')
+  parser.add_argument('--pairs', type=commands.count, default=3)
+  parser.add_argument('flags', nargs='*', help='flags of cifar10_main.py, after --')
+  return parser
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
