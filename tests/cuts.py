@@ -41,7 +41,7 @@ SAVE_EVERY = 20
 FOR_GOOD_TIMEOUT = 120  # --start-timeout where a cut is for good; 600 by default.
 START_SECONDS = 900  # For a cluster to make its first steps, beside others.
 AFTER_SECONDS = 200  # For all to go on once the cable is mended.
-FOR_GOOD_SECONDS = 2 * FOR_GOOD_TIMEOUT + 100  # A parameter server waits once more for its chief.
+FOR_GOOD_SECONDS = 2 * FOR_GOOD_TIMEOUT + 200  # A parameter server waits once more for its chief.
 FLAGS = ['--num-layers', 8, '--train-batch-size', 1, '--num-intra-threads', 1, '--log-every', 1]
 FLAGS += ['--train-steps', 10**6, '--eval-every-steps', SAVE_EVERY]
 

@@ -15,6 +15,7 @@ from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
 from cifar10.training import checkpoint_files, checkpoints, evaluation
 from cifar10.training.evaluation import JsonObject
+from cifar10.training.kept_evaluation import KeptEvaluation
 from cifar10.training.process import Process
 
 
@@ -27,6 +28,7 @@ class Evaluator:
     self.callbacks: Sequence[Callback] = ()
     self._last: JsonObject = {}
     self._matrix = evaluation.MatrixHook()
+    self._kept: dict[str, KeptEvaluation] = {}
 
   def evaluated(self, subset: str, on_the_way: bool = False) -> JsonObject:
     """One evaluation, as the program prints it; not made again if it was the last one made.
@@ -58,14 +60,23 @@ class Evaluator:
     if (last.get('subset'), last.get('global_step')) != (subset, step):
       if self.callbacks:
         summaries.drop_evaluation(self._process.options.job_dir, subset, step)
-      metrics = self._process.estimator().evaluate(
-        self._process.eval_input_fn(subset),
+      metrics = self.evaluate(
         name=subset,
         checkpoint_path=checkpoint,
         hooks=[self._evaluation_bar(subset), self._matrix],
       )
       self._heard(metrics, subset, checkpoint, on_the_way)
     return self._last
+
+  def evaluate(
+    self, *, name: str, checkpoint_path: str, hooks: Sequence[Any], **_: Any
+  ) -> dict[str, Any]:
+    """Takes the place of `Estimator.evaluate`, which builds a graph for each checkpoint."""
+    self._process.watch.check()  # SIGTERM leaves no time to evaluate what was just saved.
+    if name not in self._kept:
+      input_fn = self._process.eval_input_fn(name)
+      self._kept[name] = KeptEvaluation(self._process.estimator(), input_fn, name)
+    return self._kept[name].evaluate(checkpoint_path, hooks)
 
   def spec(self) -> Any:
     """What the Estimator evaluates while it trains."""

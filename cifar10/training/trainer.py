@@ -198,6 +198,7 @@ class Trainer:
     estimator = self._process.estimator(
       num_examples, self._process.cluster, self._process.strategy, beginning, meter
     )
+    estimator.evaluate = self._evaluator.evaluate
     return estimator, meter
 
   def _initializers(self) -> dict[str, Any]:

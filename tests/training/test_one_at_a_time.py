@@ -4,10 +4,10 @@ import os
 import shutil
 
 import pytest
-import tensorflow as tf
 from outcome import succeeded
 
 from cifar10.callbacks import control_channel, metrics_file
+from cifar10.training.kept_evaluation import KeptEvaluation
 from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -98,19 +98,14 @@ def test_training_goes_on_where_a_checkpoint_is_deleted_before_its_evaluation(
 ):
   """By hand: the second of three."""
   job = tmp_path / 'job'
-  original = Process.eval_input_fn
+  original = KeptEvaluation.evaluate
 
-  def eval_input_fn(process, subset):
-    made = original(process, subset)
+  def evaluate(kept, checkpoint, hooks):
+    if checkpoint.endswith('-4'):
+      delete(job, 4)
+    return original(kept, checkpoint, hooks)
 
-    def input_fn():
-      if tf.train.latest_checkpoint(str(job)).endswith('-4'):
-        delete(job, 4)
-      return made()
-
-    return input_fn
-
-  monkeypatch.setattr(Process, 'eval_input_fn', eval_input_fn)
+  monkeypatch.setattr(KeptEvaluation, 'evaluate', evaluate)
   more = ['--train-steps', 6, '--eval-every-steps', 2]
   result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *more)
   assert succeeded(result)['global_step'] == 6
