@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cifar10.data import archive, data_set, image_folder, manifest, sources, synthetic
-from cifar10.platform import errors, lock, logs, quiet, storage
+from cifar10.platform import errors, files, lock, logs, quiet, storage
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 
@@ -51,7 +51,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   source = _source(flags)
   with storage.named('--data-dir', flags.data_dir):
     with storage.refusing('--data-dir', flags.data_dir):
-      os.makedirs(flags.data_dir, exist_ok=True)
+      files.make_folder(flags.data_dir)
     missing = manifest.SUBSETS if flags.force else sources.missing_subsets(flags.data_dir, source)
     if missing:
       with _lock(flags.data_dir):
@@ -118,7 +118,7 @@ def _check(flags: argparse.Namespace) -> None:
     synthetic.check_size(flags.synthetic, flags.data_dir, published)
   if flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
-  if flags.archive and not os.path.exists(flags.archive):
+  if flags.archive and not _is_there(flags.archive):
     raise InputError(f'--archive {flags.archive} does not exist; leave it out to download')
   if flags.archive and flags.synthetic:
     raise InputError('--archive and --synthetic name two sources; give one of them')
@@ -126,10 +126,20 @@ def _check(flags: argparse.Namespace) -> None:
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
 
 
+def _is_there(archive_path: str) -> bool:
+  try:
+    return files.exists(archive_path)
+  except OSError as error:  # Of a URL.
+    raise InputError(
+      f'--archive {archive_path} cannot be read ({error.strerror}); name another'
+    ) from None
+
+
 def _check_apart(images: str, data_dir: str) -> None:
   """Raises InputError where the records would lie among the images, and be taken for a class."""
-  folder = os.path.realpath(images)
-  if os.path.commonpath([folder, os.path.realpath(data_dir)]) == folder:
+  if files.is_url(images):
+    raise InputError(f'--images {images} is a URL; copy the images to a local folder')
+  if files.is_inside(data_dir, images):
     raise InputError(f'--data-dir {data_dir} lies in --images {images}; name one outside')
 
 

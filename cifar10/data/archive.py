@@ -20,6 +20,7 @@ import six
 
 from cifar10.data import data_set
 from cifar10.data.shape import IMAGE_BYTES
+from cifar10.platform import files
 from cifar10.platform.errors import InputError
 
 # Bytes: the largest published one has 155 MB; guards memory against a bad tar.
@@ -264,9 +265,9 @@ def _read_members(source: str, names: Iterable[str], published: Published) -> di
   """The named members' bytes; nothing is extracted to disk."""
   names = set(names)
   try:
-    if os.path.isdir(source):
-      present = (name for name in names if os.path.isfile(os.path.join(source, name)))
-      found = {name: _read_file(os.path.join(source, name)) for name in present}
+    if files.is_dir(source):
+      present = (name for name in names if files.is_file(os.path.join(source, name)))
+      found = {name: files.read(os.path.join(source, name)) for name in present}
     else:
       found = _read_tar(source, names, published)
   except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
@@ -284,7 +285,7 @@ def _read_members(source: str, names: Iterable[str], published: Published) -> di
 def _read_tar(path: str, names: set[str], published: Published) -> dict[str, bytes]:
   """Those of the named members that are there; raises OSError or tarfile.TarError."""
   found: dict[str, bytes] = {}
-  with tarfile.open(path, 'r:*') as tar:
+  with files.opened(path) as opened, tarfile.open(fileobj=opened, mode='r:*') as tar:
     for member in tar:
       folder, _, name = member.name.rpartition('/')
       if folder == published.folder and name in names and member.isfile():
@@ -296,8 +297,3 @@ def _read_tar(path: str, names: set[str], published: Published) -> dict[str, byt
         if len(found) == len(names):
           break
   return found
-
-
-def _read_file(path: str) -> bytes:
-  with open(path, 'rb') as file:
-    return file.read()

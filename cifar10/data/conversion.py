@@ -48,8 +48,8 @@ def convert(data_dir: str, source: Source, subsets: Sequence[str]) -> None:
       description = Description.from_json(before, manifest.manifest_path(data_dir))
     # The last to come is the first to get its name: with it there, and a record file not yet, a run
     # that was killed between the two is found out.
-    temporary = stack.enter_context(files.replacing(manifest.manifest_path(data_dir)))
-    manifest.dump(temporary, _content(source, description, entries))
+    file = stack.enter_context(files.writing(manifest.manifest_path(data_dir)))
+    file.write(manifest.as_text(_content(source, description, entries)).encode())
   for subset in subsets:
     path, count = manifest.record_path(data_dir, subset), entries[subset]['examples']
     log.info('wrote %s: %s examples', path, f'{count:,}')

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
@@ -14,6 +13,7 @@ from cifar10.data import data_set, listing, manifest
 from cifar10.data.read_ahead import read_ahead
 from cifar10.data.shape import IMAGE_BYTES
 from cifar10.data.sources import Examples
+from cifar10.platform import files
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 
@@ -98,7 +98,7 @@ class ImageFolder:
     """
     rng = np.random.default_rng(self._seed)
     self._num_unreadable = 0
-    with tempfile.TemporaryFile(dir=data_dir) as self._scratch:
+    with files.scratch(data_dir) as self._scratch:
       parts = self._read_into(self._scratch)
       parts.update(_divided(parts['train'], self._held_out, rng))
       self._splits = {subset: _shuffled(parts[subset], rng) for subset in manifest.SUBSETS}

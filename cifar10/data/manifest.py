@@ -40,8 +40,8 @@ def manifest_path(data_dir: str) -> str:
 
 def frames(path: str) -> Iterator[tuple[int, int]]:
   """Where each record begins in a file, and its bytes; raises DamagedError for a truncated file."""
-  size, position, count = os.path.getsize(path), 0, 0
-  with open(path, 'rb') as file:
+  size, position, count = files.size(path), 0, 0
+  with files.opened(path) as file:
     while position < size:
       count += 1
       file.seek(position)
@@ -69,7 +69,7 @@ def record_error(path: str, number: int, fault: str) -> DamagedError:
 def file_digest(path: str) -> str:
   """The file's SHA-256 in hexadecimal."""
   digest = hashlib.sha256()
-  with open(path, 'rb') as file:
+  with files.opened(path) as file:
     while chunk := file.read(1 << 20):
       digest.update(chunk)
   return digest.hexdigest()
@@ -84,7 +84,7 @@ def describe_subset(
   return {
     'file': os.path.basename(path),
     'examples': examples,
-    'bytes': os.path.getsize(written),
+    'bytes': files.size(written),
     'sha256': file_digest(written),
   }
 
@@ -97,8 +97,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
   """
   path = manifest_path(data_dir)
   try:
-    with open(path, encoding='utf-8') as file:
-      content = json.load(file)
+    content = json.loads(files.read_text(path))
     _check_subsets(content)
     written_as = content.get('format', 1)
   except (FileNotFoundError, NotADirectoryError):
@@ -127,15 +126,12 @@ def _check_subsets(content: dict[str, Any]) -> None:
 
 def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
   """Writes DIR/cifar10.json, whole or not at all."""
-  with files.replacing(manifest_path(data_dir)) as temporary:
-    dump(temporary, content)
+  files.write_text(manifest_path(data_dir), as_text(content))
 
 
-def dump(path: str, content: Mapping[str, Any]) -> None:
-  """Writes a manifest's content to this file."""
-  with open(path, 'w', encoding='utf-8') as file:
-    json.dump(content, file, indent=2)
-    file.write('\n')
+def as_text(content: Mapping[str, Any]) -> str:
+  """A manifest's content as it stands in its file."""
+  return json.dumps(content, indent=2) + '\n'
 
 
 def is_made_by_hand(content: Mapping[str, Any]) -> bool:
@@ -171,7 +167,7 @@ def num_examples(data_dir: str, subset: str) -> int:
 
 def require_file(path: str) -> None:
   """Raises InputError where a record file is missing, or no file."""
-  if not os.path.isfile(path):
+  if not files.is_file(path):
     raise InputError(f'{path} is missing; {remedy(path)}')
 
 
@@ -182,13 +178,13 @@ def has_counts(data_dir: str) -> bool:
 
 def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
   """The entry's count; raises DamagedError where the file is another than it describes."""
-  size = os.path.getsize(path)
+  size = files.size(path)
   if size != entry['bytes']:
     raise DamagedError(
       f'{path} has {size} bytes and its manifest says {entry["bytes"]}: it is damaged; '
       f'{remedy(path)}'
     )
-  digest, count = _examined_once(path, os.stat(path).st_mtime_ns)
+  digest, count = _examined_once(path, files.signature(path))
   if digest != entry['sha256']:
     raise DamagedError(
       f'{path} is not what its manifest describes: SHA-256 differs; {remedy(path, force=True)}'
@@ -202,9 +198,9 @@ def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
 
 
 @functools.cache
-def _examined_once(path: str, modified: int) -> tuple[str, int]:
-  """The digest and the records of a file that was last written then: once in a process."""
-  del modified
+def _examined_once(path: str, signature: tuple[int, int]) -> tuple[str, int]:
+  """The digest and the records of a file, once in a process as long as the signature is this."""
+  del signature
   return file_digest(path), count_records(path)
 
 
@@ -225,8 +221,7 @@ def remedy(path: str, *, force: bool = False) -> str:
 def _readable_part(data_dir: str) -> dict[str, Any]:
   """What a manifest says that may be damaged: nothing where it is no JSON object."""
   try:
-    with open(manifest_path(data_dir), encoding='utf-8') as file:
-      content = json.load(file)
+    content = json.loads(files.read_text(manifest_path(data_dir)))
     return content if isinstance(content, dict) else {}
   except (OSError, ValueError, RecursionError):
     return {}

@@ -6,7 +6,6 @@ with TensorFlow's own reader, which also compares the checksums: half a second.
 """
 
 import functools
-import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ import tensorflow as tf
 from cifar10.data import manifest, records
 from cifar10.data.data_set import describe
 from cifar10.data.shape import IMAGE_BYTES
+from cifar10.platform import files
 from cifar10.platform.errors import DamagedError, InputError
 
 _MOST_SHOWN = 3  # Of what a record has in place of what it should have.
@@ -36,7 +36,7 @@ def num_examples(data_dir: str, subset: str) -> int:
       manifest.num_examples(data_dir, subset)
     else:
       manifest.require_file(path)
-    count = _checked_once(path, num_classes, is_verified, os.stat(path).st_mtime_ns)
+    count = _checked_once(path, num_classes, is_verified, files.signature(path))
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   if not count:
@@ -45,9 +45,11 @@ def num_examples(data_dir: str, subset: str) -> int:
 
 
 @functools.cache
-def _checked_once(path: str, num_classes: int, is_verified: bool, modified: int) -> int:
-  """The records of a file that was last written then."""
-  del modified
+def _checked_once(
+  path: str, num_classes: int, is_verified: bool, signature: tuple[int, int]
+) -> int:
+  """The records of a file, looked at again when its signature is another."""
+  del signature
   count = _count_own(path, num_classes) if is_verified else 0
   return count or sum(1 for _ in _checked(path, num_classes))
 
@@ -59,10 +61,12 @@ def _count_own(path: str, num_classes: int) -> int:
   """
   blank, fixed, label = _own_form()
   stride = len(blank) + _FRAME_BYTES
-  size = os.path.getsize(path)
+  size = files.size(path)
   if not size or size % stride or num_classes > 128:  # From there on a label has two bytes.
     return 0
-  frames = np.memmap(path, np.uint8, 'r').reshape(-1, stride)
+  is_url = files.is_url(path)
+  content = np.frombuffer(files.read(path), np.uint8) if is_url else np.memmap(path, np.uint8, 'r')
+  frames = content.reshape(-1, stride)
   examples = frames[:, manifest.HEADER_BYTES : -manifest.FOOTER_BYTES]
   is_own = (examples[:, fixed] == blank[fixed]).all() and (examples[:, label] < num_classes).all()
   return len(frames) if is_own else 0

@@ -99,7 +99,7 @@ class ArchiveSource:
     if self._labels != 'fine':
       flags += ['--labels', self._labels]
     if self._path:
-      flags += ['--archive', os.path.abspath(self._path)]
+      flags += ['--archive', files.absolute(self._path)]
     if self._synthetic_images is not None:
       flags += ['--synthetic', str(self._synthetic_images)]
     return flags + (['--seed', str(self._seed)] if self._seed else [])
@@ -141,7 +141,7 @@ class ArchiveSource:
     if not path:
       path = os.path.join(data_dir, published.file_name)
       log.info('downloading %s', self._url)
-      download.download(self._url, path)
+      _download(self._url, path)
     return path, dict(published.digests)
 
 
@@ -154,7 +154,7 @@ def missing_subsets(data_dir: str, source: Source) -> tuple[str, ...]:
   """
   content = manifest.read_manifest(data_dir)
   if content is None:
-    if any(os.path.exists(manifest.record_path(data_dir, s)) for s in manifest.SUBSETS):
+    if any(files.exists(manifest.record_path(data_dir, s)) for s in manifest.SUBSETS):
       raise InputError(
         f'{data_dir} holds record files without a manifest, which can be trained on as they are; '
         '--force replaces them'
@@ -184,10 +184,10 @@ def _check_same(data_dir: str, content: dict[str, Any], source: Source) -> None:
 
 def _intact(data_dir: str, subset: str, entry: dict[str, Any]) -> bool:
   path = manifest.record_path(data_dir, subset)
-  if not os.path.exists(path):
+  if not files.exists(path):
     log.info('%s is missing: making it again', path)
     return False
-  if os.path.getsize(path) != entry['bytes'] or manifest.file_digest(path) != entry['sha256']:
+  if files.size(path) != entry['bytes'] or manifest.file_digest(path) != entry['sha256']:
     log.info('%s is damaged: making it again', path)
     return False
   return True
@@ -196,6 +196,15 @@ def _intact(data_dir: str, subset: str, entry: dict[str, Any]) -> bool:
 def _local_archive(data_dir: str, published: archive.Published) -> str:
   """The archive or the unpacked folder in the data dir; empty where there is none."""
   for name in (published.file_name, published.folder):
-    if os.path.exists(path := os.path.join(data_dir, name)):
+    if files.exists(path := os.path.join(data_dir, name)):
       return path
   return ''
+
+
+def _download(url: str, path: str) -> None:
+  """To a local path it goes on where it was interrupted; to a URL it goes by way of a local one."""
+  if not files.is_url(path):
+    download.download(url, path)
+    return
+  with files.replacing(path) as temporary:
+    download.download(url, temporary)

@@ -214,8 +214,7 @@ def _write_tar(path: str, folder: str, members: Mapping[str, bytes]) -> None:
   """A .tar.gz whose bytes depend on the members alone: no times, no names of users."""
   # An empty file name and time 0: gzip would write both into its header.
   with (
-    files.replacing(path) as temporary,
-    open(temporary, 'wb') as file,
+    files.writing(path) as file,
     gzip.GzipFile(filename='', mode='wb', compresslevel=1, fileobj=file, mtime=0) as zipped,
     tarfile.open(fileobj=zipped, mode='w') as tar,
   ):

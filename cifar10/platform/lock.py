@@ -3,7 +3,8 @@
 Whoever wants a folder leaves a claim there, a small file of its own, then looks at the others'
 claims: one that holds refuses him, and of two that still want it, one waits and one leaves. This
 asks of a file system only that a file that was written is listed and read by whoever looks later:
-no kernel's lock, no clocks that agree. (It is Lamport's bakery, with refusals for queues.)
+no kernel's lock, no clocks that agree. (It is Lamport's bakery, with refusals for queues.) So a
+folder may also be a URL.
 
 The claim of a dead process counts for nothing. In the same system its number and the time of its
 start tell; from elsewhere, that its claim no longer beats while one watches it.
@@ -11,7 +12,6 @@ start tell; from elsewhere, that its claim no longer beats while one watches it.
 
 import contextlib
 import datetime
-import glob
 import itertools
 import json
 import os
@@ -21,6 +21,7 @@ import threading
 import time
 from typing import Any
 
+from cifar10.platform import files
 from cifar10.platform.errors import InputError, end_process
 
 _PREFIX = 'claim-'
@@ -28,6 +29,8 @@ _WANTS, _HOLDS = 'wants', 'holds'  # Of one length: a claim is written again in 
 _BEAT_SECONDS = 1
 _DEAD_SECONDS = 10  # Without a beat, elsewhere.
 _LOOK_SECONDS = 0.1
+# Of a URL: a store of objects takes one write a second of each, charges for it, and needs a while.
+_URL_SLOWER = 6
 
 Claim = dict[str, Any]
 
@@ -48,7 +51,7 @@ class Lock:
 
   def __enter__(self) -> 'Lock':
     """Raises InputError where another process has the folder; OSError."""
-    os.makedirs(self._folder, exist_ok=True)
+    files.make_folder(self._folder)
     self._claim: Claim = {
       'host': socket.gethostname(),
       'pid': os.getpid(),
@@ -58,7 +61,7 @@ class Lock:
     }
     self._state = _WANTS
     self._beats = itertools.count()
-    self._write('xb')
+    self._write(is_new=True)
     self._thread = threading.Thread(target=self._beat, daemon=True)
     self._thread.start()
     try:
@@ -72,7 +75,7 @@ class Lock:
     self._over.set()
     self._thread.join()
     with contextlib.suppress(OSError):
-      os.remove(self._path)
+      files.remove(self._path)
 
   def _contend(self) -> None:
     """Returns when this process has the folder."""
@@ -88,15 +91,15 @@ class Lock:
         break
       time.sleep(_LOOK_SECONDS)  # It sees this claim, and leaves; or it has held since before.
     self._state = _HOLDS
-    self._write('r+b')
+    self._write()
     for path in dead:
       with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
+        files.remove(path)
 
   def _beat(self) -> None:
-    while not self._over.wait(_BEAT_SECONDS):
+    while not self._over.wait(_BEAT_SECONDS * _slower(self._folder)):
       try:
-        self._write('r+b')
+        self._write()
       except FileNotFoundError:
         self._reclaim()
       except OSError:  # A full or a broken disk is named where something is lost by it.
@@ -104,7 +107,7 @@ class Lock:
 
   def _reclaim(self) -> None:
     """Somebody took the claim away: one who thought this process dead, or cleaned the folder."""
-    if not os.path.isdir(self._folder):
+    if not files.is_dir(self._folder):
       return  # It has vanished as a whole, which is named where something is written.
     for claim in _read_all(self._folder, but={self._path}).values():
       if claim.get('state') == _HOLDS and self._state == _HOLDS:
@@ -113,14 +116,13 @@ class Lock:
           'it goes on there'
         )
     with contextlib.suppress(OSError):
-      self._write('xb')
+      self._write(is_new=True)
 
-  def _write(self, mode: str) -> None:
+  def _write(self, *, is_new: bool = False) -> None:
     # In place and of one length: that needs no room on the disk, and no other client of a network's
     # file system reads an older file that had this name.
     content = {**self._claim, 'state': self._state, 'beat': f'{next(self._beats):012}'}
-    with open(self._path, mode) as file:
-      file.write(json.dumps(content).encode())
+    files.overwrite(self._path, json.dumps(content).encode(), is_new=is_new)
 
 
 def holder(folder: str) -> Claim | None:
@@ -146,9 +148,9 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
   """Those whose processes live, as they are now; for claims from elsewhere it takes seconds."""
   elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim)}
   living = {p: claim for p, claim in claims.items() if p not in elsewhere and _is_alive(claim)}
-  deadline = time.monotonic() + _DEAD_SECONDS
+  deadline = time.monotonic() + _DEAD_SECONDS * _slower(folder)
   while elsewhere and time.monotonic() < deadline:
-    time.sleep(_LOOK_SECONDS)
+    time.sleep(_LOOK_SECONDS * _slower(folder))
     now = _read_all(folder, but=set())
     for path, before in tuple(elsewhere.items()):
       if now.get(path) != before:
@@ -161,18 +163,21 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
 def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
   """The claims by their paths; {} for one that is half written."""
   found: dict[str, Claim] = {}
-  for path in sorted(glob.glob(os.path.join(glob.escape(folder), f'{_PREFIX}*.json'))):
+  for path in files.matching(folder, f'{_PREFIX}*.json'):
     if path in but:
       continue
     try:
-      with open(path, encoding='utf-8') as file:
-        claim = json.load(file)
+      claim = json.loads(files.read_text(path))
       found[path] = claim if isinstance(claim, dict) else {}
     except FileNotFoundError:  # Given up meanwhile.
       continue
     except (OSError, ValueError, RecursionError):
       found[path] = {}
   return found
+
+
+def _slower(folder: str) -> float:
+  return _URL_SLOWER if files.is_url(folder) else 1
 
 
 def _is_here(claim: Claim) -> bool:

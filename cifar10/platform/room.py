@@ -3,6 +3,9 @@
 import os
 import resource
 import shutil
+import tempfile
+
+from cifar10.platform import files
 
 _LIMITS = (  # Of a container: version 2 of Linux's control groups, and version 1.
   '/sys/fs/cgroup/memory.max',
@@ -22,8 +25,12 @@ def memory() -> int:
 
 
 def disk(folder: str) -> int:
-  """Bytes that are free where the folder is, or is to be made."""
-  there = os.path.abspath(folder)
+  """Bytes that are free where the folder is, or is to be made.
+
+  How much a URL's filesystem has, nobody tells: there it is the folder for temporary files, in
+  which what is written there is made.
+  """
+  there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
   while not os.path.exists(there):
     there = os.path.dirname(there)
   return shutil.disk_usage(there).free

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 
+from cifar10.platform import files
 from cifar10.platform.errors import InputError, SomeFailedError, StorageError, TaskLostError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -26,7 +27,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
     StorageError: in place of what Python or TensorFlow raised.
   """
   try:
-    with _quiet_threads():
+    with _quiet_threads(folder):
       yield
   except (InputError, StorageError, TaskLostError, SomeFailedError):  # They say what it is.
     raise
@@ -55,13 +56,13 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_threads() -> Iterator[None]:
+def _quiet_threads(folder: str) -> Iterator[None]:
   """TensorFlow's thread for summaries logs and raises what the main thread raises, too."""
   before = threading.excepthook
   logger = logging.getLogger('tensorflow')
 
   def hook(arguments: threading.ExceptHookArgs) -> None:
-    if not isinstance(arguments.exc_value, Exception) or not _number(arguments.exc_value):
+    if not isinstance(arguments.exc_value, Exception) or not _fault(arguments.exc_value, folder):
       before(arguments)
 
   def is_shown(record: logging.LogRecord) -> bool:
@@ -78,6 +79,10 @@ def _quiet_threads() -> Iterator[None]:
 
 def _fault(error: Exception, folder: str) -> str:
   """What befell the folder, and what to do; empty where the error is of another kind."""
+  if files.is_url(folder):
+    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
+    said = str(error).partition('\n')[0]
+    return f'fails ({said}); mend it' if is_of_files and folder in str(error) else ''
   if folder in str(error) and not os.path.isdir(folder):
     return 'has vanished; put it back'
   number = _number(error)
