@@ -27,7 +27,7 @@ from cifar10.options.hparams import (
   recipe_values,
 )
 from cifar10.options.run_options import RunOptions, first_and_last
-from cifar10.platform import errors, logs, quiet, storage
+from cifar10.platform import errors, files, logs, quiet, storage
 from cifar10.platform.errors import InputError
 from cifar10.platform.option import names, picked
 from cifar10.training import job_dir
@@ -123,6 +123,9 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError('--mode predict needs --images PATH...')
   if command.images and command.mode != 'predict':
     raise InputError(f'--images belongs to --mode predict, not {command.mode}')
+  urls = [name for name in command.images or () if files.is_url(name)]
+  if urls:
+    raise InputError(f'--images {urls[0]} is a URL; copy the images to a local folder')
   if command.dry_run and not command.mode.startswith('train'):
     raise InputError(f'--dry-run belongs to training, not to --mode {command.mode}')
   if options.checkpoint and command.mode.startswith('train'):
@@ -142,6 +145,9 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
 
 def _check_cluster(hparams: HParams, options: RunOptions, cluster: Cluster) -> None:
   """Raises InputError for what the cluster has no use for, or no order of updates for."""
+  if cluster.is_distributed or cluster.has_evaluator:
+    files.check_shared('--data-dir', options.data_dir or '')
+    files.check_shared('--job-dir', options.job_dir)
   if hparams.lookahead_steps and (
     options.distribute or (cluster.is_distributed and not options.sync)
   ):

@@ -27,7 +27,11 @@ def main() -> None:
   """The command: asks, waits for the answer, prints it as one JSON object."""
   arguments = _parser().parse_args()
   command = control_channel.parse(arguments.order)
-  if not control_channel.who_trains(arguments.job_dir):
+  try:
+    is_training = control_channel.who_trains(arguments.job_dir) is not None
+  except OSError as error:  # Of a URL.
+    raise InputError(f'{arguments.job_dir} cannot be read ({error.strerror})') from None
+  if not is_training:
     if command.verb != 'go-on' or not _lift(arguments.job_dir):
       raise TaskLostError(f'nobody trains in {arguments.job_dir}; start the training first')
     answer = {'ok': True, 'answer': 'the job goes on when it is started'}

@@ -9,6 +9,7 @@ standard output is the chief's result, or the evaluator's where there is one.
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from cifar10.platform import errors
+from cifar10.platform import errors, files
 
 _PROGRAM = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'cifar10_main.py'
@@ -161,6 +162,9 @@ def main() -> None:
   options = _parser().parse_args(own)
   if options.sync:
     flags.append('--sync')
+  for name, value in itertools.pairwise(['', *flags]):
+    files.check_shared(name, value)
+    files.check_shared(*value.partition('=')[::2])
   cluster = LocalCluster(flags, options.workers, options.ps, options.evaluator)
   with cluster, _signals_raise():
     try:

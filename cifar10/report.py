@@ -70,9 +70,9 @@ def _check(command: argparse.Namespace) -> None:
       f'{_REQUIREMENTS}, or ask for --table'
     )
   folder = os.path.dirname(command.out or '') or '.'
-  if not os.path.isdir(folder):
+  if not files.is_url(folder) and not files.is_dir(folder):
     raise InputError(f'--out {command.out}: there is no folder {folder}; make it')
-  if command.out and os.path.isdir(command.out):
+  if command.out and not files.is_url(folder) and files.is_dir(command.out):
     raise InputError(f'--out {command.out} is a folder; name a file')
 
 
@@ -82,14 +82,14 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
 
   now = datetime.datetime.now(datetime.timezone.utc)
   made = f'Made {now:%Y-%m-%d %H:%M} UTC by cifar10-estimator {cifar10.__version__}'
-  content = page.render(jobs, made)
+  # A path may have bytes that are no UTF-8.
+  content = page.render(jobs, made).encode('utf-8', 'backslashreplace')
   try:
-    with files.replacing(path) as temporary, open(temporary, 'wb') as file:
-      # A path may have bytes that are no UTF-8.
-      file.write(content.encode('utf-8', 'backslashreplace'))
+    with files.writing(path) as file:
+      file.write(content)
   except OSError as error:
     raise InputError(f'--out {path} cannot be written ({error.strerror}); name another') from error
-  return os.path.getsize(path)
+  return len(content)
 
 
 def _parser() -> argparse.ArgumentParser:

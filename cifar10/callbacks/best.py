@@ -1,10 +1,10 @@
 """Keeps the checkpoints with the best accuracy on the validation split apart, under JOB/best/."""
 
-import os
 from typing import Any
 
 from cifar10.callbacks import best_file
 from cifar10.callbacks.callback import Callback, Evaluation, Run
+from cifar10.platform import files
 from cifar10.platform.logs import log
 
 
@@ -44,7 +44,7 @@ class Best(Callback):
         self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
       )
     except FileNotFoundError:
-      if os.path.exists(f'{evaluation.checkpoint}.index'):
+      if files.exists(f'{evaluation.checkpoint}.index'):
         raise
       log.info('%s is not kept: it was deleted while it was evaluated', evaluation.checkpoint)
       return

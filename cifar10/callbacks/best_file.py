@@ -4,10 +4,8 @@ best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ck
              "others": [the same of the next best, ...]}
 """
 
-import glob
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,8 +26,7 @@ def read(job_dir: str) -> list[Entry]:
   """
   path = os.path.join(job_dir, FOLDER, NAME)
   try:
-    with open(path, encoding='utf-8') as file:
-      best = json.load(file)
+    best = json.loads(files.read_text(path))
     entries = [best, *best.pop('others')]
     for entry in entries:
       _check(entry)
@@ -88,12 +85,12 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
   )[:count]
   if all(entry['checkpoint'] != name for entry in ranked):
     return False
-  os.makedirs(folder, exist_ok=True)
+  files.make_folder(folder)
   # The index is the first to go when a checkpoint is deleted: with it there at the end, all is.
-  for path in [*glob.glob(glob.escape(source) + '.[dm]*'), f'{source}.index']:
+  of_source = files.matching(os.path.dirname(source), files.escape(name) + '.[dm]*')
+  for path in [*of_source, f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
-      with files.replacing(os.path.join(folder, os.path.basename(path))) as temporary:
-        shutil.copyfile(path, temporary)
+      files.copy(path, os.path.join(folder, os.path.basename(path)))
   _write(folder, ranked)
   _remove_others(folder, ranked)
   return ranked[0]['checkpoint'] == name
@@ -101,14 +98,12 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
 
 def _write(folder: str, ranked: Sequence[Entry]) -> None:
   best, *others = ranked
-  path = os.path.join(folder, NAME)
-  with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-    json.dump({**best, 'others': others}, file, indent=2)
-    file.write('\n')
+  content = json.dumps({**best, 'others': others}, indent=2)
+  files.write_text(os.path.join(folder, NAME), content + '\n')
 
 
 def _remove_others(folder: str, ranked: Sequence[Entry]) -> None:
   named = tuple(entry['checkpoint'] + '.' for entry in ranked)
-  for path in glob.glob(os.path.join(glob.escape(folder), 'model.ckpt-*')):
+  for path in files.matching(folder, 'model.ckpt-*'):
     if not os.path.basename(path).startswith(named):
-      os.remove(path)
+      files.remove(path)

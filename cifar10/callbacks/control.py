@@ -11,11 +11,13 @@ from cifar10.callbacks import control_channel, ending, metrics_file, shell
 from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
 from cifar10.callbacks.control_channel import RATES, Command
 from cifar10.callbacks.ending import BY_CONTROL, Reason
+from cifar10.platform import files
 from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 
 HYPER = 'hyper.txt'  # As tensorpack has it: a line 'learning_rate:0.05' for each.
 _LOOK_SECONDS = 0.5
+_URL_LOOK_SECONDS = 10  # Steps wait while one looks: a tenth of a second, from a store of objects.
 
 
 def make(run: Run) -> Callback | None:
@@ -29,6 +31,7 @@ class Control(Callback):
   def __init__(self, run: Run):
     self._run = run
     self._looked = 0.0
+    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
     self._step = 0
     self._paused = False
     self._evaluation: Evaluation | None = None
@@ -54,7 +57,7 @@ class Control(Callback):
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self._batch = run_values.results
-    if time.monotonic() - self._looked >= _LOOK_SECONDS:
+    if time.monotonic() - self._looked >= self._look_seconds:
       self._look(run_context.session)
     while self._paused and not (self._run.watch.stopping or self._run.ending.reason):
       time.sleep(_LOOK_SECONDS)
@@ -151,22 +154,21 @@ class Control(Callback):
     self._pause(was_paused, session)
     return 'the shell was left; training goes on'
 
-  def _hyper_changed(self) -> float:
-    """When hyper.txt was written last; 0: it is not there."""
+  def _hyper_changed(self) -> tuple[int, int]:
+    """What is another when hyper.txt was written again, or is no longer there."""
     try:
-      return os.stat(os.path.join(self._run.job_dir, HYPER)).st_mtime
+      return files.signature(os.path.join(self._run.job_dir, HYPER))
     except OSError:
-      return 0.0
+      return 0, 0
 
   def _read_hyper(self, session: Any) -> None:
     """Obeys its lines; what is no order is named in the log."""
     try:
-      with open(os.path.join(self._run.job_dir, HYPER), encoding='utf-8') as file:
-        lines = [line.strip() for line in file if line.strip()]
+      text = files.read_text(os.path.join(self._run.job_dir, HYPER))
     except (OSError, UnicodeDecodeError) as error:
       log.info('%s cannot be read: %s', HYPER, error)
       return
-    for line in lines:
+    for line in filter(str.strip, text.splitlines()):
       try:
         command = control_channel.parse(line.replace(':', '=', 1))
         if command.verb not in RATES:

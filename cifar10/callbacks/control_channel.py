@@ -5,7 +5,6 @@ beside it. The lock of who trains is there, too.
 """
 
 import contextlib
-import glob
 import itertools
 import json
 import os
@@ -63,7 +62,7 @@ def parse(text: str) -> Command:
 def request(job_dir: str, command: Command) -> str:
   """Leaves a request -> its name; raises OSError."""
   folder = os.path.join(job_dir, FOLDER)
-  os.makedirs(folder, exist_ok=True)
+  files.make_folder(folder)
   name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
   _write(os.path.join(folder, f'request-{name}.json'), command._asdict())
   return name
@@ -72,17 +71,17 @@ def request(job_dir: str, command: Command) -> str:
 def withdraw(job_dir: str, name: str) -> None:
   """Takes a request back that nobody has taken."""
   with contextlib.suppress(FileNotFoundError):
-    os.remove(os.path.join(job_dir, FOLDER, f'request-{name}.json'))
+    files.remove(os.path.join(job_dir, FOLDER, f'request-{name}.json'))
 
 
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """The waiting requests by name, the oldest first, and none is left; None for a damaged one."""
   found: list[tuple[str, Command | None]] = []
-  for path in sorted(glob.glob(os.path.join(glob.escape(job_dir), FOLDER, 'request-*.json'))):
+  for path in files.matching(os.path.join(job_dir, FOLDER), 'request-*.json'):
     name = os.path.basename(path)[len('request-') : -len('.json')]
     with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
       found.append((name, _as_command(_read(path))))
-      os.remove(path)
+      files.remove(path)
   return found
 
 
@@ -97,7 +96,7 @@ def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
   found = _read(path)
   if found is not None:
-    os.remove(path)
+    files.remove(path)
   return found
 
 
@@ -129,14 +128,12 @@ def _as_command(found: dict[str, Any] | None) -> Command | None:
 
 
 def _write(path: str, content: dict[str, Any]) -> None:
-  with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-    json.dump(content, file)
+  files.write_text(path, json.dumps(content))
 
 
 def _read(path: str) -> dict[str, Any] | None:
   try:
-    with open(path, encoding='utf-8') as file:
-      found = json.load(file)
+    found = json.loads(files.read_text(path))
   except (OSError, ValueError, RecursionError):
     return None
   return found if isinstance(found, dict) else None

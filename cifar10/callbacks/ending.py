@@ -43,18 +43,14 @@ class Ending:
 
 def write(job_dir: str, reason: Reason, step: int) -> None:
   """Remembers that the job ended at this step; raises OSError."""
-  with (
-    files.replacing(os.path.join(job_dir, NAME)) as path,
-    open(path, 'w', encoding='utf-8') as file,
-  ):
-    json.dump({**reason._asdict(), 'step': step}, file, indent=2)
-    file.write('\n')
+  content = json.dumps({**reason._asdict(), 'step': step}, indent=2)
+  files.write_text(os.path.join(job_dir, NAME), content + '\n')
 
 
 def lift(job_dir: str) -> None:
   """Forgets that the job ended."""
   with contextlib.suppress(FileNotFoundError):
-    os.remove(os.path.join(job_dir, NAME))
+    files.remove(os.path.join(job_dir, NAME))
 
 
 def read(job_dir: str) -> tuple[Reason, int] | None:
@@ -65,8 +61,7 @@ def read(job_dir: str) -> tuple[Reason, int] | None:
   """
   path = os.path.join(job_dir, NAME)
   try:
-    with open(path, encoding='utf-8') as file:
-      found: Any = json.load(file)
+    found: Any = json.loads(files.read_text(path))
     reason = Reason(str(found['name']), str(found['message']), float(found['value']))
     return reason, int(found['step'])
   except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,5 @@
 """Writes what happens in a job to JOB/metrics.jsonl (metrics_file.py)."""
 
-import os
 import platform
 import sys
 from typing import Any
@@ -13,7 +12,7 @@ from cifar10.callbacks import metrics_file
 from cifar10.callbacks.callback import Callback, Evaluation, Run
 from cifar10.callbacks.meter import Averaging, Means
 from cifar10.options.hparams import all_values
-from cifar10.platform import devices
+from cifar10.platform import devices, files
 from cifar10.platform.option import values
 
 
@@ -90,7 +89,7 @@ class Metrics(Averaging):
       'hardware': devices.described_hardware(),
       'options': {**values(run.options), **all_values(run.hparams)},
       'data_set': run.data.to_json(),
-      'data_dir': run.options.data_dir and os.path.abspath(run.options.data_dir),
+      'data_dir': run.options.data_dir and files.absolute(run.options.data_dir),
       'examples_per_epoch': run.examples_per_epoch,
       'examples_per_step': run.examples_per_step,
       'train_steps': run.last_step,

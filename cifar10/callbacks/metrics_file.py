@@ -2,6 +2,10 @@
 
 The file stands as one curve. A run that goes on from a checkpoint first takes out what was written
 for later steps: those steps are made again. `docs/watching.md` lists the events.
+
+Processes append to a local file under a lock of the system's. Behind a URL there is no such lock,
+and often no appending: there a file has one writer, which writes it anew with each event. What is
+not the chief's is in JOB/metrics-TASK.jsonl, and `read` puts the files together by time.
 """
 
 import contextlib
@@ -10,12 +14,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from cifar10.platform import files
 
 NAME = 'metrics.jsonl'
+_OF_TASK = 'metrics-{}.jsonl'
 # They happened, whether or not their steps still stand.
 _STAYS = ('start', 'control')
 
@@ -24,11 +29,14 @@ Event = dict[str, Any]
 
 def read(job_dir: str) -> list[Event]:
   """The events in their order; half a line, as a killed process may leave it, is none."""
-  try:
-    with open(os.path.join(job_dir, NAME), 'rb') as file:
-      return [event for line in file if (event := _parsed(line))]
-  except FileNotFoundError:
-    return []
+  events = _read_file(os.path.join(job_dir, NAME))
+  if not files.is_url(job_dir):
+    return events
+  others = files.matching(job_dir, _OF_TASK.format('*'))
+  if others:
+    events += [event for path in others for event in _read_file(path)]
+    events.sort(key=_time)
+  return events
 
 
 def event(name: str, step: int, task: str, **rest: Any) -> Event:
@@ -46,6 +54,10 @@ def event(name: str, step: int, task: str, **rest: Any) -> Event:
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
   """Adds one event as a whole line, beside other processes that do so; raises OSError."""
   line = json.dumps(_finite(event), separators=(',', ':')).encode() + b'\n'
+  if files.is_url(job_dir):
+    path = os.path.join(job_dir, _name(event['task']))
+    _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
+    return
   with _locked(os.path.join(job_dir, NAME)) as file:
     _drop_half_line(file)
     file.write(line)
@@ -66,17 +78,52 @@ def go_back(job_dir: str, step: int) -> int:
     OSError: the file cannot be written.
   """
   path = os.path.join(job_dir, NAME)
-  if not os.path.exists(path):
+  if files.is_url(job_dir):
+    paths = [path, *files.matching(job_dir, _OF_TASK.format('*'))]
+    reached = max(_go_back(each, step) for each in paths)
+  elif not files.exists(path):
     return 0
-  with _locked(path) as file:
-    file.seek(0)
-    lines = [(line, event) for line in file if (event := _parsed(line))]
-    kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
-    if len(kept) < len(lines):
-      with files.replacing(path) as temporary, open(temporary, 'wb') as replacement:
-        replacement.writelines(kept)
-  reached = max((event['step'] for _, event in lines if event['event'] not in _STAYS), default=0)
+  else:
+    with _locked(path):
+      reached = _go_back(path, step)
   return max(reached - step, 0)
+
+
+def _go_back(path: str, step: int) -> int:
+  """Takes later steps out of one file -> the last step that it had."""
+  lines = [(line, event) for line in _lines(path) if (event := _parsed(line))]
+  kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
+  if len(kept) < len(lines):
+    _write(path, kept)
+  return max((event['step'] for _, event in lines if event['event'] not in _STAYS), default=0)
+
+
+def _name(task: str) -> str:
+  """The file of a task's events behind a URL."""
+  return NAME if task.startswith('chief') else _OF_TASK.format(task.replace(' ', '-'))
+
+
+def _read_file(path: str) -> list[Event]:
+  return [event for line in _lines(path) if (event := _parsed(line))]
+
+
+def _lines(path: str) -> list[bytes]:
+  """With their ends; none where there is no file."""
+  try:
+    with files.opened(path) as file:
+      return file.readlines()
+  except FileNotFoundError:
+    return []
+
+
+def _time(event: Event) -> float:
+  time = event.get('time')
+  return time if isinstance(time, (int, float)) else 0
+
+
+def _write(path: str, lines: Iterable[bytes]) -> None:
+  with files.writing(path) as file:
+    file.writelines(lines)
 
 
 def _parsed(line: bytes) -> Event | None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from cifar10.callbacks import chrome_trace
 from cifar10.callbacks.callback import Callback, Run, Step
 from cifar10.options.run_options import first_and_last
-from cifar10.platform.files import replacing
+from cifar10.platform import files
 from cifar10.platform.logs import log
 
 FOLDER = 'profile'
@@ -76,11 +76,9 @@ class Profile(Callback):
   def _finish(self) -> None:
     self._is_over = True
     folder = os.path.join(self._job_dir, FOLDER)
-    os.makedirs(folder, exist_ok=True)
+    files.make_folder(folder)
     path = os.path.join(folder, f'steps-{self._traced[0]}-{self._traced[-1]}.json')
-    trace = chrome_trace.to_json(self._operations)
-    with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-      json.dump(trace, file)
+    files.write_text(path, json.dumps(chrome_trace.to_json(self._operations)))
     log.info('profiled %s step(s): %s opens in https://ui.perfetto.dev', len(self._traced), path)
     for line in chrome_trace.table(self._operations, _SHOWN):
       log.info('%s', line)

@@ -1,9 +1,7 @@
 """Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
 
 import contextlib
-import glob
 import os
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +22,11 @@ def remove_half_saved(job_dir: str) -> None:
   for name in _OURS:
     files.remove_unfinished(os.path.join(job_dir, name))
   for pattern in _HALF_SAVED:
-    for path in glob.glob(os.path.join(glob.escape(job_dir), pattern)):
-      if os.path.isdir(path):
-        shutil.rmtree(path)
+    for path in files.matching(job_dir, pattern):
+      if files.is_dir(path):
+        files.remove_folder(path)
       else:
-        os.remove(path)
+        files.remove(path)
 
 
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
@@ -82,8 +80,8 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
       saved = self._tells.checkpoint
       if (
         self._tells.step != step
-        or os.path.exists(f'{saved}.index')
-        or not os.path.isdir(os.path.dirname(saved))
+        or files.exists(f'{saved}.index')
+        or not files.is_dir(os.path.dirname(saved))
       ):
         raise
       log.info('%s was deleted before it was evaluated; training goes on', saved)
@@ -95,13 +93,13 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
 
   def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
     self._job_dir = job_dir
-    self._identity = _identity(job_dir)
+    self._identity = files.identity(job_dir)
     self._callbacks = callbacks
     self.checkpoint = ''
     self.step = -1
 
   def after_save(self, session: Any, global_step_value: int) -> None:
-    if _identity(self._job_dir) != self._identity:
+    if files.identity(self._job_dir) != self._identity:
       self._undo(global_step_value)
       raise StorageError(
         f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
@@ -113,14 +111,8 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
 
   def _undo(self, step: int) -> None:
     """TensorFlow has made a folder anew for this checkpoint: it would be in the way of the old."""
-    for path in glob.glob(os.path.join(glob.escape(self._job_dir), f'model.ckpt-{step}.*')):
-      os.remove(path)
+    for path in files.matching(self._job_dir, f'model.ckpt-{step}.*'):
+      files.remove(path)
     with contextlib.suppress(OSError):
-      os.remove(os.path.join(self._job_dir, 'checkpoint'))
-      os.rmdir(self._job_dir)
-
-
-def _identity(folder: str) -> tuple[int, int]:
-  """Of a folder, whatever its name."""
-  status = os.stat(folder)
-  return status.st_dev, status.st_ino
+      files.remove(os.path.join(self._job_dir, 'checkpoint'))
+      files.remove_empty_folder(self._job_dir)

@@ -100,6 +100,8 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
     content = json.loads(files.read_text(path))
     _check_subsets(content)
     written_as = content.get('format', 1)
+  except InputError:
+    raise
   except (FileNotFoundError, NotADirectoryError):
     return None
   except OSError as error:

@@ -29,7 +29,7 @@ def read_answers(estimator: Any, input_fn: Callable[[], Any], checkpoint: str) -
   )
   return Answers(
     checkpoint,
-    int(tf.train.load_variable(checkpoint, tf.compat.v1.GraphKeys.GLOBAL_STEP)),
+    int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step')),
     np.concatenate([batch['classes'] for batch in batches]),
     np.concatenate([batch['probabilities'] for batch in batches]),
   )

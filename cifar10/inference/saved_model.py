@@ -14,6 +14,7 @@ import tensorflow as tf
 from cifar10.data import image_files, shape
 from cifar10.inference.serving import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
+GRAPH = 'saved_model.pb'  # Without it a folder is no SavedModel.
 MADE_FROM = 'made_from.json'
 _EXTRA = 'assets.extra'  # Beside a SavedModel's own files; TensorFlow's name.
 _WARM_UP = 'tf_serving_warmup_requests'

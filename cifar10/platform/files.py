@@ -15,11 +15,20 @@ from collections.abc import Iterator
 from typing import IO
 
 from cifar10.platform import remote
+from cifar10.platform.errors import InputError
 
 
 def is_url(path: str) -> bool:
   """Whether it names a place on another filesystem than the local one: 'gs://bucket/job'."""
   return bool(remote.scheme(path))
+
+
+def check_shared(flag: str, path: str) -> None:
+  """Raises InputError for a folder of which each process of a cluster would see another."""
+  if remote.scheme(path) == 'ram':
+    raise InputError(
+      f'{flag} {path} lies in the memory of one process; name a folder that all tasks see'
+    )
 
 
 def absolute(path: str) -> str:
@@ -115,15 +124,17 @@ def remove(path: str) -> None:
     os.remove(path)
 
 
-def remove_folder(path: str, *, only_if_empty: bool = False) -> None:
-  """Removes a folder with what is in it; an empty one behind a URL stays if only that may go."""
+def remove_folder(path: str) -> None:
+  """Removes a folder with all that is in it."""
   if is_url(path):
-    if not only_if_empty:
-      remote.remove_folder(path)
-  elif only_if_empty:
-    os.rmdir(path)
+    remote.remove_folder(path)
   else:
     shutil.rmtree(path)
+
+
+def remove_empty_folder(path: str) -> None:
+  """Removes a local folder in which nothing is."""
+  os.rmdir(path)
 
 
 def move(path: str, new: str) -> None:

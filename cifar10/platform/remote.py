@@ -37,13 +37,13 @@ def scheme(path: str) -> str:
 def exists(path: str) -> bool:
   """Whether something is there; raises OSError where that cannot be asked."""
   with _python_errors(path):
-    return _gfile(path).exists(path)
+    return _gfile(path).exists(path) and (not _gfile(path).isdir(path) or _is_whole(path))
 
 
 def is_dir(path: str) -> bool:
   """Whether it is a folder; raises OSError."""
   with _python_errors(path):
-    return _gfile(path).isdir(path)
+    return _gfile(path).isdir(path) and _is_whole(path)
 
 
 def size_and_time(path: str) -> tuple[int, int]:
@@ -138,6 +138,15 @@ class _Reader(io.RawIOBase):
     if not self.closed:
       self._file.close()
     super().close()
+
+
+def _is_whole(path: str) -> bool:
+  """Whether it is no beginning of a name, as 'job/model' of 'job/model.ckpt-1.index'.
+
+  ram:// takes these for folders.
+  """
+  folder, name = os.path.split(path.rstrip('/'))
+  return scheme(path) != 'ram' or not scheme(folder) or name in names(folder)
 
 
 def _gfile(path: str) -> Any:

@@ -1,10 +1,11 @@
 """The history of a job that is older than metrics.jsonl, from the files that TensorBoard reads."""
 
-import glob
 import os
 from typing import Any
 
 import tensorflow as tf
+
+from cifar10.platform import files
 
 _TRAINING = {  # TensorBoard's name: the event's.
   'loss': 'loss',
@@ -30,7 +31,7 @@ def read(job_dir: str) -> list[dict[str, Any]]:
     }
     for step, values in _scalars(job_dir).items()
   ]
-  for folder in sorted(glob.glob(os.path.join(glob.escape(job_dir), 'eval_*'))):
+  for folder in files.matching(job_dir, 'eval_*'):
     subset = os.path.basename(folder).removeprefix('eval_')
     events += [_evaluation(subset, step, values) for step, values in _scalars(folder).items()]
   # What else TensorBoard shows, as an evaluation's images, is none of these numbers.
@@ -55,7 +56,7 @@ def _evaluation(subset: str, step: int, values: dict[str, Any]) -> dict[str, Any
 def _scalars(folder: str) -> dict[int, dict[str, Any]]:
   """By step the scalars of a folder's event files by tag, and the time of the last as 'time'."""
   found: dict[int, dict[str, Any]] = {}
-  for path in sorted(glob.glob(os.path.join(glob.escape(folder), 'events.out.tfevents.*'))):
+  for path in files.matching(folder, 'events.out.tfevents.*'):
     try:
       for event in tf.compat.v1.train.summary_iterator(path):
         for value in event.summary.value:

@@ -11,6 +11,7 @@ from cifar10.data.data_set import Description
 from cifar10.data.dataset import Cifar10DataSet
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
+from cifar10.platform import files
 from cifar10.platform.errors import DamagedError, InputError
 from cifar10.platform.option import declarations
 from cifar10.reporting import evaluated, formats, history
@@ -46,7 +47,7 @@ class JobReport(NamedTuple):
   @property
   def name(self) -> str:
     """The folder's."""
-    return formats.text(os.path.basename(os.path.abspath(self.path)))
+    return formats.text(os.path.basename(files.absolute(self.path)))
 
 
 def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
@@ -58,8 +59,8 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   Raises:
     InputError: this is no job dir; what was named by a flag is not there; or a file is damaged.
   """
-  events = history.read(path)
   config = job_dir.read_config(path)
+  events = history.read(path)
   if config is None and not events.events:
     raise InputError(
       f"{path} holds no job: neither {job_dir.CONFIG_NAME} nor metrics.jsonl; name a job's folder"
@@ -125,7 +126,7 @@ def _predicted(
   data_dir = wanted.data_dir or events.start.get('data_dir')
   if not data_dir:
     raise InputError('the job does not say where its data are; give --data-dir DIR')
-  if not os.path.isdir(data_dir):
+  if not files.is_dir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   subset = wanted.subset or DEFAULT_SUBSET
   use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluates.

@@ -97,4 +97,5 @@ def scaffold() -> Any:
 
 def are_in(checkpoint: str) -> bool:
   """Whether a checkpoint has averages."""
-  return any(name.endswith(SUFFIX) for name, _ in tf.train.list_variables(checkpoint))
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return any(name.endswith(SUFFIX) for name in reader.get_variable_to_shape_map())

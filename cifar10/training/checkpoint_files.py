@@ -6,7 +6,6 @@ the index. JOB/checkpoint is TensorFlow's list of them; it says which is the lat
 """
 
 import functools
-import glob
 import os
 import re
 from collections.abc import Mapping
@@ -53,7 +52,7 @@ def survey(job_dir: str) -> Survey:
     damaged[listed] = fault
   found = _by_step(job_dir)
   for step in sorted(found, reverse=True):
-    if not listed or os.path.normpath(found[step]) != os.path.normpath(listed):
+    if not listed or files.absolute(found[step]) != files.absolute(listed):
       fault = fault_of(found[step])
       if not fault:
         return Survey(found[step], damaged)
@@ -100,13 +99,13 @@ def set_aside(job_dir: str, found: Survey) -> None:
     path
     for damaged in found.damaged
     for path in [*_files(damaged), damaged]
-    if os.path.lexists(path) and os.path.abspath(os.path.dirname(path)) == os.path.abspath(job_dir)
+    if files.is_named(path) and files.absolute(os.path.dirname(path)) == files.absolute(job_dir)
   ]
   folder = _free_folder(job_dir, [os.path.basename(path) for path in paths])
   if paths:
-    os.makedirs(folder, exist_ok=True)
+    files.make_folder(folder)
   for path in paths:
-    os.rename(path, os.path.join(folder, os.path.basename(path)))
+    files.move(path, os.path.join(folder, os.path.basename(path)))
   _write_list(job_dir, found.newest)
   moved = f'moved to {folder}; ' if paths else ''
   log.info(
@@ -133,7 +132,7 @@ def _cost(found: Survey) -> str:
 def _read_list(job_dir: str) -> tuple[str | None, str]:
   """The checkpoint that is listed as the latest, and what is wrong with the list."""
   path = os.path.join(job_dir, _LIST)
-  if not os.path.lexists(path):
+  if not files.is_named(path):
     # None is missing where nothing was saved yet.
     return None, 'it is missing' if _by_step(job_dir) else ''
   try:
@@ -142,14 +141,14 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
     state = None
   if state and state.model_checkpoint_path:
     return state.model_checkpoint_path, ''
-  is_empty = os.path.isfile(path) and not os.path.getsize(path)
+  is_empty = files.is_file(path) and not files.size(path)
   return None, 'it is empty' if is_empty else 'it is no list of checkpoints'
 
 
 def _by_step(folder: str) -> dict[int, str]:
   """The checkpoints that have an index, or a part of one is there, by step."""
   found = {}
-  for path in glob.glob(os.path.join(glob.escape(folder), 'model.ckpt-*')):
+  for path in files.matching(folder, 'model.ckpt-*'):
     named = _FILE.fullmatch(path)
     step = step_of(named[1]) if named else None
     if named and step is not None and named[2] != 'meta':
@@ -159,14 +158,14 @@ def _by_step(folder: str) -> dict[int, str]:
 
 def _files(checkpoint: str) -> list[str]:
   """All that are there, in sorted order."""
-  paths = sorted(glob.glob(glob.escape(checkpoint) + '.*'))
+  folder, name = os.path.split(checkpoint)
+  paths = files.matching(folder, files.escape(name) + '.*')
   return [path for path in paths if (named := _FILE.fullmatch(path)) and named[1] == checkpoint]
 
 
 def _signature(path: str) -> tuple[str, int, int]:
   """What changes when a file does."""
-  found = os.stat(path)
-  return path, found.st_size, found.st_mtime_ns
+  return path, *files.signature(path)
 
 
 @functools.cache
@@ -185,7 +184,7 @@ def _fault_of(checkpoint: str, signatures: tuple[tuple[str, int, int], ...]) -> 
   if missing:
     return f'{os.path.basename(missing[0])} is missing'
   try:
-    reader = tf.train.load_checkpoint(checkpoint)
+    reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
     names = sorted(reader.get_variable_to_shape_map())
   except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
     return f'{name}.index is damaged'
@@ -202,7 +201,7 @@ def _free_folder(job_dir: str, names: list[str]) -> str:
   number = 1
   while True:
     folder = os.path.join(job_dir, ASIDE if number == 1 else f'{ASIDE}-{number}')
-    if not any(os.path.lexists(os.path.join(folder, name)) for name in names):
+    if not any(files.is_named(os.path.join(folder, name)) for name in names):
       return folder
     number += 1
 
@@ -214,10 +213,8 @@ def _write_list(job_dir: str, newest: str) -> None:
   kept = [
     os.path.basename(found[step])
     for step in sorted(found)
-    if step <= (latest or 0) and os.path.exists(found[step] + '.index')
+    if step <= (latest or 0) and files.exists(found[step] + '.index')
   ]
   lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
   lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
-  path = os.path.join(job_dir, _LIST)
-  with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-    file.write('\n'.join(lines) + '\n')
+  files.write_text(os.path.join(job_dir, _LIST), '\n'.join(lines) + '\n')

@@ -30,7 +30,13 @@ def find(job_dir: str, named: str | None) -> str:
       raise _damaged(job_dir, found.described())
     assert found.newest
     return found.newest
-  if not checkpoint_files.exists(named):
+  try:
+    is_there = checkpoint_files.exists(named)
+  except OSError as error:  # Of a URL.
+    raise InputError(
+      f'--checkpoint {named} cannot be read ({error.strerror}); name another'
+    ) from None
+  if not is_there:
     raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
   fault = checkpoint_files.fault_of(named)
   if fault:
@@ -62,7 +68,7 @@ def to_go_on_from(job_dir: str) -> checkpoint_files.Survey:
 
 def check_classes(checkpoint: str, family: str, num_classes: int) -> None:
   """Raises InputError for a checkpoint of other classes: TensorFlow would take its logits."""
-  shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+  shapes = tf.compat.v1.train.NewCheckpointReader(checkpoint).get_variable_to_shape_map()
   head = shapes.get(f'{family}/fully_connected/kernel')
   if head and head[-1] != num_classes:
     raise InputError(
@@ -91,7 +97,7 @@ def check_resumes_averages(job_dir: str, checkpoint: str | None, ema_decay: floa
 
 def global_step(checkpoint: str) -> int:
   """The step at which it was saved."""
-  return int(tf.train.load_variable(checkpoint, 'global_step'))
+  return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
 
 
 def latest_step(job_dir: str) -> int:

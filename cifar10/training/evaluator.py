@@ -4,12 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from cifar10.callbacks import best_file, ending, progress, summaries
 from cifar10.callbacks.callback import Callback
 from cifar10.cluster.tf_config import reachable
 from cifar10.data import dataset
+from cifar10.platform import files
 from cifar10.platform.errors import TaskLostError, Terminated
 from cifar10.platform.estimator import tf_estimator
 from cifar10.platform.logs import log
@@ -42,7 +41,7 @@ class Evaluator:
       except Terminated:
         raise
       except Exception:
-        if not found or tf.io.gfile.exists(f'{found}.index') or found == self._pointed_at():
+        if not found or files.exists(f'{found}.index') or found == self._pointed_at():
           raise
       log.info('%s was deleted before it was evaluated; taking the next', found)
 

@@ -2,13 +2,13 @@
 
 import dataclasses
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cifar10.callbacks import metrics_file
 from cifar10.inference import onnx_file, saved_model
+from cifar10.platform import files
 from cifar10.platform.logs import log
 from cifar10.training import checkpoints, frozen
 from cifar10.training.evaluation import JsonObject
@@ -52,8 +52,8 @@ def export(process: Process) -> JsonObject:
   made_from = {**_made_from(process, checkpoint), 'dtype': dtype}
   made_from['sha256_of_variables'] = network.digest
   exports = os.path.join(options.job_dir, _FOLDER)
-  os.makedirs(exports, exist_ok=True)
-  with tempfile.TemporaryDirectory(prefix='temp-', dir=exports) as folder:
+  files.make_folder(exports)
+  with files.new_folder(exports) as folder:
     written = os.path.join(folder, 'written')
     form.write(written, network.graph, made_from)
     path = _moved(written, exports, form.suffix)
@@ -66,8 +66,8 @@ def _moved(written: str, exports: str, suffix: str) -> str:
   number = int(time.time())
   while True:
     path = os.path.join(exports, f'{number}{suffix}')
-    if not os.path.exists(path):
-      os.rename(written, path)
+    if not files.exists(path):
+      files.move_in(written, path, last=saved_model.GRAPH)
       return path
     number += 1
 
@@ -89,8 +89,7 @@ def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
 
 def _accuracies(job_dir: str, checkpoint: str, step: int, weights: str) -> dict[str, float]:
   """What the training's evaluations found, by split; {} for a checkpoint from elsewhere."""
-  folders = (os.path.realpath(path) for path in (job_dir, checkpoint))
-  if os.path.commonpath(folders) != os.path.realpath(job_dir):
+  if not files.is_inside(checkpoint, job_dir):
     return {}
   return {
     event['subset']: event['accuracy']

@@ -26,18 +26,19 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     InputError: the path is no folder or cannot be read, holds a checkpoint of another program, or a
       damaged file.
   """
-  if os.path.exists(job_dir) and not os.path.isdir(job_dir):
-    raise InputError(f'--job-dir {job_dir} is not a folder; name another')
   path = os.path.join(job_dir, CONFIG_NAME)
   try:
-    with open(path, encoding='utf-8') as file:
-      config = json.load(file)
+    if files.exists(job_dir) and not files.is_dir(job_dir):
+      raise InputError(f'--job-dir {job_dir} is not a folder; name another')
+    config = json.loads(files.read_text(path))
     if not isinstance(config, dict) or not config:
       raise ValueError('it is no JSON object with options')
     _check_digests(config.get('data'))
     return config
+  except InputError:
+    raise
   except FileNotFoundError:
-    if os.path.exists(os.path.join(job_dir, 'checkpoint')):
+    if files.exists(os.path.join(job_dir, 'checkpoint')):
       raise InputError(
         f'--job-dir {job_dir} holds checkpoints but no {CONFIG_NAME}: another program wrote them; '
         'name another folder'
@@ -140,7 +141,7 @@ def described_data(job_dir: str, data_dir: str | None) -> Description:
     return job
   here = describe(data_dir)
   # Parameter servers read no data; others name a folder that is not there when they read it.
-  if job and job.classes != here.classes and os.path.isdir(data_dir):
+  if job and job.classes != here.classes and files.is_dir(data_dir):
     label = next(i for i, (a, b) in enumerate(zip_longest(job.classes, here.classes)) if a != b)
     there, found = (dict(enumerate(data.classes)).get(label, 'none') for data in (job, here))
     raise InputError(
@@ -186,6 +187,8 @@ def claim(
 
 def _check_writable(job_dir: str) -> None:
   """Raises InputError where the folder, or the one that it would be made in, cannot be written."""
+  if files.is_url(job_dir):  # Who may write there is only known by writing.
+    return
   there = os.path.abspath(job_dir)
   while not os.path.exists(there):
     there = os.path.dirname(there)
@@ -255,7 +258,5 @@ def _write_config(job_dir: str, config: dict[str, Any]) -> None:
   """Writes the configuration, whole or not at all; raises InputError where that is impossible."""
   path = os.path.join(job_dir, CONFIG_NAME)
   with storage.refusing('--job-dir', job_dir):
-    os.makedirs(job_dir, exist_ok=True)
-    with files.replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-      json.dump(config, file, indent=2)
-      file.write('\n')
+    files.make_folder(job_dir)
+    files.write_text(path, json.dumps(config, indent=2) + '\n')

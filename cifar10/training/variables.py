@@ -104,10 +104,10 @@ def open_source(path: str, flag: str = '') -> Source:
   """
   named = f'{flag} {path}'.strip()
   try:
-    if os.path.isfile(path):
+    if files.is_file(path):
       return _open_arrays(path, named)
     checkpoint = _checkpoint(path, named)
-    reader = tf.train.load_checkpoint(checkpoint)
+    reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
   except InputError:
     raise
   except _DAMAGE as error:
@@ -120,10 +120,11 @@ def open_source(path: str, flag: str = '') -> Source:
 
 def _open_arrays(path: str, named: str) -> Source:
   # Never a pickle, which could run code.
-  arrays = np.load(path, allow_pickle=False)
-  if not isinstance(arrays, np.lib.npyio.NpzFile):
-    raise ValueError('it is one array and no .npz file')
-  values = {name: arrays[name] for name in arrays.files}
+  with files.opened(path) as file:
+    arrays = np.load(file, allow_pickle=False)
+    if not isinstance(arrays, np.lib.npyio.NpzFile):
+      raise ValueError('it is one array and no .npz file')
+    values = {name: arrays[name] for name in arrays.files}
   if values.get(_GLOBAL_STEP, np.int64(0)).shape:
     raise ValueError(f'{_GLOBAL_STEP} is no number')
   shapes = {name: list(value.shape) for name, value in values.items()}
@@ -133,12 +134,12 @@ def _open_arrays(path: str, named: str) -> Source:
 
 def _checkpoint(path: str, named: str) -> str:
   """The checkpoint that a path means; raises InputError."""
-  if not os.path.isdir(path):
-    if not os.path.exists(path + '.index'):
+  if not files.is_dir(path):
+    if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
     return path
-  if os.path.exists(os.path.join(path, best_file.NAME)):
-    return best_file.checkpoint(os.path.dirname(os.path.abspath(path)))
+  if files.exists(os.path.join(path, best_file.NAME)):
+    return best_file.checkpoint(os.path.dirname(files.absolute(path)))
   found = checkpoint_files.survey(path)
   if found.damaged:
     raise InputError(f'{named} is damaged: {found.described()}; {_REMEDY}')
@@ -170,10 +171,9 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
   """
   check_new(path)
   try:
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    files.make_folder(os.path.dirname(files.absolute(path)))
     if path.endswith('.npz'):
-      # A file and not a name, to which numpy would add another '.npz'.
-      with files.replacing(path) as temporary, open(temporary, 'wb') as file:
+      with files.writing(path) as file:
         np.savez(file, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
     else:
       _write_checkpoint(path, values, global_step)
@@ -184,7 +184,7 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
 
 def check_new(path: str) -> None:
   """Raises InputError where something is that would be overwritten."""
-  if os.path.exists(path) or os.path.exists(path + '.index'):
+  if files.exists(path) or files.exists(path + '.index'):
     raise InputError(f'--out {path} is there already; name another')
 
 

@@ -137,7 +137,7 @@ def test_all_or_nothing_is_written(tmp_path, monkeypatch):
   def fail(*arguments):
     raise OSError('no space left')
 
-  monkeypatch.setattr(manifest, 'dump', fail)
+  monkeypatch.setattr(manifest, 'as_text', fail)
   source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
   with pytest.raises(OSError, match='no space left'):
     conversion.convert(str(tmp_path), source, manifest.SUBSETS)
