@@ -168,7 +168,11 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   add = parser.add_argument
-  add('--data-dir', default='.', help='where the files go (default: the current folder)')
+  add(
+    '--data-dir',
+    default='.',
+    help='a folder for the files, or a URL as gs://bucket/data (default: the current folder)',
+  )
   add('--force', action='store_true', help='make all files again, whatever is there')
   add(
     '--seed',
@@ -184,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     choices=archive.CIFAR100.labels,
     help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)",
   )
-  add('--archive', metavar='FILE', help='read this archive instead of one in the data dir')
+  add('--archive', metavar='FILE', help='read this archive, or URL, instead of one in the data dir')
   add('--url', help='where the archive is published, if not where it used to be')
   add('--synthetic', type=int, metavar='N', help='generate N images a batch, 6 batches, instead')
   group = parser.add_argument_group('own images')

@@ -93,3 +93,102 @@ def test_nothing_outside_a_family_asks_for_its_name():
     if not module.startswith('cifar10.networks'):
       texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
       assert not texts & names, module
+
+
+# What reaches files itself, and why. All else goes through cifar10.platform.files, so that a data
+# dir or a job dir may be a URL.
+OF_ITS_OWN = {
+  'cifar10.platform.files': 'it is the way to them',
+  'cifar10.platform.remote': 'the same, to those behind URLs',
+  'cifar10.platform.command_line': "the program's own files",
+  'cifar10.platform.devices': '/proc',
+  'cifar10.platform.errors': 'the null device',
+  'cifar10.platform.lock': '/proc',
+  'cifar10.platform.quiet': 'what TensorFlow prints, for a moment',
+  'cifar10.platform.room': '/proc, and the disks of this machine',
+  'cifar10.callbacks.metrics_file': 'a lock of the system on a local file',
+  'cifar10.callbacks.resources': '/proc',
+  'cifar10.cluster.connections': '/proc',
+  'cifar10.data.download': 'a local file, which grows',
+  'cifar10.data.image_files': 'images are local',
+  'cifar10.data.image_folder': 'images are local',
+  'cifar10.data.listing': 'images are local',
+  'cifar10.inference.image_paths': 'images are local',
+  'cifar10.inference.saved_model': 'a local folder, from where the export is moved',
+  'cifar10.reporting.page': "the program's own files",
+  'cifar10.training.dry_run': '/proc, and a temporary job dir',
+  'cifar10.training.job_dir': 'whether a local folder could be written',
+  'cifar10.local_cluster': "the program's own files",
+}
+OF_NAMES = {'os.path.join', 'os.path.basename', 'os.path.dirname', 'os.path.split'}
+OF_MODULES = {'os.path', 'shutil', 'glob', 'tempfile', 'pathlib'}
+OF_FILES = {
+  f'os.{name}'
+  for name in (
+    *('access', 'link', 'listdir', 'lstat', 'makedirs', 'mkdir', 'open', 'readlink', 'remove'),
+    *('removedirs', 'rename', 'replace', 'rmdir', 'scandir', 'stat', 'symlink', 'truncate'),
+    *('unlink', 'utime', 'walk'),
+  )
+}
+OF_FILES |= {'io.open', 'tf.io.gfile', 'tf.compat.v1.gfile'}
+# They first ask whether a checkpoint is a folder, which ram:// answers with yes.
+OF_FILES |= {f'tf.train.{name}' for name in ('load_checkpoint', 'load_variable', 'list_variables')}
+
+
+def dotted(node):
+  """'os.path.join' of such an expression; '' of another."""
+  if isinstance(node, ast.Name):
+    return node.id
+  if isinstance(node, ast.Attribute):
+    return f'{before}.{node.attr}' if (before := dotted(node.value)) else ''
+  return ''
+
+
+def uses_of_files(tree):
+  """What in a module reaches files, or takes their names apart as only local ones can be."""
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Call) and dotted(node.func) == 'open':
+      yield 'open'
+    elif isinstance(node, ast.Attribute):
+      whole = dotted(node)
+      if whole in OF_FILES or (whole.startswith('os.path.') and whole not in OF_NAMES):
+        yield whole
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+      module = getattr(node, 'module', None)
+      found = [f'{module}.{alias.name}' if module else alias.name for alias in node.names]
+      yield from (name for name in found if {name, module} & (OF_MODULES | OF_FILES))
+
+
+def test_files_are_reached_in_one_way():
+  modules = dict(MODULES)
+  with open(os.path.join(ROOT, 'generate_cifar10_tfrecords.py'), encoding='utf-8') as file:
+    modules['generate_cifar10_tfrecords'] = ast.parse(file.read())
+  with open(os.path.join(ROOT, 'cifar10_main.py'), encoding='utf-8') as file:
+    modules['cifar10_main'] = ast.parse(file.read())
+  found = {name: sorted(set(uses_of_files(tree))) for name, tree in modules.items()}
+  assert {name: uses for name, uses in found.items() if uses and name not in OF_ITS_OWN} == {}
+  assert [name for name in OF_ITS_OWN if not found[name]] == []  # No reason outlives its use.
+
+
+@pytest.mark.parametrize(
+  'code',
+  [
+    'open(path)',
+    'import os\nos.path.exists(path)',
+    'from os import path',
+    'from os.path import exists',
+    'import shutil',
+    'from glob import glob',
+    'import tempfile as t',
+    'tf.io.gfile.exists(path)',
+    'tf.train.load_variable(path, name)',
+    'files = map(os.remove, paths)',
+  ],
+)
+def test_another_way_to_files_is_seen(code):
+  assert list(uses_of_files(ast.parse(code)))
+
+
+def test_names_may_be_put_together_and_taken_apart():
+  tree = ast.parse('import os\nos.path.join(os.path.dirname(path), files.read(path))\nself.open(x)')
+  assert not list(uses_of_files(tree))

@@ -32,9 +32,13 @@ class RunOptions(Options):
   """Where a job runs, what it keeps, and how the workers of a cluster share an update."""
 
   job_dir: str = option(
-    dataclasses.MISSING, 'checkpoints, summaries and exports; training resumes what it holds'
+    dataclasses.MISSING,
+    'checkpoints, summaries and exports; training resumes what it holds; a folder, or a URL as '
+    'gs://bucket/job',
   )
-  data_dir: str | None = option(None, 'the folder that generate_cifar10_tfrecords.py filled')
+  data_dir: str | None = option(
+    None, 'the folder, or the URL, that generate_cifar10_tfrecords.py filled'
+  )
   subset: str | None = option(
     None,
     'the split to evaluate (default: on the way validation; at the end eval, the test set)',

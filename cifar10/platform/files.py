@@ -147,6 +147,7 @@ def move(path: str, new: str) -> None:
 
 def copy(path: str, new: str) -> None:
   """Copies a file, whole or not at all."""
+  # Not over what is there: ram:// would append to it.
   with _named_at_the_end(new) as temporary:
     if is_url(path) or is_url(new):
       remote.copy(path, temporary)
@@ -177,7 +178,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-  """Writes a small file in its place: without an effort for who reads it meanwhile.
+  """Writes a small file; a local one in its place, without an effort for who reads it meanwhile.
 
   Raises:
     OSError: it is not there, unless `is_new`, or there, if so.
@@ -185,7 +186,8 @@ def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
   if is_url(path):
     if remote.exists(path) == is_new:
       raise FileExistsError(path) if is_new else FileNotFoundError(path)
-    remote.write(path, content)
+    with writing(path) as file:
+      file.write(content)
   else:
     with open(path, 'xb' if is_new else 'r+b') as file:
       file.write(content)

@@ -93,12 +93,6 @@ def copy(path: str, new: str) -> None:
     _gfile(path if scheme(path) else new).copy(path, new, overwrite=True)
 
 
-def write(path: str, content: bytes) -> None:
-  """Writes a file in its place; raises OSError."""
-  with _python_errors(path), _gfile(path).GFile(path, 'wb') as file:
-    file.write(content)
-
-
 def opened(path: str) -> IO[bytes]:
   """A file to read from, at any place; raises OSError."""
   return io.BufferedReader(_Reader(path), _BUFFER_BYTES)
@@ -168,9 +162,10 @@ def _of_scheme(name: str) -> Any:
   known = gfile.get_registered_schemes()
   if name not in known:
     listed = ', '.join(sorted(f'{each}://' for each in known if each))
+    remedy = 'run: pip install tensorflow-io, which brings s3://, hdfs:// and others, or '
     raise InputError(
-      f'{name}:// is no filesystem that TensorFlow knows (it knows {listed}){said}; run: pip '
-      'install tensorflow-io, which brings s3://, hdfs:// and others, or name another folder'
+      f'{name}:// is no filesystem that TensorFlow knows (it knows {listed}){said}; '
+      f'{remedy if said else ""}name another folder'
     )
   return gfile
 

@@ -83,7 +83,7 @@ def _fault(error: Exception, folder: str) -> str:
     is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
     said = str(error).partition('\n')[0]
     return f'fails ({said}); mend it' if is_of_files and folder in str(error) else ''
-  if folder in str(error) and not os.path.isdir(folder):
+  if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
   number = _number(error)
   said = os.strerror(number) if number else ''

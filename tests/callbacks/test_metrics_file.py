@@ -7,6 +7,7 @@ import multiprocessing
 import pytest
 
 from cifar10.callbacks import metrics_file
+from cifar10.platform import files
 
 
 def written(tmp_path):
@@ -98,3 +99,41 @@ def test_processes_write_beside_each_other(tmp_path):
   events = [event for event in metrics_file.read(folder) if event['event'] == 'train']
   for task in ('a', 'b'):
     assert [event['step'] for event in events if event['task'] == task] == list(range(200))
+
+
+def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp_path):
+  """There nothing appends beside others, and a lost line would be a hole in the curve."""
+  folder = f'ram:/{tmp_path}'
+  for time, (name, step, task) in enumerate(
+    [
+      ('start', 0, 'chief 0'),
+      ('train', 10, 'chief 0'),
+      ('evaluate', 10, 'evaluator 0'),
+      ('train', 20, 'chief 0'),
+      ('evaluate', 20, 'evaluator 0'),
+    ]
+  ):
+    metrics_file.append(
+      folder, {**metrics_file.event(name, step, task, subset='eval'), 'time': time}
+    )
+  assert [event['time'] for event in metrics_file.read(folder)] == [0, 1, 2, 3, 4]
+  assert [path.rpartition('/')[2] for path in files.matching(folder, '*')] == [
+    'metrics-evaluator-0.jsonl',
+    'metrics.jsonl',
+  ]
+  assert metrics_file.has_evaluation(folder, 20, 'eval')
+  assert metrics_file.go_back(folder, 10) == 10  # The steps 11 to 20 are made again.
+  assert [(event['event'], event['step']) for event in metrics_file.read(folder)] == [
+    ('start', 0),
+    ('train', 10),
+    ('evaluate', 10),
+  ]
+  assert metrics_file.go_back(folder, 10) == 0
+
+
+def test_half_a_line_behind_a_url_is_replaced(tmp_path):
+  folder = f'ram:/{tmp_path}'
+  files.write_text(f'{folder}/metrics.jsonl', '{"event":"train","step":1}\n{"event":"tr')
+  metrics_file.append(folder, metrics_file.event('train', 2, 'chief 0'))
+  assert [event['step'] for event in metrics_file.read(folder)] == [1, 2]
+  assert files.read_text(f'{folder}/metrics.jsonl').count('\n') == 2

@@ -1,0 +1,237 @@
+"""The whole program on filesystems that are no local disk, by their URLs.
+
+ram:// is TensorFlow's, and lives in this process's memory: all commands run in it. file:// is the
+local disk, reached as any URL is: what several processes do with each other is tried there.
+"""
+
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from outcome import succeeded
+
+import cifar10_main
+import generate_cifar10_tfrecords
+from cifar10 import checkpoint, control, local_cluster, report
+from cifar10.callbacks import control_channel, metrics_file
+from cifar10.platform import files
+from cifar10.training import checkpoints
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+  """An empty working folder."""
+  folder = tmp_path / 'nowhere'
+  folder.mkdir()
+  monkeypatch.chdir(folder)
+  return folder
+
+
+def walked(url):
+  """All files below, by their paths from there; without what names hold of times and hosts."""
+  found = set()
+  for folder, _, names in tf.io.gfile.walk(url):
+    for name in names:
+      known = 'events' if name.startswith('events.out.tfevents') else name
+      found.add(os.path.join(folder, known)[len(url) + 1 :])
+  return found
+
+
+def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
+  url = f'ram:/{tmp_path}'
+  data, job = f'{url}/data', f'{url}/job'
+
+  generate = ['--data-dir', data, '--synthetic', 20]
+  made = run_here(*generate, command=generate_cifar10_tfrecords)
+  assert succeeded(made)['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
+  again = run_here(*generate, command=generate_cifar10_tfrecords)
+  assert 'they are intact; nothing to do' in again.stderr
+
+  train = ['--data-dir', data, '--job-dir', job, *SMALL, '--eval-every-steps', 2]
+  train += ['--keep-checkpoints', 2]
+  assert succeeded(run_here(*train, '--train-steps', 4))['global_step'] == 4
+  ended = succeeded(run_here(*train, '--train-steps', 8, '--profile-steps', '6:7'))
+  assert ended['global_step'] == 8
+  assert ended['checkpoint'] == f'{job}/model.ckpt-8'
+  events = metrics_file.read(job)
+  steps = {
+    name: [event['step'] for event in events if event['event'] == name]
+    for name in ('start', 'save', 'train', 'end')
+  }
+  assert steps == {'start': [0, 4], 'save': [0, 2, 4, 6, 8], 'train': [4, 8], 'end': [4, 8]}
+  assert [event['steps_lost'] for event in events if event['event'] == 'start'] == [0, 0]
+  evaluations = [(e['subset'], e['step']) for e in events if e['event'] == 'evaluate']
+  assert [step for subset, step in evaluations if subset == 'validation'] == [2, 4, 6, 8]
+  assert [step for subset, step in evaluations if subset == 'eval'] == [4, 8]
+
+  evaluated = succeeded(run_here('--mode', 'evaluate', '--data-dir', data, '--job-dir', job))
+  assert evaluated['loss'] == ended['loss']
+
+  pixels = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
+  (tmp_path / 'image.png').write_bytes(tf.io.encode_png(pixels).numpy())
+  predict = ['--mode', 'predict', '--job-dir', job, '--images', tmp_path / 'image.png']
+  predicted = succeeded(run_here(*predict))
+  exported = succeeded(run_here('--mode', 'export', '--job-dir', job))
+  assert exported['saved_model'].startswith(f'{job}/export/')
+  assert exported['accuracy']['eval'] == evaluated['accuracy']
+  served = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
+  answer = served(images=tf.constant(pixels[np.newaxis]))['probabilities'].numpy()[0]
+  np.testing.assert_allclose(answer, list(predicted['probabilities'].values()), atol=2e-6)
+
+  page = tmp_path / 'report.html'
+  reported = run_here(job, '--out', page, '--table', command=report)
+  assert succeeded(reported)['jobs'][0]['evaluation']['accuracy']['value'] == evaluated['accuracy']
+  assert 'Worst mistakes' in page.read_text(encoding='utf-8')
+  listed = succeeded(run_here('list', job, command=checkpoint))
+  assert listed['checkpoint'] == f'{job}/model.ckpt-8'
+  assert listed['global_step'] == 8
+  dumped = run_here('dump', f'{job}/best', '--out', f'{url}/best.npz', command=checkpoint)
+  assert succeeded(dumped)['variables'] == 37  # 23 trained ones and 14 moving averages.
+  warm = ['--mode', 'train', '--data-dir', data, '--job-dir', f'{url}/warm', *SMALL]
+  warm += ['--train-steps', 1, '--warm-start-from', f'{url}/best.npz']
+  assert '37 of 37 variables' in run_here(*warm).stderr
+
+  assert walked(job) == files_of_a_job(job, exported['saved_model'])
+  assert walked(data) == {
+    'cifar-10-synthetic.tar.gz',
+    'cifar10.json',
+    *(f'{subset}.tfrecords' for subset in ('train', 'validation', 'eval')),
+  }
+  assert os.listdir(nowhere) == []
+  assert sorted(os.listdir(tmp_path)) == ['image.png', 'nowhere', 'report.html']
+
+
+def files_of_a_job(job, exported):
+  """All that is there after the life above."""
+  export = os.path.basename(exported)
+  best = os.path.basename(json.loads(files.read_text(f'{job}/best/best.json'))['checkpoint'])
+  model = ('index', 'data-00000-of-00001')
+  return {
+    'checkpoint',
+    'config.json',
+    'metrics.jsonl',
+    'events',
+    'eval/events',
+    'validation/events',
+    'profile/steps-6-7.json',
+    'best/best.json',
+    *(f'best/{best}.{part}' for part in model),
+    *(f'model.ckpt-{step}.{part}' for step in (6, 8) for part in model),
+    *(f'export/{export}/{name}' for name in ('saved_model.pb', 'fingerprint.pb')),
+    *(f'export/{export}/variables/variables.{part}' for part in model),
+    f'export/{export}/assets.extra/made_from.json',
+    f'export/{export}/assets.extra/tf_serving_warmup_requests',
+  }
+
+
+def test_what_is_damaged_is_set_aside_behind_a_url_too(run_here, data_dir, nowhere, tmp_path):
+  job = f'ram:/{tmp_path}/job'
+  train = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
+  assert succeeded(run_here(*train, '--train-steps', 2, '--save-every-steps', 1))
+  index = files.read(f'{job}/model.ckpt-2.index')
+  with files.writing(f'{job}/model.ckpt-2.index') as file:
+    file.write(index[:-1])
+  again = run_here(*train, '--train-steps', 3)
+  assert succeeded(again)['global_step'] == 3
+  assert 'going on from' in again.stderr
+  assert 'model.ckpt-1: 1 steps are made again' in again.stderr
+  assert 'damaged/model.ckpt-2.index' in walked(job)
+
+
+def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tmp_path):
+  """One trains; another is refused meanwhile; an order from a third ends it."""
+  job = f'file://{tmp_path}/job'
+  train = ['--mode', 'train', '--data-dir', f'file://{data_dir}', '--job-dir', job, *SMALL]
+  train += ['--train-steps', 10**6, '--save-every-steps', 10**6]
+  with start_main(*train) as process:
+    try:
+      deadline = time.monotonic() + 300
+      while not any(event['event'] == 'start' for event in metrics_file.read(job)):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+      second = run_here(*train)
+      assert second.returncode == 2
+      assert f'--job-dir {job}: process {process.pid} on ' in second.stderr
+      assert control_channel.who_trains(job)['pid'] == process.pid
+      stopped = succeeded(run_here(job, 'stop', command=control))
+      assert stopped['ok']
+      assert process.wait(300) == 0
+    finally:
+      process.kill()
+      process.stderr.close()
+  [end] = [event for event in metrics_file.read(job) if event['event'] == 'end']
+  assert end['reason'] == 'control'
+  assert checkpoints.latest_step(job) == end['step'] > 0
+  assert sorted(os.listdir(tmp_path)) == ['job', 'nowhere']
+  assert os.listdir(nowhere) == []
+
+
+URL = 'foo://bucket/folder'
+
+
+@pytest.mark.parametrize(
+  ('command', 'flags'),
+  [
+    (generate_cifar10_tfrecords, ['--data-dir', URL, '--synthetic', 2]),
+    (generate_cifar10_tfrecords, ['--data-dir', 'data', '--archive', f'{URL}/x.tar.gz']),
+    (cifar10_main, ['--data-dir', 'data', '--job-dir', URL]),
+    (cifar10_main, ['--data-dir', URL, '--job-dir', 'job']),
+    (cifar10_main, ['--mode', 'evaluate', '--data-dir', URL, '--job-dir', URL]),
+    (report, [URL, '--table']),
+    (checkpoint, ['list', URL]),
+    (control, [URL, 'save']),
+  ],
+)
+def test_a_filesystem_that_nobody_knows_is_refused(run_here, nowhere, command, flags):
+  result = run_here(*flags, command=command)
+  assert result.returncode == 2
+  [line] = result.stderr.splitlines()
+  assert line.startswith('error: foo:// is no filesystem that TensorFlow knows (it knows file://')
+  assert 'pip install tensorflow-io' in line
+  assert os.listdir(nowhere) == []
+
+
+@pytest.mark.parametrize(
+  ('command', 'flags', 'line'),
+  [
+    (
+      generate_cifar10_tfrecords,
+      ['--data-dir', 'data', '--images', 'gs://bucket/photos'],
+      '--images gs://bucket/photos is a URL; copy the images to a local folder',
+    ),
+    (
+      cifar10_main,
+      ['--mode', 'predict', '--job-dir', 'job', '--images', 'x.png', 'gs://bucket/x.png'],
+      '--images gs://bucket/x.png is a URL; copy the images to a local folder',
+    ),
+    (
+      local_cluster,
+      ['--', '--data-dir', 'data', '--job-dir', 'ram://job'],
+      '--job-dir ram://job lies in the memory of one process; name a folder that all tasks see',
+    ),
+    (
+      local_cluster,
+      ['--', '--data-dir=ram://data', '--job-dir', 'job'],
+      '--data-dir ram://data lies in the memory of one process; name a folder that all tasks see',
+    ),
+  ],
+)
+def test_what_a_url_cannot_be(run_here, nowhere, command, flags, line):
+  result = run_here(*flags, command=command)
+  assert (result.returncode, result.stderr) == (2, f'error: {line}\n')
+  assert os.listdir(nowhere) == []
+
+
+def test_no_task_of_a_cluster_has_its_own_memory_for_a_job_dir(run_here, nowhere, monkeypatch):
+  tasks = {'chief': ['127.0.0.1:1'], 'worker': ['127.0.0.1:2'], 'ps': ['127.0.0.1:3']}
+  config = {'cluster': tasks, 'task': {'type': 'worker', 'index': 0}}
+  monkeypatch.setenv('TF_CONFIG', json.dumps(config))
+  result = run_here('--data-dir', 'data', '--job-dir', 'ram://job', *SMALL)
+  said = 'lies in the memory of one process; name a folder that all tasks see'
+  assert (result.returncode, result.stderr) == (2, f'error: --job-dir ram://job {said}\n')
