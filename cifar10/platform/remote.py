@@ -42,8 +42,12 @@ def exists(path: str) -> bool:
 
 def is_dir(path: str) -> bool:
   """Whether it is a folder; raises OSError."""
-  with _python_errors(path):
-    return _gfile(path).isdir(path) and _is_whole(path)
+  # Not `isdir`, which says no of a place that cannot be reached.
+  try:
+    with _python_errors(path):
+      return _gfile(path).stat(path).is_directory and _is_whole(path)
+  except FileNotFoundError:
+    return False
 
 
 def size_and_time(path: str) -> tuple[int, int]:
@@ -59,8 +63,13 @@ def size_and_time(path: str) -> tuple[int, int]:
 
 def names(folder: str) -> list[str]:
   """What is in a folder; raises OSError."""
-  with _python_errors(folder):
-    return sorted(name.rstrip('/') for name in _gfile(folder).listdir(folder))
+  try:
+    with _python_errors(folder):
+      return sorted(name.rstrip('/') for name in _gfile(folder).listdir(folder))
+  except FileNotFoundError:  # As TensorFlow says of a place that cannot be reached, too.
+    if is_dir(folder):
+      raise OSError(errno.EIO, 'cannot be listed', folder) from None
+    raise
 
 
 def make_folder(path: str) -> None:

@@ -5,6 +5,7 @@ import os
 import tarfile
 
 import pytest
+import tensorflow as tf
 
 from cifar10.platform import files, lock, remote, storage
 from cifar10.platform.errors import InputError, StorageError
@@ -185,6 +186,30 @@ def test_a_filesystem_that_nobody_knows_is_refused_with_the_remedy():
   for look in (files.exists, files.read, files.make_folder, files.is_dir):
     with pytest.raises(InputError, match=r'foo:// is no filesystem .*pip install tensorflow-io'):
       look('foo://bucket/job')
+
+
+class Unreachable:
+  """TensorFlow's files while a connection is down: it then says of folders that there are none."""
+
+  isdir = staticmethod(lambda path: False)
+
+  def listdir(self, path):
+    raise tf.errors.NotFoundError(None, None, f'Could not find directory {path}')
+
+  def stat(self, path):
+    raise tf.errors.UnavailableError(None, None, f'no route to {path}\nmore')
+
+  exists = stat
+
+
+def test_a_place_that_cannot_be_reached_is_not_taken_for_an_empty_one(monkeypatch):
+  """A job would begin anew there, and a lock hold nobody up."""
+  monkeypatch.setattr(remote, '_of_scheme', lambda name: Unreachable())
+  for look in (files.exists, files.is_dir, files.is_file, lambda path: files.matching(path, '*')):
+    with pytest.raises(OSError, match='no route to gs://b/job') as error:
+      look('gs://b/job')
+    assert not isinstance(error.value, FileNotFoundError)
+    assert error.value.strerror == 'no route to gs://b/job'
 
 
 def test_a_lock_holds_behind_a_url_too(folder):
