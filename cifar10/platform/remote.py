@@ -104,17 +104,18 @@ def copy(path: str, new: str) -> None:
 
 def opened(path: str) -> IO[bytes]:
   """A file to read from, at any place; raises OSError."""
-  return io.BufferedReader(_Reader(path), _BUFFER_BYTES)
+  with _python_errors(path):
+    file = _gfile(path).GFile(path, 'rb')
+    file.size()  # It opens nothing before it is asked for something.
+  return io.BufferedReader(_Reader(path, file), _BUFFER_BYTES)
 
 
 class _Reader(io.RawIOBase):
   """TensorFlow's reader as Python's libraries want one."""
 
-  def __init__(self, path: str):
+  def __init__(self, path: str, file: Any):
     self._path = path
-    with _python_errors(path):
-      self._file = _gfile(path).GFile(path, 'rb')
-      self._file.size()  # It opens nothing before it is asked for something.
+    self._file = file
 
   def readable(self) -> bool:
     return True
