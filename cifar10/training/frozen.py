@@ -19,6 +19,7 @@ class Frozen(NamedTuple):
   """A network from uint8 images to what a server answers."""
 
   graph: Any  # GraphDef; its nodes that `serving` names are its inputs and outputs.
+  unfolded: Any  # The same before batch norm was folded into the convolutions.
   values: Mapping[str, np.ndarray]  # float32, of the network's variables.
 
   @property
@@ -68,4 +69,4 @@ def freeze(
       )
   for node in constants.node:  # Of networks that bring gradients of their own: none is wanted here.
     node.attr.pop('_gradient_op_type', None)
-  return Frozen(folding.folded(constants), values)
+  return Frozen(folding.folded(constants), constants, values)
