@@ -75,6 +75,7 @@ class Layers:
     self._frozen: re.Pattern[str] | None = None
     self._initializers: Mapping[str, Any] = {}
     self.roles: dict[str, str] = {}  # Of each variable, by its operation's name.
+    self.dropouts: dict[str, float] = {}  # By operation: training drops that much of its result.
     self.features: Any = None  # float32 [batch, width], what the last layer is given.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
@@ -227,8 +228,12 @@ class Layers:
     """
     if not 0 <= rate < 1:
       raise ValueError(f'dropout rate is {rate}, not 0 or more and less than 1')
-    if rate == 0 or not self._is_training:
+    if rate == 0:
       return x
+    if not self._is_training:
+      place = tf.identity(x, 'dropout')
+      self.dropouts[place.op.name] = rate
+      return place
     # By the step and not by a generator's state, which no checkpoint has: a job that is resumed
     # drops what it would have dropped without the interruption.
     step = tf.compat.v1.train.get_or_create_global_step()

@@ -66,8 +66,9 @@ class RunOptions(Options):
   )
   format: str = option(
     'saved_model',
-    'what to export; onnx needs requirements-onnx.txt',
-    choices=('saved_model', 'onnx'),
+    'what to export: for servers, for other runtimes (onnx needs requirements-onnx.txt), or to '
+    'train on (keras)',
+    choices=('saved_model', 'onnx', 'keras'),
   )
   export_batch: int | None = option(
     None, 'images in each call of an exported network (default: any number)', check=at_least(1)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cifar10.callbacks import metrics_file
-from cifar10.inference import onnx_file, saved_model
+from cifar10.inference import keras_file, keras_layers, onnx_file, saved_model
 from cifar10.platform import files
+from cifar10.platform.errors import InputError
 from cifar10.platform.logs import log
 from cifar10.training import checkpoints, frozen
 from cifar10.training.evaluation import JsonObject
@@ -18,16 +19,31 @@ _FOLDER = 'export'
 
 
 class _Format(NamedTuple):
-  write: Callable[[str, Any, Mapping[str, Any]], None]  # Path, graph, what it was made from.
+  write: Callable[[str, frozen.Frozen, Mapping[str, Any]], None]  # The last: what it was made from.
   check: Callable[[], None] = lambda: None  # Raises InputError where a library is missing.
   suffix: str = ''
   dtype: str = ''  # '': the job's.
+  has_views: bool = True
+
+
+def _write_saved_model(path: str, network: frozen.Frozen, made_from: Mapping[str, Any]) -> None:
+  saved_model.write(path, network.graph, made_from)
+
+
+def _write_onnx(path: str, network: frozen.Frozen, made_from: Mapping[str, Any]) -> None:
+  onnx_file.write(path, network.graph, made_from)
+
+
+def _write_keras(path: str, network: frozen.Frozen, made_from: Mapping[str, Any]) -> None:
+  layers = keras_layers.from_graph(network.unfolded, network.values, network.learning)
+  keras_file.write(path, layers, made_from)
 
 
 _FORMATS = {
-  'saved_model': _Format(saved_model.write),
+  'saved_model': _Format(_write_saved_model),
   # onnxruntime has no convolutions in bfloat16; the variables are float32 always.
-  'onnx': _Format(onnx_file.write, onnx_file.check, '.onnx', 'float32'),
+  'onnx': _Format(_write_onnx, onnx_file.check, '.onnx', 'float32'),
+  'keras': _Format(_write_keras, suffix='.keras', dtype='float32', has_views=False),
 }
 
 
@@ -35,27 +51,30 @@ def export(process: Process) -> JsonObject:
   """Writes a SavedModel or a file under JOB/export/ -> its path and what it was made from.
 
   Raises:
-    InputError: the library that writes the format is missing; nothing is written.
+    InputError: the library that writes the format is missing, or the format has no such network;
+      nothing is written.
   """
   options = process.options
   form = _FORMATS[options.format]
   form.check()
   checkpoint = process.checkpoint()
-  dtype = form.dtype or process.hparams.dtype
+  hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
+  if hparams.tta != 'none' and not form.has_views:
+    raise InputError(f'--format {options.format} has no --tta {hparams.tta}; add --tta none')
   network = frozen.freeze(
-    dataclasses.replace(process.hparams, dtype=dtype),
+    hparams,
     process.data,
     checkpoint,
     use_ema=options.use_ema,
     batch=options.export_batch,
   )
-  made_from = {**_made_from(process, checkpoint), 'dtype': dtype}
+  made_from = {**_made_from(process, checkpoint), 'dtype': hparams.dtype}
   made_from['sha256_of_variables'] = network.digest
   exports = os.path.join(options.job_dir, _FOLDER)
   files.make_folder(exports)
   with files.new_folder(exports) as folder:
     written = os.path.join(folder, 'written')
-    form.write(written, network.graph, made_from)
+    form.write(written, network, made_from)
     path = _moved(written, exports, form.suffix)
   log.info('exported %s to %s', checkpoint, path)
   return {options.format: path, **made_from}

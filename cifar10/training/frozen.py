@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cifar10.data import shape
 from cifar10.data.data_set import Description
-from cifar10.inference import folding, serving
+from cifar10.inference import folding, keras_layers, serving
 from cifar10.options.hparams import HParams
 from cifar10.platform import sessions
 from cifar10.training import averages, network
@@ -20,6 +20,7 @@ class Frozen(NamedTuple):
 
   graph: Any  # GraphDef; its nodes that `serving` names are its inputs and outputs.
   unfolded: Any  # The same before batch norm was folded into the convolutions.
+  learning: keras_layers.Learning  # What `unfolded` does in training alone.
   values: Mapping[str, np.ndarray]  # float32, of the network's variables.
 
   @property
@@ -69,4 +70,5 @@ def freeze(
       )
   for node in constants.node:  # Of networks that bring gradients of their own: none is wanted here.
     node.attr.pop('_gradient_op_type', None)
-  return Frozen(folding.folded(constants), constants, values)
+  learning = keras_layers.Learning(hparams.batch_norm_decay, built.dropouts)
+  return Frozen(folding.folded(constants), constants, learning, values)

@@ -162,10 +162,19 @@ def test_dropout_differs_by_step_and_layer_and_is_the_same_again():
   assert 400 < (one == later).sum() < 600
 
 
-def test_dropout_of_nothing_or_in_evaluation_is_its_input():
+def test_dropout_of_nothing_is_its_input():
   x = tf.zeros([2, 3])
   assert make_layers(is_training=True)._dropout(x, 0) is x
-  assert make_layers()._dropout(x, 0.5) is x
+  assert make_layers()._dropout(x, 0) is x
+
+
+def test_dropout_in_evaluation_passes_its_input_on_and_notes_the_place():
+  x = tf.zeros([2, 3])
+  layers = make_layers()
+  place = layers._dropout(x, 0.5).op
+  assert place.type == 'Identity'
+  assert place.inputs[0] is x
+  assert layers.dropouts == {place.name: 0.5}
 
 
 @pytest.mark.parametrize('rate', [-0.1, 1, 1.5])
