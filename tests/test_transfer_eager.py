@@ -1,0 +1,54 @@
+"""The example in docs/: transfer in plain TensorFlow 2 and Keras."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+from random_checkpoint import IMAGES, save
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.inference import keras_file, keras_layers
+from cifar10.options.hparams import from_values
+from cifar10.training import frozen
+
+SCRIPT = os.path.join(
+  os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'docs', 'transfer_eager.py'
+)
+
+
+def test_one_trunk_two_heads_and_the_whole(data_dir, tmp_path):
+  hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
+  checkpoint, (probabilities, features) = save(hparams, tmp_path)
+  made = frozen.freeze(hparams, CIFAR10, checkpoint)
+  layers = keras_layers.from_graph(made.unfolded, made.values, made.learning)
+  keras_file.write(str(tmp_path / '1.keras'), layers, {})
+  flags = ['--model', tmp_path, '--data-dir', data_dir, '--batch-size', 16, '--epochs', 4]
+  result = subprocess.run(
+    [sys.executable, SCRIPT, *map(str, flags)],
+    cwd=tmp_path,  # Where nothing of the project is.
+    capture_output=True,
+    text=True,
+    timeout=280,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  printed = json.loads(result.stdout.splitlines()[-1])
+  accuracy = printed['accuracy']
+  assert set(accuracy) == {'frozen_trunk', 'whole_network'}
+  assert accuracy['whole_network'] > 0.2  # Of ten classes: seven of the 70 images by chance.
+
+  def load(name):
+    return tf.keras.models.load_model(tmp_path / 'transfer' / name)
+
+  # The published trunk is the exported one, its batch norms' averages, too.
+  np.testing.assert_allclose(load('trunk.keras')(IMAGES), features, rtol=1e-4, atol=1e-4)
+  answers = load('two-heads.keras')(IMAGES)
+  np.testing.assert_allclose(answers['old'], probabilities, atol=1e-5)
+  assert answers['new'].shape == (4, 10)
+  # Unfrozen, batch norm learned, too.
+  before, after = load('trunk.keras'), load('network.keras').get_layer(load('trunk.keras').name)
+  for old, new in zip(before.get_weights(), after.get_weights()):
+    assert not np.array_equal(old, new)
