@@ -117,6 +117,8 @@ class Trainer:
     evaluates = evaluating and not cluster.has_evaluator and not cluster.is_distributed
     run = make_run(process, self._ending, evaluates)
     estimator, meter = self._start(run, num_examples, beginning)
+    if evaluates:  # Where nothing is, an all-reduce copies the Estimator, deeply.
+      estimator.evaluate = self._evaluator.evaluate
     task_hook = stopping.TaskHook(process.watch, decides=not process.steering.agrees)
     # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
     # orders an end comes last, after all who may ask for one.
@@ -198,7 +200,6 @@ class Trainer:
     estimator = self._process.estimator(
       num_examples, self._process.cluster, self._process.strategy, beginning, meter
     )
-    estimator.evaluate = self._evaluator.evaluate
     return estimator, meter
 
   def _initializers(self) -> dict[str, Any]:
