@@ -139,7 +139,7 @@ class Train(Kind):
   def check(self, folder, before, again):
     """The same curve and end as without a kill; as many steps made again as were not saved."""
     made, remade = losses(before), losses(again.said)
-    begins = resumed_at(again.said)
+    begins = resumed_at(again.said) if remade else STEPS  # None: killed after the last step.
     lost = max(made, default=0) - begins
     require(lost <= SAVE_EVERY, f'{lost} steps lost', before, again.said)
     require(list(remade) == list(range(begins + 1, STEPS + 1)), list(remade), begins)
