@@ -59,6 +59,7 @@ def main() -> None:
   _check_profile(hparams, options, command.mode)
   if training:
     _check_rules(hparams, options, cluster, command.mode)
+    _check_source(hparams, options)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
@@ -199,6 +200,12 @@ def _check_rules(hparams: HParams, options: RunOptions, cluster: Cluster, mode: 
       )
     if cluster.task_type != 'ps' and cluster.is_distributed and not cluster.has_evaluator:
       raise InputError(f'{rule} needs an evaluator in a cluster; add one to TF_CONFIG')
+
+
+def _check_source(hparams: HParams, options: RunOptions) -> None:
+  """Raises InputError for ways to run a source that there is not, or that this run has not."""
+  if options.source_processes > 1 and not hparams.source:
+    raise InputError(f'--source-processes {options.source_processes} belongs to --source; add it')
 
 
 def _check_averages(hparams: HParams, options: RunOptions) -> None:

@@ -170,6 +170,10 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
   # Any image: the reader has a cat.
   picture = tf.io.encode_png(tf.fill([40, 50, 3], tf.constant(200, tf.uint8)))
   tf.io.write_file(str(tmp_path / 'cat.png'), picture)
+  source = re.search('```python\\n((?:(?!```).)*class Squares.*?)```', read('docs/data.md'), re.S)[
+    1
+  ]
+  (tmp_path / 'my_source.py').write_text(source)
   for name in ('cat', 'dog'):  # And some photographs.
     os.makedirs(tmp_path / 'photos' / name)
     for number in range(10):

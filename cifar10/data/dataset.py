@@ -91,6 +91,16 @@ class Cifar10DataSet:
       return crop(padded, centre, centre, self._distortion.crop_padding)
     return distort(padded, seed, self._distortion, is_mirrored)
 
+  def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
+    """The same of images as they are, uint8 [n, 32, 32, 3].
+
+    `alternating`, int32 [n] of 0 and 1, says which to mirror where --flip alternating is given.
+    """
+    if not self._use_distortion:
+      return images
+    is_mirrored = alternating if self._distortion.flip == 'alternating' else None
+    return distort(as_strings(pad(images, self._distortion)), seed, self._distortion, is_mirrored)
+
   @_as_written
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
@@ -235,6 +245,12 @@ def input_fn(
     batches = data_set.make_batch(batch_size, seed, worker, first_example)
   else:
     batches = data_set.one_pass(batch_size)
+  return cut(batches, num_shards)
+
+
+@_as_written
+def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
+  """Batches -> their shards, one for each tower, as `input_fn` returns them."""
 
   def shard(images, labels):
     towers = range(num_shards)

@@ -16,6 +16,7 @@ from cifar10.platform.option import (
   above,
   at_least,
   below_one,
+  is_function,
   is_pattern,
   names,
   option,
@@ -40,6 +41,19 @@ class HParams(Options):
     'the training split; train+validation are the 50,000 of published results',
     choices=('train', 'train+validation'),
     fixed=True,
+  )
+  source: str | None = option(
+    None,
+    'a function that yields the training examples, in place of the training split: '
+    'package.module:function (docs/data.md)',
+    check=is_function(),
+    metavar='MODULE:FUNCTION',
+    fixed=True,
+  )
+  examples_per_epoch: int | None = option(
+    None,
+    'how many examples --source yields (default: the len of what its function returns)',
+    check=at_least(1),
   )
   # The optimization.
   train_steps: int = option(
@@ -141,7 +155,12 @@ class HParams(Options):
   seed: int = option(0, 'of initial values, order and distortions')
 
   def check(self) -> None:
-    """Raises InputError for a schedule whose numbers do not fit each other."""
+    """Raises InputError for values that do not fit each other."""
+    if self.examples_per_epoch and not self.source:
+      raise InputError(
+        f'--examples-per-epoch {self.examples_per_epoch} belongs to --source; leave it out: record '
+        'files say how many examples they have'
+      )
     boundaries = self.lr_boundaries_steps or self.lr_boundaries_epochs
     if len(self.lr_values) != len(boundaries) + 1:
       raise InputError(

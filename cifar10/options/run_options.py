@@ -17,6 +17,7 @@ from cifar10.platform.option import (
 )
 
 MOST_THREADS = 1024  # TensorFlow starts as many as it is told, and aborts where it cannot.
+MOST_PROCESSES = 256
 MOST_PROFILED = 100  # Steps: a trace of more is too large for what shows it.
 
 
@@ -38,6 +39,11 @@ class RunOptions(Options):
   )
   data_dir: str | None = option(
     None, 'the folder, or the URL, that generate_cifar10_tfrecords.py filled'
+  )
+  source_processes: int = option(
+    1,
+    'processes that run --source, each its shard; 0 or 1: the training process does',
+    check=between(0, MOST_PROCESSES),
   )
   subset: str | None = option(
     None,

@@ -35,6 +35,14 @@ class StorageError(Exception):
   """A folder cannot be written any more, through no fault in the input. Exit code 1."""
 
 
+class SourceError(ValueError):
+  """A --source failed, or gave what is no example, in the middle of a training. Exit code 1."""
+
+  def __init__(self, message: str):
+    """`message` is made one line: TensorFlow passes it on in the middle of others."""
+    super().__init__(' '.join(message.splitlines()))
+
+
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
   """SIGTERM ended the run in good order: what was learned is saved."""
 
@@ -72,15 +80,16 @@ def print_result(line: str) -> None:
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError or a StorageError, 2 on an
-  InputError, 130 on Ctrl-C, 141 when nobody reads the output any more, 143 on SIGTERM.
+  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError, a SourceError or a
+  StorageError, 2 on an InputError, 130 on Ctrl-C, 141 when nobody reads the output any more, 143 on
+  SIGTERM.
   """
   try:
     main()
   except InputError as error:
     print(f'error: {command_line.as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
-  except (TaskLostError, SomeFailedError, StorageError) as error:
+  except (TaskLostError, SomeFailedError, SourceError, StorageError) as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(1)
   except Terminated:

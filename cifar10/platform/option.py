@@ -82,6 +82,14 @@ def _splits(text: str) -> bool:
     return False
 
 
+def is_function() -> Check:
+  """A Python function by its name."""
+  name = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
+  return Check(
+    lambda text: bool(re.fullmatch(f'{name}:{name}', text)), 'must be package.module:function'
+  )
+
+
 def is_pattern() -> Check:
   """A regular expression of Python's."""
   return Check(_compiles, 'must be a regular expression')

@@ -16,11 +16,11 @@ import tensorflow as tf
 from cifar10.callbacks import progress
 from cifar10.cluster.tf_config import Cluster
 from cifar10.cluster.watch import Watch
-from cifar10.data import dataset, manifest
+from cifar10.data import manifest
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.platform.logs import log
-from cifar10.training import checkpoints, job_dir, network_size, placement, schedules
+from cifar10.training import checkpoints, feed, job_dir, network_size, placement, schedules
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.job import Job
 from cifar10.training.process import Process
@@ -117,8 +117,8 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
 
 def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject:
   """How many steps there are to make, and how many an epoch has."""
-  assert options.data_dir
-  num_examples = dataset.Cifar10DataSet(options.data_dir, hparams.train_on).num_examples_per_epoch()
+  data = job_dir.described_data(options.job_dir, options.data_dir)
+  num_examples = feed.make(hparams, options, cluster, data).num_examples()
   sync = options.sync or options.distribute is not None
   examples_per_step = schedules.examples_per_global_step(
     hparams.train_batch_size, cluster.gradients_per_update(sync, options.backup_workers) or 1

@@ -1,5 +1,6 @@
 """What every mode of a job needs: its network, data and devices, and this process's part in it."""
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.platform import sessions
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import checkpoints, job_dir, model_fn, placement, run_config
+from cifar10.training import checkpoints, feed, job_dir, model_fn, placement, run_config
 from cifar10.training.network import NOWHERE, Beginning
 
 _ALONE = Cluster()
@@ -66,6 +67,11 @@ class Process:
         options.distribute, cluster, self.placement.tower_devices, num_gpus
       )
       self.watch.listen()
+
+  @functools.cached_property
+  def feed(self) -> feed.Feed:
+    """What is trained on; raises InputError for a source that cannot be found."""
+    return feed.make(self.hparams, self.options, self.cluster, self.data)
 
   @property
   def final_subset(self) -> str:
@@ -155,23 +161,13 @@ class Process:
 
   def train_input_fn(self) -> Callable[[], Any]:
     """Batches that go on where training stands when the session is made."""
-    hparams = self.hparams
 
     def input_fn() -> Any:
       batches_done = self._global_step_at_start()
       if not self.gradients_per_update:  # About that many: each worker goes at its own pace.
         batches_done //= self.cluster.num_workers
-      batches = dataset.input_fn(
-        self.data_dir,
-        hparams.train_on,
-        len(self.placement.tower_devices),
-        hparams.train_batch_size,
-        hparams.use_distortion_for_training,
-        distortion=hparams.distortion,
-        seed=hparams.seed,
-        worker=self.cluster.worker,
-        first_example=batches_done * hparams.train_batch_size,
-        is_training=True,
+      batches = self.feed.batches(
+        len(self.placement.tower_devices), batches_done * self.hparams.train_batch_size
       )
       return batches if self.strategy is None else dataset.deal(batches)
 

@@ -92,10 +92,9 @@ class Trainer:
     hparams, num_towers = process.hparams, len(process.placement.tower_devices)
     dataset.check_shards(hparams.train_batch_size, num_towers)
     dataset.check_memory(hparams.train_batch_size, '--train-batch-size')
-    train_set = dataset.Cifar10DataSet(process.data_dir, hparams.train_on)
-    num_examples = train_set.num_examples_per_epoch()
+    num_examples = process.feed.num_examples()
     session, num_gpus = process.session_config(), process.placement.num_gpus
-    start = Start(train_set.first_images, process.data, session, num_gpus)
+    start = Start(process.feed.first_images, process.data, session, num_gpus)
     return num_examples, Beginning(hparams.family.prepare(start), self._initializers())
 
   @contextlib.contextmanager
@@ -125,7 +124,12 @@ class Trainer:
     hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
     hooks += self._steering_hooks()
     last_step = process.hparams.train_steps
-    with self._naming_nan(), self._telling_errors(meter), run_config.tf_config(cluster):
+    with (
+      self._naming_nan(),
+      self._telling_errors(meter),
+      process.feed.reading(),
+      run_config.tf_config(cluster),
+    ):
       if evaluates or cluster.is_distributed:  # In a cluster it evaluates nothing here.
         train_spec = tf_estimator.TrainSpec(process.train_input_fn(), last_step, hooks=hooks)
         tf_estimator.train_and_evaluate(estimator, train_spec, self._evaluator.spec())

@@ -159,6 +159,9 @@ PHASES = {**BASE, 'lr_values': (1.0, 0.1), 'lr_boundaries_epochs': (3,)}
 MUON = {**BASE, 'muon_learning_rate': 0.1}
 ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'train_on': 'train+validation'}, BASE, {'batches'}),
+  ({'source': 'given_sources:listed'}, BASE, {'batches'}),
+  # The shuffle buffer is no larger than an epoch.
+  ({'examples_per_epoch': 8}, {**BASE, 'source': 'given_sources:listed'}, {'batches'}),
   ({'train_steps': 300}, {**BASE, 'lr_triangle': (0.5, 0.5, 0.0)}, {'schedule', 'second step'}),
   ({'train_batch_size': 8}, PHASES, {'batches', 'schedule'}),
   ({'eval_batch_size': 7}, BASE, {'evaluation batches'}),

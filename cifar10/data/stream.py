@@ -1,0 +1,159 @@
+"""Training batches from what can only be read in its order: shuffled in a buffer, distorted.
+
+Whatever is read comes in splits of an epoch. A split is read to its end, then the next one of the
+epoch, in an order that is each epoch's own. All examples go through one buffer, from which they are
+drawn at random, and a batch is distorted as a whole, as those of record files are.
+
+tf.data's `interleave` would mix splits better, but under a data service of TensorFlow 2.15 one with
+an inner `repeat` begins its splits again and again.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.data import dataset
+from cifar10.data.shape import DEPTH, HEIGHT, WIDTH
+from cifar10.data.source import NOTHING, Chunk
+
+BUFFER = 10_000  # Examples, of 3 KB each.
+_ENDLESS = 1 << 62
+_NUMBER_BITS = 40  # Of an example's place: its number in its split; above them is the split's.
+_MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # Odd: 2^64 by the golden ratio (Knuth), as an int64.
+_NEW = -1  # In place of the handle of a split that is to be begun.
+
+ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # What a `Server` returns.
+# What reads a split, as a dataset of images, labels and the number of the first of them.
+ReadSplit = Callable[[tf.Tensor], tf.data.Dataset]
+
+# As in dataset.py: nothing here is for AutoGraph.
+_as_written = tf.autograph.experimental.do_not_convert
+
+
+class Examples(NamedTuple):
+  """Some examples, and what tells each from all others: the epoch, and its place in that."""
+
+  images: tf.Tensor  # uint8 [n, 32, 32, 3]
+  labels: tf.Tensor  # int32 [n]
+  epochs: tf.Tensor  # int64 [n]
+  places: tf.Tensor  # int64 [n]
+
+
+@dataclasses.dataclass
+class _Reading:
+  chunks: Iterator[Chunk]
+  number: int = 0  # How many examples were read.
+
+
+class Server:
+  """Gives a graph the chunks of splits, each split by a handle: for `tf.numpy_function`."""
+
+  def __init__(self, read: Callable[[int, int], Iterator[Chunk]]):
+    """`read(split, num_splits)` yields one split."""
+    self._read = read
+    self._readings: dict[int, _Reading] = {}
+    self._handles = itertools.count()
+
+  def __call__(self, handle: int, split: int, num_splits: int) -> tuple[Any, ...]:
+    """Begins a split where the handle is -1, or reads on -> handle, images, labels, first number.
+
+    There are no images where the split was only begun, or is over.
+
+    Raises:
+      SourceError: as `read` does.
+    """
+    if handle == _NEW:
+      handle = next(self._handles)
+      self._readings[handle] = _Reading(self._read(int(split), int(num_splits)))
+      return np.int64(handle), *NOTHING, np.int64(0)
+    reading = self._readings[int(handle)]
+    first, chunk = reading.number, next(reading.chunks, NOTHING)
+    reading.number += len(chunk.labels)
+    if not len(chunk.labels):
+      del self._readings[int(handle)]
+    return np.int64(handle), *chunk, np.int64(first)
+
+
+def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
+  """Reads splits by a `Server`, which `call` asks: handle, split -> its answer."""
+
+  def read(split: tf.Tensor) -> tf.data.Dataset:
+    handle = call(tf.constant(_NEW, tf.int64), split)[0]
+
+    def draw(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+      _, images, labels, first = call(handle, split)
+      images = tf.ensure_shape(images, [None, HEIGHT, WIDTH, DEPTH])
+      return images, tf.ensure_shape(labels, [None]), tf.ensure_shape(first, [])
+
+    chunks = tf.data.Dataset.counter().map(draw)
+    return chunks.take_while(lambda images, labels, first: tf.shape(labels)[0] > 0)
+
+  return read
+
+
+@_as_written
+def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) -> tf.data.Dataset:
+  """Endless epochs, each all splits in an order of its own: elements are `Examples` of some."""
+  key = tf.constant([seed, 0], tf.int32)
+
+  def read_element(element: tf.Tensor) -> tf.data.Dataset:
+    epoch = element // num_splits
+    epoch_seed = tf.random.experimental.stateless_fold_in(key, epoch)
+    order = tf.random.experimental.stateless_shuffle(
+      tf.range(num_splits, dtype=tf.int64), epoch_seed
+    )
+    split = order[element % num_splits]
+
+    def described(images: tf.Tensor, labels: tf.Tensor, first: tf.Tensor) -> Examples:
+      count = tf.size(labels, tf.int64)
+      places = split * (1 << _NUMBER_BITS) + first + tf.range(count)
+      return Examples(images, labels, tf.fill([count], epoch), places)
+
+    return read(split).map(described)
+
+  # One range, of which a data service gives each number to one data worker.
+  return tf.data.Dataset.range(first_epoch * num_splits, _ENDLESS).flat_map(read_element)
+
+
+@_as_written
+def batches(
+  some: tf.data.Dataset,
+  data_set: dataset.Cifar10DataSet,
+  *,
+  batch_size: int,
+  num_examples: int,
+  seed: int,
+  worker: int = 0,
+) -> tf.data.Dataset:
+  """Shuffled (and distorted) training batches.
+
+  Args:
+    some: from `examples`.
+    data_set: says whether and how they are distorted.
+    batch_size: examples in every batch.
+    num_examples: of an epoch; the buffer holds no more.
+    seed: fixes the distortions, and the order if that of `some` is fixed.
+    worker: each worker of a cluster draws an order of its own.
+
+  Returns:
+    A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
+  """
+  key = tf.constant([seed, worker], tf.int32)
+
+  def distorted(batch: Examples) -> tuple[tf.Tensor, tf.Tensor]:
+    batch_seed = key
+    for number in (batch.epochs[0], batch.places[0]):  # Which no other batch begins with.
+      batch_seed = tf.random.experimental.stateless_fold_in(batch_seed, number)
+    # Of an example each time another than in the epoch before; the first is as good as random.
+    first = tf.bitwise.right_shift(batch.places * _MIXER, tf.constant(62, tf.int64))
+    is_mirrored = tf.math.floormod(first + batch.epochs, 2)
+    images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))
+    return images, batch.labels
+
+  shuffled = some.unbatch().shuffle(min(BUFFER, num_examples), seed=(seed << 8) + worker)
+  whole = shuffled.batch(batch_size, drop_remainder=True)
+  return whole.map(distorted, num_parallel_calls=tf.data.AUTOTUNE)

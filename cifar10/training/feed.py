@@ -1,0 +1,184 @@
+"""Where training batches come from, as the options say: record files, or a Python source."""
+
+import abc
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.data import dataset, stream
+from cifar10.data.data_set import Description
+from cifar10.data.source import Chunk, Source
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.platform.errors import InputError, SourceError
+from cifar10.platform.logs import log
+
+
+class Feed(abc.ABC):
+  """A training's examples."""
+
+  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster):
+    """Names them; nothing is read yet."""
+    assert options.data_dir  # The command asks for it.
+    self._hparams = hparams
+    self._options = options
+    self._cluster = cluster
+    self._data_set = dataset.Cifar10DataSet(
+      options.data_dir, hparams.train_on, hparams.use_distortion_for_training, hparams.distortion
+    )
+
+  @abc.abstractmethod
+  def num_examples(self) -> int:
+    """How many there are in an epoch; raises InputError where they are not what they must be."""
+
+  @abc.abstractmethod
+  def first_images(self, count: int) -> np.ndarray:
+    """The first ones' images: uint8 [count or fewer, 32, 32, 3]."""
+
+  @abc.abstractmethod
+  def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
+    """Endless training batches, as `dataset.input_fn` makes them.
+
+    Args:
+      num_shards: how many towers.
+      first_example: how many examples this process has seen before, perhaps a tensor.
+    """
+
+  @contextlib.contextmanager
+  def reading(self) -> Iterator[None]:
+    """A context in which batches can be read; it names a source's faults.
+
+    Raises:
+      SourceError: a source failed.
+    """
+    yield
+
+
+class FileFeed(Feed):
+  """The training split's record files."""
+
+  def num_examples(self) -> int:
+    """As `Feed` says."""
+    return self._data_set.num_examples_per_epoch()
+
+  def first_images(self, count: int) -> np.ndarray:
+    """As `Feed` says: in the files' order."""
+    return self._data_set.first_images(count)
+
+  def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
+    """As `Feed` says: those that an uninterrupted training would have seen."""
+    hparams = self._hparams
+    assert self._options.data_dir
+    return dataset.input_fn(
+      self._options.data_dir,
+      hparams.train_on,
+      num_shards,
+      hparams.train_batch_size,
+      hparams.use_distortion_for_training,
+      distortion=hparams.distortion,
+      seed=hparams.seed,
+      worker=self._cluster.worker,
+      first_example=first_example,
+      is_training=True,
+    )
+
+
+class SourceFeed(Feed):
+  """A Python function, run in this process.
+
+  Each worker of a cluster reads a shard of it, or all where it takes no shards.
+  """
+
+  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
+    """Finds the function; raises InputError where there is none."""
+    super().__init__(hparams, options, cluster)
+    assert hparams.source
+    self._num_classes = num_classes
+    self._source = Source(hparams.source)
+    self._told_length = False
+    self._shards = cluster.num_workers if self._source.takes_shards else 1
+
+  def num_examples(self) -> int:
+    """As `Feed` says: the first example is looked at, the others as they come."""
+    return self._count
+
+  def first_images(self, count: int) -> np.ndarray:
+    """As `Feed` says: in the source's order."""
+    try:
+      with contextlib.closing(self._source.chunks(self._num_classes)) as chunks:
+        images, missing = [], count
+        for chunk in chunks:
+          images.append(chunk.images[:missing])
+          missing -= len(images[-1])
+          if not missing:
+            break
+    except SourceError as error:
+      raise InputError(str(error)) from None
+    return np.concatenate(images)
+
+  def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
+    """As `Feed` says: from the beginning of an epoch."""
+    hparams, worker = self._hparams, self._cluster.worker
+    share = -(-self._count // self._shards)  # Of an epoch, this process's.
+    server = stream.Server(lambda split, num_splits: self._epoch())
+
+    def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
+      asked = [handle, split, tf.constant(1, tf.int64)]
+      return tf.numpy_function(server, asked, list(stream.ANSWER))
+
+    first_epoch = -(-first_example // share)
+    examples = stream.examples(stream.from_server(call), 1, hparams.seed, first_epoch)
+    batches = stream.batches(
+      examples,
+      self._data_set,
+      batch_size=hparams.train_batch_size,
+      num_examples=share,
+      seed=hparams.seed,
+      worker=worker,
+    )
+    return dataset.cut(batches, num_shards)
+
+  @contextlib.contextmanager
+  def reading(self) -> Iterator[None]:
+    """As `Feed` says."""
+    try:
+      yield
+    except tf.errors.OpError as error:
+      # What Python code raises inside TensorFlow comes out as text.
+      found = re.search(r'SourceError: (.*)', error.message)
+      if not found:
+        raise
+      raise SourceError(found[1]) from None
+
+  @functools.cached_property
+  def _count(self) -> int:
+    return self._source.check(self._num_classes, self._hparams.examples_per_epoch)
+
+  def _epoch(self) -> Iterator[Chunk]:
+    """One epoch of this process's share."""
+    count = 0
+    shard = self._cluster.worker if self._shards > 1 else 0
+    for chunk in self._source.chunks(self._num_classes, shard, self._shards):
+      count += len(chunk.labels)
+      yield chunk
+    if self._shards == 1 and count != self._count and not self._told_length:
+      self._told_length = True
+      log.info(
+        '--source %s: an epoch has %s examples, and training counts %s as one',
+        self._source.name,
+        f'{count:,}',
+        f'{self._count:,}',
+      )
+
+
+def make(hparams: HParams, options: RunOptions, cluster: Cluster, data: Description) -> Feed:
+  """What this process trains on; raises InputError for a source that cannot be found."""
+  if hparams.source:
+    return SourceFeed(hparams, options, cluster, data.num_classes)
+  return FileFeed(hparams, options, cluster)

@@ -1,0 +1,121 @@
+"""Functions for --source, right and wrong, as users write them."""
+
+import numpy as np
+
+COUNT = 96  # Examples.
+LABELS = np.arange(COUNT) % 10
+
+
+def image(number):
+  """Its number is in its first two pixels, its class in all others."""
+  pixels = np.full([32, 32, 3], 20 * (number % 10), np.uint8)
+  pixels[0, 0], pixels[0, 1] = number % 256, number // 256
+  return pixels
+
+
+def numbers(images):
+  """The numbers of images that are not distorted."""
+  return [int(each[0, 0, 0]) + 256 * int(each[0, 1, 0]) for each in images]
+
+
+def ones():
+  for number in range(COUNT):
+    yield image(number), int(LABELS[number])
+
+
+def batches():
+  """Of 40, 40 and 16."""
+  for start in range(0, COUNT, 40):
+    some = range(start, min(start + 40, COUNT))
+    yield np.stack([image(number) for number in some]), LABELS[some]
+
+
+def listed():
+  return list(ones())
+
+
+def shards(shard, num_shards):
+  for number in range(shard, COUNT, num_shards):
+    yield image(number), LABELS[number]
+
+
+class Flow:
+  """As tensorpack's DataFlow: to be reset once, one reader at a time, with a length."""
+
+  def __init__(self, shard=0, num_shards=1):
+    self._part = shard, num_shards
+    self._resets = self._readers = 0
+
+  def reset_state(self):
+    self._resets += 1
+
+  def __len__(self):
+    return len(range(self._part[0], COUNT, self._part[1]))
+
+  def __iter__(self):
+    assert (self._resets, self._readers) == (1, 0)
+    self._readers = 1
+    try:
+      yield from shards(*self._part)
+    finally:
+      self._readers = 0
+
+
+exhausted = ones()
+no_function = 7
+
+
+def used_up():
+  """The same iterator each time."""
+  return exhausted
+
+
+def nothing():
+  return []
+
+
+def not_iterable():
+  return 7
+
+
+def other_parameters(folder):
+  return ones()
+
+
+def no_pair():
+  yield {'image': image(0)}
+
+
+def wrong_shape():
+  yield from list(ones())[:6]
+  yield np.zeros([28, 28], np.uint8), 1
+
+
+def wrong_dtype():
+  yield image(0).astype(np.float32), 1
+
+
+def wrong_label_kind():
+  yield image(0), 1.0
+
+
+def wrong_labels():
+  yield np.stack([image(0)] * 3), np.array([1, 2])
+
+
+def late_label():
+  """The second batch's 6th, which is the 46th."""
+  for images, labels in batches():
+    changed = labels.copy()
+    if len(labels) == 40 and images[0, 0, 0, 0] == 40:
+      changed[5] = 10
+    yield images, changed
+
+
+def raises_late():
+  yield from ones()
+  raise KeyError('no such thing')
+
+
+def raises_first():
+  raise KeyError('no such thing')

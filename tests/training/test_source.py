@@ -1,0 +1,192 @@
+"""Training on a Python source: as the program does it, in this process."""
+
+import json
+
+import given_sources
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.callbacks import metrics_file
+from cifar10.cluster.tf_config import Cluster
+from cifar10.data.data_set import CIFAR10
+from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
+from cifar10.training import feed
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64]
+
+
+@pytest.fixture
+def train(run_here, data_dir, tmp_path):
+  def run(source, *flags):
+    source = ['--source', f'given_sources:{source}'] if source else []
+    where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job']
+    return run_here(*where, *SMALL, '--mode', 'train', *source, *flags)
+
+  return run
+
+
+ALONE = Cluster()
+
+
+def drawn(
+  data_dir, source, count, *, batch_size=16, num_examples=96, cluster=ALONE, processes=1, **values
+):
+  """So many batches, each the images and the labels of two shards."""
+  given = {'train_batch_size': batch_size, 'use_distortion_for_training': False, **values}
+  said = {'source': f'given_sources:{source}', 'examples_per_epoch': num_examples}
+  hparams = from_values({**said, **given})
+  options = RunOptions(job_dir='none', data_dir=data_dir, source_processes=processes)
+  made = feed.make(hparams, options, cluster, CIFAR10)
+  assert made.num_examples() == num_examples
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session, made.reading():
+    batches = made.batches(2, 0)
+    iterator = tf.compat.v1.data.make_initializable_iterator(batches)
+    element = iterator.get_next()
+    session.run(iterator.initializer)
+    return [session.run(element) for _ in range(count)]
+
+
+def numbers(batches):
+  """In the order of their batches: example i of a batch is in shard i mod 2."""
+  return [
+    number
+    for shards, _ in batches
+    for pair in zip(*map(given_sources.numbers, shards))
+    for number in pair
+  ]
+
+
+def test_batches_are_shuffled_epochs_in_towers_shards(data_dir):
+  """The buffer holds an epoch: three of 96 are 18 batches of 16, of which it keeps 6 back."""
+  batches = drawn(data_dir, 'ones', 18)
+  images, labels = batches[0]
+  assert [shard.shape for shard in images] == [(8, 32, 32, 3)] * 2
+  assert [shard.shape for shard in labels] == [(8,)] * 2
+  found = numbers(batches)
+  assert found[:96] != sorted(found[:96])
+  for shards, labels in batches:
+    for shard, of_shard in zip(shards, labels):
+      assert [n % 10 for n in given_sources.numbers(shard)] == of_shard.tolist()
+  counts = np.bincount(found, minlength=96)
+  assert counts.sum() == 288
+  assert counts.max() <= 4  # Of four epochs that were begun at the most,
+  assert found == numbers(drawn(data_dir, 'ones', 18))  # and the same again.
+  assert found != numbers(drawn(data_dir, 'ones', 18, seed=1))
+
+
+def test_a_worker_reads_its_shard(data_dir):
+  """Of three workers the second has the numbers 1, 4, 7, ...; without shards it has all."""
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('a:2', 'a:3')}, 'worker', 0)
+  found = numbers(drawn(data_dir, 'shards', 12, cluster=cluster))
+  assert set(found) == set(range(1, 96, 3))
+  assert set(numbers(drawn(data_dir, 'ones', 18, cluster=cluster))) == set(range(96))
+
+
+def test_distortions_are_those_of_the_options(data_dir):
+  """Cut-outs of 8 x 8 in grey, 128; another one of the same image in another epoch."""
+  distorted = {'use_distortion_for_training': True, 'crop_padding': 0, 'cutout': 8}
+  batches = drawn(data_dir, 'ones', 12, **distorted)
+  images = np.concatenate([shard for shards, _ in batches for shard in shards])
+  grey = (images == 128).all(-1)
+  assert (grey.sum((1, 2)) == 64).all()  # No class is grey.
+  assert len({each.tobytes() for each in grey}) > 50
+
+
+def test_alternating_flips(data_dir):
+  """What is mirrored in one epoch is not in the next. A buffer of one example keeps the order."""
+  distorted = {'use_distortion_for_training': True, 'crop_padding': 0, 'flip': 'alternating'}
+  batches = drawn(data_dir, 'ones', 3, batch_size=96, num_examples=1, **distorted)
+  mirrored = []
+  for shards, _ in batches:
+    images = np.stack(shards, 1).reshape([96, 32, 32, 3])
+    # The second pixel is 0, and the last but one only of a mirrored image, or of class 0.
+    mirrored.append(images[:, 0, 30, 0] == 0)
+  others = np.arange(96) % 10 > 0
+  assert 20 < mirrored[0][others].sum() < 66
+  assert (mirrored[0] ^ mirrored[1])[others].all()
+  assert (mirrored[1] ^ mirrored[2])[others].all()
+
+
+def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path):
+  flags = ['--examples-per-epoch', 96, '--eval-every-steps', 3]
+  result = train('ones', '--train-steps', 6, *flags)
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)['global_step'] == 6
+  assert 'on 96 examples' in result.stderr
+  config = json.loads((tmp_path / 'job' / 'config.json').read_text())
+  assert (config['source'], config['examples_per_epoch']) == ('given_sources:ones', 96)
+  [start] = [e for e in metrics_file.read(tmp_path / 'job') if e['event'] == 'start']
+  assert start['options']['source'] == 'given_sources:ones'
+  assert start['examples_per_epoch'] == 96
+  # A job dir belongs to its source, which need not be said again.
+  refused = train('listed', '--train-steps', 8, *flags)
+  assert refused.returncode == 2
+  assert 'source is given_sources:ones there and given_sources:listed here' in refused.stderr
+  again = train(None, '--train-steps', 8, *flags)
+  assert again.returncode == 0, again.stderr
+  assert 'resuming at step 6' in again.stderr
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--mode', 'evaluate']
+  evaluated = run_here(*where)
+  assert json.loads(evaluated.stdout)['examples'] == 70
+
+
+def test_an_epoch_of_another_length_is_told(train):
+  result = train('Flow', '--examples-per-epoch', 80, '--train-steps', 20)
+  assert result.returncode == 0, result.stderr
+  assert 'Flow: an epoch has 96 examples, and training counts 80 as one' in result.stderr
+  assert result.stderr.count('an epoch has 96 examples') == 1
+
+
+def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path):
+  for source, message in [
+    ('missing', 'there is no missing in'),
+    ('raises_first', "KeyError: 'no such thing'"),
+    ('wrong_dtype', 'its image is float32'),
+    ('ones', 'add --examples-per-epoch'),
+  ]:
+    result = train(source)
+    [line] = result.stderr.splitlines()
+    assert result.returncode == 2
+    assert line.startswith(f'error: --source given_sources:{source}')
+    assert message in line
+  assert not (tmp_path / 'job').exists()
+
+
+@pytest.mark.parametrize(
+  ('source', 'message'),
+  [
+    ('late_label', 'example 46 (counted from 1): its label is 10, not 0 to 9'),
+    ('raises_late', "example 97 (counted from 1): KeyError: 'no such thing' ("),
+  ],
+)
+def test_what_goes_wrong_while_training_is_one_line(train, source, message, tmp_path):
+  """Of 96 examples 6 batches are made; the steps that were saved stay."""
+  result = train(source, '--train-steps', 10**6, '--examples-per-epoch', 96)
+  assert result.returncode == 1
+  lines = result.stderr.splitlines()
+  assert lines[-1].startswith(f'error: --source given_sources:{source}: {message}')
+  assert 'Traceback' not in result.stderr
+  [end] = [e for e in metrics_file.read(tmp_path / 'job') if e['event'] == 'end']
+  assert end['reason'] == 'error'
+  assert end['message'].startswith('SourceError: --source given_sources:')
+
+
+def test_a_dry_run_looks_at_the_source(train, tmp_path):
+  result = train('Flow', '--dry-run')
+  assert result.returncode == 0, result.stderr
+  found = json.loads(result.stdout)
+  assert (found['examples_per_epoch'], found['timed_steps']) == (96, 20)
+  assert not (tmp_path / 'job').exists()
+
+
+def test_flags_that_belong_to_a_source(train):
+  for flags, message in [
+    (['--examples-per-epoch', 5], '--examples-per-epoch 5 belongs to --source'),
+    (['--source-processes', 2], '--source-processes 2 belongs to --source; add it'),
+    (['--source', 'no function'], 'it must be package.module:function'),
+  ]:
+    result = train(None, *flags)
+    assert result.returncode == 2
+    assert message in result.stderr
