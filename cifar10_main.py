@@ -79,7 +79,13 @@ def main() -> None:
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
   if options.distribute:
     spare_workers = 0
-  watch = Watch(cluster, spare_workers, options.start_timeout, options.distribute is not None)
+  watch = Watch(
+    cluster,
+    spare_workers,
+    options.start_timeout,
+    options.distribute is not None,
+    options.data_service if cluster.task_type in ('chief', 'worker') else None,
+  )
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
   watching = watch if training or command.mode == 'evaluate' else contextlib.nullcontext()
   with storage.named('--job-dir', options.job_dir), watching:
@@ -138,6 +144,8 @@ def _check_mode(command: argparse.Namespace, options: RunOptions) -> None:
     raise InputError(
       f'--subset {options.subset} belongs to evaluations, not to --mode {command.mode}'
     )
+  if options.data_service and not command.mode.startswith('train'):
+    raise InputError(f'--data-service belongs to training, not to --mode {command.mode}')
   if options.use_ema and command.mode == 'train':
     raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
   if command.mode not in ('predict', 'export') and not options.data_dir:
@@ -206,6 +214,19 @@ def _check_source(hparams: HParams, options: RunOptions) -> None:
   """Raises InputError for ways to run a source that there is not, or that this run has not."""
   if options.source_processes > 1 and not hparams.source:
     raise InputError(f'--source-processes {options.source_processes} belongs to --source; add it')
+  if not options.data_service:
+    return
+  asked = f'--data-service {options.data_service}'
+  if options.source_processes > 1:
+    raise InputError(
+      f'--source-processes {options.source_processes} runs the source here, and {asked} in data '
+      'workers; leave one out'
+    )
+  if options.deterministic:
+    raise InputError(
+      f'{asked} gives batches as data workers have made them, in no order that can be repeated; '
+      'leave --deterministic out'
+    )
 
 
 def _check_averages(hparams: HParams, options: RunOptions) -> None:

@@ -19,6 +19,7 @@ def _script(module: str) -> Callable[[], NoReturn]:
 generate = _script('generate_cifar10_tfrecords')
 train = _script('cifar10_main')
 cluster = _script('cifar10.local_cluster')
+data_service = _script('cifar10.data_service')
 report = _script('cifar10.report')
 control = _script('cifar10.control')
 checkpoint = _script('cifar10.checkpoint')

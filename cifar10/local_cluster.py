@@ -18,14 +18,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from cifar10.platform import errors, files
 
-_PROGRAM = os.path.join(
-  os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'cifar10_main.py'
-)
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to end by itself after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
@@ -49,7 +48,9 @@ class LocalCluster:
     flags: Sequence[Any],
     num_workers: int,
     num_ps: int,
+    *,
     evaluator: bool = False,
+    data_workers: int = 0,
     show: Callable[[str, str], None] = show,
   ):
     """Args:
@@ -57,11 +58,18 @@ class LocalCluster:
     num_workers: beside the chief, which works too.
     num_ps: parameter servers.
     evaluator: whether there is one.
+    data_workers: beside a dispatcher, if any.
     show: is given each line of a task's log with the task's name, from several threads.
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
     self._reserved = {job: [_reserve_port() for _ in range(counts[job])] for job in counts}
+    data_counts = {'dispatcher': int(data_workers > 0), 'data': data_workers}
+    self._reserved_data = {
+      job: [_reserve_port() for _ in range(data_counts[job])] for job in data_counts
+    }
+    if data_workers:
+      self._flags += ['--data-service', _address(self._reserved_data['dispatcher'][0])]
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
     self.results: dict[str, str] = {}  # The last line that each task printed.
@@ -70,14 +78,17 @@ class LocalCluster:
   @property
   def names(self) -> list[str]:
     """All tasks, the chief first: 'chief 0', 'worker 0', ..."""
-    return [
-      f'{job} {index}' for job, ports in self._reserved.items() for index in range(len(ports))
-    ]
+    return _names(self._reserved)
+
+  @property
+  def data_names(self) -> list[str]:
+    """The data service's processes, which end only when they are told to: 'dispatcher 0', ..."""
+    return _names(self._reserved_data)
 
   def tf_config(self, name: str) -> str:
     """The TF_CONFIG of one task."""
     cluster = {
-      job: [f'127.0.0.1:{reserved.getsockname()[1]}' for reserved in ports]
+      job: [_address(reserved) for reserved in ports]
       for job, ports in self._reserved.items()
       if ports
     }
@@ -85,17 +96,31 @@ class LocalCluster:
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
   def command(self, name: str) -> list[str]:
-    """What starts one task."""
-    return [sys.executable, _PROGRAM, *self._flags]
+    """What starts one task, or a process of the data service."""
+    if name in self.names:
+      return [sys.executable, _PROGRAM, *self._flags]
+    job, index = name.split()
+    address = _address(self._reserved_data[job][int(index)])
+    role = ['dispatcher'] if job == 'dispatcher' else ['worker', *self._of_data_workers()]
+    return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', address]
+
+  def _of_data_workers(self) -> list[str]:
+    """The flags of all data workers: what the tasks' flags say of the source."""
+    dispatcher = ['--dispatcher', _address(self._reserved_data['dispatcher'][0])]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--source')
+    source = parser.parse_known_args(self._flags)[0].source
+    return [*dispatcher, *(['--source', source] if source else [])]
 
   def start(self, *names: str) -> None:
-    """Starts these tasks, or starts them again; all, when none is named."""
-    for name in names or self.names:
+    """Starts these, or starts them again; all, the data service first, when none is named."""
+    for name in names or [*self.data_names, *self.names]:
       environment = {
         **os.environ,
-        'TF_CONFIG': self.tf_config(name),
+        **({'TF_CONFIG': self.tf_config(name)} if name in self.names else {}),
         'TF_GRPC_REUSE_PORT': '1',  # The task listens on the port that is reserved here.
         'PYTHONUNBUFFERED': '1',
+        'PYTHONPATH': os.pathsep.join(filter(None, [_ROOT, os.environ.get('PYTHONPATH')])),
       }
       process = subprocess.Popen(
         self.command(name),
@@ -115,21 +140,32 @@ class LocalCluster:
 
   def codes(self) -> dict[str, int]:
     """The exit codes of those tasks that have ended; that of a signal is negative."""
-    codes = {name: process.poll() for name, process in self.processes.items()}
+    return self._codes(self.names)
+
+  def data_codes(self) -> dict[str, int]:
+    """The same of the data service's processes."""
+    return self._codes(self.data_names)
+
+  def _codes(self, names: Sequence[str]) -> dict[str, int]:
+    codes = {name: self.processes[name].poll() for name in names if name in self.processes}
     return {name: code for name, code in codes.items() if code is not None}
 
   def wait(self, timeout: float) -> dict[str, int]:
     """The exit codes of all tasks, or of those that have ended when the seconds are over."""
     deadline = time.monotonic() + timeout
-    while len(codes := self.codes()) < len(self.processes) and time.monotonic() < deadline:
+    started = [name for name in self.names if name in self.processes]
+    while len(codes := self.codes()) < len(started) and time.monotonic() < deadline:
       time.sleep(_LOOK_SECONDS)
     return codes
 
   def end(self, number: int = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
-    """Sends a signal to all running tasks, and kills those that have not ended in time."""
-    for process in self.processes.values():
-      if process.poll() is None:
-        process.send_signal(number)
+    """Sends a signal to all running tasks, and kills those that have not ended in time.
+
+    The data service goes on until the tasks have ended: one may need a batch for its last step.
+    """
+    for name in self.names:
+      if name in self.processes and self.processes[name].poll() is None:
+        self.processes[name].send_signal(number)
     self.wait(grace)
     for process in self.processes.values():
       process.kill()
@@ -142,7 +178,7 @@ class LocalCluster:
 
   def __exit__(self, *exception: object) -> None:
     self.end(signal.SIGKILL)
-    for ports in self._reserved.values():
+    for ports in (*self._reserved.values(), *self._reserved_data.values()):
       for reserved in ports:
         reserved.close()
 
@@ -165,7 +201,13 @@ def main() -> None:
   for name, value in itertools.pairwise(['', *flags]):
     files.check_shared(name, value)
     files.check_shared(*value.partition('=')[::2])
-  cluster = LocalCluster(flags, options.workers, options.ps, options.evaluator)
+  cluster = LocalCluster(
+    flags,
+    options.workers,
+    options.ps,
+    evaluator=options.evaluator,
+    data_workers=options.data_workers,
+  )
   with cluster, _signals_raise():
     try:
       cluster.start()
@@ -184,14 +226,16 @@ def _supervise(cluster: LocalCluster, restart: bool) -> int:
   restarts = 0
   while True:
     codes = cluster.codes()
-    failed = {name: code for name, code in codes.items() if code}
+    # A data worker can be replaced by a new one at any time; the dispatcher knows what was read.
+    failed = {name: code for name, code in codes.items() if code} | cluster.data_codes()
     for name, code in failed.items():
       said = f'signal {-code}' if code < 0 else f'code {code}'
+      restarts_it = name.startswith('data ') or (restart and name != 'dispatcher 0')
       # 2 is a mistake in the flags, which another start would only repeat.
-      if not restart or code == 2 or restarts == _MAX_RESTARTS:
+      if not restarts_it or code == 2 or restarts == _MAX_RESTARTS:
         show(name, f'ended with {said}; ending all tasks')
         cluster.end()
-        return 128 - code if code < 0 else code
+        return 128 - code if code < 0 else code or 1
       restarts += 1
       show(name, f'ended with {said}; starting it again')
       cluster.start(name)
@@ -223,6 +267,14 @@ def _signals_raise() -> Iterator[None]:
       signal.signal(each, handler)
 
 
+def _names(reserved: Mapping[str, Sequence[Any]]) -> list[str]:
+  return [f'{job} {index}' for job, ports in reserved.items() for index in range(len(ports))]
+
+
+def _address(reserved: socket.socket) -> str:
+  return f'127.0.0.1:{reserved.getsockname()[1]}'
+
+
 def _reserve_port() -> socket.socket:
   """A socket that holds a free port of 127.0.0.1 and lets a process of this user listen there."""
   reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -241,7 +293,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
   parser = errors.OneLineParser(
-    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS',
+    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] '
+    '[--data-workers N] -- FLAGS',
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
@@ -250,6 +303,12 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--evaluator', action='store_true', help='evaluates in place of the chief')
   parser.add_argument('--sync', action='store_true', help="cifar10_main.py's: the same after --")
   parser.add_argument('--restart', action='store_true', help='start a task that fails again')
+  parser.add_argument(
+    '--data-workers',
+    type=_count,
+    default=0,
+    help='processes that make the training batches (default: 0, each worker makes its own)',
+  )
   return parser
 
 

@@ -1,5 +1,11 @@
 """Functions for --source, right and wrong, as users write them."""
 
+import itertools
+import json
+import os
+import struct
+import time
+
 import numpy as np
 
 COUNT = 96  # Examples.
@@ -119,3 +125,36 @@ def raises_late():
 
 def raises_first():
   raise KeyError('no such thing')
+
+
+_calls = itertools.count()
+
+
+def noted(shard, num_shards):
+  """Shards whose images say which process yielded them, by which call; $GIVEN_LOG has them."""
+  call = next(_calls)
+  with open(os.environ['GIVEN_LOG'], 'a') as file:
+    print(json.dumps([os.getpid(), call, shard]), file=file)
+  for number in range(shard, COUNT, num_shards):
+    pixels = image(number)
+    pixels[0, :3] = np.frombuffer(struct.pack('<IIB', os.getpid(), call, number), np.uint8).reshape(
+      3, 3
+    )
+    yield pixels, LABELS[number]
+
+
+def calls(images):
+  """(process, call, number) of images of `noted` that are not distorted."""
+  return [struct.unpack('<IIB', each[0, :3].tobytes()) for each in images]
+
+
+def fails_in_shard_1(shard, num_shards):
+  for count, item in enumerate(shards(shard, num_shards)):
+    if (shard, count) == (1, 3):
+      raise RuntimeError('no more')
+    yield item
+
+
+def busy(shard, num_shards):
+  time.sleep(600)
+  yield from shards(shard, num_shards)

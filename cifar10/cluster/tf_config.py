@@ -77,8 +77,7 @@ class Cluster:
   @property
   def is_local(self) -> bool:
     """Whether all tasks are on this machine, by addresses that no other can reach."""
-    hosts = [address.rpartition(':')[0] for listed in self.addresses.values() for address in listed]
-    return all(host in ('localhost', '[::1]') or host.startswith('127.') for host in hosts)
+    return all(is_loopback(address) for listed in self.addresses.values() for address in listed)
 
   @property
   def device_filters(self) -> list[str]:
@@ -104,6 +103,12 @@ class Cluster:
       return '{}'
     task = {'type': self.task_type, 'index': self.task_index}
     return json.dumps({'cluster': self.addresses, 'task': task})
+
+
+def is_loopback(address: str) -> bool:
+  """Whether no other machine can reach this host:port."""
+  host = address.rpartition(':')[0]
+  return host in ('localhost', '[::1]') or host.startswith('127.')
 
 
 def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:

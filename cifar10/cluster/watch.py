@@ -5,6 +5,7 @@ TensorFlow waits for a missing task without a word in the log. So a second threa
 signals and checks which tasks can be reached.
 """
 
+import contextlib
 import math
 import os
 import select
@@ -25,6 +26,7 @@ _LOOK_SECONDS = 0.25
 _OPEN_SECONDS = 0.05  # Between two looks for the server that is to be closed to other hosts.
 _LOST_SECONDS = 5  # All-reduce: how long without a step, before tasks are checked.
 _LOST_LOOKS = 3  # Failed checks in a row, a second apart: a server that is starting may fail one.
+_DATA_SERVICE = 'data service'
 _STOP_SECONDS = 14  # After a signal, for the step and the checkpoint; then the process is ended.
 
 
@@ -37,21 +39,27 @@ class Watch:
     spare_workers: int = 0,
     start_timeout: float = 600,
     all_reduce: bool = False,
+    data_service: str | None = None,
   ):
     """Args:
     cluster: all tasks, with this process's part in it.
     spare_workers: how many workers may be missing while the others train on.
     start_timeout: seconds for the others to come up, or to come back.
     all_reduce: whether no task can train on without all others.
+    data_service: the address of who makes the batches, without which no task trains on either.
     """
     self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
     self.lost = ''  # Which tasks are lost, and what to do about it.
     self._serves = cluster is not None and cluster.task_type == 'ps'
-    self._peers = cluster.peers if cluster and cluster.is_distributed else {}
+    is_distributed = cluster is not None and cluster.is_distributed
+    self._peers = dict(cluster.peers) if cluster and is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
-    is_watched_alone = cluster is not None and cluster.is_watched_alone
-    self._own_port = cluster.port if cluster and (self._peers or is_watched_alone) else 0
+    self._is_watched_alone = cluster is not None and cluster.is_watched_alone
+    listens = is_distributed or self._is_watched_alone
+    self._own_port = cluster.port if cluster and listens else 0
+    if data_service:
+      self._peers[_DATA_SERVICE] = data_service
     # Nobody else has business with a cluster on this machine.
     self._keeps_out = bool(self._own_port) and cluster is not None and cluster.is_local
     self._kept_out = False
@@ -75,7 +83,7 @@ class Watch:
     Raises:
       InputError: a chief that an evaluator looks for cannot listen at its port.
     """
-    if self._own_port and not self._peers:
+    if self._is_watched_alone:
       try:
         self._doors.append(self._door())
       except OSError as error:
@@ -112,7 +120,7 @@ class Watch:
     """
     if not self._peers:
       return
-    with self._door():
+    with self._door() if self._own_port else contextlib.nullcontext():
       while not all(map(reachable, self._peers.values())):
         self.check()
         time.sleep(_LOOK_SECONDS)
@@ -248,7 +256,9 @@ class Watch:
     for name, address in self._peers.items():
       self._times_gone[name] = 0 if reachable(address) else self._times_gone[name] + 1
     lost = {
-      name: self._peers[name] for name, times in self._times_gone.items() if times >= _LOST_LOOKS
+      name: self._peers[name]
+      for name, times in self._times_gone.items()
+      if times >= _LOST_LOOKS and name != _DATA_SERVICE
     }
     if lost:
       end_process(

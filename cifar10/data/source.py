@@ -49,6 +49,14 @@ class Source:
     self.takes_shards = _takes_shards(name, self._function)
     self._made: dict[tuple[int, int], Iterable[Any]] = {}
 
+  def check_shards(self, wanted_by: str) -> None:
+    """Raises InputError unless it takes shards, which this option needs."""
+    if not self.takes_shards:
+      raise InputError(
+        f'--source {self.name} takes no shards, which {wanted_by} needs; give its function the '
+        'parameters (shard, num_shards)'
+      )
+
   def check(self, num_classes: int, examples_per_epoch: int | None = None) -> int:
     """Looks at the first example -> how many an epoch has.
 
@@ -117,7 +125,8 @@ class Source:
 
   def _items(self, shard: int, num_shards: int, part: str) -> Iterator[Any]:
     """What the function yields, as it is; raises SourceError for its exceptions."""
-    number, iterator = 1, None
+    number = 1
+    iterator: Any = None
     try:
       iterator = iter(self._iterable(shard, num_shards))
       for item in iterator:
@@ -177,7 +186,7 @@ def _imported(name: str) -> Callable[..., Any]:
     raise InputError(f'--source {name}: there is no {path} in {file}; name another') from None
   if not callable(function):
     raise InputError(f'--source {name} is {function!r:.60}, not a function; name another')
-  return function  # type: ignore[return-value]
+  return function
 
 
 def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
@@ -243,7 +252,7 @@ def _kind(item: Any) -> str:
 
 def _described(error: BaseException, function: Callable[..., Any] | None) -> str:
   """An exception in one line: its type, its message, and the line of the user's file."""
-  frames = traceback.extract_tb(error.__traceback__)
+  frames = list(traceback.extract_tb(error.__traceback__))
   files = {getattr(inspect.unwrap(function), '__code__', None)} if function else set()
   own = {code.co_filename for code in files if code}
   if function is None:  # An import: ours and Python's own frames come first.

@@ -11,6 +11,7 @@ from cifar10.platform.option import (
   above,
   at_least,
   between,
+  is_address,
   is_command,
   is_pattern,
   option,
@@ -44,6 +45,12 @@ class RunOptions(Options):
     1,
     'processes that run --source, each its shard; 0 or 1: the training process does',
     check=between(0, MOST_PROCESSES),
+  )
+  data_service: str | None = option(
+    None,
+    'the dispatcher whose data workers make the training batches (docs/clusters.md)',
+    check=is_address(),
+    metavar='HOST:PORT',
   )
   subset: str | None = option(
     None,

@@ -90,6 +90,16 @@ def is_function() -> Check:
   )
 
 
+def is_address() -> Check:
+  """A host and a port."""
+  return Check(
+    lambda text: (
+      bool(re.fullmatch(r'\S+:[0-9]{1,5}', text)) and 0 < int(text.rpartition(':')[2]) < 65536
+    ),
+    'must be HOST:PORT',
+  )
+
+
 def is_pattern() -> Check:
   """A regular expression of Python's."""
   return Check(_compiles, 'must be a regular expression')

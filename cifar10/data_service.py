@@ -1,0 +1,102 @@
+"""Makes training batches for other processes, by TensorFlow's tf.data service.
+
+  python -m cifar10.data_service dispatcher --address HOST:5050
+  python -m cifar10.data_service worker --address HOST:5051 --dispatcher HOST:5050
+
+One dispatcher shares the splits of the training data among any number of data workers, which read,
+shuffle and distort. `cifar10_main.py --data-service HOST:5050` trains on their batches. A process
+ends on SIGTERM with code 0.
+"""
+
+import argparse
+import signal
+import threading
+from typing import Any
+
+from cifar10.cluster import connections
+from cifar10.cluster.tf_config import is_loopback
+from cifar10.data.source import Source
+from cifar10.platform import errors, logs, quiet
+from cifar10.platform.errors import InputError
+from cifar10.platform.logs import log
+from cifar10.platform.option import Check, is_address, is_function
+
+
+def main() -> None:
+  """The command: starts one server, and waits for SIGTERM."""
+  flags = _parser().parse_args()
+  if flags.role == 'dispatcher' and (flags.dispatcher or flags.source):
+    raise InputError('--dispatcher and --source belong to a worker; leave them out')
+  if flags.role == 'worker' and not flags.dispatcher:
+    raise InputError('a worker needs --dispatcher HOST:PORT')
+  ended = threading.Event()
+  signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+  source = Source(flags.source) if flags.source else None
+  if source:
+    source.check_shards('a data worker')
+  quiet.import_tensorflow()
+  logs.set_up(verbose=False)
+  server = _started(flags, source)
+  _keep_others_out(flags.address)
+  log.info('the data %s serves at %s', flags.role, flags.address)
+  while not ended.wait(1):  # Python receives signals between two waits on every system.
+    pass
+  del server
+
+
+def _started(flags: argparse.Namespace, source: Source | None) -> Any:
+  """The server, and what has to live as long."""
+  import tensorflow as tf  # noqa: PLC0415
+
+  from cifar10.data.service import Offer  # noqa: PLC0415
+
+  service = tf.data.experimental.service
+  port = int(flags.address.rpartition(':')[2])
+  try:
+    if flags.role == 'dispatcher':
+      return service.DispatchServer(service.DispatcherConfig(port=port))
+    offer = Offer(source, flags.address)
+    config = service.WorkerConfig(flags.dispatcher, worker_address=flags.address, port=port)
+    return service.WorkerServer(config), offer
+  except tf.errors.OpError as error:
+    said = error.message.partition('\n')[0]
+    raise InputError(f'--address {flags.address} cannot be listened at: {said:.200}') from None
+
+
+def _keep_others_out(address: str) -> None:
+  """Closes the port to other hosts where its address says that none has business there."""
+  if not is_loopback(address):
+    return
+  port = int(address.rpartition(':')[2])
+  try:
+    connections.keep_others_out(port)
+  except OSError as error:
+    log.info('other hosts can reach port %s: %s (SECURITY.md)', port, error.strerror)
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = errors.OneLineParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  add = parser.add_argument
+  add('role', choices=('dispatcher', 'worker'), help='which of the two to be')
+  address = _checked(is_address())
+  where = 'where the others reach this process; of 127.0.0.1 nobody else does'
+  add('--address', type=address, required=True, metavar='HOST:PORT', help=where)
+  add('--dispatcher', type=address, metavar='HOST:PORT', help="the dispatcher's, of a worker")
+  source = 'the function that the trainings name by --source, of a worker (docs/data.md)'
+  add('--source', type=_checked(is_function()), metavar='MODULE:FUNCTION', help=source)
+  return parser
+
+
+def _checked(check: Check) -> Any:
+  def parse(text: str) -> str:
+    if not check.accepts(text):
+      raise argparse.ArgumentTypeError(f'{text!r} {check.remedy}')
+    return text
+
+  return parse
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
