@@ -109,7 +109,7 @@ def distributed(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dat
 def fault(message: str) -> str:
   """What a TensorFlow error says of a data service, in one line; '' if it is of another."""
   worker = re.search(r'from worker (\S+?):? ', message)
-  if f'callback {_TOKEN} is not found' in message:
+  if f'callback with key={_TOKEN} in the registry' in message:
     where = f' {worker[1]}' if worker else ''
     return (
       f'the data worker{where} was not started by python -m cifar10.data_service, and cannot run '

@@ -171,8 +171,14 @@ def test_a_data_worker_with_another_source_is_named(data_dir, tmp_path, source, 
 
 def test_another_programs_data_worker_is_named(data_dir, tmp_path):
   alone = Service(tmp_path)
-  config = tf.data.experimental.service.WorkerConfig(alone.dispatcher)
-  server = tf.data.experimental.service.WorkerServer(config)
+  code = (
+    'import sys, time, tensorflow as tf\n'
+    'service = tf.data.experimental.service\n'
+    'server = service.WorkerServer(service.WorkerConfig(sys.argv[1]))\n'
+    'time.sleep(600)\n'
+  )
+  command = [sys.executable, '-c', code, alone.dispatcher]
+  alone.processes['other'] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
   try:
     trainer = Trainer(alone, data_dir, 'x', source=SHARDS, examples_per_epoch=96)
     with pytest.raises(SourceError, match=r'^the data worker localhost:\d+ was not started by '):
@@ -180,7 +186,6 @@ def test_another_programs_data_worker_is_named(data_dir, tmp_path):
     trainer.close()
   finally:
     alone.end()
-    del server
 
 
 def test_a_source_that_fails_is_named(service, data_dir, tmp_path):
@@ -252,7 +257,7 @@ def test_sigterm_ends_each_with_code_0(tmp_path):
   service = Service(tmp_path)
   try:
     service.start('worker')
-    for name in ('worker', 'dispatcher'):
+    for name in ('dispatcher', 'worker'):  # The worker's dispatcher is gone.
       service.processes[name].send_signal(signal.SIGTERM)
       assert service.processes[name].wait(60) == 0
       assert 'Traceback' not in service.said(name)

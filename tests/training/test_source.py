@@ -84,6 +84,23 @@ def test_a_worker_reads_its_shard(data_dir):
   assert set(numbers(drawn(data_dir, 'ones', 18, cluster=cluster))) == set(range(96))
 
 
+def test_processes_read_a_shard_each(data_dir):
+  """Each the half of an epoch: 288 examples come from four epochs at the most."""
+  found = numbers(drawn(data_dir, 'shards', 18, processes=2))
+  counts = np.bincount(found, minlength=96)
+  assert (counts.sum(), len(counts)) == (288, 96)
+  assert counts.max() <= 4
+  assert found == numbers(drawn(data_dir, 'shards', 18, processes=2))
+
+
+def test_a_process_of_the_source_that_fails_is_one_line(train):
+  flags = ['--examples-per-epoch', 96, '--source-processes', 2, '--train-steps', 10**6]
+  result = train('fails_in_shard_1', *flags)
+  assert result.returncode == 1
+  said = 'shard 1 of 2: example 4 (counted from 1): RuntimeError: no more ('
+  assert f'error: --source given_sources:fails_in_shard_1, {said}' in result.stderr.splitlines()[-1]
+
+
 def test_distortions_are_those_of_the_options(data_dir):
   """Cut-outs of 8 x 8 in grey, 128; another one of the same image in another epoch."""
   distorted = {'use_distortion_for_training': True, 'crop_padding': 0, 'cutout': 8}
@@ -186,6 +203,21 @@ def test_flags_that_belong_to_a_source(train):
     (['--examples-per-epoch', 5], '--examples-per-epoch 5 belongs to --source'),
     (['--source-processes', 2], '--source-processes 2 belongs to --source; add it'),
     (['--source', 'no function'], 'it must be package.module:function'),
+    (
+      ['--source', 'given_sources:ones', '--source-processes', 2],
+      '--source given_sources:ones takes no shards, which --source-processes 2 needs',
+    ),
+    (
+      ['--source', 'given_sources:ones', '--data-service', '127.0.0.1:9'],
+      '--source given_sources:ones takes no shards, which --data-service needs',
+    ),
+    (
+      ['--source', 'given_sources:shards', '--source-processes', 2, '--data-service', 'a:9'],
+      '--source-processes 2 runs the source here, and --data-service a:9 in data workers',
+    ),
+    (['--data-service', 'a:9', '--deterministic'], 'leave --deterministic out'),
+    (['--data-service', 'a:9', '--mode', 'evaluate'], '--data-service belongs to training'),
+    (['--data-service', 'a'], 'it must be HOST:PORT'),
   ]:
     result = train(None, *flags)
     assert result.returncode == 2
