@@ -191,9 +191,12 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
           process = running[-1]
+          if 'cifar10.data_service' in process.args:  # It serves until it is told to end.
+            process.terminate()
           output, log = process.communicate(timeout=180)
           assert process.returncode == 0, (words, log)
-          json.loads(output.splitlines()[-1])
+          if 'cifar10.data_service' not in process.args:
+            json.loads(output.splitlines()[-1])
           running.pop()
           ran += 1
       else:

@@ -13,7 +13,7 @@ import pytest
 import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
-from cifar10 import commands, control, local_cluster, report
+from cifar10 import commands, control, data_service, local_cluster, report
 from cifar10.platform import command_line
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -22,6 +22,7 @@ COMMANDS = {
   'cifar10-generate': generate_cifar10_tfrecords,
   'cifar10-train': cifar10_main,
   'cifar10-cluster': local_cluster,
+  'cifar10-data-service': data_service,
   'cifar10-control': control,
   'cifar10-report': report,
 }
