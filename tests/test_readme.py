@@ -97,6 +97,17 @@ def start(words, cwd):
   )
 
 
+def check_ended(process, words):
+  """Waits for a command's end, and looks at its result."""
+  serves = 'cifar10.data_service' in process.args  # Until it is told to end.
+  if serves:
+    process.terminate()
+  output, log = process.communicate(timeout=180)
+  assert process.returncode == 0, (words, log)
+  if not serves:
+    json.loads(output.splitlines()[-1])
+
+
 def shows_training(address):
   """Whether this TensorBoard comes to list a training run's scalars."""
   deadline = time.monotonic() + 60
@@ -190,13 +201,7 @@ def test_every_command_runs(tmp_path, serve_tensorboard):
       elif 'python' in words:
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
-          process = running[-1]
-          if 'cifar10.data_service' in process.args:  # It serves until it is told to end.
-            process.terminate()
-          output, log = process.communicate(timeout=180)
-          assert process.returncode == 0, (words, log)
-          if 'cifar10.data_service' not in process.args:
-            json.loads(output.splitlines()[-1])
+          check_ended(running[-1], words)
           running.pop()
           ran += 1
       else:

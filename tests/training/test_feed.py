@@ -134,7 +134,7 @@ def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path)
   assert 'on 96 examples' in result.stderr
   config = json.loads((tmp_path / 'job' / 'config.json').read_text())
   assert (config['source'], config['examples_per_epoch']) == ('given_sources:ones', 96)
-  [start] = [e for e in metrics_file.read(tmp_path / 'job') if e['event'] == 'start']
+  [start] = [e for e in metrics_file.read(str(tmp_path / 'job')) if e['event'] == 'start']
   assert start['options']['source'] == 'given_sources:ones'
   assert start['examples_per_epoch'] == 96
   # A job dir belongs to its source, which need not be said again.
@@ -185,7 +185,7 @@ def test_what_goes_wrong_while_training_is_one_line(train, source, message, tmp_
   lines = result.stderr.splitlines()
   assert lines[-1].startswith(f'error: --source given_sources:{source}: {message}')
   assert 'Traceback' not in result.stderr
-  [end] = [e for e in metrics_file.read(tmp_path / 'job') if e['event'] == 'end']
+  [end] = [e for e in metrics_file.read(str(tmp_path / 'job')) if e['event'] == 'end']
   assert end['reason'] == 'error'
   assert end['message'].startswith('SourceError: --source given_sources:')
 
