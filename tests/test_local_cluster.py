@@ -450,12 +450,12 @@ def test_a_killed_data_worker(cluster, monkeypatch):
   monkeypatch.setenv('PYTHONPATH', TESTS)
   tasks = cluster(*FOREVER, *SOURCE, '--sync', data_workers=1)
   tasks.start()
-  tasks.until_step(10)
+  tasks.until(lambda: tasks.step() >= 10, 180)
   tasks.kill('data 0')
   time.sleep(2)  # For what it had made before.
   step = tasks.step()
   tasks.start('data 0')
-  tasks.until_step(step + 30)
+  tasks.until(lambda: tasks.step() >= step + 30, 180)
   codes, _ = tasks.terminate(*tasks.names)
   assert codes == [143, 143, 143], tasks.text()
 
