@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from cifar10.platform import errors, files
@@ -158,14 +159,18 @@ class LocalCluster:
       time.sleep(_LOOK_SECONDS)
     return codes
 
+  def send(self, names: Iterable[str], number: int) -> None:
+    """Sends a signal to those of these tasks that run."""
+    for name in names:
+      if name in self.processes and self.processes[name].poll() is None:
+        self.processes[name].send_signal(number)
+
   def end(self, number: int = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
     """Sends a signal to all running tasks, and kills those that have not ended in time.
 
     The data service goes on until the tasks have ended: one may need a batch for its last step.
     """
-    for name in self.names:
-      if name in self.processes and self.processes[name].poll() is None:
-        self.processes[name].send_signal(number)
+    self.send(self.names, number)
     self.wait(grace)
     for process in self.processes.values():
       process.kill()
@@ -223,25 +228,46 @@ def main() -> None:
 
 def _supervise(cluster: LocalCluster, restart: bool) -> int:
   """Waits until all have ended, or one has failed and is not to be started again."""
-  restarts = 0
+  restarted: list[str] = []
+  let_go: set[str] = set()
+  chief_ended_at = math.inf
   while True:
     codes = cluster.codes()
     # A data worker can be replaced by a new one at any time; the dispatcher knows what was read.
     failed = {name: code for name, code in codes.items() if code} | cluster.data_codes()
-    for name, code in failed.items():
+    if codes.get('chief 0') == 0:
+      chief_ended_at = min(chief_ended_at, time.monotonic())
+    late = {name for name in restarted if time.monotonic() > chief_ended_at + _GRACE_SECONDS}
+    if restart and not let_go and chief_ended_at < math.inf:
+      let_go = _let_go(cluster, late - codes.keys() | failed.keys())
+    for name in failed.keys() - let_go:
+      code = failed[name]
       said = f'signal {-code}' if code < 0 else f'code {code}'
       restarts_it = name.startswith('data ') or (restart and name != 'dispatcher 0')
       # 2 is a mistake in the flags, which another start would only repeat.
-      if not restarts_it or code == 2 or restarts == _MAX_RESTARTS:
+      if not restarts_it or code == 2 or len(restarted) == _MAX_RESTARTS:
         show(name, f'ended with {said}; ending all tasks')
         cluster.end()
         return 128 - code if code < 0 else code or 1
-      restarts += 1
+      restarted.append(name)
       show(name, f'ended with {said}; starting it again')
       cluster.start(name)
-    if not failed and len(codes) == len(cluster.names):
+    if failed.keys() <= let_go and len(codes) == len(cluster.names):
       return 0
     time.sleep(_LOOK_SECONDS)
+
+
+def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
+  """Ends workers and parameter servers if one of them is stuck; their codes count no more.
+
+  The chief has made the last step: one that is started again waits for it, and others for that one.
+  """
+  needing = {name for name in cluster.names if name.split()[0] in ('worker', 'ps')}
+  if not needing.intersection(stuck):
+    return set()
+  show(min(needing.intersection(stuck)), 'the chief has made the last step; ending what is left')
+  cluster.send(needing, signal.SIGTERM)
+  return needing
 
 
 class _Signalled(Exception):  # noqa: N818  (an order, not an error)

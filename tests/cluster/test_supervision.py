@@ -1,0 +1,71 @@
+"""How a local cluster's tasks are watched over, with small processes in their place."""
+
+import signal
+import sys
+
+import pytest
+
+from cifar10 import local_cluster
+
+ENDS = 'pass'
+STAYS = 'import time; time.sleep(600)'
+DIES = 'import os, time; time.sleep(1); os.kill(os.getpid(), 9)'
+
+
+class Acted(local_cluster.LocalCluster):
+  """A cluster whose tasks do what a test says: a list of programs each, one a start."""
+
+  def __init__(self, acts):
+    self.acts = {name: list(programs) for name, programs in acts.items()}
+    super().__init__([], num_workers=1, num_ps=1)
+
+  def command(self, name):
+    return [sys.executable, '-c', self.acts[name].pop(0)]
+
+
+def supervised(acts, restart=True):
+  """-> the code, the programs that nobody started, and how the tasks ended."""
+  with Acted(acts) as cluster:
+    cluster.start()
+    return local_cluster._supervise(cluster, restart), cluster.acts, cluster.codes()
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch):
+  monkeypatch.setattr(local_cluster, '_GRACE_SECONDS', 2)
+
+
+@pytest.mark.parametrize('victim', ['ps 0', 'worker 0'])
+def test_what_dies_after_the_chief_s_end_is_not_started_again(victim):
+  """It would wait for a chief; and the other one, which may wait for it, is ended."""
+  acts = {
+    name: [ENDS] if name == 'chief 0' else [STAYS] for name in ('chief 0', 'worker 0', 'ps 0')
+  }
+  acts[victim] = [DIES, STAYS]
+  code, unused, _ = supervised(acts)
+  assert (code, unused) == (0, {'chief 0': [], 'worker 0': [], 'ps 0': [], victim: [STAYS]})
+
+
+def test_what_comes_back_too_late_for_the_chief_is_ended():
+  dies_at_once = DIES.replace('1', '0', 1)
+  ends_later = 'import time; time.sleep(2)'
+  acts = {'chief 0': [ends_later], 'worker 0': [dies_at_once, STAYS], 'ps 0': [STAYS]}
+  code, unused, codes = supervised(acts)
+  assert (code, unused) == (0, {'chief 0': [], 'worker 0': [], 'ps 0': []})
+  assert codes == {'chief 0': 0, 'worker 0': -signal.SIGTERM, 'ps 0': -signal.SIGTERM}
+
+
+def test_what_was_never_started_again_may_take_its_time_after_the_chief():
+  slow = 'import time; time.sleep(6)'
+  acts = {'chief 0': [ENDS], 'worker 0': [slow], 'ps 0': [slow]}
+  assert supervised(acts)[2] == {'chief 0': 0, 'worker 0': 0, 'ps 0': 0}
+
+
+def test_a_chief_that_dies_is_started_again():
+  acts = {'chief 0': [DIES, ENDS], 'worker 0': [ENDS], 'ps 0': [ENDS]}
+  assert supervised(acts)[:2] == (0, {'chief 0': [], 'worker 0': [], 'ps 0': []})
+
+
+def test_without_restart_a_death_ends_all():
+  acts = {'chief 0': [ENDS], 'worker 0': [STAYS], 'ps 0': [DIES]}
+  assert supervised(acts, restart=False)[0] == 137
