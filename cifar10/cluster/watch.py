@@ -243,6 +243,8 @@ class Watch:
     missing.update(gone)
     if missing:
       log.info('waiting for %s', _listed(missing))
+    elif not self._stepped and _DATA_SERVICE in self._peers:
+      log.info('no step yet: the data service answers, and needs a data worker for batches')
 
   def _look_for_new(self) -> None:
     for name, address in tuple(self._never_seen.items()):

@@ -244,3 +244,16 @@ def test_missing_tasks_are_named(addresses, caplog, monkeypatch):
   watch._report(is_starting=False)
   line = f'waiting for worker 0 ({addresses["nowhere"]})'
   assert [record.getMessage() for record in caplog.records] == [line, line]
+
+
+def test_a_data_service_without_data_workers_is_told_until_a_step_is_made(caplog):
+  """Its dispatcher answers, and TensorFlow waits for batches without a word."""
+  caplog.set_level('INFO', logger='cifar10')
+  with socket.create_server(('127.0.0.1', 0)) as dispatcher:
+    watch = Watch(data_service=f'127.0.0.1:{dispatcher.getsockname()[1]}')
+    watch._report(is_starting=True)
+    said = 'no step yet: the data service answers, and needs a data worker for batches'
+    assert caplog.messages == [said]
+    watch.progressed()
+    watch._report(is_starting=False)
+  assert caplog.messages == [said]
