@@ -306,6 +306,25 @@ def _startup(record: dict) -> str:
   return f'| what | time or memory |\n|---|---:|\n{seconds}{memory}'
 
 
+def _memory(record: dict) -> str:
+  """The slopes of a process's memory, and what stays open."""
+  rows = ''
+  for part, slope, unit, units in (
+    ('training', 'mib_per_1,000_steps', '1,000 steps', 'steps'),
+    ('evaluating', 'mib_per_evaluation', 'evaluation', 'evaluations'),
+  ):
+    found = record[part]
+    cells = [f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}']
+    cells.append('{:.0f} to {:.0f}'.format(*found['memory_mib']))
+    cells += [
+      '{}, {}'.format(*found['at_rest_in_each_half'][name]) for name in ('handles', 'threads')
+    ]
+    cells.append(str(found['temporary_files'][1]))
+    rows += f'| {part}, {found["reached"]:,} {units} | {" | ".join(cells)} |\n'
+  heads = '| | slope, MiB | memory, MiB | file handles | threads | temporary files |'
+  return f'{record["note"]}\n\n{heads}\n|---|---:|---:|---:|---:|---:|\n{rows}'
+
+
 def _support(record: dict) -> str:
   """What tests/support.py found on each Python."""
   pythons = dict(record['pythons'])
@@ -373,6 +392,7 @@ def _read(name: str) -> str:
 
 # By its name, or by what it has.
 _TABLES = {
+  'soak_memory': _memory,  # First: it also has a `training`.
   'training': _training,
   'lines': _lines,
   'twins': _twins,
