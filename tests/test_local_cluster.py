@@ -157,7 +157,7 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
 @pytest.mark.parametrize(
   ('flags', 'workers', 'ps'),
   [
-    pytest.param(['--sync'], 2, 2, marks=long),  # Not always: docs/repeating.md.
+    (['--sync'], 2, 2),
     pytest.param(ALL_REDUCE, 1, 0, marks=needs_all_reduce),
   ],
   ids=['sync', 'all-reduce'],

@@ -116,7 +116,8 @@ class SyncReplicas:
     if len(means) == 1:
       return means[0]
     with tf.device(means[0].device):
-      return tf.add_n(means) / len(means)
+      # Not `add_n`: it may begin with any input, and did not always give the same last bit.
+      return tf.reduce_mean(tf.stack(means), 0)
 
   def _build_chief(
     self, accumulators_of_variables: Sequence[Sequence[Any]], variables: Sequence[Any]
