@@ -19,11 +19,17 @@ from cifar10.inference.serving import CLASSES, IMAGES, PROBABILITIES
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.platform.estimator import tf_estimator
-from cifar10.training import averages, evaluation, network, optimizers, schedules, towers
+from cifar10.training import (
+  averages,
+  evaluation,
+  network,
+  optimizers,
+  schedules,
+  staging,
+  towers,
+)
 from cifar10.training.network import NOWHERE, Beginning, Inferred, infer
 from cifar10.training.placement import Placement, Replication
-
-Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
 
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 
@@ -104,7 +110,7 @@ def _train_spec(
   placement: Placement,
   replication: Replication,
   network: model_base.Layers,
-  shards: Shards,
+  shards: staging.Shards,
   *,
   examples_per_epoch: int,
   meter: MeterHook | None,
@@ -116,8 +122,13 @@ def _train_spec(
   Under a strategy of tf.distribute this is called once a replica, and builds one tower.
   """
   group_of = _groups(hparams, network)
+  tower_devices, place_variable = _devices(placement, replication)
+  staged = None
+  if placement.stages_batches and not replication.all_reduce:  # A strategy has its own way.
+    staged = staging.Staging(shards, tower_devices)
+    shards = staged.shards
   built, update_ops = _build_towers(
-    hparams, placement, replication, network, shards, group_of=group_of
+    hparams, network, shards, tower_devices, place_variable, group_of=group_of
   )
   gradients = towers.average_gradients([tower.gradients for tower in built])
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
@@ -139,6 +150,10 @@ def _train_spec(
     update_ops,
     group_of=group_of,
   )
+
+  if staged:
+    train_op = tf.group(train_op, staged.put)
+    training_hooks.append(staged.make_hook())
 
   accuracy = _mean_accuracy(built, [labels for _, labels in shards])
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
@@ -228,15 +243,14 @@ def _devices(
 
 def _build_towers(
   hparams: HParams,
-  placement: Placement,
-  replication: Replication,
   network: model_base.Layers,
-  shards: Shards,
+  shards: staging.Shards,
+  tower_devices: Sequence[str],
+  place_variable: Callable[[tf.Operation], str],
   *,
   group_of: optimizers.GroupOf,
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
   """All towers over one set of variables, and the moving averages' updates."""
-  tower_devices, place_variable = _devices(placement, replication)
   built: list[towers.Tower] = []
   update_ops: list[tf.Operation] = []
   for index, (device, (images, labels)) in enumerate(zip(tower_devices, shards)):

@@ -25,6 +25,11 @@ class Placement(NamedTuple):
   num_gpus: int
   data_format: str  # 'channels_first' or 'channels_last'
 
+  @property
+  def stages_batches(self) -> bool:
+    """Whether batches are copied to the towers' devices a step ahead: only to GPUs."""
+    return self.num_gpus > 0
+
 
 class Replication(NamedTuple):
   """This replica's part in a cluster."""

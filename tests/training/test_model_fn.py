@@ -54,6 +54,18 @@ def devices(graph, types):
   return {op.device for op in graph.get_operations() if op.type in types}
 
 
+def ancestors(op, *, controls):
+  """The ops that it waits for, and itself; with `controls` also those without data for it."""
+  found, pending = set(), [op]
+  while pending:
+    op = pending.pop()
+    if op not in found:
+      found.add(op)
+      pending += [tensor.op for tensor in op.inputs]
+      pending += op.control_inputs if controls else []
+  return found
+
+
 AVERAGE = '/ExponentialMovingAverage'
 VARIABLES = {'VarHandleOp'}
 CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
@@ -184,14 +196,30 @@ def test_only_tower_0_moves_the_averages(graph):
     if op.type == 'AssignSubVariableOp' and op.inputs[0] is moving_mean.handle
   ]
   assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
-  run = set()
-  pending = [spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op]
-  while pending:
-    op = pending.pop()
-    if op not in run:
-      run.add(op)
-      pending += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+  train_op = spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op
+  run = ancestors(train_op, controls=True)
   assert [op.name.split('/')[0] for op in updates if op in run] == ['tower_0']
+
+
+def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
+  spec = build(MODES.TRAIN, place(num_gpus=2))
+  types = {'Stage', 'Unstage', 'StageClear'}
+  by_type = {t: [op for op in graph.get_operations() if op.type == t] for t in types}
+  for ops in by_type.values():
+    assert [op.device for op in ops] == ['/device:GPU:0', '/device:GPU:1']
+  images = by_type['Stage'][0].inputs[0]
+  for op in graph.get_operations():
+    if op.type == 'Conv2D':  # All batches come from where they wait, and none past it.
+      tower = op.name[len('tower_')]
+      sources = ancestors(op, controls=False)
+      assert [s.device[-1] for s in sources if s.type == 'Unstage'] == [tower]
+      assert images.op not in sources
+  assert set(by_type['Stage']) <= ancestors(spec.train_op, controls=True)
+
+
+def test_a_cpu_takes_batches_as_they_come(graph):
+  build(MODES.TRAIN, place(num_cpu_towers=2))
+  assert not [op for op in graph.get_operations() if 'tage' in op.type]
 
 
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
