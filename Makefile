@@ -19,7 +19,7 @@ STAMP := $(VENV)/installed-$(VERSION)$(if $(CUDA),-gpu)
 # `make LOCKED=1 ...` installs what requirements.lock names, and no file with another hash.
 LOCKED ?=
 WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-r requirements.txt -r requirements-dev.txt)
-# A process a core: each imports TensorFlow, so not more than a few.
+# tests/conftest.py says how many processes; each imports TensorFlow, so not more than a few.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
@@ -55,7 +55,7 @@ test-full: test
 	$(BIN)/python -m pytest -m 'cluster and not long'
 	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
 
-# What CI has no time for: other ways to what its tests try, and what takes minutes. An hour or two.
+# What CI has no time for: other ways to what its tests try, and what takes minutes. Hours.
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
 

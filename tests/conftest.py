@@ -39,6 +39,11 @@ CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
 
 
+def pytest_xdist_auto_num_workers():
+  """How many tests run at once: one more than there are cores, since each waits now and then."""
+  return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope='session')
 def data_dir(tmp_path_factory):
   """Record files of synthetic images with their manifest."""

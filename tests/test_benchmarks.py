@@ -71,7 +71,7 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
     assert 0.5 < sum(shares.values()) <= 1.001
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(660)
 def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
   """Once TensorFlow's pools are full: no more handles and threads later, no temporary files."""
@@ -90,7 +90,7 @@ def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
       assert second <= first, (part, counted)  # Fewer: TensorFlow closes pools before the end.
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_soak_goes_on_after_earlier_deaths_and_tells_them(data_dir, tmp_path):
   death = {'signal': 'SIGKILL', 'exit_code': -9, 'seconds': 9, 'last_step_heard_of': 0, 'time': 0}
   (tmp_path / 'deaths.jsonl').write_text(json.dumps(death) + '\n')

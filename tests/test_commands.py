@@ -89,6 +89,7 @@ def test_the_package_has_the_programs_version(installed):
   assert said.strip() == cifar10.__version__
 
 
+@pytest.mark.long
 def test_makes_data_and_trains_from_another_folder(run, tmp_path):
   made = run('cifar10-generate', '--data-dir', 'data', '--synthetic', 40)
   assert json.loads(made.stdout)['examples'] == {'train': 160, 'validation': 40, 'eval': 40}
@@ -98,6 +99,7 @@ def test_makes_data_and_trains_from_another_folder(run, tmp_path):
   assert os.path.exists(tmp_path / 'job' / 'model.ckpt-2.index')
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_cluster_starts_from_another_folder(run, data_dir):
   flags = ['--data-dir', data_dir, '--job-dir', 'job', '--mode', 'train', *SMALL]
@@ -120,7 +122,7 @@ def documented():
       yield ' '.join([line, *more.get(command, ())])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_command_of_the_page_runs(installed, tmp_path):
   """In one shell, one after the other."""

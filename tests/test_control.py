@@ -123,6 +123,7 @@ def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
   assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.long
 def test_an_order_of_an_earlier_training_is_forgotten(run_here, data_dir, tmp_path):
   """A person's `stop` that nobody took, because the training had just ended."""
   from cifar10.callbacks import control_channel  # noqa: PLC0415

@@ -106,6 +106,7 @@ def test_converting(run_here, disk, kib, monkeypatch):
   assert line['examples'] == {'train': 400, 'validation': 100, 'eval': 100}
 
 
+@pytest.mark.slow
 def test_saving(run_here, data_dir, disk):
   """Of checkpoints of 0.6 MB some fit."""
   disk.resize(4000)
@@ -123,6 +124,7 @@ def test_saving(run_here, data_dir, disk):
   assert not [name for name in left if 'temp' in name or 'tmp' in name]
 
 
+@pytest.mark.long
 def test_metrics_and_summaries(run_here, data_dir, disk):
   job = disk.folder / 'job'
   flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
@@ -145,6 +147,7 @@ def trained(data_dir, tmp_path_factory):
   return job
 
 
+@pytest.mark.long
 def test_exporting(run_here, trained, disk):
   job = disk.folder / 'job'
   shutil.copytree(trained, job)
@@ -188,7 +191,7 @@ def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
   assert f'resuming at step {saved} of' in again.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_dir_that_turns_read_only(run_here, data_dir, tmp_path):
   """For its owner, who is asked for the right to write, unlike root."""
   job = tmp_path / 'job'

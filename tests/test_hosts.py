@@ -103,6 +103,7 @@ def test_an_evaluator_shares_the_job_dir(cluster):
   assert (result['subset'], result['global_step']) == ('eval', 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
 def test_a_short_cut_costs_no_step(cluster, victim):
   """No connection ends: each replica makes every step once."""
@@ -186,9 +187,8 @@ def test_a_needed_worker_that_is_gone_for_good(cluster):
   assert tasks.step() > 0  # Saved because of it, and not before.
 
 
-@pytest.mark.parametrize(
-  'sync', [pytest.param([], marks=pytest.mark.slow), ['--sync']], ids=['async', 'sync']
-)
+@pytest.mark.long
+@pytest.mark.parametrize('sync', [pytest.param([]), ['--sync']], ids=['async', 'sync'])
 @pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
 def test_a_host_loses_power_and_comes_back(cluster, victim, sync):
   """Nobody hears of it; its task is started again at the same address."""
@@ -246,6 +246,7 @@ def test_no_other_host_reaches_a_cluster_of_one_machine(data_dir, tmp_path):
       process.communicate(timeout=60)
 
 
+@pytest.mark.long
 def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_path):
   """SECURITY.md's command, which makes its own namespace, with flags that make it short."""
   with open(os.path.join(ROOT, 'SECURITY.md'), encoding='utf-8') as file:

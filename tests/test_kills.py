@@ -10,10 +10,10 @@ slow, long = pytest.mark.slow, pytest.mark.long
 @pytest.mark.parametrize(
   ('kind', 'times'),
   [
-    pytest.param('convert', 2, marks=slow),
+    pytest.param('convert', 2, marks=long),
     pytest.param('train', 1, marks=slow),
-    pytest.param('evaluate', 1, marks=slow),
-    pytest.param('export', 1, marks=slow),
+    pytest.param('evaluate', 1, marks=long),
+    pytest.param('export', 1, marks=long),
     pytest.param('async', 1, marks=[pytest.mark.cluster, long]),
     pytest.param('sync', 1, marks=[pytest.mark.cluster, long]),
   ],

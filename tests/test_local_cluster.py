@@ -54,7 +54,7 @@ def is_our_line(line):
 
 
 @pytest.mark.parametrize('workers', [1, pytest.param(2, marks=long)])
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 @pytest.mark.parametrize('ps', [1, pytest.param(2, marks=long)])
 def test_every_task_ends(cluster, ps, sync, workers):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, *sync, workers=workers, ps=ps)
@@ -73,7 +73,8 @@ def test_every_task_ends(cluster, ps, sync, workers):
     assert 0 <= made['steps'] <= 21
 
 
-@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
+@long
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
   """The chief makes one of the steps 2 to 59 at least; the evaluator's matrix is a picture."""
   more = ['--histograms', '--profile-steps', '2:59', *sync]
@@ -125,6 +126,7 @@ def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_p
     np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+@long
 @needs_all_reduce
 def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
   tasks = cluster(*FOREVER, *ALL_REDUCE, '--eval-every-steps', 10**6, ps=0)
@@ -142,6 +144,7 @@ def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
   assert tasks.resumed() == [step]
 
 
+@long
 @needs_all_reduce
 def test_all_reduce_ends_when_one_is_gone(cluster):
   tasks = cluster(*FOREVER, *ALL_REDUCE, ps=0)
@@ -155,27 +158,30 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
 
 
 @pytest.mark.parametrize(
-  ('flags', 'workers', 'ps'),
+  ('flags', 'counts', 'steps'),
   [
-    (['--sync'], 2, 2),
-    pytest.param(ALL_REDUCE, 1, 0, marks=needs_all_reduce),
+    (['--sync'], (2, 2), 20),
+    pytest.param(['--sync'], (2, 2), 200, marks=long),
+    pytest.param(ALL_REDUCE, (1, 0), 200, marks=[needs_all_reduce, long]),
   ],
-  ids=['sync', 'all-reduce'],
+  ids=['sync-20', 'sync-200', 'all-reduce-200'],
 )
-def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, workers, ps, tmp_path):
+def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, steps, tmp_path):
   """Once in one run, and once in two."""
-  for job, ends in (('once', [200]), ('twice', [90, 200])):
+  workers, ps = counts
+  for job, ends in (('once', [steps]), ('twice', [9 * steps // 20, steps])):
     for end in ends:
       more = ['--job-dir', tmp_path / job, '--train-steps', end, '--eval-every-steps', 10**6]
       tasks = cluster(*flags, '--deterministic', *more, workers=workers, ps=ps)
       tasks.start()
       assert set(tasks.ended(120)) == {0}, tasks.text()
-  assert_equal(tmp_path / 'once', tmp_path / 'twice', 200)
+  assert_equal(tmp_path / 'once', tmp_path / 'twice', steps)
 
 
+@long
 @pytest.mark.parametrize(
   'flags',
-  [pytest.param(['--recipe', 'fast94'], marks=long), ['--recipe', 'fast95', '--sync']],
+  [['--recipe', 'fast94'], ['--recipe', 'fast95', '--sync']],
   ids=['muon-async', 'lookahead-sync'],
 )
 def test_fast_recipes_run_on_a_cluster(cluster, flags):
@@ -188,6 +194,7 @@ def test_fast_recipes_run_on_a_cluster(cluster, flags):
   assert bool(slow) == ('--sync' in flags)
 
 
+@long
 @pytest.mark.parametrize(
   ('flags', 'ps'),
   [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=needs_all_reduce)],
@@ -280,6 +287,7 @@ def test_an_evaluator_of_a_chief_without_workers(cluster):
   assert tasks.said('evaluator 0', r'evaluated at step (\d+)')[0] == '0'
 
 
+@long
 def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster):
   """They use no GPU, whatever the others do."""
   gpus = ['--num-gpus', 1, '--variable-strategy', 'GPU', '--data-format', 'channels_first']
@@ -292,6 +300,7 @@ def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster)
   assert set(tasks.codes()) == {'chief 0'}
 
 
+@long
 def test_an_evaluator_does_not_outlast_its_chief(cluster):
   tasks = cluster('--train-steps', 20, '--evaluator-patience', 2, evaluator=True)
   tasks.start('evaluator 0')
@@ -302,6 +311,7 @@ def test_an_evaluator_does_not_outlast_its_chief(cluster):
   assert '--evaluator-patience' in line
 
 
+@long
 def test_a_killed_worker_of_asynchronous_training(cluster):
   tasks = cluster(*FOREVER)
   tasks.start()
@@ -346,6 +356,7 @@ def test_a_killed_worker_that_synchronous_training_needs(cluster):
   tasks.until_step(step + 20)
 
 
+@long
 def test_a_worker_that_starts_late(cluster):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync')
   tasks.start('chief 0', 'ps 0')
@@ -358,7 +369,7 @@ def test_a_worker_that_starts_late(cluster):
   assert json.loads(tasks.results['worker 0'])['steps'] == 20  # One batch for each update.
 
 
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_a_killed_parameter_server(cluster, sync):
   tasks = cluster(*FOREVER, *sync, ps=2)
   tasks.start()
@@ -383,7 +394,7 @@ def check_resumed_at(resumed, checkpoint, sync):
     assert checkpoint <= step
 
 
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_a_killed_chief(cluster, sync):
   tasks = cluster(*FOREVER, *sync)
   tasks.start()
@@ -399,7 +410,7 @@ def test_a_killed_chief(cluster, sync):
   tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)
 
 
-@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_sigterm(cluster, sync):
   tasks = cluster(*FOREVER, '--eval-every-steps', 10**6, *sync)
   tasks.start()
@@ -428,7 +439,11 @@ TESTS = os.path.join(ROOT, 'tests')
 
 @pytest.mark.parametrize(
   ('flags', 'workers', 'ps'),
-  [(['--sync', *SOURCE], 1, 1), pytest.param(SOURCE, 0, 0, marks=long), ([], 1, 1)],
+  [
+    (['--sync', *SOURCE], 1, 1),
+    pytest.param(SOURCE, 0, 0, marks=long),
+    pytest.param([], 1, 1, marks=long),
+  ],
   ids=['sync-source', 'alone-source', 'async-files'],
 )
 def test_data_workers_make_the_batches(cluster, monkeypatch, flags, workers, ps):
@@ -445,6 +460,7 @@ def test_data_workers_make_the_batches(cluster, monkeypatch, flags, workers, ps)
   assert not any('can reach port' in line for _, line in tasks.log)
 
 
+@long
 def test_a_killed_data_worker(cluster, monkeypatch):
   """The only one: training waits for its batches until it is back."""
   monkeypatch.setenv('PYTHONPATH', TESTS)
@@ -460,6 +476,7 @@ def test_a_killed_data_worker(cluster, monkeypatch):
   assert codes == [143, 143, 143], tasks.text()
 
 
+@long
 def test_a_data_service_that_never_comes_up(data_dir, tmp_path, run_main):
   """One process alone names it, as it would another task."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *RESNET]
@@ -487,7 +504,7 @@ def check_ended(tasks, reason):
 
 @pytest.mark.parametrize(
   'flags',
-  [pytest.param([], marks=long), ['--sync'], ALL_REDUCE],
+  [pytest.param([], marks=long), ['--sync'], pytest.param(ALL_REDUCE, marks=long)],
   ids=['async', 'sync', 'all-reduce'],
 )
 def test_orders_reach_every_task(cluster, flags):
@@ -513,14 +530,16 @@ def test_orders_reach_every_task(cluster, flags):
   check_ended(tasks, 'control')
 
 
-@pytest.mark.parametrize('sync', [[], pytest.param(['--sync'], marks=long)], ids=['async', 'sync'])
+@long
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 def test_minutes_end_a_cluster(cluster, sync):
   tasks = cluster(*MANY, *sync, '--max-minutes', 0.05)
   tasks.start()
   check_ended(tasks, 'max_minutes')
 
 
-@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
+@long
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 def test_an_evaluator_ends_a_cluster(cluster, sync):
   """By the first evaluation, which any accuracy satisfies; then it makes the final one and ends."""
   tasks = cluster(*MANY, *sync, '--stop-at-accuracy', 0, evaluator=True)
@@ -539,8 +558,8 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
   [
     ('worker 0', ['--sync'], 1),
     pytest.param('ps 0', [], 1, marks=long),
-    ('chief 0', [], 1),
-    pytest.param('worker 0', ALL_REDUCE, 0, marks=needs_all_reduce),
+    pytest.param('chief 0', [], 1, marks=long),
+    pytest.param('worker 0', ALL_REDUCE, 0, marks=[needs_all_reduce, long]),
   ],
 )
 def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
@@ -581,6 +600,7 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path):
   }
 
 
+@long
 def test_the_command_ends_all_when_one_fails(data_dir, tmp_path):
   with run(data_dir, tmp_path, '--num-layers', 9) as process:
     output, log = process.communicate(timeout=90)
@@ -590,6 +610,7 @@ def test_the_command_ends_all_when_one_fails(data_dir, tmp_path):
   assert 'ending all tasks' in log
 
 
+@long
 def test_the_command_restarts_data_workers(data_dir, tmp_path):
   """Without --restart, and not the dispatcher, which knows what was read: its end is everyone's."""
   own = ('--workers', '0', '--ps', '0', '--data-workers', '1')
@@ -609,6 +630,7 @@ def test_the_command_restarts_data_workers(data_dir, tmp_path):
   assert not any(each.is_running() for each in left)
 
 
+@long
 def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
   own = ('--workers', '1', '--ps', '1', '--restart', '--sync')
   with run(data_dir, tmp_path, *FOREVER, own=own) as process:

@@ -42,6 +42,7 @@ def walked(url):
   return found
 
 
+@pytest.mark.slow
 def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   url = f'ram:/{tmp_path}'
   data, job = f'{url}/data', f'{url}/job'
@@ -129,6 +130,7 @@ def files_of_a_job(job, exported):
   }
 
 
+@pytest.mark.long
 def test_what_is_damaged_is_set_aside_behind_a_url_too(run_here, data_dir, nowhere, tmp_path):
   job = f'ram:/{tmp_path}/job'
   train = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
@@ -143,6 +145,7 @@ def test_what_is_damaged_is_set_aside_behind_a_url_too(run_here, data_dir, nowhe
   assert 'damaged/model.ckpt-2.index' in walked(job)
 
 
+@pytest.mark.long
 def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tmp_path):
   """One trains; another is refused meanwhile; an order from a third ends it."""
   job = f'file://{tmp_path}/job'

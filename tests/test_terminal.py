@@ -13,6 +13,8 @@ import termios
 import pyte
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINES, COLUMNS = 24, 200
 STEPS = 400

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from random_checkpoint import IMAGES, save
 
@@ -19,6 +20,7 @@ SCRIPT = os.path.join(
 )
 
 
+@pytest.mark.slow
 def test_one_trunk_two_heads_and_the_whole(data_dir, tmp_path):
   hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
   checkpoint, (probabilities, features) = save(hparams, tmp_path)

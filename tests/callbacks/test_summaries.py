@@ -12,6 +12,8 @@ import tensorflow as tf
 from cifar10.callbacks import confusion_picture, metrics_file
 from cifar10.data.data_set import CIFAR10
 
+pytestmark = pytest.mark.slow
+
 SMALL = ['--num-layers', 8, '--train-batch-size', 4, '--eval-batch-size', 64, '--num-gpus', 0]
 
 
@@ -56,7 +58,6 @@ def curve(ask, run, tag):
   return json.loads(ask('scalars/scalars', run=run, tag=tag))
 
 
-@pytest.mark.slow
 def test_accuracy_and_loss_come_first(ask):
   tags = json.loads(ask('scalars/tags'))
   groups = sorted({tag.split('/')[0] for found in tags.values() for tag in found})
@@ -166,7 +167,6 @@ def page(browser):
   opened.close()
 
 
-@pytest.mark.slow
 def test_the_pages_in_a_browser(job, ask, page):
   """Opens on accuracy and loss; the other pages show options and the matrix; no script fails."""
   page.goto(ask.address)

@@ -137,6 +137,7 @@ def test_record_files(service, data_dir):
   assert max(counts.values()) - min(counts.values()) <= 12, counts
 
 
+@pytest.mark.long
 def test_batches_come_distorted(service, data_dir):
   """With grey squares of 8 x 8."""
   values = {'use_distortion_for_training': True, 'crop_padding': 0, 'cutout': 8}
@@ -148,6 +149,7 @@ def test_batches_come_distorted(service, data_dir):
   assert len({each.tobytes() for each in grey}) > 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
   ('source', 'flags', 'message'),
   [
@@ -169,6 +171,7 @@ def test_a_data_worker_with_another_source_is_named(data_dir, tmp_path, source, 
     alone.end()
 
 
+@pytest.mark.long
 def test_another_programs_data_worker_is_named(data_dir, tmp_path):
   alone = Service(tmp_path)
   code = (
@@ -253,6 +256,7 @@ def test_a_killed_data_worker_loses_what_it_had(data_dir, tmp_path):
   assert lost[victim.pid] <= 96 + 6 + 3 * 2 * 8
 
 
+@pytest.mark.long
 def test_sigterm_ends_each_with_code_0(tmp_path):
   service = Service(tmp_path)
   try:
@@ -265,6 +269,7 @@ def test_sigterm_ends_each_with_code_0(tmp_path):
     service.end()
 
 
+@pytest.mark.long
 def test_ports_are_closed_to_other_hosts(service):
   """The kernel drops what does not come from this host: as a cluster's own, with its filter."""
   for process in service.processes.values():

@@ -109,7 +109,7 @@ def test_what_is_fixed_in_a_fast_network_is_not_trained(tmp_path):
   assert len(model.trainable_variables) == 9 + 9 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_lines_of_keras_write_the_same(tmp_path):
   """The digest is of the layers and of the order in which Keras numbers their weights.
 

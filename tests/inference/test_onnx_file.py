@@ -43,6 +43,7 @@ def test_onnxruntime_answers_alike(values, tmp_path):
   assert json.loads(metadata['made_from']) == {'classes': ['a', 'b']}
 
 
+@pytest.mark.long
 def test_a_job_in_bfloat16_is_exported_in_float32(run_main, data_dir, tmp_path):
   flags = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 1, '--dtype', 'bfloat16']
   job = ['--job-dir', tmp_path]

@@ -114,6 +114,7 @@ def test_a_single_bad_one_is_no_mistake_of_the_command(job, run_here, tmp_path):
   }
 
 
+@pytest.mark.slow
 def test_images_do_not_pile_up(tmp_path, monkeypatch):
   """Of 3,000 images no more than a few batches are read before the first is answered."""
   read = []
@@ -189,6 +190,7 @@ def test_a_bar_on_a_terminal_and_none_in_a_file(job, tmp_path):
   assert b'of 120 images' in shown
 
 
+@pytest.mark.long
 def test_who_reads_only_the_first_line_ends_it_without_a_traceback(job, tmp_path):
   path = write_image(tmp_path / 'a.png')
   started = subprocess.Popen(

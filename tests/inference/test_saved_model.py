@@ -11,6 +11,8 @@ from outcome import succeeded
 
 from cifar10.callbacks import metrics_file
 
+pytestmark = pytest.mark.slow
+
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64]
 
 

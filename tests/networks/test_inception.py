@@ -9,6 +9,8 @@ import twins
 from cifar10.networks import inception
 from cifar10.platform.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 layers = tf.keras.layers
 WIDTH = 1 / 4
 build = twins.builder(inception.InceptionV3, width=WIDTH)

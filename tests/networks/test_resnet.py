@@ -270,6 +270,7 @@ def channels_first_logits(images):
   return results
 
 
+@pytest.mark.long
 def test_channels_first_logits_equal_the_numpy_network_where_the_cpu_runs_them():
   images = random_images(4)
   context = multiprocessing.get_context('spawn')

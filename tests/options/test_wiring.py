@@ -214,7 +214,7 @@ ROWS += [
 ]
 WRN = {**BASE, 'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1}
 ROWS += [
-  ({'wrn_depth': 16}, WRN, SHAPES),
+  pytest.param({'wrn_depth': 16}, WRN, SHAPES, marks=pytest.mark.long),
   ({'wrn_widen_factor': 2}, WRN, SHAPES),
   # One more operation in training, by whose number later ones' seeds are drawn.
   ({'wrn_dropout': 0.3}, WRN, SHAPES - {'variables', 'evaluation'}),
@@ -222,7 +222,7 @@ ROWS += [
 VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
 INCEPTION = {**BASE, 'network': 'inception', 'inception_width': 0.01}
 ROWS += [
-  ({'vgg_layers': 13}, VGG, SHAPES),
+  pytest.param({'vgg_layers': 13}, VGG, SHAPES, marks=pytest.mark.long),
   ({'vgg_dropout': 0.5}, VGG, SHAPES - {'variables', 'averages', 'evaluation'}),
   pytest.param({'inception_width': 0.1}, INCEPTION, SHAPES, marks=pytest.mark.long),
   pytest.param({'inception_dropout': 0.5}, INCEPTION, UPDATES | {'loss'}, marks=pytest.mark.long),
@@ -246,6 +246,7 @@ def observed(data_dir):
 CHANGES = [getattr(row, 'values', row)[0] for row in ROWS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('change', 'base', 'expected'), ROWS, ids=[next(iter(change)) for change in CHANGES]
 )

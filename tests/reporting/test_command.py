@@ -64,7 +64,7 @@ def test_numbers_are_those_of_an_evaluation(make_job, data_dir, report, run_here
   assert f'{100 * expected["accuracy"]:.2f} %' in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_written_history_is_read(run_here, data_dir, report, tmp_path):
   """Of a training that resumes, evaluated by the average of its weights."""
   path = tmp_path / 'job'

@@ -13,6 +13,8 @@ from cifar10.reporting import evaluated, job_report, page
 from cifar10.reporting.history import History
 from cifar10.reporting.job_report import JobReport
 
+pytestmark = pytest.mark.slow
+
 HOSTILE_JOB = '<script>alert(1)<'  # A folder's name has no slash.
 CLASSES = (
   '<script>alert(1)</script>',

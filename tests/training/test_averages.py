@@ -97,6 +97,7 @@ def test_one_process_averages_every_variable_of_the_network(job):
 DEVICES = ['--num-cpu-towers', 2, '--muon-learning-rate', 0.02, '--mode', 'train']
 
 
+@pytest.mark.long
 def test_two_towers_average_as_one_does(run_here, data_dir, tmp_path):
   """After Muon's updates and SGD's."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
@@ -104,7 +105,7 @@ def test_two_towers_average_as_one_does(run_here, data_dir, tmp_path):
   check_averages(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mirrored_replicas_average_as_one_does(run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
   succeeded(run_main(*flags, '--distribute', 'mirrored'))
@@ -154,6 +155,7 @@ def test_evaluations_use_the_averages(job, written_by_hand, run_here, data_dir):
   assert abs(last['cross_entropy'] - by_hand['cross_entropy']) > 1e-3
 
 
+@pytest.mark.long
 def test_predictions_and_exports_use_the_averages(job, written_by_hand, run_here, tmp_path):
   images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)
   files = [tmp_path / f'{index}.png' for index in range(3)]

@@ -25,6 +25,7 @@ def steps(job_dir, name):
   return [event['step'] for event in events(job_dir, name)]
 
 
+@pytest.mark.slow
 def test_a_job_writes_down_what_happens(run_here, data_dir, tmp_path):
   """Two events of training, at 100 and at the last step; 256 images make an epoch of 32 steps."""
   job = tmp_path / 'job'
@@ -63,7 +64,7 @@ def test_means_are_those_of_the_steps(run_here, data_dir, tmp_path):
   assert event['loss'] == pytest.approx(sum(losses) / 5, rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_path):
   """SIGKILL some time after the checkpoint of step 150: what was written later is made again."""
   job = tmp_path / 'job'
@@ -120,12 +121,13 @@ def test_the_test_set_chooses_nothing(run_here, data_dir, tmp_path):
   assert '--stop-at-accuracy 0.5 needs evaluations of the validation split' in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
   ('limit', 'lifted'),
   [
     (['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1]),
-    pytest.param(['--stop-without-gain', 1], [], marks=pytest.mark.slow),
-    pytest.param(['--max-minutes', 1e-4], ['--max-minutes', 60], marks=pytest.mark.slow),
+    pytest.param(['--stop-without-gain', 1], []),
+    pytest.param(['--max-minutes', 1e-4], ['--max-minutes', 60]),
   ],
 )
 def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limit, lifted):
@@ -156,6 +158,7 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
 MIRRORED = pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.slow)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('more', [[], MIRRORED], ids=['towers', 'mirrored'])
 def test_several_devices_end_early_too(run_main, data_dir, tmp_path, more):
   job = tmp_path / 'job'
@@ -165,6 +168,7 @@ def test_several_devices_end_early_too(run_main, data_dir, tmp_path, more):
   assert steps(job, 'train') == [3]
 
 
+@pytest.mark.slow
 def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
   job = tmp_path / 'job'
   said = tmp_path / 'said'
@@ -176,6 +180,7 @@ def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
   assert [(subset, int(step), float(accuracy)) for subset, step, accuracy in lines] == found
 
 
+@pytest.mark.long
 def test_an_error_is_an_end_too(run_here, data_dir, tmp_path):
   """A learning rate that makes the loss NaN in a few steps."""
   job = tmp_path / 'job'

@@ -299,6 +299,7 @@ def test_the_best_one_damaged(job, run_here, data_dir):
   assert f'the newest whole checkpoint is {job}/model.ckpt-6' in line
 
 
+@pytest.mark.slow
 def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   """Of 6 steps the last two are lost; then eight stand, in the metrics and for TensorBoard."""
   cut(data(job), 0.5)
@@ -323,7 +324,7 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   assert steps == sorted(set(steps))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_dry_run_says_where_training_would_go_on(job, run_here, data_dir):
   cut(data(job), 0.5)
   before = snapshot(job)
@@ -334,6 +335,7 @@ def test_a_dry_run_says_where_training_would_go_on(job, run_here, data_dir):
   assert snapshot(job) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('name', ['data missing', 'index garbage'])
 def test_resumes_from_other_damages(job, run_here, data_dir, name):
   DAMAGES[name][0](job)
@@ -342,6 +344,7 @@ def test_resumes_from_other_damages(job, run_here, data_dir, name):
   assert 'resuming at step 4 of 6' in result.stderr
 
 
+@pytest.mark.long
 def test_resumes_with_an_empty_list(job, run_here, data_dir):
   (job / 'checkpoint').write_bytes(b'')
   result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 7)

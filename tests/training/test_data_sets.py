@@ -64,6 +64,7 @@ def check_job(run_job, tmp_path, classes, examples):
   ]
 
 
+@pytest.mark.slow
 def test_cifar100(generate, run_job, tmp_path):
   """Of a synthetic archive: 100 images of train are validation's, 100 of test are eval's."""
   said = generate('--dataset', 'cifar100', '--synthetic', 100)
@@ -73,6 +74,7 @@ def test_cifar100(generate, run_job, tmp_path):
   check_job(run_job, tmp_path, classes, said['examples']['eval'])
 
 
+@pytest.mark.slow
 def test_a_folder_of_images(generate, run_job, tmp_path, run_here):
   """Two classes of 20 images: 16, 2 and 2 of each; fewer classes than the five of top 5."""
   write_images(tmp_path / 'photos' / 'day & <b>', 200, 20)
@@ -82,6 +84,7 @@ def test_a_folder_of_images(generate, run_job, tmp_path, run_here):
   check_job(run_job, tmp_path, ['day & <b>', 'night'], 4)
 
 
+@pytest.mark.long
 def test_a_made_up_data_set_by_its_manifest_alone(data_dir, run_job, run_here, tmp_path):
   """Record files as they are, and a manifest written by hand."""
   shutil.copytree(data_dir, tmp_path / 'data')
@@ -96,6 +99,7 @@ def test_a_made_up_data_set_by_its_manifest_alone(data_dir, run_job, run_here, t
   assert 'class 0 is texture 0 and airplane; name another of the two' in result.stderr
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_other_classes_is_refused(generate, run_here, run_job, data_dir, tmp_path):
   """TensorFlow would take its logits, and the metrics would be of other classes."""
   generate('--dataset', 'cifar100', '--labels', 'coarse', '--synthetic', 20)

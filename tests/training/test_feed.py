@@ -126,6 +126,7 @@ def test_alternating_flips(data_dir):
   assert (mirrored[1] ^ mirrored[2])[others].all()
 
 
+@pytest.mark.slow
 def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path):
   flags = ['--examples-per-epoch', 96, '--eval-every-steps', 3]
   result = train('ones', '--train-steps', 6, *flags)

@@ -31,7 +31,10 @@ def run(graph, images=IMAGES):
     return session.run(['probabilities:0', 'features:0', 'classes:0'], {'images:0': images})
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+@pytest.mark.parametrize(
+  'name',
+  [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in NETWORKS],
+)
 def test_it_answers_alike_without_variables_and_batch_norms(name, tmp_path):
   values, batch_norms = NETWORKS[name]
   hparams = from_values(values)

@@ -123,7 +123,7 @@ def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
   assert '--sync is ignored' in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path):
   """From the same initial values: three steps of two replicas or two towers end alike.
 
@@ -143,6 +143,7 @@ def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path)
     np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 10**6]
   step = 0
@@ -214,6 +215,7 @@ def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_pat
 FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
 
 
+@pytest.mark.slow
 def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   run_main, run_here, data_dir, tmp_path
 ):
@@ -255,7 +257,8 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   assert 'convs_per_group is 2 there and 3 here' in refused.stderr
 
 
-@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96')])
 def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
   """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
   common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
@@ -276,6 +279,7 @@ def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
     np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_program_learns(run_here, tmp_path):
   """Textures that no linear model tells apart: three seeds reached 99 %, and chance is 10 %."""
   synthetic_data = ['--data-dir', tmp_path / 'data', '--synthetic', 400]

@@ -48,7 +48,10 @@ def test_resnet_8_in_any_precision():
     assert size.trainable_parameters == 74_160 + 480 + 650
 
 
-@pytest.mark.parametrize('network', FAMILIES)
+@pytest.mark.parametrize(
+  'network',
+  [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in FAMILIES],
+)
 def test_every_family_as_tensorflow_counts_it(network):
   """Its profiler counts two operations, a multiplication and an addition."""
   hparams = from_values({'network': network, **SMALL[network]})

@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 JOBS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993')
 
 

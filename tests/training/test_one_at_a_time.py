@@ -36,6 +36,7 @@ def point_at(job, step):
   (job / 'checkpoint').write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
 
+@pytest.mark.slow
 def test_a_second_training_is_refused_and_an_evaluation_is_not(run_here, data_dir, job):
   flags = ['--data-dir', data_dir, '--job-dir', job]
   before = sorted(job.iterdir())
@@ -93,6 +94,7 @@ def test_one_that_is_gone_for_good_is_no_endless_look(run_here, data_dir, job):
   assert 'Traceback' not in result.stderr
 
 
+@pytest.mark.long
 def test_training_goes_on_where_a_checkpoint_is_deleted_before_its_evaluation(
   run_here, data_dir, tmp_path, monkeypatch
 ):

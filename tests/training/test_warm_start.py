@@ -45,6 +45,7 @@ def as_arrays(job, path, **changed):
   return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['job dir', 'checkpoint', 'npz'])
 def test_a_new_job_starts_with_the_others_variables(kind, other, run_here, data_dir, tmp_path):
   source = {'job dir': other, 'checkpoint': f'{other}/model.ckpt-3'}.get(kind)
@@ -213,7 +214,7 @@ def test_no_gradient_is_computed_below_what_is_trained(data_dir, tmp_path):
   assert not {kind for kind in kinds if 'BatchNormGrad' in kind}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
   'flags', [['--distribute', 'mirrored', '--num-cpu-towers', 2], ['--ema-decay', 0.9]]
 )
