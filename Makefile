@@ -40,7 +40,7 @@ demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/python generate_cifar10_tfrecords.py --data-dir $(DEMO)/data --synthetic 1000
 	$(BIN)/python cifar10_main.py --data-dir $(DEMO)/data --job-dir $(DEMO)/job --num-layers 8 \
-	  --train-steps 400 --eval-every-steps 200 --lr-boundaries-steps 250,350 --lr-values 1,0.1,0.01 \
+	  --train-steps 200 --eval-every-steps 100 --lr-boundaries-steps 125,175 --lr-values 1,0.1,0.01 \
 	  --batch-norm-decay 0.95
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode export
 	$(BIN)/python -c "import tensorflow as tf; tf.io.write_file('$(DEMO)/grey.png', tf.io.encode_png(tf.fill([32, 32, 3], tf.constant(128, tf.uint8))))" 2>/dev/null
