@@ -28,7 +28,17 @@ class Replica:
   """One replica's graph, session and hook. Replicas start in their order, the chief first."""
 
   def __init__(
-    self, server, name, worker, gradient, *, workers=2, needed=None, momentum=0.0, in_order=False
+    self,
+    server,
+    name,
+    worker,
+    gradient,
+    *,
+    workers=2,
+    needed=None,
+    momentum=0.0,
+    in_order=False,
+    variables='w',
   ):
     self.stopped = False
     self.watch = Watch()
@@ -39,19 +49,21 @@ class Replica:
     )
     with tf.Graph().as_default(), tf.compat.v1.container(name):
       step = tf.compat.v1.train.get_or_create_global_step()
-      variable = tf.compat.v1.get_variable('w', [], tf.float32, tf.constant_initializer(10))
+      start = tf.constant_initializer(10)
+      made = [tf.compat.v1.get_variable(name, [], tf.float32, start) for name in variables]
       optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
       self.steering = Steering(Cluster())  # The server of this test is no parameter server.
       self.steering.build()
       replicas = SyncReplicas(
         optimizer, cluster, needed or workers, self.steering, in_order=in_order
       )
-      self.push = replicas.apply_gradients([(tf.constant(float(gradient)), variable)], step)
+      gradients = [(tf.constant(float(gradient)), variable) for variable in made]
+      self.push = replicas.apply_gradients(gradients, step)
       self.hook = replicas.make_hook(LAST_STEP, self.watch)
       self.session = tf.compat.v1.Session(server.target)
       if worker == 0:
         self.session.run(tf.compat.v1.global_variables_initializer())
-      self.variable, self.step = variable, step
+      self.state = [step, *made]
     self.hook.after_create_session(self.session, None)
 
   def compute(self):
@@ -64,8 +76,8 @@ class Replica:
     self.hook.after_run(context, None)
 
   def values(self):
-    """(global step, w)."""
-    return tuple(self.session.run([self.step, self.variable]))
+    """(global step, w), and the other variables."""
+    return tuple(self.session.run(self.state))
 
   def _stop(self):
     self.stopped = True
@@ -125,6 +137,22 @@ def test_gradients_are_added_in_the_workers_order(make, in_order, value):
     replicas[worker].compute()
   replicas[0].wait()
   assert replicas[0].values() == (1, pytest.approx(value))
+
+
+def test_the_order_is_the_same_for_every_variable(make):
+  """In order 3 + 2^25 - 2^25 is 4, in any other it is 3 or 4. All are 10 - 0.5 * 4 / 3.
+
+  TensorFlow sorts what it adds up by the operations' names: of the fourth variable they end in 9,
+  10 and 11, and `add_n` would begin with 10.
+  """
+  replicas = [
+    make(worker, gradient, workers=3, in_order=True, variables='wxyz')
+    for worker, gradient in enumerate([3, 2.0**25, -(2.0**25)])
+  ]
+  for replica in reversed(replicas):
+    replica.compute()
+  replicas[0].wait()
+  assert replicas[0].values() == (1, *[pytest.approx(10 - 2 / 3)] * 4)
 
 
 def test_a_late_gradient_is_dropped_and_its_worker_catches_up(make):

@@ -122,6 +122,7 @@ def test_two_training_workers_share_every_epoch(service, data_dir):
   assert max(counts.values()) - min(counts.values()) <= 12, counts
 
 
+@pytest.mark.long
 def test_record_files(service, data_dir):
   """Each of the 256 images about as often as any other: 256 batches of 8 are 8 epochs."""
   from cifar10.data.dataset import Cifar10DataSet  # noqa: PLC0415

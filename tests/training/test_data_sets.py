@@ -74,7 +74,7 @@ def test_cifar100(generate, run_job, tmp_path):
   check_job(run_job, tmp_path, classes, said['examples']['eval'])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_of_images(generate, run_job, tmp_path, run_here):
   """Two classes of 20 images: 16, 2 and 2 of each; fewer classes than the five of top 5."""
   write_images(tmp_path / 'photos' / 'day & <b>', 200, 20)

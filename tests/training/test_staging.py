@@ -38,7 +38,7 @@ def test_a_new_session_leaves_nothing_of_the_one_before():
         assert [session.run([taken, staged.put])[0] for _ in range(3)] == [[0], [1], [2]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_trains_on_the_same_batches(data_dir, run_here, tmp_path, monkeypatch):
   """Staged on the CPU here; whole jobs, the second of them resumed."""
   flags = ['--data-dir', data_dir, '--num-layers', 8, '--train-batch-size', 8]
