@@ -55,7 +55,7 @@ test-full: test
 	$(BIN)/python -m pytest -m 'cluster and not long'
 	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
 
-# What CI has no time for: other ways to what its tests try, and what takes minutes. Hours.
+# What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
 

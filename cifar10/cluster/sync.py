@@ -116,7 +116,8 @@ class SyncReplicas:
     if len(means) == 1:
       return means[0]
     with tf.device(means[0].device):
-      # Not `add_n`: it may begin with any input, and did not always give the same last bit.
+      # Not `add_n`, whose order is its own: its inputs are sorted by name, and it may begin with
+      # one whose memory it can use again.
       return tf.reduce_mean(tf.stack(means), 0)
 
   def _build_chief(
