@@ -39,6 +39,7 @@ CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
   """How many tests run at once: one more than there are cores, since each waits now and then."""
   return (os.cpu_count() or 1) + 1

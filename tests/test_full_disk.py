@@ -175,7 +175,7 @@ def test_results_to_a_full_disk(trained, data_dir):
   failed(result, 'standard output cannot be written (No space left on device)')
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
   """Moved away while it trains, and back: it goes on from its checkpoint."""
   job, away = tmp_path / 'job', tmp_path / 'away'

@@ -188,7 +188,7 @@ def test_a_needed_worker_that_is_gone_for_good(cluster):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('sync', [pytest.param([]), ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 @pytest.mark.parametrize('victim', CHIEF_AND_SLOWLY_OTHERS)
 def test_a_host_loses_power_and_comes_back(cluster, victim, sync):
   """Nobody hears of it; its task is started again at the same address."""
@@ -246,7 +246,6 @@ def test_no_other_host_reaches_a_cluster_of_one_machine(data_dir, tmp_path):
       process.communicate(timeout=60)
 
 
-@pytest.mark.long
 def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_path):
   """SECURITY.md's command, which makes its own namespace, with flags that make it short."""
   with open(os.path.join(ROOT, 'SECURITY.md'), encoding='utf-8') as file:

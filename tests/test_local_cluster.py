@@ -157,12 +157,11 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
   assert 'is gone' in line
 
 
-@long
 @pytest.mark.parametrize(
   ('flags', 'counts'),
   [
     (['--sync'], (2, 2)),
-    pytest.param(ALL_REDUCE, (1, 0), marks=needs_all_reduce),
+    pytest.param(ALL_REDUCE, (1, 0), marks=[needs_all_reduce, long]),
   ],
   ids=['sync', 'all-reduce'],
 )
@@ -553,13 +552,12 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
   assert tasks.said('chief 0', 'the job ended at step')
 
 
-@long
 @pytest.mark.parametrize(
   ('missing', 'flags', 'ps'),
   [
     ('worker 0', ['--sync'], 1),
-    pytest.param('ps 0', [], 1),
-    pytest.param('chief 0', [], 1),
+    pytest.param('ps 0', [], 1, marks=long),
+    pytest.param('chief 0', [], 1, marks=long),
     pytest.param('worker 0', ALL_REDUCE, 0, marks=[needs_all_reduce, long]),
   ],
 )

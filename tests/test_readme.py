@@ -176,12 +176,15 @@ def test_the_architecture_names_every_file():
   ('pages', 'at_least'),
   [
     pytest.param(['README.md'], 9, marks=pytest.mark.slow, id='readme'),
-    pytest.param(list(documents()), 20, marks=pytest.mark.long, id='all'),
+    pytest.param(list(documents()), 39, marks=pytest.mark.long, id='all'),
   ],
 )
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
-  """Those of the README alone, and of it and all other pages, which use what it makes."""
+  """Those of the README alone, and of it and all other pages, which use what it makes.
+
+  Without TensorBoard and `make` they are 9, and 40, one of which is all-reduce.
+  """
   for name in os.listdir(ROOT):
     if name.endswith('.py') or name in ('cifar10', 'benchmarks', 'docs'):
       os.symlink(os.path.join(ROOT, name), tmp_path / name)

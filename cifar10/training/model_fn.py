@@ -133,30 +133,15 @@ def _train_spec(
   gradients = towers.average_gradients([tower.gradients for tower in built])
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
-  examples_per_step = schedules.examples_per_global_step(
-    hparams.train_batch_size, replication.gradients_per_update or 1
-  )
-  scheduled = (
-    _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
-    for rate in (hparams.learning_rate, hparams.muon_learning_rate)
-  )
-  replication.steering.build()
-  learning_rate, muon_learning_rate = replication.steering.rates(*scheduled)
+  rates = _learning_rates(hparams, replication, examples_per_epoch)
   train_op, training_hooks = _update(
-    hparams,
-    replication,
-    (learning_rate, muon_learning_rate),
-    gradients,
-    update_ops,
-    group_of=group_of,
+    hparams, replication, rates, gradients, update_ops, group_of=group_of
   )
-
   if staged:
     train_op = tf.group(train_op, staged.put)
     training_hooks.append(staged.make_hook())
-
   accuracy = _mean_accuracy(built, [labels for _, labels in shards])
-  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': learning_rate}
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates[0]}
   _summarize(cross_entropy, built[0].weight_penalty, gradients, shards[0][0], histograms)
   if meter:
     meter.measure(scalars)
@@ -169,6 +154,21 @@ def _train_spec(
     train_op=train_op,
     training_hooks=training_hooks,
   )
+
+
+def _learning_rates(
+  hparams: HParams, replication: Replication, examples_per_epoch: int
+) -> tuple[Any, Any]:
+  """The optimizer's and Muon's at this step, as they are scheduled and steered."""
+  examples_per_step = schedules.examples_per_global_step(
+    hparams.train_batch_size, replication.gradients_per_update or 1
+  )
+  scheduled = (
+    _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
+    for rate in (hparams.learning_rate, hparams.muon_learning_rate)
+  )
+  replication.steering.build()
+  return replication.steering.rates(*scheduled)
 
 
 def _num_replicas() -> int:

@@ -31,14 +31,11 @@ class Staging:
     puts, clears = [], []
     self.shards: list[tuple[tf.Tensor, tf.Tensor]] = []
     for index, (device, shard) in enumerate(zip(devices, shards)):
-      area: dict[str, Any] = {
-        'shared_name': f'batches_of_tower_{index}',
-        'dtypes': [part.dtype for part in shard],
-      }
+      area, dtypes = f'batches_of_tower_{index}', [part.dtype for part in shard]
       with tf.compat.v1.device(device), tf.name_scope(f'staging_{index}'):
-        puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area['shared_name']))
-        clears.append(tf.raw_ops.StageClear(**area))
-        images, labels = tf.raw_ops.Unstage(**area)
+        puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area))
+        clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area))
+        images, labels = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=area)
       images.set_shape(shard[0].shape)
       labels.set_shape(shard[1].shape)
       self.shards.append((images, labels))

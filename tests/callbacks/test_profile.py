@@ -8,12 +8,11 @@ import pytest
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
   ('ran', 'more'),  # A strategy finds its devices when a process begins, and only then.
   [
-    ('run_here', []),
-    pytest.param('run_main', ['--distribute', 'mirrored']),
+    pytest.param('run_here', [], marks=pytest.mark.slow),
+    pytest.param('run_main', ['--distribute', 'mirrored'], marks=pytest.mark.long),
   ],
   ids=['towers', 'mirrored'],
 )

@@ -50,7 +50,7 @@ class Replica:
     with tf.Graph().as_default(), tf.compat.v1.container(name):
       step = tf.compat.v1.train.get_or_create_global_step()
       start = tf.constant_initializer(10)
-      made = [tf.compat.v1.get_variable(name, [], tf.float32, start) for name in variables]
+      made = [tf.compat.v1.get_variable(each, [], tf.float32, start) for each in variables]
       optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
       self.steering = Steering(Cluster())  # The server of this test is no parameter server.
       self.steering.build()

@@ -122,7 +122,6 @@ def test_two_training_workers_share_every_epoch(service, data_dir):
   assert max(counts.values()) - min(counts.values()) <= 12, counts
 
 
-@pytest.mark.long
 def test_record_files(service, data_dir):
   """Each of the 256 images about as often as any other: 256 batches of 8 are 8 epochs."""
   from cifar10.data.dataset import Cifar10DataSet  # noqa: PLC0415
@@ -138,7 +137,6 @@ def test_record_files(service, data_dir):
   assert max(counts.values()) - min(counts.values()) <= 12, counts
 
 
-@pytest.mark.long
 def test_batches_come_distorted(service, data_dir):
   """With grey squares of 8 x 8."""
   values = {'use_distortion_for_training': True, 'crop_padding': 0, 'cutout': 8}
@@ -150,7 +148,6 @@ def test_batches_come_distorted(service, data_dir):
   assert len({each.tobytes() for each in grey}) > 4
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
   ('source', 'flags', 'message'),
   [
@@ -172,7 +169,6 @@ def test_a_data_worker_with_another_source_is_named(data_dir, tmp_path, source, 
     alone.end()
 
 
-@pytest.mark.long
 def test_another_programs_data_worker_is_named(data_dir, tmp_path):
   alone = Service(tmp_path)
   code = (
@@ -257,7 +253,6 @@ def test_a_killed_data_worker_loses_what_it_had(data_dir, tmp_path):
   assert lost[victim.pid] <= 96 + 6 + 3 * 2 * 8
 
 
-@pytest.mark.long
 def test_sigterm_ends_each_with_code_0(tmp_path):
   service = Service(tmp_path)
   try:
@@ -270,7 +265,6 @@ def test_sigterm_ends_each_with_code_0(tmp_path):
     service.end()
 
 
-@pytest.mark.long
 def test_ports_are_closed_to_other_hosts(service):
   """The kernel drops what does not come from this host: as a cluster's own, with its filter."""
   for process in service.processes.values():

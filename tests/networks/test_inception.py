@@ -9,7 +9,7 @@ import twins
 from cifar10.networks import inception
 from cifar10.platform.errors import InputError
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 layers = tf.keras.layers
 WIDTH = 1 / 4

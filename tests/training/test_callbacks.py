@@ -121,13 +121,12 @@ def test_the_test_set_chooses_nothing(run_here, data_dir, tmp_path):
   assert '--stop-at-accuracy 0.5 needs evaluations of the validation split' in refused.stderr
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
   ('limit', 'lifted'),
   [
-    (['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1]),
-    pytest.param(['--stop-without-gain', 1], []),
-    pytest.param(['--max-minutes', 1e-4], ['--max-minutes', 60]),
+    pytest.param(['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1], marks=pytest.mark.slow),
+    pytest.param(['--stop-without-gain', 1], [], marks=pytest.mark.slow),
+    pytest.param(['--max-minutes', 1e-4], ['--max-minutes', 60], marks=pytest.mark.long),
   ],
 )
 def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limit, lifted):
@@ -155,11 +154,11 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
   assert 'that holds no longer' in on.stderr
 
 
-MIRRORED = pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.slow)
+TOWERS = pytest.param([], marks=pytest.mark.slow)
+MIRRORED = pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.long)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize('more', [[], MIRRORED], ids=['towers', 'mirrored'])
+@pytest.mark.parametrize('more', [TOWERS, MIRRORED], ids=['towers', 'mirrored'])
 def test_several_devices_end_early_too(run_main, data_dir, tmp_path, more):
   job = tmp_path / 'job'
   rule = ['--train-steps', 400, '--eval-every-steps', 3, '--stop-at-accuracy', 0]

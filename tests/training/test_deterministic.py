@@ -17,8 +17,14 @@ FLAGS = [
 KINDS = {'one process': [], 'two towers': ['--num-cpu-towers', 2], 'bfloat16': ['--dtype=bfloat16']}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize(
+  'kind',
+  [
+    pytest.param('one process', marks=pytest.mark.slow),
+    pytest.param('two towers', marks=pytest.mark.long),
+    pytest.param('bfloat16', marks=pytest.mark.long),
+  ],
+)
 def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path):
   """A third job, of another seed, shows that the comparison can fail."""
   jobs = {'first': [STEPS], 'second': [STEPS], 'resumed': [70, STEPS], 'other': [STEPS]}

@@ -123,7 +123,7 @@ def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
   assert '--sync is ignored' in result.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path):
   """From the same initial values: three steps of two replicas or two towers end alike.
 
@@ -257,8 +257,8 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   assert 'convs_per_group is 2 there and 3 here' in refused.stderr
 
 
-@pytest.mark.long
-@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96')])
+@pytest.mark.slow
+@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
 def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
   """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
   common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']

@@ -8,7 +8,7 @@ from cifar10.training import placement, staging
 
 
 def staged_numbers(devices):
-  """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> Staging, the shards' sum."""
+  """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> Staging, what a step takes."""
   numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
   images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
   staged = staging.Staging(list(zip(images, labels))[: len(devices)], devices)
