@@ -75,6 +75,8 @@ class Layers:
     self._frozen: re.Pattern[str] | None = None
     self._initializers: Mapping[str, Any] = {}
     self.roles: dict[str, str] = {}  # Of each variable, by its operation's name.
+    # What the last forward pass has read of each trained variable, by its operation's name.
+    self.values: dict[str, tf.Tensor] = {}
     self.dropouts: dict[str, float] = {}  # By operation: training drops that much of its result.
     self.features: Any = None  # float32 [batch, width], what the last layer is given.
     self._channel_axis = self._op_data_format.index('C')
@@ -163,7 +165,7 @@ class Layers:
     filters: int,
     initializer: Any = None,
   ) -> Any:
-    """The variable of a convolution, in the enclosing scope."""
+    """A convolution's, in the enclosing scope."""
     height, width = _height_and_width(kernel_size)
     # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
     # from layer to layer. A plain normal, as there: cutting its tails would lower the variance.
@@ -316,7 +318,11 @@ class Layers:
   def _variable(
     self, name: str, shape: list[int], initializer: Any, role: str, trainable: bool = True
   ) -> Any:
-    """One float32 variable, made or found again by the enclosing scope's name."""
+    """One float32 variable, made or found again by the enclosing scope's name.
+
+    Of a trained one this is its value: whoever needs it takes that from here or from `values`, so
+    that it is read, and comes from a parameter server, once a step.
+    """
     keys = tf.compat.v1.GraphKeys
     scope = tf.compat.v1.get_variable_scope().name
     initializer = self._initializers.get(f'{scope}/{name}', initializer)
@@ -336,7 +342,10 @@ class Layers:
       else tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
     )
     self.roles[variable.op.name] = role
-    return variable
+    if not trainable:
+      return variable
+    self.values[variable.op.name] = tf.convert_to_tensor(variable)
+    return self.values[variable.op.name]
 
   def _is_frozen(self, *names: str) -> bool:
     """Whether all these variables of the enclosing scope are frozen."""

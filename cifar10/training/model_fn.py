@@ -268,6 +268,7 @@ def _build_towers(
           network.forward_pass,
           lambda variable: optimizers.weight_decay(hparams, group_of(variable)),
           hparams.label_smoothing,
+          value_of=lambda variable: network.values[variable.op.name],
         )
       )
       if index == 0:

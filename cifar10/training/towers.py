@@ -71,6 +71,8 @@ def build_tower(
   forward_pass: Callable[[tf.Tensor], tf.Tensor],
   weight_decay: Callable[[Any], float],
   label_smoothing: float = 0.0,
+  *,
+  value_of: Callable[[Any], Any] = tf.convert_to_tensor,
 ) -> Tower:
   """One tower on one shard.
 
@@ -81,20 +83,25 @@ def build_tower(
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
       arXiv 1512.00567, section 7).
+    value_of: variable -> what the forward pass has read of it.
   """
   logits = forward_pass(images)
   cross_entropy = tf.reduce_mean(_cross_entropy(labels, logits, label_smoothing))
   variables = tf.compat.v1.trainable_variables()
-  weight_penalty = penalty(variables, weight_decay)
+  weight_penalty = penalty(variables, weight_decay, value_of)
   gradients = tf.gradients(cross_entropy + weight_penalty, variables)
   return Tower(logits, cross_entropy, weight_penalty, list(zip(gradients, variables)))
 
 
-def penalty(variables: Sequence[Any], weight_decay: Callable[[Any], float]) -> tf.Tensor:
+def penalty(
+  variables: Sequence[Any],
+  weight_decay: Callable[[Any], float],
+  value_of: Callable[[Any], Any] = tf.convert_to_tensor,
+) -> tf.Tensor:
   """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar."""
   groups: dict[float, list[tf.Tensor]] = {}
   for variable in variables:
-    groups.setdefault(weight_decay(variable), []).append(tf.nn.l2_loss(variable))
+    groups.setdefault(weight_decay(variable), []).append(tf.nn.l2_loss(value_of(variable)))
   parts = [decay * tf.add_n(losses) for decay, losses in groups.items()]
   return parts[0] if len(parts) == 1 else tf.add_n(parts)
 

@@ -177,6 +177,16 @@ def test_each_tower_convolves_as_often_as_the_others(graph):
   assert counts == [7, 7, 7, 7]
 
 
+def test_a_tower_reads_each_variable_once(graph):
+  """Each read of a variable would come from its parameter server by itself."""
+  build(MODES.TRAIN, place(num_cpu_towers=2), replication=replication(2))
+  towers_here = {f'/job:chief/task:0/device:CPU:{tower}' for tower in range(2)}
+  for variable in tf.compat.v1.trainable_variables():
+    reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
+    taken = [op for op in reads if any({c.device} & towers_here for c in op.outputs[0].consumers())]
+    assert len(taken) == 2, variable.op.name
+
+
 def test_towers_share_their_variables(graph):
   build(MODES.TRAIN, place(num_cpu_towers=2))
   two = {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
