@@ -59,9 +59,10 @@ class SyncReplicas:
     self._optimizer = optimizer
     self._steering = steering
     self._cluster = cluster
+    self.needed = gradients_per_update
     # Each has gradients of one worker, or of all.
     self._accumulators_of_a_variable = cluster.num_workers if in_order else 1
-    self.needed = 1 if in_order else gradients_per_update  # In each accumulator, for an update.
+    self._needed_in_each = 1 if in_order else gradients_per_update
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
     """The op that pushes this replica's gradients. It needs `make_hook`'s hook to run.
@@ -73,8 +74,8 @@ class SyncReplicas:
     self.global_step = global_step
     self.local_step = tf.compat.v1.placeholder(tf.int64, [], 'local_step')
     with tf.device(global_step.device):
-      # `arrivals`: to the chief, an element for each gradient pushed. `begun`: not empty once a
-      # chief has started. `go`: the chief's tokens to each worker.
+      # `arrivals`: to the chief, an element for each gradient that a worker pushed. `begun`: not
+      # empty once a chief has started. `go`: the chief's tokens to each worker.
       self._arrivals = self._queue('arrivals')
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
@@ -84,13 +85,12 @@ class SyncReplicas:
     for of_variable, (gradient, variable) in zip(accumulators, gradients):
       with tf.device(variable.device):
         pushed.append(of_variable[own].apply_grad(gradient, self.local_step))
-    with tf.control_dependencies(pushed):
-      pushed_all = self._arrivals.enqueue(True)
     if self._cluster.is_chief:
-      self._build_chief(accumulators, [variable for _, variable in gradients])
-    else:
-      self._build_worker()
-    return pushed_all
+      self._build_chief(accumulators, [variable for _, variable in gradients], pushed)
+      return tf.group(*pushed)
+    self._build_worker()
+    with tf.control_dependencies(pushed):
+      return self._arrivals.enqueue(True)
 
   def make_hook(self, last_step: int, watch: Watch) -> tf.compat.v1.train.SessionRunHook:
     """What this replica does after each of its batches, until `last_step` updates are made."""
@@ -112,7 +112,7 @@ class SyncReplicas:
       ]
 
   def _mean(self, accumulators: Sequence[Any]) -> tf.Tensor:
-    means = [accumulator.take_grad(self.needed) for accumulator in accumulators]
+    means = [accumulator.take_grad(self._needed_in_each) for accumulator in accumulators]
     if len(means) == 1:
       return means[0]
     with tf.device(means[0].device):
@@ -121,30 +121,47 @@ class SyncReplicas:
       return tf.reduce_mean(tf.stack(means), 0)
 
   def _build_chief(
-    self, accumulators_of_variables: Sequence[Sequence[Any]], variables: Sequence[Any]
+    self,
+    accumulators_of_variables: Sequence[Sequence[Any]],
+    variables: Sequence[Any],
+    pushed: Sequence[tf.Operation],
   ) -> None:
     accumulators = list(itertools.chain.from_iterable(accumulators_of_variables))
-    counts = tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
-    with tf.control_dependencies([self._arrivals.dequeue()]), tf.device(self.global_step.device):
-      # Counted after the wait. The fewest, because a worker that dies while it pushes leaves
-      # gradients of some variables only.
-      self.fewest_gradients = tf.reduce_min(
-        tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
-      )
+    self.counts = self._counts(accumulators)
+    with tf.control_dependencies(pushed):  # In the step that pushes the chief's own.
+      self.present = self._present(accumulators)
+    self.missing = tf.compat.v1.placeholder(tf.int32, [], 'missing')
+    with tf.control_dependencies([self._arrivals.dequeue_many(self.missing)]):
+      self.present_later = self._present(accumulators)
     means = [self._mean(of_variable) for of_variable in accumulators_of_variables]
     updated = self._optimizer.apply_gradients(zip(means, variables), self.global_step)
     go_on = [queue.enqueue(True) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):
+      self.next_step = self.global_step.read_value()
       self.update = tf.group(
         *(queue.enqueue(True) for queue in self._go[1:]),
-        self._arrivals.dequeue_many(self._arrivals.size()),  # No other task dequeues.
+        # Their gradients are in the next count; no other task dequeues.
+        self._arrivals.dequeue_many(self._arrivals.size()),
       )
-    self.counts = counts
     self.empty = [accumulator.take_grad(1).op for accumulator in accumulators]
     self.set_step = [accumulator.set_global_step(self.global_step) for accumulator in accumulators]
     with tf.control_dependencies(go_on):  # A worker waits for `begun` and then drops them.
       self.send_on = self._begun.enqueue(True)
-    self.wake = self._arrivals.enqueue(True)
+    self.wake = self._arrivals.enqueue_many([tf.fill([self.needed], True)])
+
+  def _counts(self, accumulators: Sequence[Any]) -> tf.Tensor:
+    with tf.device(self.global_step.device):
+      return tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
+
+  def _present(self, accumulators: Sequence[Any]) -> tf.Tensor:
+    """How many of the gradients that an update needs are there, of all variables.
+
+    The fewest of any variable count, because a worker that dies while it pushes leaves gradients of
+    some variables only.
+    """
+    with tf.device(self.global_step.device):
+      counts = tf.reshape(self._counts(accumulators), [-1, self._accumulators_of_a_variable])
+      return tf.reduce_sum(tf.minimum(tf.reduce_min(counts, 0), self._needed_in_each))
 
   def _build_worker(self) -> None:
     queue = self._go[self._cluster.worker]
@@ -155,6 +172,7 @@ class SyncReplicas:
     self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
     with tf.control_dependencies([rest]):
       self.orders = self._steering.read()
+      self.next_step = self.global_step.read_value()
     self.chief_has_begun = self._begun.size() > 0
     self.forget = queue.dequeue_many(queue.size()).op
     self.wake = queue.enqueue(False)
@@ -176,14 +194,13 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
     self._watch.call_on_stop(lambda: session.run(self._replicas.wake))
 
   def before_run(self, run_context: Any) -> Any:
-    return tf.compat.v1.train.SessionRunArgs(None, {self._replicas.local_step: self._local_step})
+    feed = {self._replicas.local_step: self._local_step}
+    return tf.compat.v1.train.SessionRunArgs(self._fetches(), feed)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    session = run_context.session
-    while not self._watch.stopping:
-      if self._is_over(session):
-        self._local_step = session.run(self._replicas.global_step)
-        break
+    next_step = self._updated_step(run_context.session, run_values.results)
+    if next_step is not None:
+      self._local_step = next_step
     # The chief orders an end before it makes its last update, and so before the token of that.
     is_last = self._local_step >= self._last_step or self._steering.orders.ends
     if self._watch.stopping or is_last:
@@ -192,8 +209,12 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
   def _begin(self, session: Any) -> None:
     raise NotImplementedError
 
-  def _is_over(self, session: Any) -> bool:
-    """Waits for a gradient or a token to arrive -> whether the step has been updated."""
+  def _fetches(self) -> Any:
+    """What to ask with each batch."""
+    return []
+
+  def _updated_step(self, session: Any, fetched: Any) -> int | None:
+    """Waits until the step is updated -> the next one; None: this process is to stop."""
     raise NotImplementedError
 
 
@@ -206,11 +227,19 @@ class _ChiefHook(_SyncHook):
     session.run(self._replicas.set_step)
     session.run(self._replicas.send_on)
 
-  def _is_over(self, session: Any) -> bool:
-    if session.run(self._replicas.fewest_gradients) < self._replicas.needed:
-      return False
-    session.run(self._replicas.update)
-    return True
+  def _fetches(self) -> Any:
+    return self._replicas.present
+
+  def _updated_step(self, session: Any, fetched: Any) -> int | None:
+    replicas, present = self._replicas, fetched
+    while not self._watch.stopping:
+      if present >= replicas.needed:
+        _, step = session.run([replicas.update, replicas.next_step])
+        return step
+      # Each that is missing sends an arrival; of an earlier step's or of a second try, some more.
+      feed = {replicas.missing: replicas.needed - present}
+      present = session.run(replicas.present_later, feed)
+    return None
 
 
 class _WorkerHook(_SyncHook):
@@ -221,7 +250,12 @@ class _WorkerHook(_SyncHook):
       time.sleep(_LOOK_SECONDS)
     session.run(self._replicas.forget)
 
-  def _is_over(self, session: Any) -> bool:
-    has_token, orders = session.run([self._replicas.wait, self._replicas.orders])
-    self._steering.orders = from_vector(orders)
-    return has_token
+  def _updated_step(self, session: Any, fetched: Any) -> int | None:
+    replicas = self._replicas
+    while not self._watch.stopping:
+      answer = [replicas.wait, replicas.orders, replicas.next_step]
+      has_token, orders, step = session.run(answer)
+      self._steering.orders = from_vector(orders)
+      if has_token:
+        return step
+    return None

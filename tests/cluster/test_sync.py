@@ -68,12 +68,13 @@ class Replica:
 
   def compute(self):
     """One batch: pushes its gradient."""
-    self.session.run(self.push, self.hook.before_run(None).feed_dict)
+    asked = self.hook.before_run(None)
+    _, self.fetched = self.session.run([self.push, asked.fetches], asked.feed_dict)
 
   def wait(self):
     """What comes after the batch: the chief updates, a worker waits for it."""
     context = types.SimpleNamespace(session=self.session, request_stop=self._stop)
-    self.hook.after_run(context, None)
+    self.hook.after_run(context, types.SimpleNamespace(results=self.fetched))
 
   def values(self):
     """(global step, w), and the other variables."""
@@ -186,6 +187,42 @@ def test_a_chief_waits_for_all_that_are_needed(make):
   worker.compute()
   waiting.join(10)
   assert chief.values() == (1, 9)
+
+
+@pytest.mark.parametrize(('first', 'asked'), [(True, 2), (False, 1)], ids=['first', 'last'])
+def test_a_chief_asks_once_for_all_that_are_missing(make, monkeypatch, first, asked):
+  """After its push: for both workers' gradients, if they are missing; and for the update."""
+  chief, *workers = (make(worker, 3, workers=3) for worker in range(3))
+  runs = []
+  run = chief.session.run
+  for replica in [chief, *workers] if first else [*workers, chief]:
+    replica.compute()
+    if replica is chief:
+      monkeypatch.setattr(chief.session, 'run', lambda *args: runs.append(args) or run(*args))
+      waiting = threading.Thread(target=chief.wait)
+      waiting.start()
+      waiting.join(0.5)
+      assert waiting.is_alive() == first
+  waiting.join(10)
+  assert len(runs) == asked
+  monkeypatch.undo()
+  assert chief.values() == (1, 8.5)
+
+
+def test_what_a_dead_worker_left_counts_only_whole(make):
+  """It pushed its gradient of x, not that of w; w waits for the other try. 10 - 0.5 (1 + 3) / 2."""
+  chief, worker = (make(worker, gradient, variables='wx') for worker, gradient in [(0, 1), (1, 3)])
+  graph = worker.push.graph
+  half = [op for op in graph.get_operations() if 'ApplyGradient' in op.type]
+  worker.session.run(half[-1], worker.hook.before_run(None).feed_dict)
+  chief.compute()
+  waiting = threading.Thread(target=chief.wait)
+  waiting.start()
+  waiting.join(0.5)
+  assert waiting.is_alive()
+  worker.compute()
+  waiting.join(10)
+  assert chief.values() == (1, 9, pytest.approx(10 - 0.5 * 7 / 3))
 
 
 def test_a_chief_that_starts_again_forgets_what_was_pushed(make):
