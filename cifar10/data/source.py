@@ -94,8 +94,56 @@ class Source:
       SourceError: the function failed, or an example is wrong; it has the example's number.
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
-    number, images, labels = 1, [], []
-    for item in self._items(shard, num_shards, part):
+    number = 1
+    for items in self._drawn(shard, num_shards, part, most):
+      together = _together(items, num_classes)
+      for chunk in [together] if together else self._one_by_one(items, num_classes, part, number):
+        number += len(chunk.labels)
+        yield chunk
+    if number == 1 and num_shards == 1:
+      raise SourceError(
+        f'--source {self.name} yields no examples; one that returns an iterator must make it anew '
+        'each time'
+      )
+
+  def _drawn(
+    self, shard: int, num_shards: int, part: str, most: int
+  ) -> Generator[list[Any], None, None]:
+    """What the function yields, in lists of some examples; raises SourceError for its exceptions.
+
+    A batch is the last of its list. What came before an exception is in a list before it.
+    """
+    drawn = 0
+    items: list[Any] = []
+    iterator: Any = None
+    fault: Exception | None = None
+    try:
+      iterator = iter(self._iterable(shard, num_shards))
+      for item in iterator:
+        items.append(item)
+        if len(items) == most or _is_batch(item):
+          yield items
+          drawn += len(items) - 1 + _size(items[-1])
+          items = []
+    except SourceError:
+      raise
+    except Exception as error:
+      fault = error
+    finally:
+      if hasattr(iterator, 'close'):
+        iterator.close()
+    if items:
+      yield items
+    if fault:
+      number = 1 + drawn + sum(map(_size, items))
+      raise self._error(part, number, _described(fault, self._function)) from None
+
+  def _one_by_one(
+    self, items: list[Any], num_classes: int, part: str, number: int
+  ) -> Iterator[Chunk]:
+    """A list's examples, each looked at by itself, the first of which has this number."""
+    images, labels = [], []
+    for item in items:
       try:
         image, label = _arrays(item)
         wrong = _wrong_label(label, num_classes)
@@ -106,39 +154,11 @@ class Source:
         said = f'its label is {label.flat[wrong]}, not 0 to {last}'
         raise self._error(part, number + wrong, said)
       number += label.size
-      is_batch = label.ndim > 0
-      if not is_batch:
-        images.append(image)
-        labels.append(label)
-      if images and (is_batch or len(images) == most):
-        yield Chunk(np.stack(images), np.stack(labels).astype(np.int32))
-        images, labels = [], []
-      if is_batch and label.size:
-        yield Chunk(np.ascontiguousarray(image), label.astype(np.int32))
-    if images:
-      yield Chunk(np.stack(images), np.stack(labels).astype(np.int32))
-    if number == 1 and num_shards == 1:
-      raise SourceError(
-        f'--source {self.name} yields no examples; one that returns an iterator must make it anew '
-        'each time'
-      )
-
-  def _items(self, shard: int, num_shards: int, part: str) -> Iterator[Any]:
-    """What the function yields, as it is; raises SourceError for its exceptions."""
-    number = 1
-    iterator: Any = None
-    try:
-      iterator = iter(self._iterable(shard, num_shards))
-      for item in iterator:
-        yield item
-        number += _size(item)
-    except SourceError:
-      raise
-    except Exception as error:
-      raise self._error(part, number, _described(error, self._function)) from None
-    finally:
-      if hasattr(iterator, 'close'):
-        iterator.close()
+      images.append(image if label.ndim else image[np.newaxis])
+      labels.append(np.atleast_1d(label).astype(np.int32))
+    chunk = Chunk(np.concatenate(images), np.concatenate(labels))
+    if chunk.labels.size:
+      yield chunk
 
   def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
     """What the function returns: called anew for each epoch only if that is used up by one."""
@@ -211,6 +231,28 @@ def _binds(signature: inspect.Signature, *arguments: int) -> bool:
   except TypeError:
     return False
   return True
+
+
+def _together(items: list[Any], num_classes: int) -> Chunk | None:
+  """A list of single examples as they mostly are; None: each has to be looked at by itself."""
+  if not all(
+    type(item) is tuple
+    and len(item) == 2
+    and isinstance(item[0], np.ndarray)
+    and item[0].shape == _SHAPE
+    and item[0].dtype == np.uint8
+    and (type(item[1]) is int or isinstance(item[1], np.integer))
+    and 0 <= item[1] < num_classes
+    for item in items
+  ):
+    return None
+  images, labels = zip(*items)
+  return Chunk(np.stack(images), np.array(labels, np.int32))
+
+
+def _is_batch(item: Any) -> bool:
+  """Whether it is no array of one image: a batch, something that becomes an array, or wrong."""
+  return not (isinstance(item, (tuple, list)) and item and getattr(item[0], 'ndim', 0) == 3)
 
 
 def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
