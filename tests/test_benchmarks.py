@@ -28,6 +28,7 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
       4,
       marks=long,
     ),
+    ('python_source', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 4),
     pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1', '--only', 'import', 'one-step'], 0, marks=long),
     pytest.param(

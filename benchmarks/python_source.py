@@ -1,0 +1,120 @@
+"""Images/s from a Python function to shuffled batches, beside tensorpack's DataFlow, in turn.
+
+  python benchmarks/python_source.py --data-dir DATA --torch-python .venv-bench/bin/python
+
+Two functions (source_examples.py) yield one image at a time: one has them ready, the other makes
+each anew. Both sides draw batches from a buffer of 10,000 and distort nothing. They run the
+function in the measuring process, or in two more.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import commands
+import environment
+import tensorflow as tf
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.data.data_set import CIFAR10
+from cifar10.options import hparams
+from cifar10.options.run_options import RunOptions
+from cifar10.platform import errors
+from cifar10.training import feed
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_SOURCES = {'ready': 'images that are ready', 'noisy': 'images made anew'}
+_COUNT = 40_000  # An epoch of each.
+_OURS, _PEER = 'this program', 'tensorpack DataFlow'
+
+
+def main() -> None:
+  """Measures both sides in turn, `--pairs` times; prints one JSON object."""
+  parser = _parser()
+  flags = parser.parse_args()
+  rates: dict[str, list[float]] = {}
+  versions: dict[str, str] = {}  # The peer's.
+  for pair in range(flags.pairs):
+    for source, what in _SOURCES.items():
+      for processes in (0, 2):
+        case = f'{what}, in {f"{processes} more processes" if processes else "its own process"}'
+        found = _in_program(flags, f'source_examples:{source}', processes)
+        rates.setdefault(f'{_OURS}, {case}', []).append(found)
+        if flags.torch_python:
+          result = _in_tensorpack(flags, f'source_examples:{source}', processes)
+          versions = result['versions']
+          rates.setdefault(f'{_PEER}, {case}', []).append(result['images_per_second'])
+    shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
+    print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
+  medians = {name: statistics.median(values) for name, values in rates.items()}
+  record = {
+    'name': 'python source',
+    'command': commands.command_line(parser, flags),
+    'pairs': flags.pairs,
+    **environment.describe(),
+    **({'peers': versions} if versions else {}),
+    'images_per_second': medians,
+    'ratios': {
+      f'{_OURS} / {_PEER}, {case}': round(medians[f'{_OURS}, {case}'] / value, 2)
+      for side, _, case in (name.partition(', ') for name in medians)
+      if side == _PEER
+      for value in [medians[f'{_PEER}, {case}']]
+    },
+  }
+  print(json.dumps(record))
+
+
+def _in_program(flags: argparse.Namespace, source: str, processes: int) -> float:
+  chosen = hparams.from_recipe(
+    'classic',
+    {
+      'source': source,
+      'examples_per_epoch': _COUNT,
+      'train_batch_size': flags.batch_size,
+      'use_distortion_for_training': False,
+    },
+  )
+  options = RunOptions('unused', data_dir=flags.data_dir, source_processes=processes)
+  made = feed.make(chosen, options, Cluster(), CIFAR10)
+  made.num_examples()  # Looks at the first example, as the program does.
+  with made.reading(), tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    batch = tf.compat.v1.data.make_one_shot_iterator(made.batches(1, 0)).get_next()
+    return _images_per_second(session, batch, flags.batches, flags.batch_size)
+
+
+def _images_per_second(session: Any, batch: Any, batches: int, batch_size: int) -> float:
+  """Times so many batches after as many untimed ones, which use up what was prefetched."""
+  for _ in range(batches):
+    session.run(batch)
+  since = time.perf_counter()
+  for _ in range(batches):
+    session.run(batch)
+  return batches * batch_size / (time.perf_counter() - since)
+
+
+def _in_tensorpack(flags: argparse.Namespace, source: str, processes: int) -> dict[str, Any]:
+  script = os.path.join(_FOLDER, 'tensorpack_source.py')
+  words = [flags.torch_python, script, '--source', source, '--processes', processes]
+  return commands.last_line([*words, '--batch-size', flags.batch_size, '--batches', flags.batches])
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = commands.parser(__doc__)
+  parser.add_argument('--data-dir', required=True, help='record files')
+  parser.add_argument('--batch-size', type=commands.count, default=128)
+  parser.add_argument('--pairs', type=commands.count, default=3)
+  parser.add_argument('--torch-python', help='of the environment that has tensorpack; or none')
+  parser.add_argument('--batches', type=commands.count, default=800, help='in each measurement')
+  return parser
+
+
+if __name__ == '__main__':
+  errors.run_command(main)
