@@ -4,8 +4,9 @@
 
 The program trains for one step and exports; a process of its own loads the SavedModel and calls it
 as a server would: uint8 images in, classes and probabilities out. PyTorch's twin does the same,
-eager and compiled; and onnxruntime (float32 only) and OpenVINO with the program's own exports,
-where this Python has them. The limit is the sum of the program's convolutions, each run alone.
+eager and compiled; and onnxruntime (float32 only) and OpenVINO with the program's own exports in
+float32, where this Python has them. The limit is the sum of the program's convolutions, each run
+alone.
 """
 
 import argparse
@@ -74,9 +75,9 @@ def main() -> None:
             measured['onnxruntime'] = _in_a_process(
               'onnxruntime', onnx, dtype, batch_size, flags.calls
             )
-          if 'openvino' in runtimes:
+          if 'openvino' in runtimes and 'float32' in exported:  # It reads no other, and casts.
             measured['openvino'] = _in_a_process(
-              'openvino', exported[dtype], dtype, batch_size, flags.calls
+              'openvino', exported['float32'], dtype, batch_size, flags.calls
             )
           for name in _TORCH if flags.torch_python else ():
             result = _in_torch(flags, folder, name, dtype, batch_size)

@@ -1,0 +1,40 @@
+"""OpenVINO, where it is installed, reads the program's exports."""
+
+import numpy as np
+import pytest
+from random_checkpoint import IMAGES, save
+
+from cifar10.data.data_set import CIFAR10
+from cifar10.inference import onnx_file, saved_model
+from cifar10.options.hparams import from_values
+from cifar10.training import frozen
+
+openvino = pytest.importorskip('openvino', reason='OpenVINO is not installed (docs/exports.md)')
+
+
+@pytest.mark.parametrize(
+  'values',
+  [{'num_layers': 8}, {'network': 'vgg', 'vgg_layers': 11}],
+  ids=['resnet', 'vgg'],
+)
+def test_it_reads_the_folder_of_a_saved_model(values, tmp_path):
+  hparams = from_values(values)
+  checkpoint, (probabilities, _) = save(hparams, tmp_path)
+  path = str(tmp_path / 'exported')
+  saved_model.write(path, frozen.freeze(hparams, CIFAR10, checkpoint).graph, {})
+  _check(path, probabilities)
+
+
+def test_it_reads_an_onnx_file(tmp_path):
+  hparams = from_values({'num_layers': 8})
+  checkpoint, (probabilities, _) = save(hparams, tmp_path)
+  path = str(tmp_path / 'network.onnx')
+  onnx_file.write(path, frozen.freeze(hparams, CIFAR10, checkpoint).graph, {})
+  _check(path, probabilities)
+
+
+def _check(path, probabilities):
+  network = openvino.Core().compile_model(path, 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
+  found = {name: value for each, value in network([IMAGES]).items() for name in each.names}
+  np.testing.assert_allclose(found['probabilities'], probabilities, rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(found['classes'], probabilities.argmax(1))
