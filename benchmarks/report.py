@@ -364,6 +364,45 @@ def _cut(cut: dict) -> str:
   return f'{said}: {"; ".join(ends)}' if ends else said
 
 
+def _wire(record: dict) -> str:
+  """What passed each cable in a step beside what it is reckoned to be; and images/s on paper."""
+  lines = ['| cluster | mean of the | sent, MB | reckoned | received, MB | reckoned |']
+  lines.append(f'|---|---|{"---:|" * 4}')
+  for cluster, counted in record['bytes_per_step'].items():
+    servers = [both for task, both in counted.items() if task.startswith('ps')]
+    workers = [both for task, both in counted.items() if not task.startswith('ps')]
+    for kind, tasks in (('worker', workers), ('ps', servers)):
+      if tasks:
+        means = [sum(column) / len(tasks) for column in zip(*tasks)]
+        pairs = zip(means, record['reckoned'][cluster][kind])
+        cells = [f'{count / 1e6:.2f}' for pair in pairs for count in pair]
+        name = {'worker': 'workers', 'ps': 'servers'}[kind]
+        lines.append(f'| {cluster} | {name} | {" | ".join(cells)} |')
+  return '\n'.join([*lines, '', *_on_paper(**record['network_bytes'])])
+
+
+def _on_paper(trainable: int, averages: int) -> list[str]:
+  """A synchronous cluster's images/s, where each worker alone makes 500 with its batch of 128.
+
+  Nothing overlaps: all pull the variables, compute, and push the gradients; or pass parts of them
+  on in a ring. A network's adapter sends and receives at once.
+  """
+  batch, alone = 128, 500
+  servers = (1, 4)
+  names = [*(f'{count} server{"s" * (count > 1)}' for count in servers), 'all-reduce']
+  rates = {'1 Gbit/s': 1e9 / 8, '10 Gbit/s': 10e9 / 8}  # Bytes a second.
+  heads = [f'{rate}, {name}' for rate in rates for name in names]
+  lines = [f'| workers | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
+  for workers in (1, 2, 4, 8, 16, 32, 64):
+    cells = []
+    for rate in rates.values():
+      moved = [workers * (2 * trainable + averages) / count for count in servers]
+      moved.append(2 * (workers - 1) / workers * trainable)
+      cells += [f'{workers * batch / (batch / alone + part / rate):,.0f}' for part in moved]
+    lines.append(f'| {workers} | {" | ".join(cells)} |')
+  return ['', 'Images/s on paper:', '', *lines, '']
+
+
 def _note(record: dict) -> str:
   return f' {record["note"]}' if 'note' in record else ''
 
@@ -401,6 +440,7 @@ _TABLES = {
   'mebibytes': _startup,
   'images_per_second': _rates,
   'cuts': _cuts,
+  'bytes_per_step': _wire,
 }
 
 

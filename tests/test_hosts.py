@@ -263,3 +263,20 @@ def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_p
   )
   assert ran.returncode == 0, ran.stderr
   assert json.loads(ran.stdout.splitlines()[-1])['global_step'] >= 5
+
+
+@pytest.mark.slow
+def test_the_bytes_of_a_step_are_as_reckoned(data_dir):
+  """docs/clusters.md, beside TCP's headers and a few scalars."""
+  command = [sys.executable, os.path.join(ROOT, 'tests', 'wire.py'), '--data-dir', data_dir]
+  command += ['--only', 'sync, 2 workers', '--steps', '50']
+  ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+  assert ran.returncode == 0, ran.stderr
+  record = json.loads(ran.stdout.splitlines()[-1])
+  name = 'sync, 2 workers, 1 server'
+  reckoned = record['reckoned'][name]
+  # ResNet-20: 3 x 3 x (3 x 16 + 6 x 16 x 16 + 16 x 32 + 5 x 32 x 32 + 32 x 64 + 5 x 64 x 64) in
+  # kernels, 2 x (7 x 16 + 6 x 32 + 6 x 64) in batch norm, 64 x 10 + 10 in the head; 4 bytes each.
+  assert reckoned['worker'][1] == 4 * (267_696 + 1_376 + 650)
+  for task, counted in record['bytes_per_step'][name].items():
+    assert counted == pytest.approx(reckoned[task.split()[0].replace('chief', 'worker')], rel=0.1)
