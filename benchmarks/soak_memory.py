@@ -5,13 +5,20 @@
 trains ResNet-8 with batch 1 for 20,000 steps, and another job that is evaluated 200 times on the
 way, each in one process, which is looked at every second. The slopes are of straight lines through
 what was seen after the first fifth, with their standard errors.
+
+Resident memory is what the system has given the process. Where glibc tells it, the benchmark also
+has what the program holds of that (`mallinfo2`): the rest lies free between what is held, and is
+used again.
 """
 
+import ctypes
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any
 
@@ -32,6 +39,7 @@ _MIB = 2**20
 _LOOK_SECONDS = 1.0
 _SETTLED = 0.2  # Of the way; before that TensorFlow's pools fill.
 _COUNTED = ('handles', 'threads', 'temporary_files')
+_HELD_FILE = 'SOAK_MEMORY_HELD_FILE'  # Set for a training: where its process writes what it holds.
 
 Sample = dict[str, float]
 
@@ -66,16 +74,13 @@ def watch_evaluations(data_dir: str, evaluations: int) -> list[Sample]:
 
 
 def described(samples: list[Sample], unit: int, name: str) -> dict[str, Any]:
-  """The slope of the memory, and the least and the most of what is counted."""
+  """The slopes of the memory, and the least and the most of what is counted."""
   settled = [sample for sample in samples if sample['at'] >= _SETTLED * samples[-1]['at']]
   halves = settled[: len(settled) // 2], settled[len(settled) // 2 :]
-  slope, error = fitted(
-    [sample['at'] / unit for sample in settled], [sample['memory_mib'] for sample in settled]
-  )
+  per = name.replace(' ', '_')
   return {
-    f'mib_per_{name.replace(" ", "_")}': round(slope, 4),
-    'standard_error': round(error, 4),
-    'memory_mib': _extremes(settled, 'memory_mib'),
+    **_sloped(settled, 'memory_mib', unit, f'mib_per_{per}', 'standard_error'),
+    **_sloped(settled, 'held_mib', unit, f'mib_held_per_{per}', 'standard_error_of_held'),
     **{counted: _extremes(settled, counted) for counted in _COUNTED},
     # Between an evaluation's beginning and its end there are more: the least are what stays.
     'at_rest_in_each_half': {
@@ -95,6 +100,20 @@ def fitted(x: list[float], y: list[float]) -> tuple[float, float]:
   return slope, float(np.sqrt(np.sum(rest**2) / (len(x) - 2) / squares))
 
 
+def _sloped(
+  samples: list[Sample], key: str, unit: int, slope_name: str, error_name: str
+) -> dict[str, Any]:
+  known = [sample for sample in samples if key in sample]
+  if len(known) < 3:
+    return {}
+  slope, error = fitted([each['at'] / unit for each in known], [each[key] for each in known])
+  return {
+    slope_name: round(slope, 4),
+    error_name: round(error, 4),
+    key: _extremes(known, key),
+  }
+
+
 def _extremes(samples: list[Sample], key: str) -> list[float]:
   values = [sample[key] for sample in samples]
   return [round(min(values), 1), round(max(values), 1)]
@@ -105,10 +124,11 @@ def _watch(flags: list[Any], event: str) -> list[Sample]:
   with tempfile.TemporaryDirectory() as folder:
     job, temporary = os.path.join(folder, 'job'), os.path.join(folder, 'temporary')
     os.mkdir(temporary)
+    held = os.path.join(folder, 'held')
     command = [*_NETWORK, *flags, '--job-dir', job, '--num-gpus', 0]
     with subprocess.Popen(
-      [*commands.PROGRAM, *map(str, command)],
-      env={**os.environ, 'TMPDIR': temporary},
+      [sys.executable, os.path.abspath(__file__), *map(str, command)],
+      env={**os.environ, 'TMPDIR': temporary, _HELD_FILE: held},
       stdout=subprocess.DEVNULL,
       stderr=subprocess.DEVNULL,
     ) as process:
@@ -120,13 +140,13 @@ def _watch(flags: list[Any], event: str) -> list[Sample]:
         at = len(found) if event == 'evaluate' else max(found, default=0)
         ending = any(each['event'] == 'end' for each in events)  # Then files are being closed.
         if at and not ending:
-          samples += _sample(process.pid, at, temporary)
+          samples += _sample(process.pid, at, temporary, held)
   if process.returncode or not samples:
     raise errors.InputError(f'the training ended with code {process.returncode}: {command}')
   return samples
 
 
-def _sample(pid: int, at: int, temporary: str) -> list[Sample]:
+def _sample(pid: int, at: int, temporary: str, held: str) -> list[Sample]:
   """None where the process has just ended, or is about to."""
   try:
     process = psutil.Process(pid)
@@ -135,8 +155,43 @@ def _sample(pid: int, at: int, temporary: str) -> list[Sample]:
     found['threads'] = process.num_threads()
   except psutil.Error:
     return []
+  if os.path.exists(held):
+    with open(held, encoding='utf-8') as file:
+      found['held_mib'] = float(file.read())
   return [{**found, 'temporary_files': len(os.listdir(temporary))}] if memory else []
 
 
+class _Mallinfo2(ctypes.Structure):
+  """glibc's, in bytes."""
+
+  _fields_ = [
+    *((name, ctypes.c_size_t) for name in ('arena', 'ordblks', 'smblks', 'hblks', 'hblkhd')),
+    *((name, ctypes.c_size_t) for name in ('usmblks', 'fsmblks', 'uordblks', 'fordblks')),
+    ('keepcost', ctypes.c_size_t),
+  ]
+
+
+def run_program(held: str) -> None:
+  """Runs the program in this process; a thread writes into a file what is held, in MiB."""
+  read = getattr(ctypes.CDLL(None), 'mallinfo2', None)  # Not everywhere.
+  if read:
+    read.restype = _Mallinfo2
+    threading.Thread(target=_tell_held, args=[read, held], daemon=True).start()
+  sys.argv[0] = commands.PROGRAM[1]
+  runpy.run_path(sys.argv[0], run_name='__main__')
+
+
+def _tell_held(read: Any, path: str) -> None:
+  while True:
+    info = read()
+    with open(f'{path}.new', 'w', encoding='utf-8') as file:
+      file.write(str((info.uordblks + info.hblkhd) / _MIB))
+    os.replace(f'{path}.new', path)
+    time.sleep(_LOOK_SECONDS)
+
+
 if __name__ == '__main__':
-  errors.run_command(main)
+  if _HELD_FILE in os.environ:
+    run_program(os.environ[_HELD_FILE])
+  else:
+    errors.run_command(main)

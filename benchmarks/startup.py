@@ -3,10 +3,9 @@
   python benchmarks/startup.py --data-dir DATA
 
 The limit of the first two is the import of TensorFlow and its Estimator alone. An evaluation on
-the way is what one more of them adds to a run: the Estimator builds its graph and session anew.
-Memory is a process's largest resident set, as Linux keeps it: of training, in a run of 200 steps on
-all training images. The large graph is ResNet-110's with 8 towers: how long it takes to build, and
-what it adds.
+the way is what one more of them adds to a run. Memory is a process's largest resident set, as Linux
+keeps it: of training, in a run of 200 steps on all training images. The large graph is ResNet-110's
+with 8 towers: how long it takes to build, and what it adds.
 """
 
 import argparse
