@@ -223,7 +223,9 @@ class Cluster(Kind):
     require('Traceback' not in text, text)
     chief = '\n'.join(line for line in text.splitlines() if line.startswith('  chief 0'))
     before, _, after = chief.partition('starting it again')
-    made, begins = losses(before), resumed_at(after)
+    made, remade = losses(before), losses(after)
+    # Without steps after it the kill came after the last one.
+    begins = resumed_at(after) or (0 if remade else STEPS)
     lost = max(made, default=0) - begins if name == 'chief 0' else 0
     check_curves(folder)
     # Asynchronous steps are those of all tasks: between two saves the worker makes some, too.
