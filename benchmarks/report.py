@@ -315,14 +315,16 @@ def _memory(record: dict) -> str:
   ):
     found = record[part]
     cells = [f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}']
+    held = found.get(slope.replace('mib_', 'mib_held_'))
+    cells.append('' if held is None else f'{held:.4f} ± {found["standard_error_of_held"]:.4f}')
     cells.append('{:.0f} to {:.0f}'.format(*found['memory_mib']))
     cells += [
       '{}, {}'.format(*found['at_rest_in_each_half'][name]) for name in ('handles', 'threads')
     ]
     cells.append(str(found['temporary_files'][1]))
     rows += f'| {part}, {found["reached"]:,} {units} | {" | ".join(cells)} |\n'
-  heads = '| | slope, MiB | memory, MiB | file handles | threads | temporary files |'
-  return f'{record["note"]}\n\n{heads}\n|---|---:|---:|---:|---:|---:|\n{rows}'
+  heads = '| | slope, MiB | of what is held | memory, MiB | handles | threads | temporary files |'
+  return f'{record["note"]}\n\n{heads}\n|---|---:|---:|---:|---:|---:|---:|\n{rows}'
 
 
 def _support(record: dict) -> str:

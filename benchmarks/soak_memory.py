@@ -37,6 +37,7 @@ from cifar10.platform import errors
 _NETWORK = ['--num-layers', 8, '--train-batch-size', 1, '--eval-batch-size', 100]
 _MIB = 2**20
 _LOOK_SECONDS = 1.0
+_FEWEST_SAMPLES = 4  # For a line and its error in each half.
 _SETTLED = 0.2  # Of the way; before that TensorFlow's pools fill.
 _COUNTED = ('handles', 'threads', 'temporary_files')
 _HELD_FILE = 'SOAK_MEMORY_HELD_FILE'  # Set for a training: where its process writes what it holds.
@@ -76,6 +77,11 @@ def watch_evaluations(data_dir: str, evaluations: int) -> list[Sample]:
 def described(samples: list[Sample], unit: int, name: str) -> dict[str, Any]:
   """The slopes of the memory, and the least and the most of what is counted."""
   settled = [sample for sample in samples if sample['at'] >= _SETTLED * samples[-1]['at']]
+  if len(settled) < _FEWEST_SAMPLES:
+    raise errors.InputError(
+      f'only {len(samples)} looks, one a second, for the slope per {name}; give more --steps or '
+      '--evaluations'
+    )
   halves = settled[: len(settled) // 2], settled[len(settled) // 2 :]
   per = name.replace(' ', '_')
   return {
