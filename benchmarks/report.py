@@ -254,7 +254,12 @@ def _training(record: dict) -> str:
 def _inference(record: dict) -> str:
   """Milliseconds a call, a column for each precision and batch."""
   times = record['milliseconds']
-  table = _grid('ms a call', times, lambda name, case: f'{times[f"{name} {case}"]:,.2f}')
+
+  def cell(name: str, case: str) -> str:
+    value = times.get(f'{name} {case}')  # onnxruntime has no bfloat16.
+    return '' if value is None else f'{value:,.2f}'
+
+  table = _grid('ms a call', times, cell)
   if record['ratios']:
     table += _last_row('best PyTorch ÷ this program', record['ratios'].values())
   return table
