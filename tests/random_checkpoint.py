@@ -13,6 +13,7 @@ def save(hparams, folder, *, with_averages=False):
   """A checkpoint of random numbers -> its name, and the network's answers."""
   rng = np.random.default_rng(1)
   with tf.Graph().as_default():
+    tf.compat.v1.set_random_seed(1)  # The kernels are the same in every run.
     built = network.build(hparams, CIFAR10, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       inferred = network.infer(hparams, built, tf.constant(IMAGES))
