@@ -14,7 +14,12 @@ from cifar10.platform import errors
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
 # What a record's command shows in place of the paths that were given here.
-_PLACES = {'data_dir': 'data', 'work_dir': 'runs/soak', 'torch_python': '.venv-bench/bin/python'}
+_PLACES = {
+  'before': 'older',
+  'data_dir': 'data',
+  'work_dir': 'runs/soak',
+  'torch_python': '.venv-bench/bin/python',
+}
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

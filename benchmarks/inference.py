@@ -6,7 +6,7 @@ The program trains for one step and exports; a process of its own loads the Save
 as a server would: uint8 images in, classes and probabilities out. PyTorch's twin does the same,
 eager and compiled; and onnxruntime (float32 only) and OpenVINO with the program's own exports in
 float32, where this Python has them. The limit is the sum of the program's convolutions, each run
-alone.
+alone. `--before` takes a checkout of an older commit, whose export is measured, too.
 """
 
 import argparse
@@ -60,7 +60,12 @@ def main() -> None:
   batch_sizes = sorted({1, flags.batch_size})
   with tempfile.TemporaryDirectory() as folder:
     runtimes = [name for name in _OTHER_RUNTIMES if importlib.util.find_spec(name)]
-    exported = {dtype: _export(flags.data_dir, folder, dtype) for dtype in flags.dtypes}
+    exported = {dtype: _export(commands.PROGRAM, flags, folder, dtype) for dtype in flags.dtypes}
+    before = {}
+    if flags.before:
+      older = [sys.executable, os.path.join(flags.before, 'cifar10_main.py')]
+      place = os.path.join(folder, 'before')
+      before = {dtype: _export(older, flags, place, dtype) for dtype in flags.dtypes}
     onnx = _export_onnx(folder) if 'onnxruntime' in runtimes and 'float32' in exported else ''
     if flags.torch_python:
       peers.export_arrays(flags.data_dir, folder)
@@ -71,6 +76,10 @@ def main() -> None:
             'program': _in_a_process('tensorflow', exported[dtype], dtype, batch_size, flags.calls),
             'convolutions (limit)': _limit(dtype, batch_size),
           }
+          if before:
+            measured['program before'] = _in_a_process(
+              'tensorflow', before[dtype], dtype, batch_size, flags.calls
+            )
           if onnx and dtype == 'float32':
             measured['onnxruntime'] = _in_a_process(
               'onnxruntime', onnx, dtype, batch_size, flags.calls
@@ -116,12 +125,12 @@ def _ratios(medians: dict[str, float], dtypes: list[str], batches: list[int]) ->
   return ratios
 
 
-def _export(data_dir: str, folder: str, dtype: str) -> str:
+def _export(program: list[str], flags: argparse.Namespace, folder: str, dtype: str) -> str:
   """Trains one step, exports, and returns the SavedModel's folder."""
   job = ['--job-dir', os.path.join(folder, dtype), '--num-layers', '20', '--dtype', dtype]
-  train = ['--mode', 'train', '--data-dir', data_dir, '--train-steps', '1']
-  commands.last_line([*commands.PROGRAM, *job, *train])
-  return commands.last_line([*commands.PROGRAM, *job, '--mode', 'export'])['saved_model']
+  train = ['--mode', 'train', '--data-dir', flags.data_dir, '--train-steps', '1']
+  commands.last_line([*program, *job, *train])
+  return commands.last_line([*program, *job, '--mode', 'export'])['saved_model']
 
 
 def _export_onnx(folder: str) -> str:
@@ -214,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--calls', type=commands.count, default=60, help='in each measurement')
   parser.add_argument('--pairs', type=commands.count, default=3)
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
+  parser.add_argument('--before', help='a checkout of an older commit; or no such row')
   parser.add_argument('--exported', help='measure this one, in this process')
   parser.add_argument('--runtime', choices=_CALLS, default='tensorflow', help='which runs it')
   return parser

@@ -30,6 +30,7 @@ _SHOWN = {
   'convolutions (limit)': 'its convolutions alone (limit)',
   'keras': 'Keras',
   'torch': 'PyTorch',
+  'program before': 'this program, before its exports were folded',
   'onnxruntime': 'onnxruntime, the ONNX export',
   'openvino': 'OpenVINO, the SavedModel',
   'torch compiled': 'PyTorch, compiled',
