@@ -8,6 +8,7 @@ import commands
 import numpy as np
 
 from cifar10.data import dataset
+from cifar10.platform import room
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -23,7 +24,8 @@ def export_arrays(data_dir: str, folder: str) -> None:
 
 def run_torch(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
   """What torch_peer.py prints, with these flags, on the arrays in the folder."""
-  return _run(python, 'torch_peer.py', folder, settings)
+  threads = ['--threads', room.cores()]  # As many as the program has.
+  return _run(python, 'torch_peer.py', folder, [*threads, *settings])
 
 
 def run_loader(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:

@@ -198,7 +198,8 @@ def _reached(record: dict) -> str:
   runs = record['runs']
   seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in runs)
   plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
-  listed = f'{reached} (seeds {", ".join(str(run["seed"]) for run in runs)}: {seeds})'
+  numbers = ', '.join(str(run['seed']) for run in runs)
+  listed = f'{reached} (seed{"s" * (len(runs) > 1)} {numbers}: {seeds})'
   return f'{listed}, {plain}'
 
 

@@ -441,7 +441,7 @@ def _parse_flags() -> argparse.Namespace:
     '--inference', action='store_true', help='of a residual network: measure calls, not steps'
   )
   parser.add_argument('--compile', action='store_true')
-  parser.add_argument('--threads', type=int, default=len(os.sched_getaffinity(0)))
+  parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)
   flags = parser.parse_args()
   if flags.network == 'fastnet' and (flags.inference or 0 < flags.steps < 5):

@@ -20,12 +20,12 @@ def session_config(
 ) -> Any:
   """The ConfigProto of every session; 0 threads means as many as there are cores.
 
-  Those of a container that may use fewer than there are: TensorFlow would make a thread for each of
-  the machine's, and all of them would be stopped when the container's time is used up.
-
   Without `fuses` TensorFlow joins no operations into one.
   """
-  limit = room.cores() if room.cores() < room.own_cores() else 0
+  # TensorFlow does not look at a container's limit: it makes a thread for each core of the machine,
+  # and Linux stops all of them when the container's time is used up.
+  cores = room.cores()
+  limit = cores if cores < room.own_cores() else 0
   config = tf.compat.v1.ConfigProto(
     allow_soft_placement=True,  # Some ops have no GPU kernel.
     log_device_placement=log_device_placement,

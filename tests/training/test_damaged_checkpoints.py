@@ -11,7 +11,7 @@ import tensorflow as tf
 from cifar10 import report
 from cifar10.callbacks import metrics_file
 from cifar10.platform.errors import DamagedError, InputError
-from cifar10.training import checkpoint_files, checkpoints
+from cifar10.training import checkpoint_files, checkpoints, variables
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
@@ -207,7 +207,7 @@ def test_any_bit_and_any_length(job, seed):
   Some bits of an index mean nothing: those that pad its last part.
   """
   rng = random.Random(seed)
-  wanted = variables(job)
+  wanted = values_at_6(job)
   original = {path: path.read_bytes() for path in (index(job), data(job))}
   for _ in range(20):
     path = rng.choice(list(original))
@@ -220,12 +220,12 @@ def test_any_bit_and_any_length(job, seed):
     if checkpoint_files.fault_of(f'{job}/model.ckpt-6'):
       assert checkpoint_files.survey(str(job)).newest == f'{job}/model.ckpt-4'
     else:
-      assert variables(job) == wanted
+      assert values_at_6(job) == wanted
       assert path == index(job)
     path.write_bytes(original[path])
 
 
-def variables(job):
+def values_at_6(job):
   reader = tf.train.load_checkpoint(f'{job}/model.ckpt-6')
   return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()}
 
@@ -253,6 +253,26 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     tf.compat.v1.train.Saver().save(session, str(tmp_path / 'model.ckpt-3'))
   with pytest.raises(InputError, match='it has no global_step'):
     checkpoints.find(str(tmp_path), None)
+
+
+@pytest.mark.parametrize('mode', ['evaluate', 'export'])
+def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tmp_path, mode):
+  """It has every variable of this one, and would be taken in part."""
+  source = variables.open_source(str(job))
+  values = {name: source.value(name) for name in source.shapes}
+  more = 'resnet/stage1/block1/conv1/kernel'
+  variables.write(str(tmp_path / 'same'), values, 6)
+  values[more] = values['resnet/stage1/block0/conv1/kernel']
+  variables.write(str(tmp_path / 'deeper'), values, 6)
+  flags = ['--job-dir', job, '--mode', mode]
+  if mode == 'evaluate':
+    flags += ['--data-dir', data_dir]
+  assert run_here(*flags, '--checkpoint', tmp_path / 'same').returncode == 0
+  before = snapshot(job)
+  result = run_here(*flags, '--checkpoint', tmp_path / 'deeper')
+  assert result.returncode == 2
+  assert f'deeper is of another network: it has {more}, which is not in this one' in result.stderr
+  assert snapshot(job) == before
 
 
 @pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export', 'report'])

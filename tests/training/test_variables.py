@@ -1,4 +1,4 @@
-"""A checkpoint that a user names is of the job's network, or is refused."""
+"""Variables of checkpoints: those of another network are refused."""
 
 import pytest
 import tensorflow as tf
