@@ -491,17 +491,52 @@ def test_a_shortcut_to_fewer_filters_is_our_own_mistake():
 # The convolution for training on small images.
 
 
+@pytest.mark.parametrize('unread', [(0, 0), (1, 0), (1, 1)])
 @pytest.mark.parametrize('batch', [3, 256, 600])
-def test_small_convolution_has_the_gradients_of_conv2d(batch):
+def test_small_convolution_has_the_gradients_of_conv2d(batch, unread):
   """Against the library's in float32, where both differ by rounding only."""
+  height, width = 5 - unread[0], 7 - unread[1]
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     x = tf.random.normal([batch, 5, 7, 4], seed=1)
     kernel = tf.random.normal([3, 3, 4, 6], seed=2)
-    dy = tf.random.normal([batch, 5, 7, 6], seed=3)
-    forms = (model_base.small_conv2d(x, kernel), tf.nn.conv2d(x, kernel, 1, 'SAME'))
+    dy = tf.random.normal([batch, height, width, 6], seed=3)
+    whole = tf.nn.conv2d(x, kernel, 1, 'SAME')
+    forms = (model_base.small_conv2d(x, kernel, unread), whole[:, :height, :width])
     small, library = session.run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
   for actual, expected in zip(small, library, strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize(
+  ('shape', 'kernel_size', 'rows_and_columns'),
+  [
+    ([2, 7, 15, 3], 3, (6, 14)),
+    ([2, 8, 15, 3], 3, (8, 14)),
+    ([2, 8, 8, 3], 3, (8, 8)),
+    ([2, 15, 15, 3], (5, 1), (14, 15)),  # A kernel of one column reads nothing beside it.
+  ],
+)
+@pytest.mark.parametrize('is_training', [False, True])
+def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
+  shape, kernel_size, rows_and_columns, dtype, is_training
+):
+  """The pool's results, and all gradients, are those of the whole convolution."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.cast(tf.random.normal(shape, seed=1), dtype)
+    network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+    results = []
+    for pool_size in (2, 1):
+      with tf.compat.v1.variable_scope('network', reuse=pool_size == 1):
+        y = network._conv(x, kernel_size, 4, 1, pool_size=pool_size)
+        assert tuple(y.shape[1:3]) == (rows_and_columns if pool_size == 2 else tuple(shape[1:3]))
+        pooled = tf.cast(network._max_pool(y, 2), tf.float32)
+        results.append([pooled, *tf.gradients(pooled**2, [x, *tf.compat.v1.trainable_variables()])])
+    session.run(tf.compat.v1.global_variables_initializer())
+    results = session.run([[tf.cast(each, tf.float32) for each in form] for form in results])
+  for trimmed, whole in zip(*results):
+    scale = np.abs(whole).max()
+    np.testing.assert_allclose(trimmed, whole, atol=scale * (1e-5 if dtype == tf.float32 else 0.03))
 
 
 def test_filter_gradient_by_hand():
