@@ -41,6 +41,10 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
   name = re.search(r'model name\s*: (.*)', text)
   named = name.group(1).strip() if name else platform.machine()
+  # A virtual machine's processor is often named after its maker alone.
+  generation = re.search(r'cpu family\s*: (\d+)\nmodel\s*: (\d+)', text)
+  if generation:
+    named += ', family {} model {}'.format(*generation.groups())
   has = {'avx512_bf16': 'AVX-512 BF16', 'amx_bf16': 'AMX'}
   found = [shown for flag, shown in has.items() if flag in text]
   if found:
