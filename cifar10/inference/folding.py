@@ -39,13 +39,18 @@ def folded(graph: Any) -> Any:
     if node.op == 'FusedBatchNormV3' and (match := _match(node, nodes, users))
   }
   kernels = {match.convolution.name: match.kernel for match in found.values()}
+  # A network that stands in the graph twice has each kernel once.
+  shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
   result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
   for node in graph.node:
     if node.name in kernels:
-      kernel = _constant(result, f'{node.name}/folded', kernels[node.name], node.attr['T'].type)
+      kernel, dtype = kernels[node.name], node.attr['T'].type
+      key = kernel.tobytes(), kernel.shape, dtype
+      if key not in shared:
+        shared[key] = _constant(result, f'{node.name}/folded', kernel, dtype)
       convolution = result.node.add()
       convolution.CopyFrom(node)
-      convolution.input[1] = kernel
+      convolution.input[1] = shared[key]
     elif node.name in found:
       dtype = node.attr['T'].type
       bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)

@@ -317,6 +317,8 @@ _FAST = {
   'batch_norm_epsilon': 1e-12,
   'dtype': 'auto',
   'tta': 'mirror+shift',
+  # On a validation split 0.7 gave what all images in six views did (93.86 %), 0.5 a tenth less.
+  'tta_below': 0.7,
 }
 
 # airbench94 with Muon, in smaller batches: more steps from as many images.

@@ -16,6 +16,7 @@ from cifar10.platform.option import (
   above,
   at_least,
   below_one,
+  between,
   is_function,
   is_pattern,
   names,
@@ -144,6 +145,12 @@ class HParams(Options):
     'none',
     'views of a test image whose logits are averaged',
     choices=('none', 'mirror', 'mirror+shift'),
+  )
+  tta_below: float = option(
+    1.0,
+    '--tta is only for images whose likeliest class has a smaller probability than this; 1: for '
+    'all',
+    check=between(0, 1),
   )
   freeze: str = option(
     '',

@@ -26,7 +26,7 @@ NOWHERE = Beginning()
 class Inferred(NamedTuple):
   """What a network says of n images."""
 
-  logits: tf.Tensor  # float32 [n, classes], the mean over --tta's views of an image
+  logits: tf.Tensor  # float32 [n, classes], the mean over the views that --tta has of an image
   own_logits: tf.Tensor  # float32 [n, classes], of the image itself
   features: tf.Tensor  # float32 [n, width], what the last layer is given for the image itself
 
@@ -64,9 +64,24 @@ def build(
 
 def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> Inferred:
   """Normalises uint8 images [n, 32, 32, 3] and classifies them, by the moving averages."""
-  seen = views.test_views(images, hparams.tta)
-  logits = network.forward_pass(dataset.normalise(seen, tf.as_dtype(hparams.dtype)))
-  count = tf.shape(images)[0]
-  return Inferred(
-    views.mean_of_views(logits, hparams.tta), logits[:count], network.features[:count]
-  )
+
+  def classify(seen: tf.Tensor) -> tf.Tensor:
+    return network.forward_pass(dataset.normalise(seen, tf.as_dtype(hparams.dtype)))
+
+  if hparams.tta == 'none' or hparams.tta_below == 1:
+    logits = classify(views.test_views(images, hparams.tta))
+    count = tf.shape(images)[0]
+    mean = views.mean_of_views(logits, hparams.tta)
+    return Inferred(mean, logits[:count], network.features[:count])
+  own_logits = classify(images)
+  features = network.features
+  certainty = tf.reduce_max(tf.nn.softmax(own_logits), 1)
+  is_doubtful = certainty < hparams.tta_below
+  # The least certain one always, though what it gives may not count: an empty batch would fail.
+  is_least = tf.equal(tf.range(tf.size(certainty)), tf.argmin(certainty, output_type=tf.int32))
+  seen = tf.where(is_doubtful | is_least)
+  with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
+    logits = classify(views.test_views(tf.gather(images, seen[:, 0]), hparams.tta))
+  mean = views.mean_of_views(logits, hparams.tta)
+  means = tf.tensor_scatter_nd_update(own_logits, seen, mean)
+  return Inferred(tf.where(is_doubtful[:, tf.newaxis], means, own_logits), own_logits, features)

@@ -187,6 +187,8 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
   ({'tta': 'mirror'}, BASE, {'evaluation'}),
+  # Of ten classes the likeliest has a tenth at least: no image is doubtful.
+  ({'tta_below': 0.05}, {**BASE, 'tta': 'mirror'}, {'evaluation'}),
   # Of a batch norm its scale alone, which then does not decay either.
   (
     {'freeze': 'scale$'},

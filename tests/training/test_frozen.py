@@ -22,6 +22,10 @@ NETWORKS = {
   'inception': ({'network': 'inception', 'inception_width': 0.25}, 0),
   'fastnet': ({'network': 'fastnet', 'widths': (24, 24, 32)}, 0),
   'views': ({'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}, 0),
+  'views of some': (
+    {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift', 'tta_below': 0.62},
+    0,
+  ),
 }
 
 
@@ -47,6 +51,17 @@ def test_it_answers_alike_without_variables_and_batch_norms(name, tmp_path):
   found = [node.op for node in graph.node]
   assert found.count('FusedBatchNormV3') == batch_norms
   assert not {'VarHandleOp', 'VariableV2', 'ReadVariableOp', 'Assert'} & set(found)
+
+
+def test_a_network_that_classifies_twice_has_its_kernels_once(tmp_path):
+  sizes = []
+  for name in ('views', 'views of some'):
+    hparams = from_values(NETWORKS[name][0])
+    graph = frozen.freeze(hparams, CIFAR10, save(hparams, tmp_path)[0]).graph
+    kernels = [node for node in graph.node if node.name.endswith('/folded')]
+    assert len(kernels) == 6
+    sizes.append(graph.ByteSize())
+  assert sizes[1] < 1.2 * sizes[0]
 
 
 def test_bfloat16(tmp_path):
