@@ -26,7 +26,7 @@ from typing import Any
 
 from cifar10.platform.later import tf
 
-# Pixels: up to this size filter gradients are formulated as forward convolutions (in bfloat16).
+# Pixels: up to this size gradients are formulated as forward convolutions (in bfloat16).
 _SMALL_IMAGE = 8 * 8
 _EXAMPLES_AT_A_TIME = 64  # In them: more leave the processor's cache.
 
@@ -132,18 +132,21 @@ class Layers:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
 
     A `kernel_size` of two is (height, width). Where `_max_pool` with a `pool_size` follows, the
-    last rows and columns are left out that it would not read.
+    last row and column are left out that it would not read.
     """
+    assert strides == 1 or pool_size == 1, 'what a pool reads after a stride is not known'
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
-      unread = self._unread(x, pool_size)
+      after = self._zeros_after(x, kernel_size, pool_size)
       if self._is_training and _is_slow_to_train(x, kernel, strides, self._op_data_format):
-        return small_conv2d(x, kernel, unread)
+        return small_conv2d(x, kernel, after)
       padding = 'SAME'
-      if strides > 1 or any(unread):
-        # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on
-        # 0, 2, 4, ... of one of odd size; explicit zeros make it the latter for every size.
-        x = self._pad_for_valid(x, kernel_size, unread)
+      # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
+      # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would
+      # also compute what no pool reads. The op's own explicit paddings would do both, but their
+      # gradients in bfloat16 take seconds on a CPU.
+      if strides > 1 or after != self._zeros_after(x, kernel_size):
+        x = self._pad_for_valid(x, kernel_size, after)
         padding = 'VALID'
       return tf.nn.conv2d(
         x, tf.cast(kernel, self._dtype), strides, padding, data_format=self._op_data_format
@@ -291,34 +294,31 @@ class Layers:
 
     So the outputs of both stand over the same pixels, and can stand side by side.
     """
-    x = self._pad_for_valid(x, pool_size, value=x.dtype.min)
+    x = self._pad_for_valid(x, pool_size, self._zeros_after(x, pool_size), x.dtype.min)
     return tf.nn.max_pool2d(x, pool_size, stride, 'VALID', data_format=self._op_data_format)
 
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
     """Four-dimensional activations -> [batch, channels] float32, averaged in float32."""
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
 
-  def _unread(self, x: tf.Tensor, pool_size: int) -> tuple[int, int]:
-    """How many of the last rows and columns `_max_pool` leaves out."""
-    height, width = ((x.shape[axis] or 0) % pool_size for axis in self._spatial_axes)
+  def _zeros_after(
+    self, x: tf.Tensor, kernel_size: int | tuple[int, int], pool_size: int = 1
+  ) -> tuple[int, int]:
+    """How many rows and columns of zeros follow an image, for as many results as it has pixels.
+
+    They are size // 2, and as many fewer as results are left out by a `_max_pool` of `pool_size`.
+    """
+    unread = ((x.shape[axis] or 0) % pool_size for axis in self._spatial_axes)
+    sizes = _height_and_width(kernel_size)
+    height, width = (max(size // 2 - left, 0) for size, left in zip(sizes, unread))
     return height, width
 
   def _pad_for_valid(
-    self,
-    x: tf.Tensor,
-    kernel_size: int | tuple[int, int],
-    unread: tuple[int, int] = (0, 0),
-    value: float = 0,
+    self, x: tf.Tensor, kernel_size: int | tuple[int, int], after: tuple[int, int], value: float = 0
   ) -> tf.Tensor:
-    """Adds size - 1 pixels of `value` to height and to width, (size - 1) // 2 of them before.
-
-    After the image come as many fewer as results are `unread`, so that those are not computed.
-    """
-    pixels = {}
-    for axis, size, left_out in zip(self._spatial_axes, _height_and_width(kernel_size), unread):
-      before = (size - 1) // 2
-      pixels[axis] = [before, max(size - 1 - before - left_out, 0)]
-    return self._pad(x, pixels, value)
+    """Adds (size - 1) // 2 pixels of `value` before height and width, and so many after them."""
+    befores = ((size - 1) // 2 for size in _height_and_width(kernel_size))
+    return self._pad(x, dict(zip(self._spatial_axes, map(list, zip(befores, after)))), value)
 
   def _pad(self, x: tf.Tensor, added: dict[int, list[int]], value: float = 0) -> tf.Tensor:
     """Adds added[axis] = [before, after] elements of `value` along the axes named."""
@@ -492,18 +492,18 @@ def _is_slow_to_train(x: tf.Tensor, kernel: Any, strides: int, data_format: str)
   )
 
 
-def small_conv2d(x: tf.Tensor, kernel: Any, unread: tuple[int, int] = (0, 0)) -> tf.Tensor:
+def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf.Tensor:
   """`tf.nn.conv2d` with stride 1 and padding SAME, whose gradients are forward convolutions.
 
   Args:
     x: [batch, height, width, in].
     kernel: float32 [3, 3, in, out], variable or tensor.
-    unread: 0 or 1 each: how many of the last rows and columns are left out of the result.
+    after: how many rows and columns of zeros follow an image: without them the last row, or
+      column, of the result is left out.
 
   Returns:
     [batch, height, width, out], less what is left out, in the dtype of `x`.
   """
-  after = [1 - left_out for left_out in unread]
 
   @tf.custom_gradient
   def convolve(x, kernel):
@@ -511,15 +511,15 @@ def small_conv2d(x: tf.Tensor, kernel: Any, unread: tuple[int, int] = (0, 0)) ->
 
     def gradient(dy):
       turned = tf.transpose(tf.reverse(cast, [0, 1]), [0, 1, 3, 2])
-      dx = tf.nn.conv2d(dy, turned, 1, _paddings([2 - pixels for pixels in after]))
-      return dx, filter_gradient(x, dy)
+      dx = tf.nn.conv2d(dy, turned, 1, _paddings([2 - zeros for zeros in after]))
+      return dx, filter_gradient(x, dy, after)
 
     return tf.nn.conv2d(x, cast, 1, _paddings(after)), gradient
 
   return convolve(x, tf.convert_to_tensor(kernel))
 
 
-def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Sequence[int] = (1, 1)) -> tf.Tensor:
   """The gradient of a 3x3 kernel (stride 1, SAME), as a forward convolution.
 
   It sums x[n, i + ky - 1, j + kx - 1, c] * dy[n, i, j, k] over n, i and j: a convolution whose
@@ -528,12 +528,12 @@ def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
 
   Args:
     x: [batch, height, width, in].
-    dy: [batch, height, width, out]; the last row, and the last column, may be left out.
+    dy: [batch, height, width, out], less what `after` leaves out.
+    after: as in `small_conv2d`.
 
   Returns:
     float32 [3, 3, in, out].
   """
-  paddings = _paddings([1 + dy.shape[axis] - x.shape[axis] for axis in (1, 2)])
   sums = []
   batch = x.shape[0] or _EXAMPLES_AT_A_TIME
   for first in range(0, batch, _EXAMPLES_AT_A_TIME):
@@ -542,14 +542,14 @@ def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     )
     images = tf.transpose(x[chunk], [3, 1, 2, 0])  # [in, height, width, examples]
     kernel = tf.transpose(dy[chunk], [1, 2, 0, 3])  # [height, width, examples, out]
-    sums.append(tf.nn.conv2d(images, kernel, 1, paddings))
+    sums.append(tf.nn.conv2d(images, kernel, 1, _paddings(after)))
   total = tf.add_n([tf.cast(part, tf.float32) for part in sums])  # [in, 3, 3, out]
   return tf.transpose(total, [1, 2, 0, 3])
 
 
 def _paddings(after: Sequence[int]) -> list[list[int]]:
   """A row and a column of zeros before each image, and so many after it; channels last."""
-  return [[0, 0], *([1, pixels] for pixels in after), [0, 0]]
+  return [[0, 0], *([1, zeros] for zeros in after), [0, 0]]
 
 
 def _next_seed() -> list[int]:

@@ -16,13 +16,16 @@ def test_views(images: tf.Tensor, tta: str) -> tf.Tensor:
   Returns:
     uint8 [views * n, 32, 32, 3], view by view.
   """
-  if tta == 'none':
-    return images
+  return images if tta == 'none' else tf.concat([images, further_views(images, tta)], 0)
+
+
+def further_views(images: tf.Tensor, tta: str) -> tf.Tensor:
+  """`test_views` without the images themselves; `tta` is not 'none'."""
   views = [images]
   if tta == 'mirror+shift':
     padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')
     views += [padded[:, :-2, :-2], padded[:, 2:, 2:]]
-  return tf.concat([*views, *map(mirror, views)], 0)
+  return tf.concat([*views[1:], *map(mirror, views)], 0)
 
 
 def mean_of_views(logits: tf.Tensor, tta: str) -> tf.Tensor:

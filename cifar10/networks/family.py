@@ -31,7 +31,9 @@ class Group(NamedTuple):
     1.0  # Times the scheduled rate; the weight decay is so much smaller.
   )
   uses_muon: bool = False  # And is not decayed: Muon fixes the norm.
-  learns_until: int = 0  # Global steps, after which it neither learns nor decays; 0: to the end.
+  # Global steps, after which its gradient is 0 and it does not decay; what momentum has kept moves
+  # it a little further. 0: to the end.
+  learns_until: int = 0
 
 
 class Rates(Protocol):

@@ -61,6 +61,10 @@ def export(process: Process) -> JsonObject:
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
   if hparams.tta != 'none' and not form.has_views:
     raise InputError(f'--format {options.format} has no --tta {hparams.tta}; add --tta none')
+  if (
+    options.export_batch
+  ):  # For what wants every shape fixed: the number of doubtful images is not.
+    hparams = dataclasses.replace(hparams, tta_below=1.0)
   network = frozen.freeze(
     hparams,
     process.data,
@@ -68,7 +72,9 @@ def export(process: Process) -> JsonObject:
     use_ema=options.use_ema,
     batch=options.export_batch,
   )
-  made_from = {**_made_from(process, checkpoint), 'dtype': hparams.dtype}
+  made_from = {**_made_from(process, checkpoint), 'dtype': hparams.dtype, 'tta': hparams.tta}
+  if hparams.tta != 'none':
+    made_from['tta_below'] = hparams.tta_below
   made_from['sha256_of_variables'] = network.digest
   exports = os.path.join(options.job_dir, _FOLDER)
   files.make_folder(exports)
@@ -99,7 +105,6 @@ def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
     'global_step': step,
     'network': hparams.family.describe(),
     'weights': weights,
-    'tta': hparams.tta,
     'data_set': process.data.name,
     'classes': list(process.data.classes),
     'accuracy': _accuracies(process.options.job_dir, checkpoint, step, weights),

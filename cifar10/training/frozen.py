@@ -44,7 +44,7 @@ def freeze(
   """Reads a checkpoint; batch norm is folded into the convolutions.
 
   Args:
-    hparams: the job's; with `tta` the probabilities are the views' mean.
+    hparams: the job's; with `tta` the probabilities are those of the views' mean logits.
     data: what it classifies.
     checkpoint: its variables.
     use_ema: the averages in their place.

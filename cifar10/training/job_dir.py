@@ -182,6 +182,8 @@ def claim(
     _check_writable(job_dir)
   elif now != before:
     _write_config(job_dir, now)
+  if before:  # What it does not name had its default.
+    before = {**json.loads(json.dumps(_trained_with(before, job_dir)[0])), **before}
   return _changes(before, now)
 
 

@@ -79,9 +79,10 @@ def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> In
   is_doubtful = certainty < hparams.tta_below
   # The least certain one always, though what it gives may not count: an empty batch would fail.
   is_least = tf.equal(tf.range(tf.size(certainty)), tf.argmin(certainty, output_type=tf.int32))
-  seen = tf.where(is_doubtful | is_least)
+  rows = tf.where(is_doubtful | is_least)  # int64 [m, 1]
+  further = views.further_views(tf.gather_nd(images, rows), hparams.tta)
   with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
-    logits = classify(views.test_views(tf.gather(images, seen[:, 0]), hparams.tta))
+    logits = tf.concat([tf.gather_nd(own_logits, rows), classify(further)], 0)
   mean = views.mean_of_views(logits, hparams.tta)
-  means = tf.tensor_scatter_nd_update(own_logits, seen, mean)
+  means = tf.tensor_scatter_nd_update(own_logits, rows, mean)
   return Inferred(tf.where(is_doubtful[:, tf.newaxis], means, own_logits), own_logits, features)

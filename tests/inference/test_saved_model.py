@@ -124,7 +124,11 @@ def test_every_signature_has_a_request_that_warms_it_up(exported):
 
 
 def test_a_batch_size_of_its_own(job, run_here):
-  path = succeeded(run_here('--job-dir', job, '--mode', 'export', '--export-batch', 3))
+  """With it every shape is fixed, so that each image is seen in every view."""
+  export = ['--job-dir', job, '--mode', 'export', '--tta', 'mirror', '--tta-below', 0.5]
+  path = succeeded(run_here(*export, '--export-batch', 3))
+  assert path['tta_below'] == 1
   for signature in tf.saved_model.load(path['saved_model']).signatures.values():
     _, given = signature.structured_input_signature
     assert [spec.shape[0] for spec in given.values()] == [3]
+  assert succeeded(run_here(*export))['tta_below'] == 0.5

@@ -140,20 +140,20 @@ def test_compiled_silu_of_bfloat16_rounds_once():
   np.testing.assert_allclose(gradient, slope, atol=4 / 256)
 
 
-@pytest.mark.parametrize('unread', [(0, 0), (1, 1)])
+@pytest.mark.parametrize('after', [(1, 1), (0, 1), (0, 0)])
 @pytest.mark.parametrize('compiles', [False, True])
 @pytest.mark.parametrize('learns', [True, False])
-def test_the_gradients_of_a_convolution_of_silu(learns, compiles, unread):
+def test_the_gradients_of_a_convolution_of_silu(learns, compiles, after):
   """Those of the same expression, but 0 for a bias that does not learn."""
   rng = np.random.default_rng(0)
   x, bias, kernel = (
-    tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 5, 3], [3], [3, 3, 3, 4])
+    tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 7, 3], [3], [3, 3, 3, 4])
   )
   gated = fastnet.conv_of_silu(
-    x, bias, kernel, tf.constant(learns), 'NHWC', unread=unread, compiles=compiles
+    x, bias, kernel, tf.constant(learns), 'NHWC', after=after, compiles=compiles
   )
   plain = tf.nn.conv2d(tf.nn.silu(x + bias), kernel, 1, 'SAME')
-  plain = plain[:, : 5 - unread[0], : 5 - unread[1]]
+  plain = plain[:, : 4 + after[0], : 6 + after[1]]
   ours, theirs = run([[y, *tf.gradients(y**2, [bias, kernel])] for y in (gated, plain)])
   if not learns:
     theirs[1] = np.zeros(3)

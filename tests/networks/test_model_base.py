@@ -491,17 +491,17 @@ def test_a_shortcut_to_fewer_filters_is_our_own_mistake():
 # The convolution for training on small images.
 
 
-@pytest.mark.parametrize('unread', [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize('after', [(1, 1), (0, 1), (0, 0)])
 @pytest.mark.parametrize('batch', [3, 256, 600])
-def test_small_convolution_has_the_gradients_of_conv2d(batch, unread):
+def test_small_convolution_has_the_gradients_of_conv2d(batch, after):
   """Against the library's in float32, where both differ by rounding only."""
-  height, width = 5 - unread[0], 7 - unread[1]
+  height, width = 4 + after[0], 6 + after[1]
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     x = tf.random.normal([batch, 5, 7, 4], seed=1)
     kernel = tf.random.normal([3, 3, 4, 6], seed=2)
     dy = tf.random.normal([batch, height, width, 6], seed=3)
     whole = tf.nn.conv2d(x, kernel, 1, 'SAME')
-    forms = (model_base.small_conv2d(x, kernel, unread), whole[:, :height, :width])
+    forms = (model_base.small_conv2d(x, kernel, after), whole[:, :height, :width])
     small, library = session.run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
   for actual, expected in zip(small, library, strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
@@ -509,28 +509,30 @@ def test_small_convolution_has_the_gradients_of_conv2d(batch, unread):
 
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
 @pytest.mark.parametrize(
-  ('shape', 'kernel_size', 'rows_and_columns'),
+  ('image', 'kernel_and_pool', 'rows_and_columns'),
   [
-    ([2, 7, 15, 3], 3, (6, 14)),
-    ([2, 8, 15, 3], 3, (8, 14)),
-    ([2, 8, 8, 3], 3, (8, 8)),
-    ([2, 15, 15, 3], (5, 1), (14, 15)),  # A kernel of one column reads nothing beside it.
+    ((7, 15), (3, 2), (6, 14)),
+    ((8, 15), (3, 2), (8, 14)),
+    ((8, 8), (3, 2), (8, 8)),
+    ((8, 7), (3, 3), (7, 6)),  # The pool does not read two rows; one of zeros was added.
+    ((15, 15), ((5, 1), 2), (14, 15)),  # A kernel of one column reads nothing beside it.
   ],
 )
 @pytest.mark.parametrize('is_training', [False, True])
 def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
-  shape, kernel_size, rows_and_columns, dtype, is_training
+  image, kernel_and_pool, rows_and_columns, dtype, is_training
 ):
   """The pool's results, and all gradients, are those of the whole convolution."""
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    x = tf.cast(tf.random.normal(shape, seed=1), dtype)
+    x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
     network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+    kernel_size, pool_size = kernel_and_pool
     results = []
-    for pool_size in (2, 1):
-      with tf.compat.v1.variable_scope('network', reuse=pool_size == 1):
-        y = network._conv(x, kernel_size, 4, 1, pool_size=pool_size)
-        assert tuple(y.shape[1:3]) == (rows_and_columns if pool_size == 2 else tuple(shape[1:3]))
-        pooled = tf.cast(network._max_pool(y, 2), tf.float32)
+    for size in (pool_size, 1):
+      with tf.compat.v1.variable_scope('network', reuse=size == 1):
+        y = network._conv(x, kernel_size, 4, 1, pool_size=size)
+        assert tuple(y.shape[1:3]) == (image if size == 1 else rows_and_columns)
+        pooled = tf.cast(network._max_pool(y, pool_size), tf.float32)
         results.append([pooled, *tf.gradients(pooled**2, [x, *tf.compat.v1.trainable_variables()])])
     session.run(tf.compat.v1.global_variables_initializer())
     results = session.run([[tf.cast(each, tf.float32) for each in form] for form in results])
@@ -553,11 +555,12 @@ def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
   def gradient_ops(size, dtype, is_training):
     with tf.Graph().as_default() as graph:
       network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
-      y = network._conv(tf.zeros([2, size, size, 4], dtype), 3, 8, 1)
-      tf.gradients(y, tf.compat.v1.trainable_variables())
-      return sum(op.type == 'Conv2DBackpropFilter' for op in graph.get_operations())
+      x = tf.zeros([2, size, size, 4], dtype)
+      tf.gradients(network._conv(x, 3, 8, 1), [x, *tf.compat.v1.trainable_variables()])
+      kinds = ('Conv2DBackpropFilter', 'Conv2DBackpropInput')
+      return sum(op.type in kinds for op in graph.get_operations())
 
   assert gradient_ops(8, tf.bfloat16, is_training=True) == 0
-  assert gradient_ops(9, tf.bfloat16, is_training=True) == 1
-  assert gradient_ops(8, tf.float32, is_training=True) == 1
-  assert gradient_ops(8, tf.bfloat16, is_training=False) == 1
+  assert gradient_ops(9, tf.bfloat16, is_training=True) == 2
+  assert gradient_ops(8, tf.float32, is_training=True) == 2
+  assert gradient_ops(8, tf.bfloat16, is_training=False) == 2

@@ -53,6 +53,16 @@ def test_it_answers_alike_without_variables_and_batch_norms(name, tmp_path):
   assert not {'VarHandleOp', 'VariableV2', 'ReadVariableOp', 'Assert'} & set(found)
 
 
+def test_some_of_the_images_are_doubtful(tmp_path):
+  """Else 'views of some' would not be about some: its threshold is 0.62."""
+  _, (probabilities, _) = save(
+    from_values({**NETWORKS['views of some'][0], 'tta_below': 0.0}), tmp_path
+  )
+  doubtful = probabilities.max(1) < 0.62
+  assert doubtful.any()
+  assert not doubtful.all()
+
+
 def test_a_network_that_classifies_twice_has_its_kernels_once(tmp_path):
   sizes = []
   for name in ('views', 'views of some'):

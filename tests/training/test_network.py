@@ -40,6 +40,7 @@ def test_every_view_of_the_doubtful_alone(answers):
 
 
 def test_nobody_doubtful(answers):
+  """The least certain image's further views, which are made all the same, do not count."""
   np.testing.assert_array_equal(answers[0].logits, answers[0].own_logits)
 
 
