@@ -317,6 +317,15 @@ def test_a_job_dir_remembers_the_last_run(tmp_path):
   assert expected['data'] == data
 
 
+def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp_path):
+  job_dir.claim(str(tmp_path), HParams(), 'data', CIFAR10, None)
+  config = job_dir.read_config(str(tmp_path))
+  del config['tta_below']
+  (tmp_path / 'config.json').write_text(json.dumps(config), encoding='utf-8')
+  changes = job_dir.claim(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
+  assert changes == ['tta_below 1.0 -> 0.7']
+
+
 def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
   (tmp_path / 'job').touch()
   with pytest.raises(InputError, match='is not a folder'):
