@@ -317,8 +317,10 @@ class Layers:
     self, x: tf.Tensor, kernel_size: int | tuple[int, int], after: tuple[int, int], value: float = 0
   ) -> tf.Tensor:
     """Adds (size - 1) // 2 pixels of `value` before height and width, and so many after them."""
-    befores = ((size - 1) // 2 for size in _height_and_width(kernel_size))
-    return self._pad(x, dict(zip(self._spatial_axes, map(list, zip(befores, after)))), value)
+    pixels = {}
+    for axis, size, zeros in zip(self._spatial_axes, _height_and_width(kernel_size), after):
+      pixels[axis] = [(size - 1) // 2, zeros]
+    return self._pad(x, pixels, value)
 
   def _pad(self, x: tf.Tensor, added: dict[int, list[int]], value: float = 0) -> tf.Tensor:
     """Adds added[axis] = [before, after] elements of `value` along the axes named."""
