@@ -103,7 +103,7 @@ def _variants(
   def in_torch(more: list[str], dtype: str, batch_size: int) -> float:
     settings = ['--network', 'resnet-20', '--inference', '--dtype', dtype, *more]
     settings += ['--batch-size', str(batch_size), '--steps', str(flags.calls)]
-    result = peers.run_torch(flags.torch_python, folder, settings)
+    result = peers.run_torch(flags.torch_python, 'resnet', folder, settings)
     versions['torch'] = result['torch']
     return result['seconds']
 

@@ -22,10 +22,10 @@ def export_arrays(data_dir: str, folder: str) -> None:
       np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)
 
 
-def run_torch(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
-  """What torch_peer.py prints, with these flags, on the arrays in the folder."""
+def run_torch(python: str, twin: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
+  """What torch_resnet.py or torch_fastnet.py prints, with these flags, on the folder's arrays."""
   threads = ['--threads', room.cores()]  # As many as the program has.
-  return _run(python, 'torch_peer.py', folder, [*threads, *settings])
+  return _run(python, f'torch_{twin}.py', folder, [*threads, *settings])
 
 
 def run_loader(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:

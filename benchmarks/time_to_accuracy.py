@@ -109,8 +109,8 @@ def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
 
 def _twin(flags: argparse.Namespace, folder: str, settings: list) -> dict:
   """One twin's seconds; with all steps its accuracies, too."""
-  network = ['--network', 'fastnet', '--steps', flags.twin_steps]
-  return peers.run_torch(flags.torch_python, folder, [*network, *settings])
+  settings = ['--steps', flags.twin_steps, *settings]
+  return peers.run_torch(flags.torch_python, 'fastnet', folder, settings)
 
 
 def _seeds(text: str) -> list[int]:

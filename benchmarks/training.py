@@ -6,8 +6,8 @@
 - bare: a session loop over the same graph on a constant batch;
 - convolutions (limit): each convolution run alone, as if all else took no time;
 - keras: `tf.keras` `fit` on the same layers (keras_peer.py), fed by the same batches;
-- torch, torch compiled: PyTorch's twin (torch_peer.py), channels_last, autocast for bfloat16, whose
-  batches come out of memory.
+- torch, torch compiled: PyTorch's twin (torch_resnet.py), channels_last, autocast for bfloat16,
+  whose batches come out of memory.
 
 Each measurement is a process of its own, so that none inherits another's threads or memory.
 """
@@ -120,7 +120,7 @@ def _in_torch(
   """Images/s, and PyTorch's version."""
   settings = ['--network', flags.network, '--batch-size', flags.batch_size, '--dtype', dtype]
   settings += ['--warm-up', flags.warm_up, '--steps', flags.steps, *_TORCH[variant]]
-  result = peers.run_torch(flags.torch_python, folder, settings)
+  result = peers.run_torch(flags.torch_python, 'resnet', folder, settings)
   return result['images_per_second'], result['torch']
 
 

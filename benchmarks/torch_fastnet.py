@@ -1,10 +1,9 @@
-"""The PyTorch twins: residual networks, and the networks and optimizers of airbench94, on the CPU.
+"""The PyTorch twins of fast94, on the CPU: the networks and optimizers of airbench94.
 
-Runs in the environment of `make bench-install`, which has no TensorFlow; time_to_accuracy.py,
-training.py and inference.py start it. It prints one JSON object.
+Runs in the environment of `make bench-install`, which has no TensorFlow; time_to_accuracy.py
+starts it. It prints one JSON object.
 
-  python benchmarks/torch_peer.py --network resnet-20 --images IMAGES.npy --steps 60
-  python benchmarks/torch_peer.py --network fastnet --images IMAGES.npy --optimizer muon
+  python benchmarks/torch_fastnet.py --images IMAGES.npy --optimizer muon
 
 IMAGES.npy is a train_images.npy that peers.py wrote, uint8 [n, 32, 32, 3]; labels and the test set
 lie beside it.
@@ -17,205 +16,24 @@ import argparse
 import json
 import math
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import networks
 import numpy as np
 import torch
+import torch_data
 from torch import nn
 from torch.nn import functional
 
-MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
 
 def main() -> None:
-  """Trains, or measures `--steps` steps of training or calls."""
+  """Trains, or measures `--steps` steps of training."""
   flags = _parse_flags()
   torch.manual_seed(flags.seed)
   torch.set_num_threads(flags.threads)
-  images, labels = _load(flags.images)
-  if flags.inference:
-    run = _infer_resnet
-  else:
-    run = _train_fastnet if flags.network == 'fastnet' else _train_resnet
-  print(json.dumps({**run(flags, images, labels), 'torch': torch.__version__}))
-
-
-def _load(path: str) -> tuple[torch.Tensor, torch.Tensor]:
-  """Images normalised, float32 [n, 3, 32, 32] in channels_last, and labels int64 [n]."""
-  images = torch.from_numpy(np.load(path)).float().div_(255)
-  images = (images - torch.tensor(MEAN)) / torch.tensor(DEVIATION)
-  folder, name = os.path.split(path)
-  labels = torch.from_numpy(np.load(os.path.join(folder, name.replace('images', 'labels')))).long()
-  return images.permute(0, 3, 1, 2), labels  # Strides of channels_last, as loaded.
-
-
-# The data: as airbench does it, a whole epoch at a time.
-
-
-def _crops(images: torch.Tensor, padding: int, mode: str) -> torch.Tensor:
-  """Each image cropped at random out of its padded self."""
-  size = images.shape[-1]
-  padded = functional.pad(images, [padding] * 4, mode)
-  cropped = torch.empty_like(images)
-  dy, dx = torch.randint(0, 2 * padding + 1, [2, len(images)])
-  for y in range(2 * padding + 1):
-    for x in range(2 * padding + 1):
-      chosen = (dy == y) & (dx == x)
-      cropped[chosen] = padded[chosen, :, y : y + size, x : x + size]
-  return cropped
-
-
-def _epochs(
-  images: torch.Tensor,
-  labels: torch.Tensor,
-  batch: int,
-  padding: int,
-  mode: str,
-  *,
-  alternating: bool,
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-  """Endless shuffled, cropped, mirrored batches; an epoch's last one is left out if not whole."""
-  if batch > len(images):
-    sys.exit(f'error: --batch-size {batch} is more than the {len(images)} images')
-  first = torch.rand(len(images)) < 0.5
-  epoch = 0
-  while True:
-    mirrored = first ^ bool(epoch % 2) if alternating else torch.rand(len(images)) < 0.5
-    distorted = _crops(images, padding, mode)
-    distorted[mirrored] = distorted[mirrored].flip(-1)
-    order = torch.randperm(len(images))
-    for start in range(0, len(images) - batch + 1, batch):
-      chosen = order[start : start + batch]
-      yield distorted[chosen].contiguous(memory_format=torch.channels_last), labels[chosen]
-    epoch += 1
-
-
-# Residual networks: He et al. 2015, Zagoruyko and Komodakis 2016; shortcuts are the program's.
-
-
-class Block(nn.Module):
-  """conv, bn, relu, conv, bn, + shortcut, relu."""
-
-  def __init__(self, inputs: int, outputs: int, stride: int):
-    super().__init__()
-    self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-    self.bn1 = nn.BatchNorm2d(outputs)
-    self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-    self.bn2 = nn.BatchNorm2d(outputs)
-    self.stride, self.added = stride, outputs - inputs
-
-  def forward(self, x: torch.Tensor) -> torch.Tensor:
-    shortcut = functional.avg_pool2d(x, self.stride) if self.stride > 1 else x
-    if self.added:
-      shortcut = functional.pad(
-        shortcut, [0, 0, 0, 0, self.added // 2, self.added - self.added // 2]
-      )
-    y = functional.relu(self.bn1(self.conv1(x)))
-    return functional.relu(self.bn2(self.conv2(y)) + shortcut)
-
-
-class WideBlock(nn.Module):
-  """bn, relu, conv, bn, relu, conv, + shortcut."""
-
-  def __init__(self, inputs: int, outputs: int, stride: int):
-    super().__init__()
-    self.bn1 = nn.BatchNorm2d(inputs)
-    self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-    self.bn2 = nn.BatchNorm2d(outputs)
-    self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-    changes = stride > 1 or inputs != outputs
-    self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if changes else None
-
-  def forward(self, x: torch.Tensor) -> torch.Tensor:
-    activated = functional.relu(self.bn1(x))
-    shortcut = self.shortcut(activated) if self.shortcut else x
-    y = self.conv1(activated)
-    return self.conv2(functional.relu(self.bn2(y))) + shortcut
-
-
-def _stages(block: type[nn.Module], num_blocks: int, widths: list[int]) -> list[nn.Module]:
-  """Three of them; the second and the third begin with a stride of two."""
-  blocks, inputs = [], 16
-  for width, stride in zip(widths, (1, 2, 2)):
-    for index in range(num_blocks):
-      blocks.append(block(inputs, width, 1 if index else stride))
-      inputs = width
-  return blocks
-
-
-def _residual_network(name: str) -> nn.Sequential:
-  """'resnet-20' or 'wrn-16-4': images [n, 3, 32, 32] -> logits [n, 10]."""
-  kind, depth, *factor = name.split('-')
-  first = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-  widths = [16, 32, 64]
-  if kind == 'wrn':
-    widths = [int(factor[0]) * width for width in widths]
-    blocks = _stages(WideBlock, (int(depth) - 4) // 6, widths)
-    body = [first, *blocks, nn.BatchNorm2d(widths[-1]), nn.ReLU()]
-  else:
-    body = [first, nn.BatchNorm2d(16), nn.ReLU(), *_stages(Block, (int(depth) - 2) // 6, widths)]
-  return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10))
-
-
-def _train_resnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
-  network = _residual_network(flags.network).to(memory_format=torch.channels_last)
-  run = torch.compile(network) if flags.compile else network
-  optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9, weight_decay=2e-4)
-  batches = _epochs(images, labels, flags.batch_size, 4, 'constant', alternating=False)
-  times = []
-  for _ in range(flags.warm_up + flags.steps):
-    x, y = next(batches)
-    with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
-      logits = run(x)
-    optimizer.zero_grad(set_to_none=True)
-    functional.cross_entropy(logits.float(), y).backward()
-    optimizer.step()
-    times.append(time.perf_counter())
-  measured = times[flags.warm_up - 1 :]
-  return {
-    'images_per_second': (len(measured) - 1) * flags.batch_size / (measured[-1] - measured[0])
-  }
-
-
-class Served(nn.Module):
-  """uint8 images [n, 3, 32, 32] -> classes [n] and probabilities [n, 10]."""
-
-  def __init__(self, network: nn.Module):
-    super().__init__()
-    self.network = network
-    self.mean, self.deviation = (torch.tensor(v)[:, None, None] for v in (MEAN, DEVIATION))
-
-  def pixels(self, images: torch.Tensor) -> torch.Tensor:
-    """What normalised images were before."""
-    return ((images * self.deviation + self.mean) * 255).round().byte()
-
-  def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = self.network((pixels.float() / 255 - self.mean) / self.deviation).float()
-    return logits.argmax(1), logits.softmax(1)
-
-
-@torch.inference_mode()
-def _infer_resnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
-  """Seconds of a call on one batch, images as they come: uint8 in, probabilities out."""
-  del labels
-  served = Served(_residual_network(flags.network)).eval().to(memory_format=torch.channels_last)
-  run = torch.compile(served) if flags.compile else served
-  pixels = served.pixels(images[: flags.batch_size])
-  times = []
-  for _ in range(flags.warm_up + flags.steps):
-    since = time.perf_counter()
-    with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
-      classes, probabilities = run(pixels)
-    classes.numpy(), probabilities.numpy()
-    times.append(time.perf_counter() - since)
-  return {'seconds': statistics.median(times[flags.warm_up :])}
-
-
-# The network of the fast recipes.
+  images, labels = torch_data.load(flags.images)
+  print(json.dumps({**_train(flags, images, labels), 'torch': torch.__version__}))
 
 
 class FastNet(nn.Module):
@@ -285,7 +103,7 @@ def _orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
   return x.float()
 
 
-def _train_fastnet(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
+def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
   """Training and the test with its six views, timed together; with `--steps`, its first steps."""
   is_muon = flags.optimizer == 'muon'
   batch = flags.batch_size
@@ -297,7 +115,7 @@ def _train_fastnet(flags: argparse.Namespace, images: torch.Tensor, labels: torc
   bias_steps = flags.bias_epochs / flags.epochs * steps
   optimizers = (_muon_optimizers if is_muon else _sgd_optimizers)(network, flags)
   slow = {name: value.clone() for name, value in network.state_dict().items()}
-  batches = _epochs(images, labels, batch, 2, 'reflect', alternating=True)
+  batches = torch_data.epochs(images, labels, batch, 2, 'reflect', alternating=True)
   times = [time.perf_counter()]
   for step in range(steps):
     x, y = next(batches)
@@ -396,7 +214,7 @@ def _look_ahead(network: FastNet, slow: dict, step: int, last_step: int) -> None
 def _evaluate(flags: argparse.Namespace, network: FastNet) -> dict:
   """Accuracy of the mean over six views, and of the images alone."""
   folder = os.path.dirname(flags.images)
-  images, labels = _load(os.path.join(folder, 'test_images.npy'))
+  images, labels = torch_data.load(os.path.join(folder, 'test_images.npy'))
   network.eval()
   views_right = right = 0
   for start in range(0, len(images), 500):
@@ -414,16 +232,9 @@ def _evaluate(flags: argparse.Namespace, network: FastNet) -> dict:
   return {'accuracy': views_right / len(images), 'accuracy_without_tta': right / len(images)}
 
 
-def _network(text: str) -> str:
-  return text if text == 'fastnet' else networks.name(text)
-
-
 def _parse_flags() -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument(
-    '--network', type=_network, required=True, help='resnet-20, wrn-16-4 or fastnet'
   )
   parser.add_argument('--images', required=True, help='train_images.npy')
   parser.add_argument('--optimizer', choices=('sgd', 'muon'), default='muon')
@@ -432,22 +243,14 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--epochs', type=float, default=8)
   parser.add_argument('--bias-epochs', type=float, default=3, help="of the whitening's bias")
   parser.add_argument('--muon-learning-rate', type=float, default=0.24)
-  parser.add_argument(
-    '--steps', type=int, default=0, help='how many steps or calls to measure; 0: train to the end'
-  )
-  parser.add_argument('--warm-up', type=int, default=15, help='steps or calls before those')
+  parser.add_argument('--steps', type=int, default=0, help='to measure; 0: train to the end')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
-  parser.add_argument(
-    '--inference', action='store_true', help='of a residual network: measure calls, not steps'
-  )
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)
   flags = parser.parse_args()
-  if flags.network == 'fastnet' and (flags.inference or 0 < flags.steps < 5):
-    parser.error('a fastnet trains only, for 5 steps or more, or 0: all')
-  if flags.network != 'fastnet' and flags.steps < 1:
-    parser.error(f'--steps {flags.steps} of {flags.network} measures nothing; give 1 or more')
+  if flags.steps < 0 or 0 < flags.steps < 5:
+    parser.error(f'--steps {flags.steps}: give 5 or more, or 0 for all')
   return flags
 
 
