@@ -144,7 +144,7 @@ class HParams(Options):
   tta: str = option(
     'none',
     'views of a test image whose logits are averaged',
-    choices=('none', 'mirror', 'mirror+shift'),
+    choices=('none', 'mirror', 'mirror+shift', 'mirror+8shifts'),
   )
   tta_below: float = option(
     1.0,

@@ -6,6 +6,12 @@ import tensorflow as tf
 
 from cifar10.inference import views
 
+# Row and column of a padded image where a view begins: a later row shows the image moved up.
+BEGINS = {
+  'mirror+shift': [(2, 2), (0, 0)],
+  'mirror+8shifts': [(2, 2), (2, 1), (2, 0), (1, 2), (1, 0), (0, 2), (0, 1), (0, 0)],
+}
+
 
 def run(tensor):
   with tf.compat.v1.Session() as session:
@@ -20,13 +26,18 @@ def graph():
 
 @pytest.mark.parametrize(
   ('tta', 'weights'),
-  [('none', [1]), ('mirror', [1 / 2] * 2), ('mirror+shift', [1 / 4, 1 / 8, 1 / 8] * 2)],
+  [
+    ('none', [1]),
+    ('mirror', [1 / 2] * 2),
+    ('mirror+shift', [1 / 4, 1 / 8, 1 / 8] * 2),
+    ('mirror+8shifts', [1 / 10, *[1 / 20] * 8] * 2),
+  ],
 )
 def test_views_and_their_mean(tta, weights):
   images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3]).astype(np.uint8)
   seen = run(views.test_views(tf.constant(images), tta))
   padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
-  expected = [images, padded[:, :-2, :-2], padded[:, 2:, 2:]][: 3 if 'shift' in tta else 1]
+  expected = [images, *(padded[:, y : y + 32, x : x + 32] for y, x in BEGINS.get(tta, []))]
   if tta != 'none':
     expected += [view[:, :, ::-1] for view in expected]
   np.testing.assert_array_equal(seen, np.concatenate(expected))
