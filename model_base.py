@@ -24,11 +24,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cifar10.ops import convolution
 from cifar10.platform.later import tf
-
-# Pixels: up to this size gradients are formulated as forward convolutions (in bfloat16).
-_SMALL_IMAGE = 8 * 8
-_EXAMPLES_AT_A_TIME = 64  # In them: more leave the processor's cache.
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 
@@ -138,8 +135,8 @@ class Layers:
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       after = self._zeros_after(x, kernel_size, pool_size)
-      if self._is_training and _is_slow_to_train(x, kernel, strides, self._op_data_format):
-        return small_conv2d(x, kernel, after)
+      if self._is_training and convolution.is_small(x, kernel, strides, self._op_data_format):
+        return convolution.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would
@@ -483,75 +480,6 @@ class ResNet(Layers):
 
 def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
   return (size, size) if isinstance(size, int) else size
-
-
-def _is_slow_to_train(x: tf.Tensor, kernel: Any, strides: int, data_format: str) -> bool:
-  """Whether `small_conv2d` is the faster form: measured on two cores with AVX-512 BF16."""
-  return (
-    (x.dtype, strides, data_format) == (tf.bfloat16, 1, 'NHWC')
-    and kernel.shape[:2] == [3, 3]
-    and (x.shape[1:3].num_elements() or math.inf) <= _SMALL_IMAGE
-  )
-
-
-def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf.Tensor:
-  """`tf.nn.conv2d` with stride 1 and padding SAME, whose gradients are forward convolutions.
-
-  Args:
-    x: [batch, height, width, in].
-    kernel: float32 [3, 3, in, out], variable or tensor.
-    after: how many rows and columns of zeros follow an image: without them the last row, or
-      column, of the result is left out.
-
-  Returns:
-    [batch, height, width, out], less what is left out, in the dtype of `x`.
-  """
-
-  @tf.custom_gradient
-  def convolve(x, kernel):
-    cast = tf.cast(kernel, x.dtype)
-
-    def gradient(dy):
-      turned = tf.transpose(tf.reverse(cast, [0, 1]), [0, 1, 3, 2])
-      dx = tf.nn.conv2d(dy, turned, 1, _paddings([2 - zeros for zeros in after]))
-      return dx, filter_gradient(x, dy, after)
-
-    return tf.nn.conv2d(x, cast, 1, _paddings(after)), gradient
-
-  return convolve(x, tf.convert_to_tensor(kernel))
-
-
-def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Sequence[int] = (1, 1)) -> tf.Tensor:
-  """The gradient of a 3x3 kernel (stride 1, SAME), as a forward convolution.
-
-  It sums x[n, i + ky - 1, j + kx - 1, c] * dy[n, i, j, k] over n, i and j: a convolution whose
-  images are x's channels, whose input channels are the examples, and whose kernel is dy. So the
-  library's fast forward kernel does it, if the transposes cost less than that gains.
-
-  Args:
-    x: [batch, height, width, in].
-    dy: [batch, height, width, out], less what `after` leaves out.
-    after: as in `small_conv2d`.
-
-  Returns:
-    float32 [3, 3, in, out].
-  """
-  sums = []
-  batch = x.shape[0] or _EXAMPLES_AT_A_TIME
-  for first in range(0, batch, _EXAMPLES_AT_A_TIME):
-    chunk = (
-      slice(first, first + _EXAMPLES_AT_A_TIME) if batch > _EXAMPLES_AT_A_TIME else slice(None)
-    )
-    images = tf.transpose(x[chunk], [3, 1, 2, 0])  # [in, height, width, examples]
-    kernel = tf.transpose(dy[chunk], [1, 2, 0, 3])  # [height, width, examples, out]
-    sums.append(tf.nn.conv2d(images, kernel, 1, _paddings(after)))
-  total = tf.add_n([tf.cast(part, tf.float32) for part in sums])  # [in, 3, 3, out]
-  return tf.transpose(total, [1, 2, 0, 3])
-
-
-def _paddings(after: Sequence[int]) -> list[list[int]]:
-  """A row and a column of zeros before each image, and so many after it; channels last."""
-  return [[0, 0], *([1, zeros] for zeros in after), [0, 0]]
 
 
 def _next_seed() -> list[int]:

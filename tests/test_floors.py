@@ -19,6 +19,7 @@ FLOORS = (  # The highest first.
   'networks',
   'data',
   'model_base',
+  'ops',
   'platform',
 )
 COMMANDS = (

@@ -118,72 +118,11 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   assert np.abs(value - expected).mean() < (1e-4 if dtype == tf.float32 else 0.01) * scale
 
 
-def test_compiled_silu_by_hand():
-  """2 sigmoid(2) = 2 / (1 + e^-2) = 1.76159; derivative s + y (1 - s) = 0.88080 + 0.20998."""
-  x = tf.constant([2.0, 0.0, 1e-8, -200.0, 200.0])
-  y = fastnet.compiled_silu(x)
-  value, gradient = run([y, tf.gradients(y, x)[0]])
-  np.testing.assert_allclose(value, [1.76159, 0, 5e-9, 0, 200], atol=1e-5)
-  np.testing.assert_allclose(gradient, [1.09078, 0.5, 0.5, 0, 1], atol=1e-5)
-
-
-def test_compiled_silu_of_bfloat16_rounds_once():
-  """Its value is the exact one, rounded to 8 bits; its gradient is off by less than 4 of 256."""
-  x = tf.cast(tf.linspace(-6.0, 6.0, 97), tf.bfloat16)
-  y = fastnet.compiled_silu(x)
-  exact = tf.cast(x, tf.float64)
-  exact_y = exact * tf.sigmoid(exact)
-  tensors = [y, exact_y, tf.gradients(y, x)[0], tf.gradients(exact_y, exact)[0]]
-  assert y.dtype == tf.bfloat16
-  value, expected, gradient, slope = (v.astype(np.float64) for v in run(tensors))
-  np.testing.assert_allclose(value, expected, rtol=2**-8)
-  np.testing.assert_allclose(gradient, slope, atol=4 / 256)
-
-
-@pytest.mark.parametrize('after', [(1, 1), (0, 1), (0, 0)])
-@pytest.mark.parametrize('compiles', [False, True])
-@pytest.mark.parametrize('learns', [True, False])
-def test_the_gradients_of_a_convolution_of_silu(learns, compiles, after):
-  """Those of the same expression, but 0 for a bias that does not learn."""
-  rng = np.random.default_rng(0)
-  x, bias, kernel = (
-    tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 7, 3], [3], [3, 3, 3, 4])
-  )
-  gated = fastnet.conv_of_silu(
-    x, bias, kernel, tf.constant(learns), 'NHWC', after=after, compiles=compiles
-  )
-  plain = tf.nn.conv2d(tf.nn.silu(x + bias), kernel, 1, 'SAME')
-  plain = plain[:, : 4 + after[0], : 6 + after[1]]
-  ours, theirs = run([[y, *tf.gradients(y**2, [bias, kernel])] for y in (gated, plain)])
-  if not learns:
-    theirs[1] = np.zeros(3)
-  for actual, expected in zip(ours, theirs, strict=True):
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
-
-
-def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
-  """In the graph the convolution's input gradient stands inside the condition, and nowhere else."""
-  with tf.Graph().as_default() as graph:
-    bias, kernel = tf.zeros([3]), tf.zeros([3, 3, 3, 4])
-    y = fastnet.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
-    tf.gradients(y, [bias, kernel])
-    kinds = [op.type for op in graph.get_operations()]
-  assert kinds.count('Conv2DBackpropFilter') == 1
-  assert 'Conv2DBackpropInput' not in kinds
-  assert {'If', 'StatelessIf'} & set(kinds)
-
-
 def test_the_head_starts_as_large_as_its_sources():
   """airbench94: standard deviation 1, logits / 256; airbench95: 1 / sqrt(3 * 384), logits / 9."""
   for width, expected in ((256, 1.0), (384, 384 / 9 / math.sqrt(3 * 384))):
     values = run(fastnet._head_initializer(width)([width, 1000], tf.float32))
     assert values.std() == pytest.approx(expected, rel=0.03)
-
-
-def test_the_activation_is_nearly_gelu():
-  x = np.linspace(-4, 4, 81).astype(np.float32)
-  ours = run(fastnet.compiled_silu(tf.constant(1.702 * x))) / 1.702
-  np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
 
 
 def test_a_compiled_network_is_the_same_network(images):

@@ -1,0 +1,1 @@
+"""Operations with gradients of their own, where those of TensorFlow are slow."""
