@@ -20,9 +20,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import report
+from records import RESULTS, ROOT, Records, accuracy, foremost, hardware, minutes, read
 
-PICTURES = os.path.join(report.ROOT, 'docs', 'pictures')
+PICTURES = os.path.join(ROOT, 'docs', 'pictures')
 # Dark enough for white, and apart from each other for those who see few colours (Okabe and Ito).
 _COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00')
 _GREY = '#5a5a5a'
@@ -62,7 +62,7 @@ def main() -> None:
   parser.add_argument('--check', action='store_true', help='draw nothing; 1 when out of date')
   parser.add_argument('--folder', default=PICTURES, help='where the pictures are')
   flags = parser.parse_args()
-  records = report.foremost(report.read_records())
+  records = foremost(read())
   if flags.check:
     missing = {
       name: [label for label in labels if label not in texts(os.path.join(flags.folder, name))]
@@ -80,7 +80,7 @@ def main() -> None:
   print(json.dumps({'pictures': list(all_labels(records))}))
 
 
-def points(records: report.Records) -> list[Point]:
+def points(records: Records) -> list[Point]:
   """Every training with its accuracy on the test set, the most accurate first."""
   found = []
   for record in records.values():
@@ -89,7 +89,7 @@ def points(records: report.Records) -> list[Point]:
     else:
       accuracies = [100 * run['accuracy'] for run in record['runs']]
     label = _reached(_name(record), accuracies)
-    found.append(Point(label, report.minutes(record), accuracies, _machine(record)))
+    found.append(Point(label, minutes(record), accuracies, _machine(record)))
     for name, runs in _peers(record):
       accuracies = [100 * run['accuracy'] for run in runs if 'accuracy' in run]
       if len(accuracies) == len(runs):
@@ -99,7 +99,7 @@ def points(records: report.Records) -> list[Point]:
   return sorted(found, key=lambda point: -statistics.mean(point.accuracies))
 
 
-def rows(records: report.Records) -> list[Row]:
+def rows(records: Records) -> list[Row]:
   """A fast recipe and its PyTorch peers, the fastest first."""
   found = []
   for record in records.values():
@@ -112,22 +112,22 @@ def rows(records: report.Records) -> list[Row]:
   return found
 
 
-def curves(records: report.Records) -> list[Curve]:
+def curves(records: Records) -> list[Curve]:
   """The learning curve of every training that has a CSV file beside its record."""
   found = []
   for name, record in records.items():
-    path = os.path.join(report.RESULTS, f'{name}.csv')
+    path = os.path.join(RESULTS, f'{name}.csv')
     if 'result' not in record or not os.path.exists(path):
       continue
     with open(path, encoding='utf-8', newline='') as file:
       lines = [line for line in csv.DictReader(file) if line['split'] == 'eval']
-    label = _reached(_name(record), [100 * report.accuracy(record)])
+    label = _reached(_name(record), [100 * accuracy(record)])
     steps = [int(line['step']) for line in lines]
     found.append(Curve(label, steps, [100 * float(line['accuracy']) for line in lines]))
   return sorted(found, key=lambda curve: -curve.steps[-1])
 
 
-def all_labels(records: report.Records) -> dict[str, list[str]]:
+def all_labels(records: Records) -> dict[str, list[str]]:
   """What each picture must say."""
   return {
     'accuracy.svg': [
@@ -148,7 +148,7 @@ def texts(path: str) -> list[str]:
   return [html.unescape(re.sub(r'<[^>]*>', '', text)).strip() for text in found]
 
 
-def draw_accuracy(found: Sequence[Point], minutes: Sequence[Row], path: str) -> None:
+def draw_accuracy(found: Sequence[Point], lasted: Sequence[Row], path: str) -> None:
   """Accuracy against minutes; below, on the same axis, the minutes of the fast recipes' peers."""
   plt = _pyplot()
   figure, (above, below) = plt.subplots(
@@ -156,16 +156,16 @@ def draw_accuracy(found: Sequence[Point], minutes: Sequence[Row], path: str) -> 
     1,
     sharex=True,
     figsize=(8, 5.8),
-    height_ratios=(3.2, 0.36 * max(len(minutes), 1) + 0.2),
+    height_ratios=(3.2, 0.36 * max(len(lasted), 1) + 0.2),
     layout='constrained',
   )
-  every = [*(point.minutes for point in found), *(m for row in minutes for m in row.minutes)]
+  every = [*(point.minutes for point in found), *(m for row in lasted for m in row.minutes)]
   below.set_xscale('log')
   below.set_xlim(min(every) / 1.25, max(every) * 1.25)
   _plain_ticks(below.xaxis, (5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000))
   below.set_xlabel('minutes from command to exit, test included (logarithmic)')
   _draw_points(above, found, math.sqrt(min(every) * max(every)))
-  _draw_rows(below, minutes)
+  _draw_rows(below, lasted)
   _part_labels(figure, above.texts)
   _save(figure, path)
 
@@ -200,9 +200,9 @@ def _draw_points(axes: Any, found: Sequence[Point], middle: float) -> None:
   )
 
 
-def _draw_rows(axes: Any, minutes: Sequence[Row]) -> None:
+def _draw_rows(axes: Any, lasted: Sequence[Row]) -> None:
   """The median of each as a dot, its runs as a bar from the fastest to the slowest."""
-  for y, row in enumerate(minutes):
+  for y, row in enumerate(lasted):
     colour = _COLOURS[0] if row.is_ours else _GREY
     marker = 'o' if row.is_ours else 's'
     axes.plot([min(row.minutes), max(row.minutes)], [y, y], color=colour, lw=2)
@@ -215,7 +215,7 @@ def _draw_rows(axes: Any, minutes: Sequence[Row]) -> None:
       va='center',
       color=colour,
     )
-  axes.set_ylim(len(minutes) - 0.4, -0.6)
+  axes.set_ylim(len(lasted) - 0.4, -0.6)
   axes.set_yticks([])
   said = 'Minutes of the fast recipe and of its PyTorch peers (bar: fastest to slowest run)'
   axes.set_title(said, loc='left', fontsize=10.5)
@@ -253,7 +253,7 @@ def _name(record: dict) -> str:
 
 
 def _machine(record: dict) -> str:
-  return f'{report.hardware(record)}, TensorFlow {record["versions"]["tensorflow"]}'
+  return f'{hardware(record)}, TensorFlow {record["versions"]["tensorflow"]}'
 
 
 def _peers(record: dict) -> list[tuple[str, list[dict]]]:

@@ -7,46 +7,17 @@ name without .json, or `summary` or `trained`: one table of all trainings.
 """
 
 import argparse
-import glob
 import json
 import os
 import re
-import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
-import traffic
+import tables
+from records import ROOT, read
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
 DOCUMENTS = ('README.md', 'docs/clusters.md', 'docs/results.md', 'docs/support.md')
 _PLACE = re.compile(r'(<!-- made: (\S+) -->\n).*?(<!-- /made -->)', re.S)
-
-Records = Mapping[str, dict]  # By their files' names.
-
-# What the records' names mean to a reader.
-_SHOWN = {
-  'program': 'this program',
-  'ours': 'this program',
-  'bare': 'the same graph without the Estimator',
-  'convolutions (limit)': 'its convolutions alone (limit)',
-  'keras': 'Keras',
-  'torch': 'PyTorch',
-  'program before': 'this program, before its exports were folded',
-  'onnxruntime': 'onnxruntime, the ONNX export',
-  'openvino': 'OpenVINO, the SavedModel',
-  'torch compiled': 'PyTorch, compiled',
-  'airbench94': 'airbench94 in PyTorch',
-  'airbench94, compiled': 'airbench94 in PyTorch, compiled',
-  'same recipe': 'the same recipe in PyTorch',
-  'same recipe, compiled': 'the same recipe in PyTorch, compiled',
-  'old order': 'the old example: image by image',
-  'index gather (limit)': 'gathering alone (limit)',
-  'PyTorch DataLoader, no processes beside its own': 'PyTorch DataLoader, no worker processes',
-  'PyTorch DataLoader, 2 processes beside its own': 'PyTorch DataLoader, 2 worker processes',
-  'tensorpack DataFlow, no processes beside its own': 'tensorpack DataFlow, no worker processes',
-  'tensorpack DataFlow, 2 processes beside its own': 'tensorpack DataFlow, 2 worker processes',
-}
 
 
 def main() -> None:
@@ -56,10 +27,10 @@ def main() -> None:
   )
   parser.add_argument('--check', action='store_true', help='change nothing; 1 when out of date')
   check = parser.parse_args().check
-  records = read_records()
+  records = read()
   before = {name: _read(name) for name in DOCUMENTS}
   try:
-    after = fill(before, tables(records))
+    after = fill(before, tables.tables(records))
   except ValueError as error:
     sys.exit(f'error: {error}')
   changed = [name for name in DOCUMENTS if after[name] != before[name]]
@@ -69,15 +40,6 @@ def main() -> None:
     with open(os.path.join(ROOT, name), 'w', encoding='utf-8') as file:
       file.write(after[name])
   print(json.dumps({'results': len(records), 'changed': changed}))
-
-
-def read_records() -> dict[str, dict]:
-  """All results, in the order of their files' names."""
-  records = {}
-  for path in sorted(glob.glob(os.path.join(RESULTS, '*.json'))):
-    with open(path, encoding='utf-8') as file:
-      records[os.path.splitext(os.path.basename(path))[0]] = json.load(file)
-  return records
 
 
 def fill(documents: Mapping[str, str], made: Mapping[str, str]) -> dict[str, str]:
@@ -105,358 +67,6 @@ def fill(documents: Mapping[str, str], made: Mapping[str, str]) -> dict[str, str
   }
 
 
-def tables(records: Records) -> dict[str, str]:
-  """Every table that the results make, by name."""
-  ordered = sorted(_trainings(records).values(), key=accuracy, reverse=True)
-  made = {'summary': _summary(foremost(records).values()), 'trained': _trained(ordered)}
-  for name, record in records.items():
-    table = _table(record)
-    if table:
-      made[name] = table
-  return made
-
-
-def _trainings(records: Records) -> dict[str, dict]:
-  return {name: r for name, r in records.items() if 'twins' in r or 'result' in r}
-
-
-def foremost(records: Records) -> dict[str, dict]:
-  """Trainings, the most accurate first; of several of one recipe the one with the most runs."""
-  trained = _trainings(records)
-  most: dict[str, str] = {}
-  for name, record in trained.items():
-    known = most.get(title(record))
-    if known is None or _runs(record) > _runs(trained[known]):
-      most[title(record)] = name
-  ordered = sorted(most.values(), key=lambda name: -accuracy(trained[name]))
-  return {name: trained[name] for name in ordered}
-
-
-def _table(record: dict) -> str:
-  """Where it was measured and how, and its table; nothing for a training without a comparison."""
-  if record['name'] == 'support':
-    return _support(record)
-  for key, table in _TABLES.items():
-    if key in (record['name'], *record):
-      return f'{_measured(record)}\n`{record["command"]}`\n\n{table(record)}'
-  return ''
-
-
-def accuracy(record: dict) -> float:
-  """Of a training on the test set, 0 to 1: its runs' mean."""
-  return record['result']['accuracy'] if 'result' in record else record['accuracy_mean']
-
-
-def minutes(record: dict) -> float:
-  """Of a training, from command to exit: its runs' median."""
-  return record['minutes'] if 'result' in record else record['seconds_median'] / 60
-
-
-def title(record: dict) -> str:
-  """What was trained."""
-  return record['title'] if 'result' in record else f'`--recipe {record["recipe"]}`'
-
-
-def hardware(record: dict) -> str:
-  """'2 cores of AMD EPYC (with AVX-512 BF16)'"""
-  return f'{record["hardware"]["cores"]} cores of {record["hardware"]["processor"]}'
-
-
-def _summary(trained: Iterable[dict]) -> str:
-  """The README's table, and the machines."""
-  trained = list(trained)
-  rows = ''.join(
-    f'| {title(r)} | **{100 * accuracy(r):.2f} %** | {_runs(r)} | {minutes(r):.0f} |\n'
-    for r in trained
-  )
-  machines = '; '.join(dict.fromkeys(_environment(record) for record in trained))
-  return (
-    f'| trained | test accuracy | runs | minutes each |\n|---|---:|---:|---:|\n{rows}\n'
-    f'Measured on {machines}.\n'
-  )
-
-
-def _trained(trained: Iterable[dict]) -> str:
-  """What came out of each training, where, and by which command."""
-  rows, notes = '', ''
-  for r in trained:
-    rows += f'| {title(r)} | {_reached(r)} | {_runs(r)} | {minutes(r):.0f} | {hardware(r)} |\n'
-    versions = r['versions']
-    said = f' {r["note"]}' if 'result' in r and 'note' in r else ''
-    notes += (
-      f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
-      f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
-    )
-  heads = '| trained | on the 10,000 test images | runs | minutes each | on |\n'
-  return f'{heads}|---|---|---:|---:|---|\n{rows}\n{notes}'
-
-
-def _reached(record: dict) -> str:
-  reached = f'**{100 * accuracy(record):.2f} %**'
-  if 'result' in record:
-    return f'{reached} (top 5: {100 * record["result"]["accuracy_top5"]:.2f} %)'
-  runs = record['runs']
-  seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in runs)
-  plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
-  numbers = ', '.join(str(run['seed']) for run in runs)
-  listed = f'{reached} (seed{"s" * (len(runs) > 1)} {numbers}: {seeds})'
-  return f'{listed}, {plain}'
-
-
-def _runs(record: dict) -> int:
-  return record['n'] if 'result' in record else len(record['runs'])
-
-
-def _measured(record: dict) -> str:
-  """Machine, versions, commit and how often."""
-  versions = ', '.join([_environment(record), *_peers(record)])
-  often = f'; medians of {record["pairs"]}, measured in turn' if 'pairs' in record else ''
-  return f'Measured on {versions}, commit `{record["commit"]}`{often}:'
-
-
-def _environment(record: dict) -> str:
-  versions = record['versions']
-  return f'{hardware(record)}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
-
-
-def _peers(record: dict) -> list[str]:
-  """What was measured beside the program: 'PyTorch 2.13.0+cpu'."""
-  twin = next((run for runs in record.get('twins', {}).values() for run in runs), record)
-  versions = {'torch': twin.get('torch'), **record.get('peers', {})}
-  names = {'torch': 'PyTorch'}
-  return [f'{names.get(name, name)} {version}' for name, version in versions.items() if version]
-
-
-def _spread(record: dict) -> str:
-  """Several seeds of two ways to train."""
-  rows = ''.join(
-    f'| {name} | {", ".join(f"{100 * value:.2f}" for value in values)} '
-    f'| {100 * record["mean"][name]:.2f} |\n'
-    for name, values in record['accuracies'].items()
-  )
-  return f'| % after {record["examples"]:,} examples | seeds | mean |\n|---|---|---:|\n{rows}'
-
-
-def _twins(record: dict) -> str:
-  """A fast recipe's seconds, and its twins'."""
-  seconds = record['seconds_median']
-  rows = f'| `--recipe {record["recipe"]}` | {seconds:,.0f} | |\n'
-  for name, runs in record['twins'].items():
-    theirs = statistics.median(run['seconds'] for run in runs)
-    rows += f'| {_shown(name)} | {theirs:,.0f} | **{record["ratios"][name]:.2f}** |\n'
-  first = next((run for runs in record['twins'].values() for run in runs), None)
-  if not first:
-    return f'| | seconds |\n|---|---:|\n{rows.replace(" | |", " |")}'
-  part = (
-    f' Of each PyTorch peer {first["steps_measured"]} steps and the test were timed and the other '
-    'steps taken to last as long, so that its accuracy is not known.'
-    if first['steps_measured'] < first['steps']
-    else ''
-  )
-  return (
-    f'| | seconds | program ÷ row |\n|---|---:|---:|\n{rows}\n'
-    f'All in {record["dtype"]}.{part}{_note(record)}\n'
-  )
-
-
-def _training(record: dict) -> str:
-  """Images/s and the program's ratio, two columns for each precision."""
-  rates, ratios = record['images_per_second'], record['ratios']
-
-  def cell(name: str, dtype: str) -> str:
-    ratio = ratios.get(f'program / {name}, {dtype}')
-    return f'{rates[f"{name} {dtype}"]:,.0f} | ' + (f'**{ratio:.2f}**' if ratio else '')
-
-  return _grid('images/s', rates, cell, 'program ÷ row')
-
-
-def _shapes(record: dict) -> str:
-  """The program's images/s and its ratios, a row for each network and batch."""
-  rates, ratios = record['images_per_second'], record['ratios']
-  kinds = [name.partition(': program ')[2] for name in rates if ': program ' in name]
-  dtypes = list(dict.fromkeys(kinds))
-  others = list(dict.fromkeys(re.findall(r'program / ([^,]+),', ' '.join(ratios))))
-  heads = [f'{d}: images/s' if not o else f'÷ {_shown(o)}' for d in dtypes for o in ['', *others]]
-  lines = [f'| network, batch | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
-  for shape in dict.fromkeys(name.partition(': ')[0] for name in rates):
-    cells = []
-    for dtype in dtypes:
-      cells.append(f'{rates[f"{shape}: program {dtype}"]:,.0f}')
-      cells += [f'**{ratios[f"{shape}: program / {other}, {dtype}"]:.2f}**' for other in others]
-    lines.append(f'| {shape} | {" | ".join(cells)} |')
-  return '\n'.join([*lines, ''])
-
-
-def _inference(record: dict) -> str:
-  """Milliseconds a call, a column for each precision and batch."""
-  times = record['milliseconds']
-
-  def cell(name: str, case: str) -> str:
-    value = times.get(f'{name} {case}')  # onnxruntime has no bfloat16.
-    return '' if value is None else f'{value:,.2f}'
-
-  table = _grid('ms a call', times, cell)
-  if record['ratios']:
-    table += _last_row('best PyTorch ÷ this program', record['ratios'].values())
-  return table
-
-
-def _lines(record: dict) -> str:
-  """Images/s under each TensorFlow, a column for each precision."""
-  rates = record['images_per_second']
-  table = _grid('images/s', rates, lambda name, dtype: f'{rates[f"{name} {dtype}"]:,.0f}')
-  return table + _last_row('second ÷ first', record['ratios'].values())
-
-
-def _last_row(name: str, ratios: Iterable[float]) -> str:
-  return f'| *{name}* | {" | ".join(f"**{ratio:.2f}**" for ratio in ratios)} |\n'
-
-
-def _grid(
-  corner: str, values: Iterable[str], cell: Callable[[str, str], str], beside: str = ''
-) -> str:
-  """'program float32, batch 1' is of the row 'program' and the column 'float32, batch 1'.
-
-  With `beside`, a cell fills two columns, of which that heads the second.
-  """
-  places = [re.split(r' (?=float32|bfloat16)', name) for name in values]
-  rows, columns = (list(dict.fromkeys(names)) for names in zip(*places))
-  lines = [
-    f'| {_shown(name)} | {" | ".join(cell(name, column) for column in columns)} |' for name in rows
-  ]
-  heads = [head for column in columns for head in ([column, beside] if beside else [column])]
-  return '\n'.join(
-    [f'| {corner} | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}', *lines, '']
-  )
-
-
-def _rates(record: dict) -> str:
-  """Images/s, and ratios."""
-  rates = record['images_per_second'].items()
-  rows = ''.join(f'| {_shown(name)} | {value:,.0f} |\n' for name, value in rates)
-  for name, value in record['ratios'].items():
-    one, _, other = name.partition(' / ')
-    rows += f'| *{_shown(one)} ÷ {_shown(other)}* | **{value:.2f}** |\n'
-  return f'| | images/s |\n|---|---:|\n{rows}{_protocol_cost(record)}'
-
-
-def _startup(record: dict) -> str:
-  """Seconds and peak memory."""
-  seconds = ''.join(f'| {case} | {value:.1f} s |\n' for case, value in record['seconds'].items())
-  memory = ''.join(f'| {case} | {value:,} MiB |\n' for case, value in record['mebibytes'].items())
-  return f'| what | time or memory |\n|---|---:|\n{seconds}{memory}'
-
-
-def _memory(record: dict) -> str:
-  """The slopes of a process's memory, and what stays open."""
-  rows = ''
-  for part, slope, unit, units in (
-    ('training', 'mib_per_1,000_steps', '1,000 steps', 'steps'),
-    ('evaluating', 'mib_per_evaluation', 'evaluation', 'evaluations'),
-  ):
-    found = record[part]
-    cells = [f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}']
-    held = found.get(slope.replace('mib_', 'mib_held_'))
-    cells.append('' if held is None else f'{held:.4f} ± {found["standard_error_of_held"]:.4f}')
-    cells.append('{:.0f} to {:.0f}'.format(*found['memory_mib']))
-    cells += [
-      '{}, {}'.format(*found['at_rest_in_each_half'][name]) for name in ('handles', 'threads')
-    ]
-    cells.append(str(found['temporary_files'][1]))
-    rows += f'| {part}, {found["reached"]:,} {units} | {" | ".join(cells)} |\n'
-  heads = '| | slope, MiB | of what is held | memory, MiB | handles | threads | temporary files |'
-  return f'{record["note"]}\n\n{heads}\n|---|---:|---:|---:|---:|---:|---:|\n{rows}'
-
-
-def _support(record: dict) -> str:
-  """What tests/support.py found on each Python."""
-  pythons = dict(record['pythons'])
-  across = pythons.pop('across', None)
-  rows = ''.join(
-    f'| {version} | {outcome.get("tensorflow", "")} | {outcome["outcome"]} |\n'
-    for version, outcome in sorted(pythons.items(), key=lambda item: int(item[0].split('.')[1]))
-  )
-  said = f'\nAlso {across["outcome"]}.\n' if across else ''
-  refused = '| 3.14 | none has a package for it | refused by `make install` |\n'
-  return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
-
-
-def _cuts(record: dict) -> str:
-  """What a cluster did when one task's host was cut off, for how long."""
-  durations = list(dict.fromkeys(str(cut['seconds']) for cut in record['cuts']))
-  durations.sort(key=lambda text: float('inf' if text == 'for good' else text))
-  rows: dict[tuple[str, str], dict[str, str]] = {}
-  for cut in record['cuts']:
-    rows.setdefault((cut['mode'], cut['task']), {})[str(cut['seconds'])] = _cut(cut)
-  heads = [f'{float(text):g} s' if text != 'for good' else text for text in durations]
-  lines = [f'| mode | cut off | {" | ".join(heads)} |', f'|---|---|{"---|" * len(heads)}']
-  for (mode, task), cells in rows.items():
-    lines.append(f'| {mode} | {task} | {" | ".join(cells.get(at, "") for at in durations)} |')
-  return '\n'.join([*lines, ''])
-
-
-def _cut(cut: dict) -> str:
-  said = cut['outcome']
-  if cut['all_moving_s_after_mending'] is not None:
-    said += f'; all again {cut["all_moving_s_after_mending"]:.0f} s after mending'
-  if cut['chief_went_back_to_checkpoint']:
-    said += ', from the checkpoint'
-  ends = [
-    f'{name} code {end["code"]}, {end["after_s"]:.0f} s' for name, end in cut['ended'].items()
-  ]
-  return f'{said}: {"; ".join(ends)}' if ends else said
-
-
-def _wire(record: dict) -> str:
-  """What passed each cable in a step beside what it is reckoned to be; and images/s on paper."""
-  lines = ['| cluster | mean of the | sent, MB | reckoned | received, MB | reckoned |']
-  lines.append(f'|---|---|{"---:|" * 4}')
-  for cluster, counted in record['bytes_per_step'].items():
-    servers = [both for task, both in counted.items() if task.startswith('ps')]
-    workers = [both for task, both in counted.items() if not task.startswith('ps')]
-    for kind, tasks in (('worker', workers), ('ps', servers)):
-      if tasks:
-        means = [sum(column) / len(tasks) for column in zip(*tasks)]
-        pairs = zip(means, record['reckoned'][cluster][kind])
-        cells = [f'{count / 1e6:.2f}' for pair in pairs for count in pair]
-        name = {'worker': 'workers', 'ps': 'servers'}[kind]
-        lines.append(f'| {cluster} | {name} | {" | ".join(cells)} |')
-  return '\n'.join([*lines, '', *_on_paper(**record['network_bytes'])])
-
-
-def _on_paper(trainable: int, averages: int) -> list[str]:
-  """A synchronous cluster's images/s by its workers, servers and network."""
-  kinds = {'1 server': 1, '4 servers': 4, 'all-reduce': 0}
-  rates = {'1 Gbit/s': 1e9 / 8, '10 Gbit/s': 10e9 / 8}  # Bytes a second.
-  heads = [f'{rate}, {kind}' for rate in rates for kind in kinds]
-  lines = [f'| workers | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
-  for workers in (1, 2, 4, 8, 16, 32, 64):
-    cells = [
-      f'{traffic.images_per_second(workers, servers, trainable, averages, rate):,.0f}'
-      for rate in rates.values()
-      for servers in kinds.values()
-    ]
-    lines.append(f'| {workers} | {" | ".join(cells)} |')
-  return ['Images/s on paper:', '', *lines, '']
-
-
-def _note(record: dict) -> str:
-  return f' {record["note"]}' if 'note' in record else ''
-
-
-def _protocol_cost(record: dict) -> str:
-  """What a cluster's step costs when it computes next to nothing."""
-  steps = record.get('tiny_milliseconds_per_step')
-  if not steps:
-    return ''
-  listed = ', '.join(f'{name} {value:.1f} ms' for name, value in steps.items())
-  return f'\nA synchronous step of ResNet-8 with batch 1, all on the same cores: {listed}.\n'
-
-
-def _shown(name: str) -> str:
-  return _SHOWN.get(name, name)
-
-
 def _places(text: str) -> list[tuple[str, str, str]]:
   return _PLACE.findall(text)
 
@@ -464,22 +74,6 @@ def _places(text: str) -> list[tuple[str, str, str]]:
 def _read(name: str) -> str:
   with open(os.path.join(ROOT, name), encoding='utf-8') as file:
     return file.read()
-
-
-# By its name, or by what it has.
-_TABLES = {
-  'soak_memory': _memory,  # First: it also has a `training`.
-  'training': _training,
-  'shapes': _shapes,
-  'lines': _lines,
-  'twins': _twins,
-  'accuracies': _spread,
-  'milliseconds': _inference,
-  'mebibytes': _startup,
-  'images_per_second': _rates,
-  'cuts': _cuts,
-  'bytes_per_step': _wire,
-}
 
 
 if __name__ == '__main__':

@@ -14,6 +14,8 @@ sys.path.insert(0, BENCHMARKS)  # As for the scripts there.
 import commands  # noqa: E402
 import networks  # noqa: E402
 import report  # noqa: E402
+import tables  # noqa: E402
+from records import foremost  # noqa: E402
 
 
 def run(script, *flags):
@@ -42,7 +44,7 @@ def test_a_ratio_stands_beside_its_row():
     'images_per_second': {'program float32': 509.2, 'torch float32': 503.5},
     'ratios': {'program / torch, float32': 1.011},
   }
-  assert report._training(record).splitlines() == [
+  assert tables._training(record).splitlines() == [
     '| images/s | float32 | program ÷ row |',
     '|---|---:|---:|',
     '| this program | 509 |  |',
@@ -57,7 +59,7 @@ def test_a_row_for_each_network_and_batch():
     'images_per_second': {f'resnet-20, batch 128: {name}': rate for name, rate in rates.items()},
     'ratios': {f'resnet-20, batch 128: {name}': ratio for name, ratio in ratios.items()},
   }
-  assert report._shapes(record).splitlines() == [
+  assert tables._shapes(record).splitlines() == [
     '| network, batch | float32: images/s | ÷ Keras |',
     '|---|---:|---:|',
     '| resnet-20, batch 128 | 462 | **1.10** |',
@@ -71,7 +73,7 @@ def test_the_foremost_training_of_a_recipe_has_the_most_runs():
     for recipe, accuracy, runs in (('fast94', 0.95, 1), ('fast94', 0.94, 3), ('fast95', 0.945, 1))
   )
   records = {'few': few, 'many': many, 'other': other, 'speed': {'ratios': {}}}
-  assert list(report.foremost(records)) == ['other', 'many']
+  assert list(foremost(records)) == ['other', 'many']
 
 
 def test_a_records_command_can_be_run_again(monkeypatch):

@@ -1,0 +1,62 @@
+"""The results, one JSON file each, and what any record of a training says."""
+
+import glob
+import json
+import os
+from collections.abc import Mapping
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
+
+Records = Mapping[str, dict]  # By their files' names.
+
+
+def read() -> dict[str, dict]:
+  """All results, in the order of their files' names."""
+  records = {}
+  for path in sorted(glob.glob(os.path.join(RESULTS, '*.json'))):
+    with open(path, encoding='utf-8') as file:
+      records[os.path.splitext(os.path.basename(path))[0]] = json.load(file)
+  return records
+
+
+def trainings(records: Records) -> dict[str, dict]:
+  """Those that end with an accuracy."""
+  return {name: r for name, r in records.items() if 'twins' in r or 'result' in r}
+
+
+def foremost(records: Records) -> dict[str, dict]:
+  """Trainings, the most accurate first; of several of one recipe the one with the most runs."""
+  trained = trainings(records)
+  most: dict[str, str] = {}
+  for name, record in trained.items():
+    known = most.get(title(record))
+    if known is None or number_of_runs(record) > number_of_runs(trained[known]):
+      most[title(record)] = name
+  ordered = sorted(most.values(), key=lambda name: -accuracy(trained[name]))
+  return {name: trained[name] for name in ordered}
+
+
+def accuracy(record: dict) -> float:
+  """Of a training on the test set, 0 to 1: its runs' mean."""
+  return record['result']['accuracy'] if 'result' in record else record['accuracy_mean']
+
+
+def minutes(record: dict) -> float:
+  """Of a training, from command to exit: its runs' median."""
+  return record['minutes'] if 'result' in record else record['seconds_median'] / 60
+
+
+def title(record: dict) -> str:
+  """What was trained."""
+  return record['title'] if 'result' in record else f'`--recipe {record["recipe"]}`'
+
+
+def hardware(record: dict) -> str:
+  """'2 cores of AMD EPYC (with AVX-512 BF16)'"""
+  return f'{record["hardware"]["cores"]} cores of {record["hardware"]["processor"]}'
+
+
+def number_of_runs(record: dict) -> int:
+  """How many trainings a record is of."""
+  return record['n'] if 'result' in record else len(record['runs'])
