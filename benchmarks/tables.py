@@ -57,7 +57,7 @@ def _table(record: dict) -> str:
   if record['name'] == 'support':
     return _support(record)
   for key, table in _TABLES.items():
-    if key in (record['name'], *record):
+    if record.get(key) or key == record['name']:
       return f'{_measured(record)}\n`{record["command"]}`\n\n{table(record)}'
   return ''
 
@@ -84,7 +84,7 @@ def _trained(trained: Iterable[dict]) -> str:
       f'| {title(r)} | {_reached(r)} | {number_of_runs(r)} | {minutes(r):.0f} | {hardware(r)} |\n'
     )
     versions = r['versions']
-    said = f' {r["note"]}' if 'result' in r and 'note' in r else ''
+    said = '' if r.get('twins') else _note(r)
     notes += (
       f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
       f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
@@ -142,9 +142,7 @@ def _twins(record: dict) -> str:
   for name, runs in record['twins'].items():
     theirs = statistics.median(run['seconds'] for run in runs)
     rows += f'| {_shown(name)} | {theirs:,.0f} | **{record["ratios"][name]:.2f}** |\n'
-  first = next((run for runs in record['twins'].values() for run in runs), None)
-  if not first:
-    return f'| | seconds |\n|---|---:|\n{rows.replace(" | |", " |")}'
+  first = next(run for runs in record['twins'].values() for run in runs)
   part = (
     f' Of each PyTorch peer {first["steps_measured"]} steps and the test were timed and the other '
     'steps taken to last as long, so that its accuracy is not known.'
@@ -165,7 +163,7 @@ def _training(record: dict) -> str:
     ratio = ratios.get(f'program / {name}, {dtype}')
     return f'{rates[f"{name} {dtype}"]:,.0f} | ' + (f'**{ratio:.2f}**' if ratio else '')
 
-  return _grid('images/s', rates, cell, 'program ÷ row')
+  return _grid('images/s', rates, cell, 'program ÷ row') + _paragraph(record)
 
 
 def _shapes(record: dict) -> str:
@@ -340,6 +338,10 @@ def _on_paper(trainable: int, averages: int) -> list[str]:
 
 def _note(record: dict) -> str:
   return f' {record["note"]}' if 'note' in record else ''
+
+
+def _paragraph(record: dict) -> str:
+  return f'\n{record["note"]}\n' if 'note' in record else ''
 
 
 def _protocol_cost(record: dict) -> str:
