@@ -213,25 +213,24 @@ def main() -> None:
     evaluator=options.evaluator,
     data_workers=options.data_workers,
   )
-  with cluster, _signals_raise():
-    try:
-      cluster.start()
-      code = _supervise(cluster, options.restart)
-    except _Signalled as signalled:
-      print(f'signal {signalled.number}: ending all tasks', file=sys.stderr)
-      cluster.end(signalled.number)
-      code = 128 + signalled.number
+  with _signals() as received, cluster:
+    cluster.start()
+    code = _supervise(cluster, options.restart, received)
   if code == 0:  # The context has ended: all that the tasks printed has been read.
     errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
 
-def _supervise(cluster: LocalCluster, restart: bool) -> int:
-  """Waits until all have ended, or one has failed and is not to be started again."""
+def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) -> int:
+  """Waits for all to end, for one that fails and is not to be started again, or for a signal."""
   restarted: list[str] = []
   let_go: set[str] = set()
   chief_ended_at = math.inf
   while True:
+    if received:
+      print(f'signal {received[0]}: ending all tasks', file=sys.stderr)
+      cluster.end(received[0])
+      return 128 + received[0]
     codes = cluster.codes()
     # A data worker can be replaced by a new one at any time; the dispatcher knows what was read.
     failed = {name: code for name, code in codes.items() if code} | cluster.data_codes()
@@ -270,24 +269,21 @@ def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
   return needing
 
 
-class _Signalled(Exception):  # noqa: N818  (an order, not an error)
-  def __init__(self, number: int):
-    super().__init__(number)
-    self.number = number
-
-
 @contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-  """The first Ctrl-C or SIGTERM raises _Signalled; later ones are ignored."""
+def _signals() -> Iterator[Sequence[int]]:
+  """The numbers of those among Ctrl-C and SIGTERM that came, which do nothing else.
+
+  Raising an exception would leave a process behind that has just started and that no list has yet.
+  """
+  received: list[int] = []
 
   def handle(number: int, frame: Any) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):
-      signal.signal(each, signal.SIG_IGN)
-    raise _Signalled(number)
+    del frame
+    received.append(number)
 
   before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
   try:
-    yield
+    yield received
   finally:
     for each, handler in before.items():
       signal.signal(each, handler)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from recomputed import AVERAGED, SUFFIX, assert_equal, check_averages, variables
 from tasks import Tasks
 
+from cifar10 import local_cluster
 from cifar10.callbacks import metrics_file
 from cifar10.data import manifest
 from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
@@ -649,8 +650,35 @@ def test_ctrl_c_leaves_nothing_behind(data_dir, tmp_path):
     children = wait_for_children(process.pid)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
+  left = [child for child in children if child.is_running()]
+  for child in left:
+    child.kill()
   assert process.returncode == 130
-  assert not [child for child in children if child.is_running()]
+  assert not left
+
+
+def test_a_signal_while_tasks_are_started_leaves_nothing_behind(data_dir, tmp_path, monkeypatch):
+  """It comes where the first task runs already, but is in no list yet."""
+  started, real = [], subprocess.Popen
+
+  def start(*arguments, **settings):
+    started.append(real(*arguments, **settings))
+    if len(started) == 1:
+      signal.raise_signal(signal.SIGTERM)
+    return started[-1]
+
+  own = ['--workers', '1', '--ps', '1']
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *RESNET, *FOREVER]
+  monkeypatch.setattr('sys.argv', ['local_cluster', *own, '--', *map(str, flags)])
+  with monkeypatch.context() as patched, pytest.raises(SystemExit) as end:
+    patched.setattr(subprocess, 'Popen', start)
+    local_cluster.main()
+  left = [process for process in started if process.poll() is None]
+  for process in left:
+    process.kill()
+  assert end.value.code == 143
+  assert started
+  assert not left
 
 
 def wait_for_children(pid, count=3):
