@@ -135,7 +135,9 @@ class Layers:
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       after = self._zeros_after(x, kernel_size, pool_size)
-      if self._is_training and convolution.is_small(x, kernel, strides, self._op_data_format):
+      if self._is_training and convolution.gains_from_small_conv2d(
+        x, kernel, strides, self._op_data_format
+      ):
         return convolution.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,

@@ -1,4 +1,4 @@
-"""The results, one JSON file each, and what any record of a training says."""
+"""The results, one JSON file each, and what a record says."""
 
 import glob
 import json

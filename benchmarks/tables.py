@@ -58,7 +58,8 @@ def _table(record: dict) -> str:
     return _support(record)
   for key, table in _TABLES.items():
     if record.get(key) or key == record['name']:
-      return f'{_measured(record)}\n`{record["command"]}`\n\n{table(record)}'
+      said = f'\n{record["note"]}\n' if 'note' in record else ''
+      return f'{_measured(record)}\n`{record["command"]}`\n\n{table(record)}{said}'
   return ''
 
 
@@ -84,7 +85,8 @@ def _trained(trained: Iterable[dict]) -> str:
       f'| {title(r)} | {_reached(r)} | {number_of_runs(r)} | {minutes(r):.0f} | {hardware(r)} |\n'
     )
     versions = r['versions']
-    said = '' if r.get('twins') else _note(r)
+    # With peers it has a table of its own, which says its note.
+    said = f' {r["note"]}' if 'note' in r and not r.get('twins') else ''
     notes += (
       f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
       f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
@@ -150,8 +152,7 @@ def _twins(record: dict) -> str:
     else ''
   )
   return (
-    f'| | seconds | program ÷ row |\n|---|---:|---:|\n{rows}\n'
-    f'All in {record["dtype"]}.{part}{_note(record)}\n'
+    f'| | seconds | program ÷ row |\n|---|---:|---:|\n{rows}\nAll in {record["dtype"]}.{part}\n'
   )
 
 
@@ -163,7 +164,7 @@ def _training(record: dict) -> str:
     ratio = ratios.get(f'program / {name}, {dtype}')
     return f'{rates[f"{name} {dtype}"]:,.0f} | ' + (f'**{ratio:.2f}**' if ratio else '')
 
-  return _grid('images/s', rates, cell, 'program ÷ row') + _paragraph(record)
+  return _grid('images/s', rates, cell, 'program ÷ row')
 
 
 def _shapes(record: dict) -> str:
@@ -261,7 +262,7 @@ def _memory(record: dict) -> str:
     cells.append(str(found['temporary_files'][1]))
     rows += f'| {part}, {found["reached"]:,} {units} | {" | ".join(cells)} |\n'
   heads = '| | slope, MiB | of what is held | memory, MiB | handles | threads | temporary files |'
-  return f'{record["note"]}\n\n{heads}\n|---|---:|---:|---:|---:|---:|---:|\n{rows}'
+  return f'{heads}\n|---|---:|---:|---:|---:|---:|---:|\n{rows}'
 
 
 def _support(record: dict) -> str:
@@ -334,14 +335,6 @@ def _on_paper(trainable: int, averages: int) -> list[str]:
     ]
     lines.append(f'| {workers} | {" | ".join(cells)} |')
   return ['Images/s on paper:', '', *lines, '']
-
-
-def _note(record: dict) -> str:
-  return f' {record["note"]}' if 'note' in record else ''
-
-
-def _paragraph(record: dict) -> str:
-  return f'\n{record["note"]}\n' if 'note' in record else ''
 
 
 def _protocol_cost(record: dict) -> str:

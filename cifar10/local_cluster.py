@@ -176,7 +176,7 @@ class LocalCluster:
       process.kill()
       process.wait()
     for reader in self._readers:
-      reader.join()
+      reader.join(_GRACE_SECONDS)  # What a task left running may hold its streams.
 
   def __enter__(self) -> 'LocalCluster':
     return self
@@ -271,9 +271,9 @@ def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Sequence[int]]:
-  """The numbers of those among Ctrl-C and SIGTERM that came, which do nothing else.
+  """Notes Ctrl-C and SIGTERM, and does nothing else; yields the list of their numbers, in order.
 
-  Raising an exception would leave a process behind that has just started and that no list has yet.
+  An exception, raised while a task is started, would leave its process behind: no list has it yet.
   """
   received: list[int] = []
 

@@ -52,6 +52,28 @@ def test_a_ratio_stands_beside_its_row():
   ]
 
 
+def record_of(**more):
+  machine = {'cores': 2, 'processor': 'one'}
+  versions = {'tensorflow': '2.15.1', 'python': '3.11.7'}
+  return {'name': 'x', 'hardware': machine, 'versions': versions, 'commit': 'c', **more}
+
+
+def test_a_note_stands_below_its_table():
+  rates = {'images_per_second': {'batches': 9.0}, 'ratios': {}}
+  record = record_of(command='run', note='Twice.', **rates)
+  assert tables.tables({'rates': record})['rates'].endswith('| batches | 9 |\n\nTwice.\n')
+
+
+def test_a_recipe_without_peers_has_a_row_and_no_table():
+  runs = {'runs': [{'seed': 3, 'accuracy': 0.951}], 'accuracy_mean': 0.951}
+  more = {'recipe': 'fast95', 'seconds_median': 1800, 'accuracy_without_tta_mean': 0.94}
+  record = record_of(command='run', note='Alone.', twins={}, ratios={}, **runs, **more)
+  made = tables.tables({'one': record})
+  assert set(made) == {'summary', 'trained'}
+  assert '| `--recipe fast95` | **95.10 %** (seed 3: 95.10), without' in made['trained']
+  assert made['trained'].endswith('; `run`. Alone.\n')
+
+
 def test_a_row_for_each_network_and_batch():
   rates = {'program float32': 462.4, 'keras float32': 420.0}
   ratios = {'program / keras, float32': 1.101}

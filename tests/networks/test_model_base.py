@@ -204,6 +204,55 @@ def test_strided_conv_and_pooling_agree_on_the_size(size):
     assert make_net()._avg_pool(x, 2, 2).shape == expected
 
 
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize(
+  ('image', 'kernel_and_pool', 'rows_and_columns'),
+  [
+    ((7, 15), (3, 2), (6, 14)),
+    ((8, 15), (3, 2), (8, 14)),
+    ((8, 8), (3, 2), (8, 8)),
+    ((8, 7), (3, 3), (7, 6)),  # The pool does not read two rows; one of zeros was added.
+    ((15, 15), ((5, 1), 2), (14, 15)),  # A kernel of one column reads nothing beside it.
+  ],
+)
+@pytest.mark.parametrize('is_training', [False, True])
+def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
+  image, kernel_and_pool, rows_and_columns, dtype, is_training
+):
+  """The pool's results, and all gradients, are those of the whole convolution."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
+    network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+    kernel_size, pool_size = kernel_and_pool
+    results = []
+    for size in (pool_size, 1):
+      with tf.compat.v1.variable_scope('network', reuse=size == 1):
+        y = network._conv(x, kernel_size, 4, 1, pool_size=size)
+        assert tuple(y.shape[1:3]) == (image if size == 1 else rows_and_columns)
+        pooled = tf.cast(network._max_pool(y, pool_size), tf.float32)
+        results.append([pooled, *tf.gradients(pooled**2, [x, *tf.compat.v1.trainable_variables()])])
+    session.run(tf.compat.v1.global_variables_initializer())
+    results = session.run([[tf.cast(each, tf.float32) for each in form] for form in results])
+  for trimmed, whole in zip(*results):
+    scale = np.abs(whole).max()
+    np.testing.assert_allclose(trimmed, whole, atol=scale * (1e-5 if dtype == tf.float32 else 0.03))
+
+
+def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
+  def gradient_ops(size, dtype, is_training):
+    with tf.Graph().as_default() as graph:
+      network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+      x = tf.zeros([2, size, size, 4], dtype)
+      tf.gradients(network._conv(x, 3, 8, 1), [x, *tf.compat.v1.trainable_variables()])
+      kinds = ('Conv2DBackpropFilter', 'Conv2DBackpropInput')
+      return sum(op.type in kinds for op in graph.get_operations())
+
+  assert gradient_ops(8, tf.bfloat16, is_training=True) == 0
+  assert gradient_ops(9, tf.bfloat16, is_training=True) == 2
+  assert gradient_ops(8, tf.float32, is_training=True) == 2
+  assert gradient_ops(8, tf.bfloat16, is_training=False) == 2
+
+
 # Initialisation.
 
 
@@ -486,52 +535,3 @@ def test_unknown_data_format_and_dtype_are_refused():
 def test_a_shortcut_to_fewer_filters_is_our_own_mistake():
   with tf.Graph().as_default(), pytest.raises(AssertionError, match='from 8 to 4 filters'):
     make_net()._residual_v1(tf.zeros([1, 4, 4, 8]), 3, 8, 4, 1)
-
-
-@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
-@pytest.mark.parametrize(
-  ('image', 'kernel_and_pool', 'rows_and_columns'),
-  [
-    ((7, 15), (3, 2), (6, 14)),
-    ((8, 15), (3, 2), (8, 14)),
-    ((8, 8), (3, 2), (8, 8)),
-    ((8, 7), (3, 3), (7, 6)),  # The pool does not read two rows; one of zeros was added.
-    ((15, 15), ((5, 1), 2), (14, 15)),  # A kernel of one column reads nothing beside it.
-  ],
-)
-@pytest.mark.parametrize('is_training', [False, True])
-def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
-  image, kernel_and_pool, rows_and_columns, dtype, is_training
-):
-  """The pool's results, and all gradients, are those of the whole convolution."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
-    network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
-    kernel_size, pool_size = kernel_and_pool
-    results = []
-    for size in (pool_size, 1):
-      with tf.compat.v1.variable_scope('network', reuse=size == 1):
-        y = network._conv(x, kernel_size, 4, 1, pool_size=size)
-        assert tuple(y.shape[1:3]) == (image if size == 1 else rows_and_columns)
-        pooled = tf.cast(network._max_pool(y, pool_size), tf.float32)
-        results.append([pooled, *tf.gradients(pooled**2, [x, *tf.compat.v1.trainable_variables()])])
-    session.run(tf.compat.v1.global_variables_initializer())
-    results = session.run([[tf.cast(each, tf.float32) for each in form] for form in results])
-  for trimmed, whole in zip(*results):
-    scale = np.abs(whole).max()
-    np.testing.assert_allclose(trimmed, whole, atol=scale * (1e-5 if dtype == tf.float32 else 0.03))
-
-
-def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
-  def gradient_ops(size, dtype, is_training):
-    with tf.Graph().as_default() as graph:
-      network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
-      x = tf.zeros([2, size, size, 4], dtype)
-      tf.gradients(network._conv(x, 3, 8, 1), [x, *tf.compat.v1.trainable_variables()])
-      kinds = ('Conv2DBackpropFilter', 'Conv2DBackpropInput')
-      return sum(op.type in kinds for op in graph.get_operations())
-
-  assert gradient_ops(8, tf.bfloat16, is_training=True) == 0
-  assert gradient_ops(9, tf.bfloat16, is_training=True) == 2
-  assert gradient_ops(8, tf.float32, is_training=True) == 2
-  assert gradient_ops(8, tf.bfloat16, is_training=False) == 2
