@@ -3,10 +3,10 @@
   python benchmarks/time_to_accuracy.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 Of the program the whole command is timed, to its exit: imports, graph, training and the test with
-six views of each image that it is not certain of; once for each seed. The twins see six views of
-every image. They run in the environment of `make bench-install`, eager and compiled, in the
-program's precision, from arrays that are in memory already. By default only some of their steps are
-measured and the others taken to last as long, so that their accuracy is not known.
+further views of each image that it is not certain of; once for each seed. The twins see six views
+of every image. They run in the environment of `make bench-install`, eager and compiled, in the
+program's precision, from arrays that are in memory already. By default only some of their steps
+are measured and the others taken to last as long, so that their accuracy is not known.
 
 - airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs);
 - same recipe: Muon, with the program's batch, steps and gradients.

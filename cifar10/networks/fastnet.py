@@ -229,7 +229,8 @@ _FAST = {
   'batch_norm_epsilon': 1e-12,
   'dtype': 'auto',
   'tta': 'mirror+shift',
-  # On a validation split 0.7 gave what six views of all images did, 93.86 %; 0.5 gave 93.76 %.
+  # fast94 for 8 epochs, on a validation split: 0.7 gave what six views of all images did, 93.86 %;
+  # 0.5 gave 93.76 %.
   'tta_below': 0.7,
 }
 
@@ -241,7 +242,7 @@ _FAST94 = Recipe(
   {
     **_FAST,
     'train_batch_size': 1000,
-    'train_steps': 450,
+    'train_steps': 400,
     'learning_rate': 53.0,
     'lr_triangle': (0.0, 0.0, 0.0),
     'weight_decay': 3.8e-5,
@@ -250,6 +251,9 @@ _FAST94 = Recipe(
     'first_bias_steps': 10,
     'head_lr_factor': 12.6,
     'muon_learning_rate': 0.17,
+    # In the same trial 93.92 %, where six views of all images gave 93.86 %.
+    'tta': 'mirror+8shifts',
+    'tta_below': 0.6,
   },
 )
 # SGD and lookahead, as airbench95 and airbench96 have them. Their logits are divided by 9, ours by
