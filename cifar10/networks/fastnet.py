@@ -266,8 +266,8 @@ _FAST_SGD = {
   'lookahead_steps': 5,
 }
 _FAST95 = Recipe(
-  '95.01 % (the source); not measured here',
-  '15 epochs',
+  '95.09 % (the mean of 3 seeds: 95.17, 95.04, 95.06; the source: 95.01 %)',
+  '15 epochs: 732 steps of 1,024 images, half an hour on two fast cores with AVX-512 BF16',
   {
     **_FAST_SGD,
     'widths': (128, 384, 384),
