@@ -27,7 +27,7 @@ def supervised(acts, restart=True):
   """-> the code, the programs that nobody started, and how the tasks ended."""
   with Acted(acts) as cluster:
     cluster.start()
-    return local_cluster._supervise(cluster, restart), cluster.acts, cluster.codes()
+    return local_cluster._supervise(cluster, restart, []), cluster.acts, cluster.codes()
 
 
 @pytest.fixture(autouse=True)
