@@ -216,7 +216,7 @@ def main() -> None:
   with _signals() as received, cluster:
     cluster.start()
     code = _supervise(cluster, options.restart, received)
-  if code == 0:  # The context has ended: all that the tasks printed has been read.
+  if code == 0:  # The context has ended: what the tasks printed has been read.
     errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 

@@ -251,7 +251,7 @@ _FAST94 = Recipe(
     'first_bias_steps': 10,
     'head_lr_factor': 12.6,
     'muon_learning_rate': 0.17,
-    # In the same trial 93.92 %, where six views of all images gave 93.86 %.
+    # After 8 epochs, on a validation split: 93.92 %, where six views of all images gave 93.86 %.
     'tta': 'mirror+8shifts',
     'tta_below': 0.6,
   },

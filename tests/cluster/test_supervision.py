@@ -3,6 +3,7 @@
 import signal
 import sys
 
+import psutil
 import pytest
 
 from cifar10 import local_cluster
@@ -23,11 +24,11 @@ class Acted(local_cluster.LocalCluster):
     return [sys.executable, '-c', self.acts[name].pop(0)]
 
 
-def supervised(acts, restart=True):
+def supervised(acts, restart=True, received=()):
   """-> the code, the programs that nobody started, and how the tasks ended."""
   with Acted(acts) as cluster:
     cluster.start()
-    return local_cluster._supervise(cluster, restart, []), cluster.acts, cluster.codes()
+    return local_cluster._supervise(cluster, restart, received), cluster.acts, cluster.codes()
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +70,21 @@ def test_a_chief_that_dies_is_started_again():
 def test_without_restart_a_death_ends_all():
   acts = {'chief 0': [ENDS], 'worker 0': [STAYS], 'ps 0': [DIES]}
   assert supervised(acts, restart=False)[0] == 137
+
+
+def test_the_first_signal_ends_all():
+  acts = {name: [STAYS] for name in ('chief 0', 'worker 0', 'ps 0')}
+  code, _, codes = supervised(acts, received=[signal.SIGTERM, signal.SIGINT])
+  assert code == 128 + signal.SIGTERM
+  assert codes == dict.fromkeys(acts, -signal.SIGTERM)
+
+
+def test_what_a_task_leaves_running_is_not_waited_for():
+  """It holds the streams of the task, which has ended; the task's line is read all the same."""
+  leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
+  with Acted({'chief 0': [leaves], 'worker 0': [ENDS], 'ps 0': [ENDS]}) as cluster:
+    cluster.start()
+    assert local_cluster._supervise(cluster, False, []) == 0
+  left = psutil.Process(int(cluster.results['chief 0']))
+  assert left.status() != psutil.STATUS_ZOMBIE
+  left.kill()
