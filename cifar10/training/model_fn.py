@@ -279,10 +279,9 @@ def _build_towers(
         towers.build_tower(
           normalised,
           labels,
-          network.forward_pass,
+          network,
           lambda variable: optimizers.weight_decay(hparams, group_of(variable)),
           hparams.label_smoothing,
-          value_of=lambda variable: network.values[variable.op.name],
         )
       )
       if index == 0:

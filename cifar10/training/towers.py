@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+import model_base
+
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 
 GradientsAndVariables = list[tuple[tf.Tensor, Any]]
@@ -68,29 +70,34 @@ def device_setter(tower: str, placement: Callable[[tf.Operation], str]) -> Calla
 def build_tower(
   images: tf.Tensor,
   labels: tf.Tensor,
-  forward_pass: Callable[[tf.Tensor], tf.Tensor],
+  network: model_base.Layers,
   weight_decay: Callable[[Any], float],
   label_smoothing: float = 0.0,
-  *,
-  value_of: Callable[[Any], Any] = tf.convert_to_tensor,
 ) -> Tower:
   """One tower on one shard.
 
   Args:
     images: [shard, 32, 32, 3], normalised.
     labels: int32 [shard].
-    forward_pass: images to logits.
+    network: whose layers are made here, or found again.
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
       arXiv 1512.00567, section 7).
-    value_of: variable -> what the forward pass has read of it.
   """
-  logits = forward_pass(images)
+  logits = network.forward_pass(images)
   cross_entropy = tf.reduce_mean(_cross_entropy(labels, logits, label_smoothing))
-  variables = tf.compat.v1.trainable_variables()
-  weight_penalty = penalty(variables, weight_decay, value_of)
+  variables = trained_variables(network)
+  weight_penalty = penalty(
+    variables, weight_decay, lambda variable: network.values[variable.op.name]
+  )
   gradients = tf.gradients(cross_entropy + weight_penalty, variables)
   return Tower(logits, cross_entropy, weight_penalty, list(zip(gradients, variables)))
+
+
+def trained_variables(network: model_base.Layers) -> list[Any]:
+  """Those of this network, which the graph has by now, in the order of their making."""
+  trainable = tf.compat.v1.trainable_variables()
+  return [variable for variable in trainable if variable.op.name in network.values]
 
 
 def penalty(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import model_base
 from cifar10.training import towers
 
 
@@ -55,12 +56,35 @@ def test_names_variables_without_a_gradient(graph):
     towers.average_gradients([[(None, a)]])
 
 
-def linear(images):
-  """A network whose gradients can be worked out: logits = mean pixel x kernel."""
-  kernel = tf.compat.v1.get_variable(
-    'kernel', [3, 10], initializer=tf.compat.v1.random_normal_initializer(seed=3)
-  )
-  return tf.matmul(tf.reduce_mean(images, [1, 2]), kernel)
+class Net(model_base.Layers):
+  """A network of one variable; a subclass makes logits of it."""
+
+  def __init__(self):
+    super().__init__(True, 'channels_last', 0.9, 1e-5)
+
+  def weight(self, shape, initializer):
+    return self._variable('weight', shape, initializer, model_base.HEAD)
+
+
+class Linear(Net):
+  """Its gradients can be worked out: logits = mean pixel x weight."""
+
+  def forward_pass(self, images):
+    weight = self.weight([3, 10], tf.compat.v1.random_normal_initializer(seed=3))
+    return tf.matmul(tf.reduce_mean(images, [1, 2]), weight)
+
+
+class Constant(Net):
+  """These logits, whatever the images and the weight."""
+
+  def __init__(self, logits, weight):
+    super().__init__()
+    self._logits = logits
+    self._weight = weight
+
+  def forward_pass(self, images):
+    weight = self.weight([len(self._weight)], tf.compat.v1.constant_initializer(self._weight))
+    return tf.constant(self._logits, tf.float32) + 0 * tf.reduce_sum(weight)
 
 
 @pytest.mark.parametrize('num_towers', [2, 4])
@@ -70,12 +94,12 @@ def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers)
   images = tf.constant(rng.normal(size=[16, 32, 32, 3]).astype(np.float32))
   labels = tf.constant(rng.integers(0, 10, 16), tf.int32)
   with tf.compat.v1.variable_scope('net'):
-    whole = towers.build_tower(images, labels, linear, lambda variable: 2e-4)
+    whole = towers.build_tower(images, labels, Linear(), lambda variable: 2e-4)
   gradients = []
   for index in range(num_towers):
     with tf.compat.v1.variable_scope('net', reuse=True):
       shard = images[index::num_towers], labels[index::num_towers]
-      gradients.append(towers.build_tower(*shard, linear, lambda variable: 2e-4).gradients)
+      gradients.append(towers.build_tower(*shard, Linear(), lambda variable: 2e-4).gradients)
   [(mean, _)] = towers.average_gradients(gradients)
   expected, actual = run([whole.gradients[0][0], mean])
   np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
@@ -84,12 +108,8 @@ def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers)
 
 def test_loss_by_hand(graph):
   images, labels = tf.zeros([2, 32, 32, 3]), tf.constant([0, 1])
-
-  def forward_pass(images):
-    weight = variable('weight', [3.0, 4.0])
-    return tf.zeros([2, 10]) + 0 * tf.reduce_sum(weight)
-
-  tower = towers.build_tower(images, labels, forward_pass, lambda variable: 0.1)
+  network = Constant([[0] * 10] * 2, [3, 4])
+  tower = towers.build_tower(images, labels, network, lambda variable: 0.1)
   cross_entropy, penalty = run([tower.cross_entropy, tower.weight_penalty])
   # Ten equal logits: ln 10. Half of 3^2 + 4^2 is 12.5, times 0.1.
   assert cross_entropy == pytest.approx(np.log(10))
@@ -101,13 +121,9 @@ def test_smoothed_labels_by_hand(graph):
 
   -(0.82 ln 0.25 + 9 * 0.02 ln (1/12)) = 0.82 * 1.386294 + 0.18 * 2.484907 = 1.584044.
   """
-  logits = tf.constant([[np.log(3)] + [0] * 9], tf.float32)
-
-  def forward_pass(images):
-    return logits + 0 * variable('weight', 1.0)
-
+  network = Constant([[np.log(3)] + [0] * 9], [1])
   tower = towers.build_tower(
-    tf.zeros([1, 32, 32, 3]), tf.constant([0]), forward_pass, lambda variable: 0.0, 0.2
+    tf.zeros([1, 32, 32, 3]), tf.constant([0]), network, lambda variable: 0.0, 0.2
   )
   assert run(tower.cross_entropy) == pytest.approx(1.584044)
 
