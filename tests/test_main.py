@@ -117,6 +117,7 @@ REFUSED = [
   (['--muon-learning-rate', -1], '--muon-learning-rate is -1'),
   (['--lookahead-steps', -1], '--lookahead-steps is -1'),
   (['--recipe', 'fast94', '--first-bias-steps', -1], '--first-bias-steps is -1'),
+  (['--recipe', 'fast94', '--proxy-widths', '64,32,32'], '--proxy-widths is (64, 32, 32)'),
   (['--widths', '64,256,256'], '--widths 64,256,256 belongs to --network fastnet, not to resnet'),
   (['--recipe', 'fast94', '--num-layers', 20], '--num-layers 20 belongs to --network resnet'),
   (['--num-layers', 6 * 10**6 + 2], '--num-layers is 6000002: it must be 2000 or less'),

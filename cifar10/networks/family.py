@@ -89,6 +89,16 @@ class Family(Options, abc.ABC):
       prepared: from `prepare`, in training; else None: a checkpoint has what it needs.
     """
 
+  def build_proxy(
+    self, settings: LayerSettings, data: Description, prepared: Any
+  ) -> model_base.Layers | None:
+    """A small network, for training, that chooses the harder half of each batch; None: no.
+
+    Arguments are as for `build`; its variables' roles have the same groups as the network's.
+    """
+    del settings, data, prepared
+    return None
+
   def prepare(self, start: Start) -> Any:
     """What has to be known before training begins, for `build`."""
     del start

@@ -1,5 +1,6 @@
 """Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
 
+import collections
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from cifar10.training import (
   network,
   optimizers,
   schedules,
+  selection,
   staging,
   towers,
 )
@@ -68,6 +70,9 @@ def get_model_fn(
   replication = replication or Replication(Cluster(), 0, Watch(), Steering(Cluster()))
 
   build = functools.partial(network.build, hparams, data, data_format=placement.data_format)
+  build_proxy = functools.partial(
+    network.build_proxy, hparams, data, data_format=placement.data_format
+  )
 
   def with_weights(spec: Any) -> Any:
     return spec._replace(scaffold=averages.scaffold()) if use_ema else spec
@@ -87,6 +92,7 @@ def get_model_fn(
       replication,
       build(is_training=True, beginning=beginning),
       list(zip(features, labels)),
+      proxy=build_proxy(beginning=beginning),
       examples_per_epoch=examples_per_epoch,
       meter=meter,
       histograms=histograms,
@@ -96,11 +102,12 @@ def get_model_fn(
   return model_fn
 
 
-def _groups(hparams: HParams, network: model_base.Layers) -> optimizers.GroupOf:
-  """How each variable of the network learns, once the network is built."""
+def _groups(hparams: HParams, *networks: model_base.Layers) -> optimizers.GroupOf:
+  """How each variable of the networks learns, once they are built."""
+  roles = collections.ChainMap(*(network.roles for network in networks))
 
   def group_of(variable: Any) -> Group:
-    return hparams.family.group(network.roles[variable.op.name], hparams)
+    return hparams.family.group(roles[variable.op.name], hparams)
 
   return group_of
 
@@ -112,6 +119,7 @@ def _train_spec(
   network: model_base.Layers,
   shards: staging.Shards,
   *,
+  proxy: model_base.Layers | None,
   examples_per_epoch: int,
   meter: MeterHook | None,
   histograms: bool,
@@ -119,16 +127,17 @@ def _train_spec(
 ) -> Any:
   """Every tower, the mean of their gradients, and the update.
 
+  With a `proxy` each tower learns from that half of its shard which is harder for the proxy.
   Under a strategy of tf.distribute this is called once a replica, and builds one tower.
   """
-  group_of = _groups(hparams, network)
+  group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, replication)
   staged = None
   if placement.stages_batches and not replication.all_reduce:  # A strategy has its own way.
     staged = staging.Staging(shards, tower_devices)
     shards = staged.shards
   built, update_ops = _build_towers(
-    hparams, network, shards, tower_devices, place_variable, group_of=group_of
+    hparams, network, shards, tower_devices, place_variable, proxy=proxy, group_of=group_of
   )
   gradients = towers.average_gradients([tower.gradients for tower in built])
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
@@ -140,7 +149,7 @@ def _train_spec(
   if staged:
     train_op = tf.group(train_op, staged.put)
     training_hooks.append(staged.make_hook())
-  accuracy = _mean_accuracy(built, [labels for _, labels in shards])
+  accuracy = _mean_accuracy(built)
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates[0]}
   _summarize(cross_entropy, built[0].weight_penalty, gradients, shards[0][0], histograms)
   if meter:
@@ -262,28 +271,31 @@ def _build_towers(
   tower_devices: Sequence[str],
   place_variable: Callable[[tf.Operation], str],
   *,
+  proxy: model_base.Layers | None,
   group_of: optimizers.GroupOf,
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
   """All towers over one set of variables, and the moving averages' updates."""
+
+  def weight_decay(variable: Any) -> float:
+    return optimizers.weight_decay(hparams, group_of(variable))
+
   built: list[towers.Tower] = []
   update_ops: list[tf.Operation] = []
-  for index, (device, (images, labels)) in enumerate(zip(tower_devices, shards)):
+  for index, (device, shard) in enumerate(zip(tower_devices, shards)):
     setter = towers.device_setter(device, place_variable)
     with (
       tf.compat.v1.name_scope(f'tower_{index}') as scope,
       tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0),
       tf.compat.v1.device(setter),
     ):
-      normalised = dataset.normalise(images, tf.as_dtype(hparams.dtype))
-      built.append(
-        towers.build_tower(
-          normalised,
-          labels,
-          network,
-          lambda variable: optimizers.weight_decay(hparams, group_of(variable)),
-          hparams.label_smoothing,
+      images, labels = dataset.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
+      of_proxy: towers.GradientsAndVariables = []
+      if proxy:
+        images, labels, of_proxy = selection.harder_half(
+          images, labels, proxy, weight_decay, hparams.label_smoothing
         )
-      )
+      tower = towers.build_tower(images, labels, network, weight_decay, hparams.label_smoothing)
+      built.append(tower._replace(gradients=tower.gradients + of_proxy))
       if index == 0:
         # Tower 0 only: every tower would update the same moving averages, N times a step.
         update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
@@ -304,9 +316,8 @@ def _eval_spec(
   inferred = _inferred(hparams, placement, network, images)
   logits, plain_logits = inferred.logits, inferred.own_logits
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-  weight_penalty = towers.penalty(
-    tf.compat.v1.trainable_variables(),
-    lambda variable: optimizers.weight_decay(hparams, group_of(variable)),
+  weight_penalty = towers.weight_penalty(
+    network, lambda variable: optimizers.weight_decay(hparams, group_of(variable))
   )
   correct, plain_correct = (
     tf.cast(tf.equal(tf.argmax(values, 1, tf.int32), labels), tf.float32)
@@ -369,11 +380,11 @@ def _scheduled(
   return schedules.learning_rate(global_step, boundaries, values)
 
 
-def _mean_accuracy(built: Sequence[towers.Tower], label_shards: Sequence[tf.Tensor]) -> tf.Tensor:
-  """Of the whole training batch: float32 scalar."""
+def _mean_accuracy(built: Sequence[towers.Tower]) -> tf.Tensor:
+  """Of all images that the towers learn from: float32 scalar."""
   correct = [
-    tf.cast(tf.equal(tf.argmax(tower.logits, 1, tf.int32), labels), tf.float32)
-    for tower, labels in zip(built, label_shards)
+    tf.cast(tf.equal(tf.argmax(tower.logits, 1, tf.int32), tower.labels), tf.float32)
+    for tower in built
   ]
   return tf.reduce_mean(tf.concat(correct, 0))
 

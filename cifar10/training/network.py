@@ -49,17 +49,38 @@ def build(
     batch_norm_decay: float or scalar tensor, in place of the hyper-parameter.
     beginning: what it starts from where no checkpoint is restored.
   """
-  settings = LayerSettings(
-    is_training=is_training,
-    data_format=data_format,
-    batch_norm_decay=hparams.batch_norm_decay if batch_norm_decay is None else batch_norm_decay,
-    batch_norm_epsilon=hparams.batch_norm_epsilon,
-    dtype=tf.as_dtype(hparams.dtype),
-  )
+  settings = _settings(hparams, is_training, data_format)
+  if batch_norm_decay is not None:
+    settings = settings._replace(batch_norm_decay=batch_norm_decay)
   network = hparams.family.build(settings, data, beginning.prepared)
   network.freeze(hparams.freeze)
   network.start_from(beginning.initializers)
   return network
+
+
+def build_proxy(
+  hparams: HParams,
+  data: Description,
+  *,
+  data_format: str,
+  beginning: Beginning = NOWHERE,
+) -> model_base.Layers | None:
+  """The small network that chooses what the other one learns from, where the family has one.
+
+  Arguments are as for `build`. It starts anew and freezes nothing, whatever the other one does.
+  """
+  settings = _settings(hparams, True, data_format)
+  return hparams.family.build_proxy(settings, data, beginning.prepared)
+
+
+def _settings(hparams: HParams, is_training: bool, data_format: str) -> LayerSettings:
+  return LayerSettings(
+    is_training=is_training,
+    data_format=data_format,
+    batch_norm_decay=hparams.batch_norm_decay,
+    batch_norm_epsilon=hparams.batch_norm_epsilon,
+    dtype=tf.as_dtype(hparams.dtype),
+  )
 
 
 def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> Inferred:

@@ -19,6 +19,7 @@ GradientsAndVariables = list[tuple[tf.Tensor, Any]]
 class Tower(NamedTuple):
   """What one tower computes on its shard."""
 
+  labels: tf.Tensor  # int32 [shard]
   logits: tf.Tensor  # float32 [shard, classes]
   cross_entropy: tf.Tensor  # float32 scalar, mean over the shard
   weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
@@ -85,13 +86,11 @@ def build_tower(
       arXiv 1512.00567, section 7).
   """
   logits = network.forward_pass(images)
-  cross_entropy = tf.reduce_mean(_cross_entropy(labels, logits, label_smoothing))
+  cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
   variables = trained_variables(network)
-  weight_penalty = penalty(
-    variables, weight_decay, lambda variable: network.values[variable.op.name]
-  )
-  gradients = tf.gradients(cross_entropy + weight_penalty, variables)
-  return Tower(logits, cross_entropy, weight_penalty, list(zip(gradients, variables)))
+  penalty = weight_penalty(network, weight_decay)
+  gradients = tf.gradients(cross_entropy + penalty, variables)
+  return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)))
 
 
 def trained_variables(network: model_base.Layers) -> list[Any]:
@@ -100,21 +99,23 @@ def trained_variables(network: model_base.Layers) -> list[Any]:
   return [variable for variable in trainable if variable.op.name in network.values]
 
 
-def penalty(
-  variables: Sequence[Any],
-  weight_decay: Callable[[Any], float],
-  value_of: Callable[[Any], Any] = tf.convert_to_tensor,
-) -> tf.Tensor:
-  """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar."""
+def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], float]) -> tf.Tensor:
+  """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar.
+
+  Args:
+    network: whose trained variables it is of, as its last forward pass has read them.
+    weight_decay: variable -> its coefficient.
+  """
   groups: dict[float, list[tf.Tensor]] = {}
-  for variable in variables:
-    groups.setdefault(weight_decay(variable), []).append(tf.nn.l2_loss(value_of(variable)))
+  for variable in trained_variables(network):
+    loss = tf.nn.l2_loss(network.values[variable.op.name])
+    groups.setdefault(weight_decay(variable), []).append(loss)
   parts = [decay * tf.add_n(losses) for decay, losses in groups.items()]
   return parts[0] if len(parts) == 1 else tf.add_n(parts)
 
 
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-  """float32 [shard]."""
+def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
+  """Of each image: float32 [n]; arguments as for `build_tower`."""
   if not label_smoothing:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   num_classes = logits.shape[1]

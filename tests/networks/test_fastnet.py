@@ -119,9 +119,16 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
 
 
 def test_the_head_starts_as_large_as_its_sources():
-  """airbench94: standard deviation 1, logits / 256; airbench95: 1 / sqrt(3 * 384), logits / 9."""
-  for width, expected in ((256, 1.0), (384, 384 / 9 / math.sqrt(3 * 384))):
-    values = run(fastnet._head_initializer(width)([width, 1000], tf.float32))
+  """airbench94: standard deviation 1, logits / 256; airbench95: 1 / sqrt(3 * 384), logits / 9.
+
+  Logits of 64 channels that are divided by 512: 512 / 9 / sqrt(3 * 64), for the same at first.
+  """
+  for width, divisor, expected in (
+    (256, 256, 1.0),
+    (384, 384, 384 / 9 / math.sqrt(3 * 384)),
+    (64, 512, 512 / 9 / math.sqrt(3 * 64)),
+  ):
+    values = run(fastnet._head_initializer(width, divisor)([width, 1000], tf.float32))
     assert values.std() == pytest.approx(expected, rel=0.03)
 
 

@@ -1,6 +1,7 @@
 """The model function: what each mode builds, where it is placed, and what its metrics count."""
 
 import dataclasses
+import re
 from typing import ClassVar
 
 import numpy as np
@@ -117,6 +118,40 @@ def test_parameter_servers_share_the_variables_by_size(graph, task):
   job, index = task
   towers_here = {f'/job:{job}/task:{index}/device:CPU:{tower}' for tower in range(2)}
   assert devices(graph, CONVOLUTIONS) == towers_here
+
+
+PROXIED = from_values(
+  {
+    'network': 'fastnet',
+    'widths': (32, 48, 64),
+    'proxy_widths': (24, 24, 24),
+    'train_batch_size': 8,
+    'train_steps': 10,
+  }
+)
+
+
+@pytest.mark.parametrize(('num_towers', 'classified'), [(1, {8, 4}), (2, {4, 2})])
+def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, classified):
+  build(MODES.TRAIN, place(num_cpu_towers=num_towers), hparams=PROXIED)
+  heads = [op for op in graph.get_operations() if re.search('/fully_connected/MatMul$', op.name)]
+  assert {op.outputs[0].shape[0] for op in heads} == classified
+  assert len(heads) == 2 * num_towers
+  trained = [v.op.name for v in tf.compat.v1.trainable_variables()]
+  assert len(trained) == len(set(trained)) == 2 * 14
+  assert sum(name.startswith('fastnet/proxy/') for name in trained) == 14
+
+
+def test_a_proxy_is_shared_as_the_network_is(graph):
+  build(MODES.TRAIN, place(), hparams=PROXIED, replication=replication(3, gradients=3))
+  proxys = {v.device for v in tf.compat.v1.global_variables() if '/proxy/' in v.op.name}
+  assert proxys == {f'/job:ps/task:{index}/device:CPU:0' for index in range(2)}
+
+
+@pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
+def test_no_proxy_is_asked_for_a_class(graph, mode):
+  build(mode, place(), hparams=PROXIED)
+  assert not [v for v in tf.compat.v1.global_variables() if '/proxy/' in v.op.name]
 
 
 @pytest.mark.parametrize('gradients', [0, 3], ids=['async', 'sync'])

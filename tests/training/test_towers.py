@@ -57,34 +57,35 @@ def test_names_variables_without_a_gradient(graph):
 
 
 class Net(model_base.Layers):
-  """A network of one variable; a subclass makes logits of it."""
+  """With variables of given initial values; a subclass makes logits of them."""
 
   def __init__(self):
     super().__init__(True, 'channels_last', 0.9, 1e-5)
 
-  def weight(self, shape, initializer):
-    return self._variable('weight', shape, initializer, model_base.HEAD)
+  def weight(self, values, name='weight'):
+    initializer = tf.compat.v1.constant_initializer(values)
+    return self._variable(name, np.shape(values), initializer, model_base.HEAD)
 
 
 class Linear(Net):
   """Its gradients can be worked out: logits = mean pixel x weight."""
 
   def forward_pass(self, images):
-    weight = self.weight([3, 10], tf.compat.v1.random_normal_initializer(seed=3))
+    weight = self.weight(np.random.default_rng(3).normal(size=[3, 10]))
     return tf.matmul(tf.reduce_mean(images, [1, 2]), weight)
 
 
 class Constant(Net):
-  """These logits, whatever the images and the weight."""
+  """These logits, whatever the images and the weights are."""
 
-  def __init__(self, logits, weight):
+  def __init__(self, logits, **weights):
     super().__init__()
     self._logits = logits
-    self._weight = weight
+    self._weights = weights
 
   def forward_pass(self, images):
-    weight = self.weight([len(self._weight)], tf.compat.v1.constant_initializer(self._weight))
-    return tf.constant(self._logits, tf.float32) + 0 * tf.reduce_sum(weight)
+    weights = [self.weight(values, name) for name, values in self._weights.items()]
+    return tf.constant(self._logits, tf.float32) + 0 * sum(map(tf.reduce_sum, weights))
 
 
 @pytest.mark.parametrize('num_towers', [2, 4])
@@ -108,7 +109,7 @@ def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers)
 
 def test_loss_by_hand(graph):
   images, labels = tf.zeros([2, 32, 32, 3]), tf.constant([0, 1])
-  network = Constant([[0] * 10] * 2, [3, 4])
+  network = Constant([[0] * 10] * 2, weight=[3, 4])
   tower = towers.build_tower(images, labels, network, lambda variable: 0.1)
   cross_entropy, penalty = run([tower.cross_entropy, tower.weight_penalty])
   # Ten equal logits: ln 10. Half of 3^2 + 4^2 is 12.5, times 0.1.
@@ -121,7 +122,7 @@ def test_smoothed_labels_by_hand(graph):
 
   -(0.82 ln 0.25 + 9 * 0.02 ln (1/12)) = 0.82 * 1.386294 + 0.18 * 2.484907 = 1.584044.
   """
-  network = Constant([[np.log(3)] + [0] * 9], [1])
+  network = Constant([[np.log(3)] + [0] * 9], weight=[1])
   tower = towers.build_tower(
     tf.zeros([1, 32, 32, 3]), tf.constant([0]), network, lambda variable: 0.0, 0.2
   )
@@ -130,8 +131,10 @@ def test_smoothed_labels_by_hand(graph):
 
 def test_each_variable_has_its_own_penalty(graph):
   """Halves of squares: 0.1 * (9 + 16) / 2 + 0.2 * 4 / 2 = 1.65."""
-  a, b, c = variable('a', [3.0]), variable('b', [4.0]), variable('c', [2.0])
-  penalty = towers.penalty([a, b, c], lambda variable: 0.2 if variable is c else 0.1)
+  network = Constant([[0] * 10], a=[3], b=[4], c=[2])
+  network.forward_pass(tf.zeros([1, 32, 32, 3]))
+  variable('of_another_network', [5.0])
+  penalty = towers.weight_penalty(network, lambda variable: 0.2 if variable.op.name == 'c' else 0.1)
   assert run(penalty) == pytest.approx(1.65)
 
 

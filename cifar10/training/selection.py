@@ -1,0 +1,59 @@
+"""The harder half of each batch, chosen by a small network that learns beside the large one.
+
+After airbench96_faster.py (github.com/KellerJordan/cifar10-airbench): late in training most images
+teach nothing any more, and a small network, the proxy, tells which. The proxy classifies the whole
+batch; the half with the highest losses is what both networks learn from, the proxy at every fourth
+step only. There the proxy is trained first, and its choices are kept; here one step has both, so
+that nothing is read twice and a job resumes as any other.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+import model_base
+from cifar10.training import towers
+
+SCOPE = 'proxy'  # Of the proxy's variables, within the network's.
+_LEARNS_EVERY = 4  # Global steps: its backward pass would cost twice what its choices do.
+
+
+class HarderHalf(NamedTuple):
+  """What is left of a tower's batch of n images."""
+
+  images: tf.Tensor  # [(n + 1) / 2, 32, 32, 3]
+  labels: tf.Tensor  # int32 [(n + 1) / 2]
+  gradients: towers.GradientsAndVariables  # The proxy's; 0 at steps at which it does not learn.
+
+
+def harder_half(
+  images: tf.Tensor,
+  labels: tf.Tensor,
+  proxy: model_base.Layers,
+  weight_decay: Callable[[Any], float],
+  label_smoothing: float = 0.0,
+) -> HarderHalf:
+  """Those images whose cross entropy, in the proxy's training form, is the highest.
+
+  Args:
+    images: [n, 32, 32, 3], normalised; n is known.
+    labels: int32 [n].
+    proxy: whose layers are made here, or found again.
+    weight_decay: variable -> its coefficient in the penalty.
+    label_smoothing: as for the large network.
+  """
+  count = (images.shape[0] + 1) // 2
+  with tf.compat.v1.variable_scope(SCOPE):
+    logits = proxy.forward_pass(images)
+  losses = towers.cross_entropies(labels, logits, label_smoothing)
+  hardest, rows = tf.math.top_k(losses, count, sorted=False)
+  variables = towers.trained_variables(proxy)
+  loss = tf.reduce_mean(hardest) + towers.weight_penalty(proxy, weight_decay)
+  gradients = tf.cond(
+    tf.equal(tf.compat.v1.train.get_or_create_global_step() % _LEARNS_EVERY, 0),
+    lambda: tf.gradients(loss, variables),
+    lambda: [tf.zeros(variable.shape) for variable in variables],
+  )
+  images, labels = (tf.gather(values, rows) for values in (images, labels))
+  return HarderHalf(images, labels, list(zip(gradients, variables)))
