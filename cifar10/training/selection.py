@@ -50,8 +50,12 @@ def harder_half(
   hardest, rows = tf.math.top_k(losses, count, sorted=False)
   variables = towers.trained_variables(proxy)
   loss = tf.reduce_mean(hardest) + towers.weight_penalty(proxy, weight_decay)
+  step = tf.compat.v1.train.get_or_create_global_step()
+  # Zeros, too, come after the forward pass: what momentum makes of them changes the variables.
+  with tf.control_dependencies([loss]):
+    is_due = tf.equal(step % _LEARNS_EVERY, 0)
   gradients = tf.cond(
-    tf.equal(tf.compat.v1.train.get_or_create_global_step() % _LEARNS_EVERY, 0),
+    is_due,
     lambda: tf.gradients(loss, variables),
     lambda: [tf.zeros(variable.shape) for variable in variables],
   )
