@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from cifar10.data import manifest, record_check, records
 from cifar10.data.distortion import Distortion
-from cifar10.platform import room
+from cifar10.platform import room, sessions
 from cifar10.platform.errors import InputError
 
 TRAIN_AND_VALIDATION = 'train+validation'
@@ -164,7 +164,7 @@ class Cifar10DataSet:
     return self._first(self.num_examples_per_epoch())
 
   def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with sessions.side_graph(), tf.compat.v1.Session() as session:
       serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(count)
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)

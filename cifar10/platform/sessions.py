@@ -1,6 +1,7 @@
-"""How a session uses this machine: its ConfigProto."""
+"""How a session uses this machine: its ConfigProto; and graphs beside the training's."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,3 +42,15 @@ def session_config(
     off = rewriter_config_pb2.RewriterConfig.OFF
     config.graph_options.rewrite_options.remapping = off
   return config
+
+
+@contextlib.contextmanager
+def side_graph() -> Iterator[tf.Graph]:
+  """A default graph of its own, for a look at a network or at data.
+
+  It has a seed: under --deterministic TensorFlow refuses to build what could be random without one,
+  as initial values and iterators, though nothing is drawn here.
+  """
+  with tf.Graph().as_default() as graph:
+    tf.compat.v1.set_random_seed(0)
+    yield graph

@@ -51,7 +51,7 @@ def freeze(
     batch: how many images a call has; None: any number.
   """
   outputs = [serving.CLASSES, serving.PROBABILITIES, serving.FEATURES]
-  with tf.Graph().as_default() as graph:
+  with sessions.side_graph() as graph:
     sizes = [batch, shape.HEIGHT, shape.WIDTH, shape.DEPTH]
     images = tf.compat.v1.placeholder(tf.uint8, sizes, serving.IMAGES)
     built = network.build(hparams, data, is_training=False)

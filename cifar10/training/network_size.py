@@ -11,6 +11,7 @@ import tensorflow as tf
 from cifar10.data import shape
 from cifar10.data.data_set import Description
 from cifar10.options.hparams import HParams
+from cifar10.platform import sessions
 from cifar10.training import network
 
 
@@ -42,7 +43,7 @@ def variable_shapes(hparams: HParams, data: Description) -> tuple[dict[str, list
 def _built(hparams: HParams, data: Description) -> Iterator[tf.Graph]:
   """A graph with the network for one image."""
   plain = dataclasses.replace(hparams, dtype='float32')  # Which 'auto' may still have to become.
-  with tf.Graph().as_default() as graph:
+  with sessions.side_graph() as graph:
     built = network.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))

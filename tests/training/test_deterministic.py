@@ -39,6 +39,24 @@ def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path
     assert_equal(tmp_path / 'first', tmp_path / 'other', STEPS)
 
 
+@pytest.mark.slow
+def test_what_looks_at_a_network_beside_the_training_does_so_here(run_main, data_dir, tmp_path):
+  """Whitening by the first images, a warm start, an export: each in a graph of its own."""
+  fast = ['--network', 'fastnet', '--widths', '24,32,32', '--proxy-widths', '24,24,24']
+  fast += ['--train-batch-size', 8, '--mode', 'train', '--train-steps', 5]
+
+  def run(job, *flags):
+    result = run_main('--job-dir', tmp_path / job, '--deterministic', *flags)
+    assert result.returncode == 0, result.stderr
+
+  for job in ('first', 'second'):
+    run(job, '--data-dir', data_dir, *fast)
+  assert_equal(tmp_path / 'first', tmp_path / 'second', 5)
+  started = ['--warm-start-from', tmp_path / 'first', '--freeze', 'fastnet/group1']
+  run('third', '--data-dir', data_dir, *fast, *started)
+  run('third', '--mode', 'export')
+
+
 TWO_WORKERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, 'chief', 0)
 
 
