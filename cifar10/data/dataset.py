@@ -165,7 +165,7 @@ class Cifar10DataSet:
 
   def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
     with sessions.side_graph(), tf.compat.v1.Session() as session:
-      serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(count)
+      serialized = untuned(tf.data.TFRecordDataset(self.get_filenames()).batch(count))
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)
 
@@ -264,7 +264,19 @@ def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
       tuple(labels[tower::num_shards] for tower in towers),
     )
 
-  return batches.map(shard).prefetch(tf.data.AUTOTUNE)
+  return untuned(batches.map(shard).prefetch(tf.data.AUTOTUNE))
+
+
+def untuned(elements: tf.data.Dataset) -> tf.data.Dataset:
+  """The same without the thread in which TensorFlow tunes an iterator; nothing here gains by it.
+
+  An iterator waits for that thread when it is destroyed. The thread, told to end, looks whether
+  that is so before it is noted (Model::OptimizeLoop in tensorflow/core/framework/model.cc), and may
+  go back to sleep: the end of a training, or SIGTERM, took up to a minute.
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return elements.with_options(options)
 
 
 def deal(batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from cifar10.callbacks.progress import IMAGES_BAR
-from cifar10.data import image_files, records
+from cifar10.data import dataset, image_files, records
 from cifar10.data.read_ahead import read_ahead
 from cifar10.inference.image_paths import each_file
 from cifar10.inference.serving import IMAGES
@@ -61,7 +61,8 @@ def predict(
 
   def input_fn() -> Any:
     signature = {IMAGES: tf.TensorSpec(_SHAPE, tf.uint8)}
-    return tf.data.Dataset.from_generator(images, output_signature=signature).batch(_BATCH)
+    read = tf.data.Dataset.from_generator(images, output_signature=signature)
+    return dataset.untuned(read.batch(_BATCH))
 
   answered = failed = 0
   answers = estimator.predict(input_fn, checkpoint_path=checkpoint)

@@ -38,7 +38,7 @@ def recomputed(
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
   with tf.Graph().as_default():
     batch_number = tf.compat.v1.placeholder(tf.float32, [])
-    batches = train_set.make_batch(hparams.train_batch_size, hparams.seed)
+    batches = dataset.untuned(train_set.make_batch(hparams.train_batch_size, hparams.seed))
     iterator = tf.compat.v1.data.make_initializable_iterator(batches)
     images, _ = iterator.get_next()
     # So the average of n batches is their mean.

@@ -240,6 +240,15 @@ def test_example_i_belongs_to_tower_i_mod_n(numbered):
       np.testing.assert_array_equal(label_shards[tower], labels[[tower, tower + 3]])
 
 
+@pytest.mark.filterwarnings('ignore:To make it possible to preserve tf.data options')
+@pytest.mark.parametrize('is_training', [True, False])
+def test_no_thread_tunes_it(numbered, is_training):
+  """An iterator that goes would wait for that thread, up to a minute."""
+  batches = dataset.input_fn(numbered, 'train', 2, 4, is_training=is_training)
+  for some in (batches, dataset.deal(batches)):
+    assert some.options().autotune.enabled is False
+
+
 def test_refuses_a_batch_that_towers_cannot_share(numbered):
   with pytest.raises(InputError, match='batch-size 100 is not divisible by 3 towers'):
     dataset.input_fn(numbered, 'train', 3, 100)
