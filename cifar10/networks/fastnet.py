@@ -198,12 +198,13 @@ def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any
   """
   del partition_info
   height, width, inputs, outputs = shape
-  identity = np.zeros([height, width, inputs, inputs])
-  identity[height // 2, width // 2] = np.eye(inputs)
+  # Not a constant: the graph, which every event file and checkpoint has, would hold its zeros.
+  around = [[height // 2] * 2, [width // 2] * 2, [0, 0], [0, 0]]
+  identity = tf.pad(tf.eye(inputs, dtype=dtype)[tf.newaxis, tf.newaxis], around)
   if inputs == outputs:
-    return tf.constant(identity, dtype)
+    return identity
   rest = _uniform_initializer(height * width * inputs)([*shape[:3], outputs - inputs], dtype)
-  return tf.concat([tf.constant(identity, dtype), rest], -1)
+  return tf.concat([identity, rest], -1)
 
 
 def _head_initializer(width: int, divisor: int) -> Any:

@@ -86,6 +86,13 @@ def test_first_outputs_of_a_new_convolution_are_its_inputs():
   assert (square[1, 1] == np.eye(4)).all()
 
 
+def test_the_graph_holds_no_kernels(graph):
+  """Event files have it several times: with its initial kernels fast96's were 150 MB."""
+  wide = fastnet.FastNet((128, 384, 512), True, 'channels_last', 0.9, 1e-12, data=CIFAR10)
+  wide.forward_pass(tf.zeros([4, 32, 32, 3]))
+  assert len(graph.as_graph_def().SerializeToString()) < 100_000
+
+
 @pytest.mark.parametrize(('convs', 'more'), [(2, 0), (3, 1)])
 def test_parameters_by_hand(convs, more):
   """Bias 24; group of widths a -> b: 9 a b + b offset, and 9 b b + b for each further; 48 * 10.
