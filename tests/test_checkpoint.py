@@ -147,3 +147,23 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   said = run('average', arrays, '--job-dir', tmp_path, *where[2:])
   assert 'holds no job; name the job of the checkpoints' in said
   assert not list(tmp_path.glob('mean*'))
+
+
+def test_a_proxy_is_no_part_of_its_job_s_network(run, run_main, run_here, data_dir, tmp_path):
+  """Whatever reads the network's variables by name takes them without the proxy's."""
+  job = tmp_path / 'job'
+  fast = ['--network', 'fastnet', '--widths', '24,24,24', '--proxy-widths', '24,24,24']
+  where = ['--data-dir', data_dir, '--job-dir', job]
+  flags = ['--train-batch-size', 16, '--train-steps', 2, '--mode', 'train']
+  assert run_main(*where, *fast, *flags).returncode == 0
+  checkpoint_path = job / 'model.ckpt-2'
+  assert run('list', checkpoint_path)['trainable']['variables'] == 2 * 14
+  run('dump', job, '--out', tmp_path / 'dumped.npz')
+  names = set(np.load(tmp_path / 'dumped.npz'))
+  assert 'fastnet/group1/conv1/kernel' in names
+  assert not [name for name in names if '/proxy/' in name]
+  run('average', checkpoint_path, *where, '--out', tmp_path / 'mean')
+  evaluate = [*where, '--mode', 'evaluate', '--checkpoint']
+  for path in (checkpoint_path, tmp_path / 'mean'):
+    result = run_here(*evaluate, path)
+    assert result.returncode == 0, result.stderr

@@ -13,6 +13,7 @@ from cifar10.data.data_set import Description
 from cifar10.platform.later import tf
 from cifar10.platform.option import Options
 
+PROXY = 'proxy'  # The scope of a proxy's variables, within that of the network's.
 MOST_LAYERS = 2000  # The papers' deepest has 1,202; the graph of a million is never finished.
 
 

@@ -282,8 +282,8 @@ _FAST95 = Recipe(
     'head_lr_factor': (384 / 9) ** 2,
   },
 )
-# airbench96_faster: of each batch the harder half. A mean over half as many images makes the step
-# that a sum makes with half the learning rate and twice the decay.
+# airbench96_faster: of each batch the harder half. The source sums over 512 images; the mean over
+# them makes the same step with a learning rate half that of 1,024 images and twice their decay.
 _FAST96 = Recipe(
   '96.03 % (the source); not measured here',
   '44 epochs: 2,160 steps of the harder half of 1,024 images, an hour and a quarter on two fast '

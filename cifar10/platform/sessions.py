@@ -48,8 +48,8 @@ def session_config(
 def side_graph() -> Iterator[tf.Graph]:
   """A default graph of its own, for a look at a network or at data.
 
-  It has a seed: under --deterministic TensorFlow refuses to build what could be random without one,
-  as initial values and iterators, though nothing is drawn here.
+  It has a seed: without one TensorFlow refuses, under --deterministic, to build what could be
+  random, such as initial values and iterators, though nothing is drawn here.
   """
   with tf.Graph().as_default() as graph:
     tf.compat.v1.set_random_seed(0)

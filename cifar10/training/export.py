@@ -61,7 +61,7 @@ def export(process: Process) -> JsonObject:
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
   if hparams.tta != 'none' and not form.has_views:
     raise InputError(f'--format {options.format} has no --tta {hparams.tta}; add --tta none')
-  if options.export_batch:  # It is to fix every shape, which a number of doubtful images has not.
+  if options.export_batch:  # A fixed batch fixes every shape; the number of doubtful images varies.
     hparams = dataclasses.replace(hparams, tta_below=1.0)
   network = frozen.freeze(
     hparams,

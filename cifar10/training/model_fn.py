@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -136,22 +136,26 @@ def _train_spec(
   if placement.stages_batches and not replication.all_reduce:  # A strategy has its own way.
     staged = staging.Staging(shards, tower_devices)
     shards = staged.shards
-  built, update_ops = _build_towers(
+  built, halves, update_ops = _build_towers(
     hparams, network, shards, tower_devices, place_variable, proxy=proxy, group_of=group_of
   )
   gradients = towers.average_gradients([tower.gradients for tower in built])
+  of_proxy = towers.average_gradients([half.gradients for half in halves]) if halves else []
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
   rates = _learning_rates(hparams, replication, examples_per_epoch)
   train_op, training_hooks = _update(
-    hparams, replication, rates, gradients, update_ops, group_of=group_of
+    hparams, replication, rates, gradients + of_proxy, update_ops, group_of=group_of
   )
   if staged:
     train_op = tf.group(train_op, staged.put)
     training_hooks.append(staged.make_hook())
   accuracy = _mean_accuracy(built)
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates[0]}
-  _summarize(cross_entropy, built[0].weight_penalty, gradients, shards[0][0], histograms)
+  parts = {'cross_entropy': cross_entropy, 'weight_penalty': built[0].weight_penalty}
+  if halves:
+    parts['proxy_cross_entropy'] = tf.add_n([half.cross_entropy for half in halves]) / len(halves)
+  _summarize(parts, gradients, shards[0][0], histograms)
   if meter:
     meter.measure(scalars)
   shell.offer_batch(*shards[0])
@@ -273,13 +277,14 @@ def _build_towers(
   *,
   proxy: model_base.Layers | None,
   group_of: optimizers.GroupOf,
-) -> tuple[list[towers.Tower], list[tf.Operation]]:
-  """All towers over one set of variables, and the moving averages' updates."""
+) -> tuple[list[towers.Tower], list[selection.HarderHalf], list[tf.Operation]]:
+  """All towers over one set of variables, what a proxy left them, the moving averages' updates."""
 
   def weight_decay(variable: Any) -> float:
     return optimizers.weight_decay(hparams, group_of(variable))
 
   built: list[towers.Tower] = []
+  halves: list[selection.HarderHalf] = []
   update_ops: list[tf.Operation] = []
   for index, (device, shard) in enumerate(zip(tower_devices, shards)):
     setter = towers.device_setter(device, place_variable)
@@ -289,17 +294,17 @@ def _build_towers(
       tf.compat.v1.device(setter),
     ):
       images, labels = dataset.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
-      of_proxy: towers.GradientsAndVariables = []
       if proxy:
-        images, labels, of_proxy = selection.harder_half(
-          images, labels, proxy, weight_decay, hparams.label_smoothing
-        )
-      tower = towers.build_tower(images, labels, network, weight_decay, hparams.label_smoothing)
-      built.append(tower._replace(gradients=tower.gradients + of_proxy))
+        half = selection.harder_half(images, labels, proxy, weight_decay, hparams.label_smoothing)
+        halves.append(half)
+        images, labels = half.images, half.labels
+      built.append(
+        towers.build_tower(images, labels, network, weight_decay, hparams.label_smoothing)
+      )
       if index == 0:
         # Tower 0 only: every tower would update the same moving averages, N times a step.
         update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
-  return built, update_ops
+  return built, halves, update_ops
 
 
 def _eval_spec(
@@ -390,16 +395,15 @@ def _mean_accuracy(built: Sequence[towers.Tower]) -> tf.Tensor:
 
 
 def _summarize(
-  cross_entropy: tf.Tensor,
-  weight_penalty: tf.Tensor,
+  loss_parts: Mapping[str, tf.Tensor],
   gradients: towers.GradientsAndVariables,
   images: tf.Tensor,
   histograms: bool,
 ) -> None:
   """What TensorBoard shows of single steps; computed only at those that are written."""
   summary, kept = tf.compat.v1.summary, [summaries.SAMPLED]
-  summary.scalar('loss_parts/cross_entropy', cross_entropy, kept)
-  summary.scalar('loss_parts/weight_penalty', weight_penalty, kept)
+  for name, part in loss_parts.items():
+    summary.scalar(f'loss_parts/{name}', part, kept)
   norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
   summary.scalar('optimizer/gradient_norm', norm, kept)
   summary.image('pictures/training', images, _SHOWN_IMAGES, kept)

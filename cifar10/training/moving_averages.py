@@ -36,7 +36,7 @@ def recomputed(
   """
   train_set = dataset.Cifar10DataSet(data_dir, hparams.train_on, use_distortion=False)
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
-  with tf.Graph().as_default():
+  with sessions.side_graph():
     batch_number = tf.compat.v1.placeholder(tf.float32, [])
     batches = dataset.untuned(train_set.make_batch(hparams.train_batch_size, hparams.seed))
     iterator = tf.compat.v1.data.make_initializable_iterator(batches)

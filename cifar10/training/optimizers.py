@@ -131,7 +131,10 @@ class Muon(tf.compat.v1.train.Optimizer):
     direction = orthogonalised(grad + self._momentum * accumulated, self._dtype)
     outputs = handle.shape[-1]
     unit = handle * (outputs**0.5 / tf.norm(handle))
-    return handle.assign(unit - self._learning_rate * direction, read_value=False)
+    # Without a gradient it stays: momentum, made orthogonal, would move it as far as one does.
+    has_gradient = tf.reduce_any(tf.not_equal(grad, 0))
+    moved = tf.where(has_gradient, unit - self._learning_rate * direction, handle)
+    return handle.assign(moved, read_value=False)
 
 
 def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:

@@ -3,8 +3,11 @@
 After airbench96_faster.py (github.com/KellerJordan/cifar10-airbench): late in training most images
 teach nothing any more, and a small network, the proxy, tells which. The proxy classifies the whole
 batch; the half with the highest losses is what both networks learn from, the proxy at every fourth
-step only. There the proxy is trained first, and its choices are kept; here one step has both, so
-that nothing is read twice and a job resumes as any other.
+step only.
+
+There the proxy is trained first and its choices are kept. Here one step has both, so that nothing
+is read twice and a job resumes as any other, and the proxy learns as the large network does: with
+its first bias, with lookahead, and with momentum that goes on at the steps between.
 """
 
 from collections.abc import Callable
@@ -13,9 +16,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
+from cifar10.networks.family import PROXY
 from cifar10.training import towers
 
-SCOPE = 'proxy'  # Of the proxy's variables, within the network's.
 _LEARNS_EVERY = 4  # Global steps: its backward pass would cost twice what its choices do.
 
 
@@ -24,6 +27,7 @@ class HarderHalf(NamedTuple):
 
   images: tf.Tensor  # [(n + 1) / 2, 32, 32, 3]
   labels: tf.Tensor  # int32 [(n + 1) / 2]
+  cross_entropy: tf.Tensor  # float32 scalar, the proxy's, mean over these images
   gradients: towers.GradientsAndVariables  # The proxy's; 0 at steps at which it does not learn.
 
 
@@ -34,24 +38,25 @@ def harder_half(
   weight_decay: Callable[[Any], float],
   label_smoothing: float = 0.0,
 ) -> HarderHalf:
-  """Those images whose cross entropy, in the proxy's training form, is the highest.
+  """The half with the highest cross entropies. The proxy normalises by the batch, as in training.
 
   Args:
     images: [n, 32, 32, 3], normalised; n is known.
     labels: int32 [n].
-    proxy: whose layers are made here, or found again.
+    proxy: its `forward_pass` makes the variables, or finds them again.
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: as for the large network.
   """
   count = (images.shape[0] + 1) // 2
-  with tf.compat.v1.variable_scope(SCOPE):
+  with tf.compat.v1.variable_scope(PROXY):
     logits = proxy.forward_pass(images)
   losses = towers.cross_entropies(labels, logits, label_smoothing)
   hardest, rows = tf.math.top_k(losses, count, sorted=False)
   variables = towers.trained_variables(proxy)
-  loss = tf.reduce_mean(hardest) + towers.weight_penalty(proxy, weight_decay)
+  cross_entropy = tf.reduce_mean(hardest)
+  loss = cross_entropy + towers.weight_penalty(proxy, weight_decay)
   step = tf.compat.v1.train.get_or_create_global_step()
-  # Zeros, too, come after the forward pass: what momentum makes of them changes the variables.
+  # Momentum changes the variables even where the gradient is 0, so zeros wait for the forward pass.
   with tf.control_dependencies([loss]):
     is_due = tf.equal(step % _LEARNS_EVERY, 0)
   gradients = tf.cond(
@@ -60,4 +65,4 @@ def harder_half(
     lambda: [tf.zeros(variable.shape) for variable in variables],
   )
   images, labels = (tf.gather(values, rows) for values in (images, labels))
-  return HarderHalf(images, labels, list(zip(gradients, variables)))
+  return HarderHalf(images, labels, cross_entropy, list(zip(gradients, variables)))

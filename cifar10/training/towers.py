@@ -17,11 +17,11 @@ GradientsAndVariables = list[tuple[tf.Tensor, Any]]
 
 
 class Tower(NamedTuple):
-  """What one tower computes on its shard."""
+  """What one tower computes on n images: its shard, or what a proxy has left of it."""
 
-  labels: tf.Tensor  # int32 [shard]
-  logits: tf.Tensor  # float32 [shard, classes]
-  cross_entropy: tf.Tensor  # float32 scalar, mean over the shard
+  labels: tf.Tensor  # int32 [n]
+  logits: tf.Tensor  # float32 [n, classes]
+  cross_entropy: tf.Tensor  # float32 scalar, mean over the images
   weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
   gradients: GradientsAndVariables  # of the sum of the two
 
@@ -80,7 +80,7 @@ def build_tower(
   Args:
     images: [shard, 32, 32, 3], normalised.
     labels: int32 [shard].
-    network: whose layers are made here, or found again.
+    network: its `forward_pass` makes the variables, or finds them again.
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
       arXiv 1512.00567, section 7).
@@ -94,7 +94,7 @@ def build_tower(
 
 
 def trained_variables(network: model_base.Layers) -> list[Any]:
-  """Those of this network, which the graph has by now, in the order of their making."""
+  """The network's, in the order in which they were made; to be called after `forward_pass`."""
   trainable = tf.compat.v1.trainable_variables()
   return [variable for variable in trainable if variable.op.name in network.values]
 
@@ -103,7 +103,8 @@ def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], flo
   """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar.
 
   Args:
-    network: whose trained variables it is of, as its last forward pass has read them.
+    network: whose trained variables it is of; their values are those that its last forward pass
+      read.
     weight_decay: variable -> its coefficient.
   """
   groups: dict[float, list[tf.Tensor]] = {}

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.callbacks import best_file
+from cifar10.networks.family import PROXY
 from cifar10.platform import files
 from cifar10.platform.errors import InputError
 from cifar10.training import averages, checkpoint_files
@@ -39,11 +40,13 @@ class Source(NamedTuple):
 
   @property
   def shapes(self) -> dict[str, list[int]]:
-    """Of the network's: without the step and what an optimizer or an average keeps of each."""
+    """Of the network's: no proxy's, no step, nothing that an optimizer or an average keeps."""
     return {
       name: shape
       for name, shape in self.all_shapes.items()
-      if '/' in name and name.rpartition('/')[0] not in self.all_shapes
+      if '/' in name
+      and name.rpartition('/')[0] not in self.all_shapes
+      and name.split('/')[1] != PROXY
     }
 
   @property

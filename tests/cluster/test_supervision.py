@@ -86,5 +86,7 @@ def test_what_a_task_leaves_running_is_not_waited_for():
     cluster.start()
     assert local_cluster._supervise(cluster, False, []) == 0
   left = psutil.Process(int(cluster.results['chief 0']))
-  assert left.status() != psutil.STATUS_ZOMBIE
-  left.kill()
+  try:
+    assert left.status() != psutil.STATUS_ZOMBIE
+  finally:
+    left.kill()

@@ -224,6 +224,17 @@ def test_cutout_is_a_part_of_distortion():
   assert [(image == 128).sum() for image in distorted] == [4 * 4 * 3] * 6
 
 
+@pytest.mark.parametrize('distortion', [None, Distortion(), Distortion(cutout=4)])
+@pytest.mark.parametrize('batch_size', [1, 4])
+def test_the_size_of_a_training_batch_is_known(numbered, distortion, batch_size):
+  """To the graph: a proxy's half of it has a number of images, too."""
+  using = (distortion is not None, distortion or Distortion())
+  batches = dataset.Cifar10DataSet(numbered, 'train', *using).make_batch(batch_size)
+  images, labels = batches.element_spec
+  assert images.shape == [batch_size, 32, 32, 3]
+  assert labels.shape == [batch_size]
+
+
 def test_no_distortion_leaves_images_alone(numbered):
   for images, _ in take(dataset.Cifar10DataSet(numbered, 'train', False).make_batch(5), 3):
     assert (images == images[:, :1, :1, :1]).all()

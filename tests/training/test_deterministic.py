@@ -40,7 +40,7 @@ def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path
 
 
 @pytest.mark.slow
-def test_what_looks_at_a_network_beside_the_training_does_so_here(run_main, data_dir, tmp_path):
+def test_side_graphs_are_built(run_main, data_dir, tmp_path):
   """Whitening by the first images, a warm start, an export: each in a graph of its own."""
   fast = ['--network', 'fastnet', '--widths', '24,32,32', '--proxy-widths', '24,24,24']
   fast += ['--train-batch-size', 8, '--mode', 'train', '--train-steps', 5]

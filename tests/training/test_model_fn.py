@@ -140,6 +140,8 @@ def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, clas
   trained = [v.op.name for v in tf.compat.v1.trainable_variables()]
   assert len(trained) == len(set(trained)) == 2 * 14
   assert sum(name.startswith('fastnet/proxy/') for name in trained) == 14
+  kept = {op.name for op in graph.get_operations() if op.type == 'ScalarSummary'}
+  assert 'loss_parts/proxy_cross_entropy' in kept
 
 
 def test_a_proxy_is_shared_as_the_network_is(graph):

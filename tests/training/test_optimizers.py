@@ -81,6 +81,16 @@ def test_a_group_stops_learning():
   np.testing.assert_allclose(values, [[-0.1, -0.1], [-0.2, -0.2], [-0.2, -0.3], [-0.2, -0.4]])
 
 
+def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
+  """Its momentum, made orthogonal, would move it as far as a gradient does."""
+  kernel, gradient = variable('kernel', [[[[2.0, 1.0]]]]), tf.constant([[[[1.0, 0.0]]]])
+  step = global_step()
+  learns = tf.cast(tf.equal(step % 2, 0), tf.float32)
+  apply = optimizers.Muon(0.1, 0.6).apply_gradients([(gradient * learns, kernel)], step)
+  first, second, third, fourth = (value.tolist() for value in after_steps(apply, kernel, 4))
+  assert first == second != third == fourth
+
+
 def test_muon_refuses_a_factor_that_would_do_nothing():
   """It normalises gradients, so a factor on them is no factor on the learning rate."""
   kernel = variable('conv/kernel', [[[[2.0]]]])

@@ -56,6 +56,43 @@ def test_the_images_with_the_highest_losses_are_left():
     assert label == LABELS[PIXELS.index(image[0, 0, 0])]
 
 
+def test_of_one_image_one_is_left():
+  tf.compat.v1.train.get_or_create_global_step()
+  image, label = tf.ones([1, 32, 32, 3]), tf.constant([1])
+  half = selection.harder_half(image, label, Proxy(), lambda _: 0.0)
+  assert run([half.images, half.labels])[1].tolist() == [1]
+
+
+def test_smoothed_labels_choose_others():
+  """With half of each target spread: cross entropy -(0.75 ln p + 0.25 ln(1 - p)) of the label.
+
+  ln(1 + e^-s) + s / 4 where s is the margin of the label's logit: -3, 0, 2, 1 and -4 give 2.299,
+  0.693, 0.627, 0.563 and 3.018: the same three; with 0.9, s * 0.45: 1.699, 0.693, 1.027, 0.763 and
+  2.218: 4, 0 and 2.
+  """
+  tf.compat.v1.train.get_or_create_global_step()
+  images = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
+  half = selection.harder_half(images, tf.constant(LABELS), Proxy(), lambda _: 0.0, 0.9)
+  assert {PIXELS.index(image[0, 0, 0]) for image in run(half.images)} == {0, 2, 4}
+
+
+def test_what_momentum_changes_waits_for_the_forward_pass(graph):
+  """Also where the gradient is 0: else a variable could change while it is read.
+
+  What chooses the branch has to wait: TensorFlow runs a branch as soon as its own inputs are there.
+  """
+  chosen()
+  [condition] = [op for op in graph.get_operations() if op.type in ('If', 'StatelessIf')]
+  [choice] = [op for op in graph.get_operations() if op.type == 'TopKV2']
+  found, pending = set(), [condition.inputs[0].op]
+  while pending:
+    op = pending.pop()
+    if op not in found:
+      found.add(op)
+      pending += [tensor.op for tensor in op.inputs] + op.control_inputs
+  assert choice in found
+
+
 @pytest.mark.parametrize(('step', 'learns'), [(0, 1), (1, 0), (2, 0), (3, 0), (4, 1), (8, 1)])
 def test_the_proxy_learns_from_them_at_every_fourth_step(step, learns):
   """Of the mean loss by the second weight, 1: x (sigmoid(x) - label), over images 0, 1 and 4.
