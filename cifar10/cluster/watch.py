@@ -219,7 +219,8 @@ class Watch:
       self.stopping = True
       log.info('SIGTERM: finishing the step')
     self._end_or_exit(
-      f'the step did not end in {_STOP_SECONDS} s after {number.name}; nothing was saved',
+      f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes on '
+      'from the last checkpoint',
       128 + number,
     )
 
