@@ -198,7 +198,7 @@ def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any
   """
   del partition_info
   height, width, inputs, outputs = shape
-  # Not a constant: the graph, which every event file and checkpoint has, would hold its zeros.
+  # Not a constant: the graph would hold its zeros, and with the graph every event file.
   around = [[height // 2] * 2, [width // 2] * 2, [0, 0], [0, 0]]
   identity = tf.pad(tf.eye(inputs, dtype=dtype)[tf.newaxis, tf.newaxis], around)
   if inputs == outputs:
