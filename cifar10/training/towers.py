@@ -75,11 +75,11 @@ def build_tower(
   weight_decay: Callable[[Any], float],
   label_smoothing: float = 0.0,
 ) -> Tower:
-  """One tower on one shard.
+  """One tower on n images.
 
   Args:
-    images: [shard, 32, 32, 3], normalised.
-    labels: int32 [shard].
+    images: [n, 32, 32, 3], normalised.
+    labels: int32 [n].
     network: its `forward_pass` makes the variables, or finds them again.
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
@@ -116,7 +116,7 @@ def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], flo
 
 
 def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-  """Of each image: float32 [n]; arguments as for `build_tower`."""
+  """Of each image: float32 [n], from labels int32 [n] and logits float32 [n, classes]."""
   if not label_smoothing:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   num_classes = logits.shape[1]

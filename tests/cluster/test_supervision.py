@@ -84,9 +84,10 @@ def test_what_a_task_leaves_running_is_not_waited_for():
   leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
   with Acted({'chief 0': [leaves], 'worker 0': [ENDS], 'ps 0': [ENDS]}) as cluster:
     cluster.start()
-    assert local_cluster._supervise(cluster, False, []) == 0
+    code = local_cluster._supervise(cluster, False, [])
   left = psutil.Process(int(cluster.results['chief 0']))
   try:
+    assert code == 0
     assert left.status() != psutil.STATUS_ZOMBIE
   finally:
     left.kill()

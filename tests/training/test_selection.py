@@ -64,11 +64,10 @@ def test_of_one_image_one_is_left():
 
 
 def test_smoothed_labels_choose_others():
-  """With half of each target spread: cross entropy -(0.75 ln p + 0.25 ln(1 - p)) of the label.
+  """With 0.9 of it spread over two classes a target is 0.55 and 0.45.
 
-  ln(1 + e^-s) + s / 4 where s is the margin of the label's logit: -3, 0, 2, 1 and -4 give 2.299,
-  0.693, 0.627, 0.563 and 3.018: the same three; with 0.9, s * 0.45: 1.699, 0.693, 1.027, 0.763 and
-  2.218: 4, 0 and 2.
+  The label's logit is s more than the other one: -3, 0, 2, 1 and -4. Cross entropy is
+  ln(1 + e^-s) + 0.45 s: 1.699, 0.693, 1.027, 0.763 and 2.218. So the hardest are 4, 0 and 2.
   """
   tf.compat.v1.train.get_or_create_global_step()
   images = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
