@@ -134,7 +134,7 @@ class Layers:
     assert strides == 1 or pool_size == 1, 'what a pool reads after a stride is not known'
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
-      after = self._zeros_after(x, kernel_size, pool_size)
+      after = self._zeros_after(x, kernel_size, strides, pool_size)
       if self._is_training and convolution.gains_from_small_conv2d(
         x, kernel, strides, self._op_data_format
       ):
@@ -293,7 +293,8 @@ class Layers:
 
     So the outputs of both stand over the same pixels, and can stand side by side.
     """
-    x = self._pad_for_valid(x, pool_size, self._zeros_after(x, pool_size), x.dtype.min)
+    after = self._zeros_after(x, pool_size, stride)
+    x = self._pad_for_valid(x, pool_size, after, x.dtype.min)
     return tf.nn.max_pool2d(x, pool_size, stride, 'VALID', data_format=self._op_data_format)
 
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
@@ -301,15 +302,19 @@ class Layers:
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
 
   def _zeros_after(
-    self, x: tf.Tensor, kernel_size: int | tuple[int, int], pool_size: int = 1
+    self, x: tf.Tensor, kernel_size: int | tuple[int, int], strides: int = 1, pool_size: int = 1
   ) -> tuple[int, int]:
-    """How many rows and columns of zeros follow an image, for as many results as it has pixels.
+    """How many rows and columns of zeros follow an image, so that each pixel can be a centre.
 
-    They are size // 2, and as many fewer as results are left out by a `_max_pool` of `pool_size`.
+    They are size // 2, less what no kernel reads: where `strides` pass the last pixels over, or a
+    following `_max_pool` of `pool_size` leaves their results out.
     """
-    unread = ((x.shape[axis] or 0) % pool_size for axis in self._spatial_axes)
-    sizes = _height_and_width(kernel_size)
-    height, width = (max(size // 2 - left, 0) for size, left in zip(sizes, unread))
+    zeros = []
+    for axis, size in zip(self._spatial_axes, _height_and_width(kernel_size)):
+      pixels = x.shape[axis]
+      unread = 0 if pixels is None else (pixels - 1) % strides + pixels % pool_size
+      zeros.append(max(size // 2 - unread, 0))
+    height, width = zeros
     return height, width
 
   def _pad_for_valid(

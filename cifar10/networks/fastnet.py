@@ -123,7 +123,7 @@ class FastNet(model_base.Layers):
         kernel,
         self._bias_learns,
         self._op_data_format,
-        after=self._zeros_after(x, 3, _POOL),
+        after=self._zeros_after(x, 3, pool_size=_POOL),
         compiles=self._compiles,
       )
 

@@ -152,7 +152,7 @@ def test_conv_of_stride_1_keeps_the_size_and_pads_evenly():
 
 def test_strided_conv_centres_its_kernel_on_pixels_0_and_2():
   y = run_layer(lambda net, x: net._conv(x, 3, 1, 2), image(4))
-  #  0  1  2  3    One zero before and one after. Rows and columns -1..1: 0+1+4+5 = 10;
+  #  0  1  2  3    One zero before. Rows and columns -1..1: 0+1+4+5 = 10;
   #  4  5  6  7    columns 1..3: 1+2+3+5+6+7 = 24; rows 1..3: 4+5+8+9+12+13 = 51;
   #  8  9 10 11    both: 5+6+7+9+10+11+13+14+15 = 90.
   # 12 13 14 15    SAME would begin with rows and columns 0..2, which sum to 45.
@@ -171,14 +171,15 @@ def test_strided_1x1_conv_pads_nothing_and_takes_every_second_pixel():
   np.testing.assert_array_equal(y[0, :, :, 0], [[0, 2], [8, 10]])
 
 
-def test_conv_in_channels_first_pads_height_and_width():
+def test_conv_in_channels_first_pads_height_and_width_where_kernels_read():
   with tf.Graph().as_default():
-    x = tf.zeros([2, 5, 8, 6])
-    assert make_net(data_format='channels_first')._conv(x, 3, 7, 2).shape == [2, 7, 4, 3]
+    x = tf.zeros([2, 5, 8, 7])
+    assert make_net(data_format='channels_first')._conv(x, 3, 7, 2).shape == [2, 7, 4, 4]
     (kernel,) = tf.compat.v1.global_variables()
     assert kernel.shape == [3, 3, 5, 7]
     (pad,) = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == 'Pad']
-    assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [0, 0], [1, 1], [1, 1]]
+    # The last kernel reads rows 5, 6, 7 of 0..7, and columns 5, 6, 7 of 0..6.
+    assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [0, 0], [1, 0], [1, 1]]
 
 
 def test_conv_casts_its_float32_kernel_to_the_compute_dtype():
