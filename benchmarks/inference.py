@@ -101,8 +101,8 @@ def _variants(
     return commands.last_line([*command, '--batch-size', batch_size, '--calls', flags.calls])
 
   def in_torch(more: list[str], dtype: str, batch_size: int) -> float:
-    settings = ['--network', 'resnet-20', '--inference', '--dtype', dtype, *more]
-    settings += ['--batch-size', str(batch_size), '--steps', str(flags.calls)]
+    settings = ['--network', 'resnet-20', '--dtype', dtype, *more]
+    settings += ['--batch-size', str(batch_size), '--calls', str(flags.calls)]
     result = peers.run_torch(flags.torch_python, 'resnet', folder, settings)
     versions['torch'] = result['torch']
     return result['seconds']

@@ -1,15 +1,15 @@
-"""Training speed of both lines of TensorFlow, in turn, in one run.
+"""Training speed of both lines of TensorFlow, in turns of seconds.
 
   python benchmarks/lines.py --data-dir DATA .venv-3.11/bin/python .venv-3.13/bin/python
 
-Each measurement is benchmarks/training.py's of the whole program, under one of the two Pythons.
+Both train ResNet-20 with the whole program as benchmarks/training.py does, each under its Python.
 """
 
-import argparse
 import json
 import os
 import statistics
 import sys
+import tempfile
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.
@@ -17,10 +17,12 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment
+import turns
 
 from cifar10.platform import errors
 
 _TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
+_BATCH_SIZE, _WARM_UP = 128, 15  # Steps.
 _ASK = (
   'import json, platform; from importlib.metadata import version; '
   'print(json.dumps(f"TensorFlow {version(\'tensorflow\')} Python {platform.python_version()}"))'
@@ -31,24 +33,30 @@ def main() -> None:
   """Measures in turn; prints images/s and the second Python's over the first's."""
   parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True)
-  parser.add_argument('--pairs', type=commands.count, default=3)
-  parser.add_argument('--steps', type=commands.count, default=120)
+  parser.add_argument('--turns', type=commands.count, default=10, help='of each process')
+  parser.add_argument('--seconds', type=commands.count, default=4, help='of a turn')
   parser.add_argument('pythons', nargs=2, metavar='PYTHON')
   flags = parser.parse_args()
   names = [commands.last_line([python, '-c', _ASK]) for python in flags.pythons]
   rates: dict[str, list[float]] = {}
-  for pair in range(flags.pairs):
+  with tempfile.TemporaryDirectory() as folder:
     for dtype in ('float32', 'bfloat16'):
-      for python, name in zip(flags.pythons, names):
-        rate = _images_per_second(flags, python, dtype)
-        rates.setdefault(f'{name} {dtype}', []).append(rate)
-        print(f'pair {pair + 1}: {name}, {dtype} {rate:,.0f} images/s', file=sys.stderr)
+      taking_turns = {
+        f'{name} {dtype}': _command(
+          python, flags.data_dir, dtype, os.path.join(folder, f'{number} {dtype}')
+        )
+        for number, (python, name) in enumerate(zip(flags.pythons, names))
+      }
+      steps = turns.steps_per_second(taking_turns, flags.turns, flags.seconds, _WARM_UP)
+      for name, values in steps.items():
+        rates[name] = [_BATCH_SIZE * rate for rate in values]
   first, second = names
   record = {
     'name': 'lines',
-    'command': f'python benchmarks/lines.py --data-dir data --pairs {flags.pairs} '
-    f'--steps {flags.steps} {" ".join(_place(python) for python in flags.pythons)}',
-    'pairs': flags.pairs,
+    'command': f'python benchmarks/lines.py --data-dir data --turns {flags.turns} '
+    f'--seconds {flags.seconds} {" ".join(_place(python) for python in flags.pythons)}',
+    'turns': flags.turns,
+    'seconds_of_a_turn': flags.seconds,
     **environment.describe(),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {
@@ -70,11 +78,10 @@ def _place(python: str) -> str:
   return os.path.join(*os.path.abspath(python).split(os.sep)[-3:])
 
 
-def _images_per_second(flags: argparse.Namespace, python: str, dtype: str) -> float:
-  """ResNet-20, batch 128, the whole program."""
-  command = [python, _TRAINING, '--variant', 'program', '--dtypes', dtype]
-  command += ['--data-dir', flags.data_dir, '--steps', str(flags.steps)]
-  return commands.last_line(command)
+def _command(python: str, data_dir: str, dtype: str, job_dir: str) -> list[str]:
+  """ResNet-20, the whole program."""
+  command = [python, _TRAINING, '--variant', 'program', '--dtypes', dtype, '--job-dir', job_dir]
+  return [*command, '--data-dir', data_dir, '--batch-size', str(_BATCH_SIZE)]
 
 
 if __name__ == '__main__':

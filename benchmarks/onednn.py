@@ -94,10 +94,18 @@ def _measure(data_dir: str, case: Case) -> float:
   """Images/s of training, or of an evaluation's session."""
   # TensorFlow, which the measuring process alone needs.
   import tensorflow as tf  # noqa: PLC0415
-  import training  # noqa: PLC0415
 
   from cifar10.options import hparams, run_options  # noqa: PLC0415
   from cifar10.training import job, process  # noqa: PLC0415
+
+  class StepTimes(tf.compat.v1.train.SessionRunHook):
+    """When each step ended, in seconds."""
+
+    def __init__(self):
+      self.times = []
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+      self.times.append(time.perf_counter())
 
   tf.get_logger().setLevel('ERROR')
   chosen = hparams.from_recipe(
@@ -112,7 +120,7 @@ def _measure(data_dir: str, case: Case) -> float:
       num_intra_threads=case.threads,
       num_inter_threads=case.threads,
     )
-    step_times = training.StepTimes()
+    step_times = StepTimes()
     work = job.Job(process.Process(chosen, options))
     work.train([step_times])
     if not case.evaluates:

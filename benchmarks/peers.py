@@ -22,17 +22,26 @@ def export_arrays(data_dir: str, folder: str) -> None:
       np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)
 
 
+def torch_command(python: str, twin: str, folder: str) -> list[Any]:
+  """Of torch_resnet.py or torch_fastnet.py, on the folder's arrays, with the program's threads."""
+  return [*_command(python, f'torch_{twin}.py', folder), '--threads', room.cores()]
+
+
 def run_torch(python: str, twin: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
-  """What torch_resnet.py or torch_fastnet.py prints, with these flags, on the folder's arrays."""
-  threads = ['--threads', room.cores()]  # As many as the program has.
-  return _run(python, f'torch_{twin}.py', folder, [*threads, *settings])
+  """What that command prints last, with these flags."""
+  return commands.last_line([*torch_command(python, twin, folder), *settings])
+
+
+def torch_version(python: str) -> str:
+  """That python's."""
+  return commands.last_line([python, '-c', 'import torch; print(f\'"{torch.__version__}"\')'])
 
 
 def run_loader(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
-  """The same of loader_peer.py."""
-  return _run(python, 'loader_peer.py', folder, settings)
+  """What loader_peer.py prints last, with these flags."""
+  return commands.last_line([*_command(python, 'loader_peer.py', folder), *settings])
 
 
-def _run(python: str, script: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
+def _command(python: str, script: str, folder: str) -> list[Any]:
   images = os.path.join(folder, 'train_images.npy')
-  return commands.last_line([python, os.path.join(_FOLDER, script), '--images', images, *settings])
+  return [python, os.path.join(_FOLDER, script), '--images', images]

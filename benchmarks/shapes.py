@@ -1,15 +1,13 @@
-"""Images/s of the program beside Keras and PyTorch by network and batch, in turn, in one run.
+"""Images/s of the program beside Keras and PyTorch by network and batch.
 
   python benchmarks/shapes.py --data-dir DATA --torch-python .venv-bench/bin/python
 
-Each network and batch is one run of benchmarks/training.py, `--pairs` times in turn. A long step
-is measured less often: for `--images` images, and for three steps at least.
+Each network and batch is one run of benchmarks/training.py, in which they take turns.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -29,52 +27,52 @@ _SHAPES = [
   'resnet-110:128',
   'wrn-16-4:128',
 ]
-_LEAST_STEPS, _MOST_WARM_UP = 3, 15
+_WARM_UP_IMAGES, _MOST_WARM_UP, _LEAST_WARM_UP = 2560, 15, 3
 
 
 def main() -> None:
   """Measures each shape; prints images/s and ratios of each."""
   parser = _parser()
   flags = parser.parse_args()
-  records: dict[str, list[dict]] = {}
-  for pair in range(flags.pairs):
-    for shape in flags.shapes:
-      network, _, batch_size = shape.partition(':')
-      named = f'{network}, batch {batch_size}'
-      print(f'pair {pair + 1}: {named}', file=sys.stderr)
-      records.setdefault(named, []).append(_measure(flags, network, int(batch_size)))
-  first = next(iter(records.values()))[0]
+  records: dict[str, dict] = {}
+  for shape in flags.shapes:
+    network, _, batch_size = shape.partition(':')
+    named = f'{network}, batch {batch_size}'
+    print(named, file=sys.stderr)
+    records[named] = _measure(flags, network, int(batch_size))
+  first = next(iter(records.values()))
   record = {
     'name': 'shapes',
     'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
+    'turns': flags.turns,
+    'seconds_of_a_turn': flags.seconds,
     **environment.describe(),
     **({'torch': first['torch']} if 'torch' in first else {}),
-    'images_per_second': _medians(records, 'images_per_second'),
-    'ratios': _medians(records, 'ratios'),
+    'images_per_second': _named(records, 'images_per_second'),
+    'ratios': _named(records, 'ratios'),
   }
   print(json.dumps(record))
 
 
 def _measure(flags: argparse.Namespace, network: str, batch_size: int) -> dict:
-  """What training.py prints of it, in turn with its twins, once."""
-  steps = max(flags.images // batch_size, _LEAST_STEPS)
-  command = [sys.executable, _TRAINING, '--data-dir', flags.data_dir, '--pairs', 1]
-  command += ['--network', network, '--batch-size', batch_size, '--dtypes', ','.join(flags.dtypes)]
-  command += ['--steps', steps, '--warm-up', min(steps, _MOST_WARM_UP)]
+  """What training.py prints of it and its twins."""
+  warm_up = min(max(_WARM_UP_IMAGES // batch_size, _LEAST_WARM_UP), _MOST_WARM_UP)
+  command = [sys.executable, _TRAINING, '--data-dir', flags.data_dir, '--network', network]
+  command += ['--batch-size', batch_size, '--dtypes', ','.join(flags.dtypes)]
+  command += ['--warm-up', warm_up, '--turns', flags.turns, '--seconds', flags.seconds]
   others = ['keras']
   if flags.torch_python:
     command += ['--torch-python', flags.torch_python]
-    others += ['torch', 'torch compiled']
+    others += ['torch']
   return commands.last_line([*command, '--beside', ','.join(others)])
 
 
-def _medians(records: dict[str, list[dict]], key: str) -> dict[str, float]:
-  """{'resnet-20, batch 128: program float32': its median}"""
+def _named(records: dict[str, dict], key: str) -> dict[str, float]:
+  """{'resnet-20, batch 128: program float32': its value}"""
   return {
-    f'{shape}: {name}': round(statistics.median(each[key][name] for each in of_shape), 3)
-    for shape, of_shape in records.items()
-    for name in of_shape[0][key]
+    f'{shape}: {name}': value
+    for shape, record in records.items()
+    for name, value in record[key].items()
   }
 
 
@@ -96,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     '--shapes', type=_shapes, default=_SHAPES, help='networks and batch sizes, with commas'
   )
   parser.add_argument('--dtypes', type=commands.dtypes, default=['float32', 'bfloat16'])
-  parser.add_argument('--images', type=commands.count, default=2560, help='measured images')
-  parser.add_argument('--pairs', type=commands.count, default=3)
+  parser.add_argument('--turns', type=commands.count, default=5, help='of each process')
+  parser.add_argument('--seconds', type=commands.count, default=4, help='of a turn')
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   return parser
 

@@ -110,7 +110,11 @@ def _reached(record: dict) -> str:
 def _measured(record: dict) -> str:
   """Machine, versions, commit and how often."""
   versions = ', '.join([_environment(record), *_peers(record)])
-  often = f'; medians of {record["pairs"]}, measured in turn' if 'pairs' in record else ''
+  often = ''
+  if 'pairs' in record:
+    often = f'; medians of {record["pairs"]}, measured in turn'
+  if 'turns' in record:
+    often = f'; medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
   return f'Measured on {versions}, commit `{record["commit"]}`{often}:'
 
 

@@ -1,9 +1,10 @@
-"""The PyTorch twin of the residual networks, on the CPU: images/s of training, seconds of a call.
+"""The PyTorch twin of the residual networks, on the CPU: it trains, or measures calls.
 
 Runs in the environment of `make bench-install`, which has no TensorFlow; training.py and
-inference.py start it. It prints one JSON object.
+inference.py start it. Training prints when each step ended (turns.py), without end; `--calls`
+prints one JSON object.
 
-  python benchmarks/torch_resnet.py --network resnet-20 --images IMAGES.npy --steps 60
+  python benchmarks/torch_resnet.py --network resnet-20 --images IMAGES.npy
 
 IMAGES.npy is a train_images.npy that peers.py wrote, uint8 [n, 32, 32, 3]; labels lie beside it.
 Networks are of He et al. 2015, and Zagoruyko and Komodakis 2016; shortcuts are the program's.
@@ -14,6 +15,7 @@ import json
 import os
 import statistics
 import time
+from typing import NoReturn
 
 import networks
 import torch
@@ -23,13 +25,15 @@ from torch.nn import functional
 
 
 def main() -> None:
-  """Measures `--steps` steps of training, or calls."""
+  """Trains until it is killed, or measures `--calls`."""
   flags = _parse_flags()
   torch.manual_seed(flags.seed)
   torch.set_num_threads(flags.threads)
   images, labels = torch_data.load(flags.images)
-  measured = _infer(flags, images) if flags.inference else _train(flags, images, labels)
-  print(json.dumps({**measured, 'torch': torch.__version__}))
+  if flags.calls:
+    print(json.dumps({'seconds': _infer(flags, images), 'torch': torch.__version__}))
+  else:
+    _train(flags, images, labels)
 
 
 class Block(nn.Module):
@@ -96,24 +100,19 @@ def _residual_network(name: str) -> nn.Sequential:
   return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10))
 
 
-def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> dict:
+def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> NoReturn:
   network = _residual_network(flags.network).to(memory_format=torch.channels_last)
   run = torch.compile(network) if flags.compile else network
   optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9, weight_decay=2e-4)
   batches = torch_data.epochs(images, labels, flags.batch_size, 4, 'constant', alternating=False)
-  times = []
-  for _ in range(flags.warm_up + flags.steps):
+  while True:
     x, y = next(batches)
     with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
       logits = run(x)
     optimizer.zero_grad(set_to_none=True)
     functional.cross_entropy(logits.float(), y).backward()
     optimizer.step()
-    times.append(time.perf_counter())
-  measured = times[flags.warm_up - 1 :]
-  return {
-    'images_per_second': (len(measured) - 1) * flags.batch_size / (measured[-1] - measured[0])
-  }
+    print(time.perf_counter(), flush=True)
 
 
 class Served(nn.Module):
@@ -136,19 +135,19 @@ class Served(nn.Module):
 
 
 @torch.inference_mode()
-def _infer(flags: argparse.Namespace, images: torch.Tensor) -> dict:
+def _infer(flags: argparse.Namespace, images: torch.Tensor) -> float:
   """Seconds of a call on one batch, images as they come: uint8 in, probabilities out."""
   served = Served(_residual_network(flags.network)).eval().to(memory_format=torch.channels_last)
   run = torch.compile(served) if flags.compile else served
   pixels = served.pixels(images[: flags.batch_size])
   times = []
-  for _ in range(flags.warm_up + flags.steps):
+  for _ in range(flags.warm_up + flags.calls):
     since = time.perf_counter()
     with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
       classes, probabilities = run(pixels)
     classes.numpy(), probabilities.numpy()
     times.append(time.perf_counter() - since)
-  return {'seconds': statistics.median(times[flags.warm_up :])}
+  return statistics.median(times[flags.warm_up :])
 
 
 def _parse_flags() -> argparse.Namespace:
@@ -158,17 +157,13 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--network', type=networks.name, required=True, help='resnet-20 or wrn-16-4')
   parser.add_argument('--images', required=True, help='train_images.npy')
   parser.add_argument('--batch-size', type=int, default=128)
-  parser.add_argument('--steps', type=int, required=True, help='or calls to measure')
-  parser.add_argument('--warm-up', type=int, default=15, help='steps or calls before those')
+  parser.add_argument('--calls', type=int, default=0, help='measure so many, do not train')
+  parser.add_argument('--warm-up', type=int, default=15, help='calls before those')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
-  parser.add_argument('--inference', action='store_true', help='measure calls, not steps')
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)
-  flags = parser.parse_args()
-  if flags.steps < 1:
-    parser.error(f'--steps {flags.steps} measures nothing; give 1 or more')
-  return flags
+  return parser.parse_args()
 
 
 if __name__ == '__main__':

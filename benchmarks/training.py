@@ -1,15 +1,16 @@
-"""Images/s of the whole program beside a bare session loop and its peers, in turn, in one run.
+"""Images/s of the whole program beside a bare session loop and its peers, in turns of seconds.
 
   python benchmarks/training.py --data-dir DATA --torch-python .venv-bench/bin/python
 
 - program: the Estimator with the hooks and the input pipeline that cifar10_main.py gives it;
 - bare: a session loop over the same graph on a constant batch;
-- convolutions (limit): each convolution run alone, as if all else took no time;
+- convolutions (limit): each convolution run alone, as if all else took no time; once, at the end;
 - keras: `tf.keras` `fit` on the same layers (keras_peer.py), fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_resnet.py), channels_last, autocast for bfloat16,
   whose batches come out of memory.
 
-Each measurement is a process of its own, so that none inherits another's threads or memory.
+Each is a process of its own, so that none inherits another's threads or memory; turns.py says how
+they take turns. A ratio is the median of the turns' ratios.
 """
 
 import argparse
@@ -34,6 +35,7 @@ import networks
 import numpy as np
 import peers
 import tensorflow as tf
+import turns
 
 from cifar10.data import dataset
 from cifar10.data.data_set import CIFAR10
@@ -44,132 +46,119 @@ from cifar10.platform.estimator import tf_estimator
 from cifar10.training import job, model_fn, placement, process, towers
 
 
-class StepTimes(tf.compat.v1.train.SessionRunHook):
-  """When each step ended, in seconds."""
-
-  def __init__(self):
-    self.times: list[float] = []
+class StepPrinter(tf.compat.v1.train.SessionRunHook):
+  """Prints when each step ended, as turns.py reads it."""
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    self.times.append(time.perf_counter())
+    _print_time()
 
 
-class KerasTimes(tf.keras.callbacks.Callback):
-  """When each batch ended, in seconds."""
-
-  def __init__(self):
-    super().__init__()
-    self.times: list[float] = []
+class BatchPrinter(tf.keras.callbacks.Callback):
+  """The same of each batch."""
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-    self.times.append(time.perf_counter())
+    _print_time()
+
+
+def _print_time() -> None:
+  print(time.perf_counter(), flush=True)
 
 
 def main() -> None:
-  """Runs the variants in turn, each in its own process; prints medians and ratios."""
+  """Starts the variants, which take turns; prints medians and ratios."""
   parser = _parser()
   flags = parser.parse_args()
   tf.get_logger().setLevel('ERROR')
   if flags.variant:
-    print(json.dumps(_measure(flags)))
+    _run(flags)
     return
   others = [name for name in flags.beside if name not in _TORCH or flags.torch_python]
   rates: dict[str, list[float]] = {}
-  torch_version = ''
   with tempfile.TemporaryDirectory() as folder:
     if flags.torch_python:
       peers.export_arrays(flags.data_dir, folder)
-    for pair in range(flags.pairs):
-      for dtype in flags.dtypes:
-        for variant in ('program', *others):
-          if variant in _TORCH:
-            rate, torch_version = _in_torch(flags, folder, variant, dtype)
-          else:
-            rate = _in_a_process(flags, variant, dtype)
-          rates.setdefault(f'{variant} {dtype}', []).append(rate)
-          print(f'pair {pair + 1}: {variant} {dtype} {rate:,.0f} images/s', file=sys.stderr)
-  ratios = {}
-  for dtype in flags.dtypes:
-    for other in others:
-      pairs = zip(rates[f'program {dtype}'], rates[f'{other} {dtype}'])
-      ratio = statistics.median(program / peer for program, peer in pairs)
-      ratios[f'program / {other}, {dtype}'] = round(ratio, 3)
+    for dtype in flags.dtypes:
+      taking_turns = {
+        name: _command(flags, name, dtype, folder)
+        for name in ('program', *others)
+        if name != _LIMIT
+      }
+      steps = turns.steps_per_second(taking_turns, flags.turns, flags.seconds, flags.warm_up)
+      for name, values in steps.items():
+        rates[f'{name} {dtype}'] = [rate * flags.batch_size for rate in values]
+      if _LIMIT in others:
+        limit = commands.last_line(_command(flags, _LIMIT, dtype, folder))
+        rates[f'{_LIMIT} {dtype}'] = [limit]
   record = {
     'name': 'training',
     'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
+    'turns': flags.turns,
+    'seconds_of_a_turn': flags.seconds,
     **environment.describe(),
-    **({'torch': torch_version} if torch_version else {}),
+    **({'torch': peers.torch_version(flags.torch_python)} if flags.torch_python else {}),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
-    'ratios': ratios,
+    'ratios': {
+      f'program / {name}, {dtype}': _ratio(rates[f'program {dtype}'], rates[f'{name} {dtype}'])
+      for dtype in flags.dtypes
+      for name in others
+    },
     'all_images_per_second': rates,
   }
   print(json.dumps(record))
 
 
-def _in_a_process(flags: argparse.Namespace, variant: str, dtype: str) -> float:
-  command = [sys.executable, os.path.abspath(__file__), '--variant', variant, '--dtypes', dtype]
-  for name in ('data_dir', 'network', 'batch_size', 'warm_up', 'steps'):
-    command += [f'--{name.replace("_", "-")}', str(getattr(flags, name))]
-  return commands.last_line(command)
+def _ratio(ours: list[float], theirs: list[float]) -> float:
+  """The median over the turns; of the medians, where theirs was measured once."""
+  if len(theirs) == 1:
+    return round(statistics.median(ours) / theirs[0], 3)
+  return round(statistics.median(mine / other for mine, other in zip(ours, theirs)), 3)
 
 
-def _in_torch(
-  flags: argparse.Namespace, folder: str, variant: str, dtype: str
-) -> tuple[float, str]:
-  """Images/s, and PyTorch's version."""
-  settings = ['--network', flags.network, '--batch-size', flags.batch_size, '--dtype', dtype]
-  settings += ['--warm-up', flags.warm_up, '--steps', flags.steps, *_TORCH[variant]]
-  result = peers.run_torch(flags.torch_python, 'resnet', folder, settings)
-  return result['images_per_second'], result['torch']
+def _command(flags: argparse.Namespace, name: str, dtype: str, folder: str) -> list[Any]:
+  """That prints when each step of this variant ended; or the limit, once."""
+  shape = ['--network', flags.network, '--batch-size', flags.batch_size]
+  if name in _TORCH:
+    twin = peers.torch_command(flags.torch_python, 'resnet', folder)
+    return [*twin, *shape, '--dtype', dtype, *_TORCH[name]]
+  this = [sys.executable, os.path.abspath(__file__), '--variant', name, '--dtypes', dtype]
+  return [*this, *shape, '--data-dir', flags.data_dir, '--job-dir', os.path.join(folder, dtype)]
 
 
-def _measure(flags: argparse.Namespace) -> float:
-  """One variant's images/s."""
+def _run(flags: argparse.Namespace) -> None:
+  """One variant in this process."""
   given = {
     **networks.options(flags.network),
     'train_batch_size': flags.batch_size,
     'dtype': flags.dtypes[0],
-    'train_steps': flags.warm_up + flags.steps,
+    'train_steps': _ENDLESS,
   }
-  return VARIANTS[flags.variant](flags.data_dir, from_recipe('classic', given), flags.warm_up)
+  VARIANTS[flags.variant](flags, from_recipe('classic', given))
 
 
-def _images_per_second(times: list[float], hparams: HParams, warm_up: int) -> float:
-  """From the moments when steps ended, those of the warm-up left out."""
-  measured = times[warm_up - 1 :]
-  return (len(measured) - 1) * hparams.train_batch_size / (measured[-1] - measured[0])
-
-
-def _program(data_dir: str, hparams: HParams, warm_up: int) -> float:
+def _program(flags: argparse.Namespace, hparams: HParams) -> None:
   """What cifar10_main.py runs, with one more hook."""
-  step_times = StepTimes()
-  with tempfile.TemporaryDirectory() as folder:
-    options = RunOptions(job_dir=folder, data_dir=data_dir, num_gpus=0)
-    job.Job(process.Process(hparams, options)).train([step_times])
-  return _images_per_second(step_times.times, hparams, warm_up)
+  options = RunOptions(job_dir=flags.job_dir, data_dir=flags.data_dir, num_gpus=0)
+  job.Job(process.Process(hparams, options)).train([StepPrinter()])
 
 
-def _bare(data_dir: str, hparams: HParams, warm_up: int) -> float:
+def _bare(flags: argparse.Namespace, hparams: HParams) -> None:
   """The same graph on a constant batch, and nothing but its train op."""
-  batch = _first_batch(data_dir, hparams)
+  batch = _first_batch(flags.data_dir, hparams)
   with tf.Graph().as_default():
     train_op = _train_op(hparams, *batch)
-    times = []
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for _ in range(hparams.train_steps):
         session.run(train_op)
-        times.append(time.perf_counter())
-  return _images_per_second(times, hparams, warm_up)
+        _print_time()
 
 
-def _convolutions(data_dir: str, hparams: HParams, warm_up: int) -> float:
-  del warm_up  # It has its own.
-  batch = _first_batch(data_dir, hparams)
+def _convolutions(flags: argparse.Namespace, hparams: HParams) -> None:
+  """Prints images/s."""
+  batch = _first_batch(flags.data_dir, hparams)
   with tf.Graph().as_default():
     train_op = _train_op(hparams, *batch)
-  return hparams.train_batch_size / convolutions.seconds(train_op)
+  print(json.dumps(hparams.train_batch_size / convolutions.seconds(train_op)))
 
 
 def _first_batch(data_dir: str, hparams: HParams) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +176,7 @@ def _train_op(hparams: HParams, images: np.ndarray, labels: np.ndarray) -> tf.Op
   return build(*shards, tf_estimator.ModeKeys.TRAIN, config).train_op
 
 
-def _keras(data_dir: str, hparams: HParams, warm_up: int) -> float:
+def _keras(flags: argparse.Namespace, hparams: HParams) -> None:
   """`fit` on the same layers and loss, fed by the same batches, normalised in the pipeline."""
   if hparams.dtype == 'bfloat16':
     tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
@@ -197,28 +186,26 @@ def _keras(data_dir: str, hparams: HParams, warm_up: int) -> float:
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=['accuracy'],
   )
-  batches = dataset.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size)
+  batches = dataset.Cifar10DataSet(flags.data_dir).make_batch(hparams.train_batch_size)
   batches = batches.map(lambda images, labels: (dataset.normalise(images, tf.float32), labels))
-  callback = KerasTimes()
   network.fit(
     batches.prefetch(tf.data.AUTOTUNE),
     steps_per_epoch=hparams.train_steps,
     epochs=1,
     verbose=0,
-    callbacks=[callback],
+    callbacks=[BatchPrinter()],
   )
-  return _images_per_second(callback.times, hparams, warm_up)
 
 
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}
-VARIANTS: dict[str, Callable[[str, HParams, int], float]] = {
+_LIMIT = 'convolutions (limit)'
+_ENDLESS = 10**6  # Steps: a process is killed long before.
+VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
   'program': _program,
   'bare': _bare,
-  'convolutions (limit)': _convolutions,
+  _LIMIT: _convolutions,
   'keras': _keras,
 }
-
-
 _OTHERS = [*VARIANTS, *_TORCH][1:]  # Than the program.
 
 
@@ -238,10 +225,10 @@ def _parser() -> argparse.ArgumentParser:
     '--warm-up',
     type=commands.count,
     default=15,
-    help='steps before those: the first choose algorithms and fill the pipeline',
+    help='steps before the turns: the first choose algorithms and fill the pipeline',
   )
-  parser.add_argument('--steps', type=commands.count, default=60, help='measured steps')
-  parser.add_argument('--pairs', type=commands.count, default=3)
+  parser.add_argument('--turns', type=commands.count, default=10, help='of each process')
+  parser.add_argument('--seconds', type=commands.count, default=4, help='of a turn')
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   parser.add_argument(
     '--beside',
@@ -249,7 +236,8 @@ def _parser() -> argparse.ArgumentParser:
     default=_OTHERS,
     help='what to measure beside the program, with commas',
   )
-  parser.add_argument('--variant', choices=tuple(VARIANTS), help='measure one, in this process')
+  parser.add_argument('--variant', choices=tuple(VARIANTS), help='run one, in this process')
+  parser.add_argument('--job-dir', help='of a --variant program')
   return parser
 
 

@@ -14,6 +14,7 @@ long = pytest.mark.long
 # Of inference: the program, its convolutions and other runtimes, each with two batch sizes.
 OTHERS = [name for name in ('onnxruntime', 'openvino') if importlib.util.find_spec(name)]
 RATES = 2 * (2 + len(OTHERS))
+TURN = ['--turns', '1', '--seconds', '1', '--dtypes', 'float32']
 TINY = ['--pairs', '1', '--dtypes', 'float32']
 
 
@@ -25,13 +26,11 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
     ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
     pytest.param(
       'training',
-      [*TINY, '--network', 'resnet-8', '--batch-size', '16', '--steps', '2'],
+      [*TURN, '--network', 'resnet-8', '--batch-size', '16'],
       4,
       marks=long,
     ),
-    pytest.param(
-      'shapes', [*TINY, '--shapes', 'resnet-8:16,wrn-10-1:16', '--images', '48'], 4, marks=long
-    ),
+    pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     ('python_source', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 4),
     pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1', '--only', 'import,one-step'], 0, marks=long),
