@@ -13,7 +13,7 @@ from typing import Any
 
 from cifar10.platform.later import tf
 
-_SMALL_IMAGE = 8 * 8  # Pixels, at most.
+_SMALL_IMAGE = 7 * 7  # Pixels, at most: with 8 x 8 the library is faster again.
 _EXAMPLES_AT_A_TIME = 64  # In filter gradients: more leave the processor's cache.
 
 
