@@ -38,6 +38,8 @@ def main() -> None:
   parser.add_argument('pythons', nargs=2, metavar='PYTHON')
   flags = parser.parse_args()
   names = [commands.last_line([python, '-c', _ASK]) for python in flags.pythons]
+  if names[0] == names[1]:
+    raise errors.InputError(f'both Pythons have {names[0]}; name two that differ')
   rates: dict[str, list[float]] = {}
   with tempfile.TemporaryDirectory() as folder:
     for dtype in ('float32', 'bfloat16'):

@@ -33,7 +33,7 @@ def run_torch(python: str, twin: str, folder: str, settings: Sequence[Any]) -> d
 
 
 def torch_version(python: str) -> str:
-  """That python's."""
+  """Of the PyTorch in that environment."""
   return commands.last_line([python, '-c', 'import torch; print(f\'"{torch.__version__}"\')'])
 
 

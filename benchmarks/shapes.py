@@ -2,7 +2,8 @@
 
   python benchmarks/shapes.py --data-dir DATA --torch-python .venv-bench/bin/python
 
-Each network and batch is one run of benchmarks/training.py, in which they take turns.
+Each network and batch is one run of benchmarks/training.py, in which they take turns; without
+compiled PyTorch, for the time that compiling takes.
 """
 
 import argparse

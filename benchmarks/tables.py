@@ -44,7 +44,8 @@ _SHOWN = {
 def tables(results: Records) -> dict[str, str]:
   """Every table that the results make, by name."""
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
-  made = {'summary': _summary(foremost(results).values()), 'trained': _trained(ordered)}
+  summary = _summary(foremost(results).values(), results.get('training'))
+  made = {'summary': summary, 'trained': _trained(ordered)}
   for name, record in results.items():
     table = _table(record)
     if table:
@@ -63,8 +64,8 @@ def _table(record: dict) -> str:
   return ''
 
 
-def _summary(trained: Iterable[dict]) -> str:
-  """The README's table, and the machines."""
+def _summary(trained: Iterable[dict], speed: dict | None) -> str:
+  """The README's table, the machines, and the speed beside Keras and PyTorch."""
   trained = list(trained)
   rows = ''.join(
     f'| {title(r)} | **{100 * accuracy(r):.2f} %** | {number_of_runs(r)} | {minutes(r):.0f} |\n'
@@ -73,8 +74,18 @@ def _summary(trained: Iterable[dict]) -> str:
   machines = '; '.join(dict.fromkeys(_environment(record) for record in trained))
   return (
     f'| trained | test accuracy | runs | minutes each |\n|---|---:|---:|---:|\n{rows}\n'
-    f'Measured on {machines}.\n'
+    f'Measured on {machines}.{_times(speed) if speed else ""}\n'
   )
+
+
+def _times(speed: dict) -> str:
+  """A sentence: the program's images/s as a multiple of Keras' and PyTorch's."""
+  beside = ' and '.join(
+    f'{speed["ratios"][f"program / keras, {dtype}"]:.2f} times as fast as Keras and '
+    f'{speed["ratios"][f"program / torch, {dtype}"]:.2f} times as fast as PyTorch in {dtype}'
+    for dtype in ('float32', 'bfloat16')
+  )
+  return f' ResNet-20 with batch 128 trains {beside} on {hardware(speed)}.'
 
 
 def _trained(trained: Iterable[dict]) -> str:
@@ -113,7 +124,7 @@ def _measured(record: dict) -> str:
   often = ''
   if 'pairs' in record:
     often = f'; medians of {record["pairs"]}, measured in turn'
-  if 'turns' in record:
+  elif 'turns' in record:
     often = f'; medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
   return f'Measured on {versions}, commit `{record["commit"]}`{often}:'
 

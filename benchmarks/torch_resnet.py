@@ -2,7 +2,8 @@
 
 Runs in the environment of `make bench-install`, which has no TensorFlow; training.py and
 inference.py start it. Training prints when each step ended (turns.py), without end; `--calls`
-prints one JSON object.
+prints one JSON object. At an epoch's end all images are distorted at once, as airbench does it: the
+turn of benchmarks in which that falls is slower, and their medians pass over it.
 
   python benchmarks/torch_resnet.py --network resnet-20 --images IMAGES.npy
 
@@ -157,13 +158,18 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--network', type=networks.name, required=True, help='resnet-20 or wrn-16-4')
   parser.add_argument('--images', required=True, help='train_images.npy')
   parser.add_argument('--batch-size', type=int, default=128)
-  parser.add_argument('--calls', type=int, default=0, help='measure so many, do not train')
-  parser.add_argument('--warm-up', type=int, default=15, help='calls before those')
+  parser.add_argument(
+    '--calls', type=int, default=0, help='calls to measure; 0: train, without end'
+  )
+  parser.add_argument('--warm-up', type=int, default=15, help='calls before the measured ones')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)
-  return parser.parse_args()
+  flags = parser.parse_args()
+  if flags.calls < 0:
+    parser.error(f'--calls {flags.calls} cannot be measured; give 0 or more')
+  return flags
 
 
 if __name__ == '__main__':

@@ -70,12 +70,17 @@ def main() -> None:
   flags = parser.parse_args()
   tf.get_logger().setLevel('ERROR')
   if flags.variant:
+    if flags.variant == 'program' and not flags.job_dir:
+      parser.error('--variant program needs a --job-dir')
     _run(flags)
     return
   others = [name for name in flags.beside if name not in _TORCH or flags.torch_python]
+  peer = {}
+  if set(others) & set(_TORCH):
+    peer['torch'] = peers.torch_version(flags.torch_python)
   rates: dict[str, list[float]] = {}
   with tempfile.TemporaryDirectory() as folder:
-    if flags.torch_python:
+    if peer:
       peers.export_arrays(flags.data_dir, folder)
     for dtype in flags.dtypes:
       taking_turns = {
@@ -95,7 +100,7 @@ def main() -> None:
     'turns': flags.turns,
     'seconds_of_a_turn': flags.seconds,
     **environment.describe(),
-    **({'torch': peers.torch_version(flags.torch_python)} if flags.torch_python else {}),
+    **peer,
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {
       f'program / {name}, {dtype}': _ratio(rates[f'program {dtype}'], rates[f'{name} {dtype}'])
@@ -108,14 +113,14 @@ def main() -> None:
 
 
 def _ratio(ours: list[float], theirs: list[float]) -> float:
-  """The median over the turns; of the medians, where theirs was measured once."""
+  """The median of the turns' ratios; where theirs was measured once, our median over it."""
   if len(theirs) == 1:
     return round(statistics.median(ours) / theirs[0], 3)
   return round(statistics.median(mine / other for mine, other in zip(ours, theirs)), 3)
 
 
 def _command(flags: argparse.Namespace, name: str, dtype: str, folder: str) -> list[Any]:
-  """That prints when each step of this variant ended; or the limit, once."""
+  """The command that runs a variant and prints when each step ended; of the limit, images/s."""
   shape = ['--network', flags.network, '--batch-size', flags.batch_size]
   if name in _TORCH:
     twin = peers.torch_command(flags.torch_python, 'resnet', folder)
@@ -236,7 +241,9 @@ def _parser() -> argparse.ArgumentParser:
     default=_OTHERS,
     help='what to measure beside the program, with commas',
   )
-  parser.add_argument('--variant', choices=tuple(VARIANTS), help='run one, in this process')
+  parser.add_argument(
+    '--variant', choices=tuple(VARIANTS), help='run one in this process, without end'
+  )
   parser.add_argument('--job-dir', help='of a --variant program')
   return parser
 

@@ -7,7 +7,9 @@ Each process prints a line with its time.perf_counter(), which on Linux is the s
 process, whenever a step has ended, and goes on until it is killed.
 """
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,28 +19,31 @@ from typing import Any
 
 from cifar10.platform import errors
 
-_LEAST_STEPS = 3  # That are measured in a turn, if the seconds are not enough.
+_LEAST_STEPS = 3  # A turn measures at least so many, whatever its seconds.
+# Becomes the command in its arguments, in a group of its own. On Linux the kernel ends it with its
+# parent: a stopped process would remain.
+_START = """
+import ctypes, os, signal, sys
+os.setpgrp()
+if sys.platform == 'linux':
+  PR_SET_PDEATHSIG = 1
+  ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 class _Process:
-  """One of them, stopped once it has made `warm_up` steps; its own group, workers included."""
+  """A process in a group of its own, stopped after `warm_up` steps."""
 
   def __init__(self, command: Sequence[Any], warm_up: int):
     self._words = [str(word) for word in command]
-    try:
-      # A group of this session: should this process be killed, the kernel ends stopped groups.
-      # Python 3.10 has no `process_group`.
-      self._process = subprocess.Popen(
-        self._words,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=os.setpgrp,  # noqa: PLW1509
-      )
-    except OSError as error:
+    if not shutil.which(self._words[0]):
       raise errors.InputError(
-        f'{self._words[0]} cannot be started ({error.strerror}); name a Python that can, as '
-        '`make bench-install` sets one up'
-      ) from None
+        f'{self._words[0]} cannot be started; name a Python that can, as `make bench-install` sets '
+        'one up'
+      )
+    start = [sys.executable, '-c', _START, *self._words]
+    self._process = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
     try:
       for _ in range(warm_up):
         self._step()
@@ -62,22 +67,35 @@ class _Process:
     return steps / (last - first)
 
   def kill(self) -> None:
+    """Ends the process and those that it has started."""
     self._signal(signal.SIGKILL)
-    self._process.communicate()
+    self._process.kill()  # Its group may not be there yet.
+    self._process.wait()
+    assert self._process.stdout is not None
+    self._process.stdout.close()
 
   def _step(self) -> float:
     """When the next step ended; waits for it."""
     assert self._process.stdout is not None
     line = self._process.stdout.readline()
+    command = ' '.join(self._words)
     if not line:
       code = self._process.wait()
+      if code < 0:
+        raise errors.InputError(
+          f'{command} was ended by signal {-code}; if memory was short for all at once, leave some '
+          'out with --beside'
+        )
+      raise errors.InputError(f'{command} ended with exit code {code}; above it says why')
+    try:
+      return float(line)
+    except ValueError:
       raise errors.InputError(
-        f'{" ".join(self._words)} ended with exit code {code}; above it says why'
-      )
-    return float(line)
+        f'{command} printed {line.strip()!r}, where the moment of a step was expected'
+      ) from None
 
   def _signal(self, number: int) -> None:
-    if self._process.poll() is None:
+    with contextlib.suppress(ProcessLookupError):
       os.killpg(self._process.pid, number)
 
 

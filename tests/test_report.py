@@ -74,6 +74,27 @@ def test_a_recipe_without_peers_has_a_row_and_no_table():
   assert made['trained'].endswith('; `run`. Alone.\n')
 
 
+def test_the_summary_says_the_speed_beside_keras_and_pytorch():
+  ratios = {
+    f'program / {peer}, {dtype}': ratio
+    for peer, dtype, ratio in (
+      ('keras', 'float32', 1.037),
+      ('torch', 'float32', 1.158),
+      ('keras', 'bfloat16', 0.957),
+      ('torch', 'bfloat16', 0.996),
+    )
+  }
+  rates = {'program float32': 973.7}
+  record = record_of(command='run', turns=10, seconds_of_a_turn=4, images_per_second=rates)
+  made = tables.tables({'training': {**record, 'name': 'training', 'ratios': ratios}})
+  assert made['summary'].endswith(
+    ' ResNet-20 with batch 128 trains 1.04 times as fast as Keras and 1.16 times as fast as '
+    'PyTorch in float32 and 0.96 times as fast as Keras and 1.00 times as fast as PyTorch in '
+    'bfloat16 on 2 cores of one.\n'
+  )
+  assert ', commit `c`; medians of 10 turns of 4 seconds:\n`run`' in made['training']
+
+
 def test_a_row_for_each_network_and_batch():
   rates = {'program float32': 462.4, 'keras float32': 420.0}
   ratios = {'program / keras, float32': 1.101}

@@ -1,6 +1,6 @@
 """3x3 convolutions of small images, whose gradients are forward convolutions.
 
-Where images are small, TensorFlow's filter gradient (bfloat16, on CPUs) has 0.3 to 0.6 of the speed
+Where images are small, TensorFlow's filter gradient (bfloat16, on CPUs) has 0.3 to 0.7 of the speed
 of the same as a forward convolution. An input gradient gains only where results are left out
 (benchmarks/results/tried.csv).
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from cifar10.platform.later import tf
 
-_SMALL_IMAGE = 7 * 7  # Pixels, at most: with 8 x 8 the library is faster again.
+_SMALL_IMAGE = 7 * 7  # Pixels, at most: with 8 x 8 the library is as fast, or faster.
 _EXAMPLES_AT_A_TIME = 64  # In filter gradients: more leave the processor's cache.
 
 

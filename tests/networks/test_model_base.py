@@ -159,9 +159,9 @@ def test_strided_conv_centres_its_kernel_on_pixels_0_and_2():
   np.testing.assert_array_equal(y[0, :, :, 0], [[10, 24], [51, 90]])
 
 
-def test_strided_conv_with_an_even_kernel_pads_more_after():
+def test_strided_conv_with_an_even_kernel_begins_a_pixel_before():
   y = run_layer(lambda net, x: net._conv(x, 4, 1, 2), image(4))
-  # Three zeros in all, one before: rows and columns -1..2 hold 3x3 pixels that sum to
+  # One zero before and one after: rows and columns -1..2 hold 3x3 pixels that sum to
   # 0+1+2+4+5+6+8+9+10 = 45; one column on adds 9, one row down 9 x 4 = 36.
   np.testing.assert_array_equal(y[0, :, :, 0], [[45, 54], [81, 90]])
 
