@@ -80,12 +80,16 @@ def _summary(trained: Iterable[dict], speed: dict | None) -> str:
 
 def _times(speed: dict) -> str:
   """A sentence: the program's images/s as a multiple of Keras' and PyTorch's."""
-  beside = ' and '.join(
-    f'{speed["ratios"][f"program / keras, {dtype}"]:.2f} times as fast as Keras and '
-    f'{speed["ratios"][f"program / torch, {dtype}"]:.2f} times as fast as PyTorch in {dtype}'
+  of = {
+    (peer, dtype): f'{speed["ratios"][f"program / {peer}, {dtype}"]:.2f}'
+    for peer in ('keras', 'torch')
     for dtype in ('float32', 'bfloat16')
+  }
+  return (
+    f' ResNet-20 with batch 128 trains {of["keras", "float32"]} times as fast as Keras and '
+    f'{of["torch", "float32"]} times as fast as PyTorch in float32, {of["keras", "bfloat16"]} and '
+    f'{of["torch", "bfloat16"]} times in bfloat16, on {hardware(speed)}.'
   )
-  return f' ResNet-20 with batch 128 trains {beside} on {hardware(speed)}.'
 
 
 def _trained(trained: Iterable[dict]) -> str:
