@@ -21,9 +21,13 @@ LOCKED ?=
 WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-r requirements.txt -r requirements-dev.txt)
 # tests/conftest.py says how many processes; each imports TensorFlow, so not more than a few.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
+QUICK := not slow and not cluster and not hosts and not long
+# Whose numbers other kernels could change.
+NUMERICAL := tests/inference tests/networks tests/ops $(patsubst %,tests/training/test_%.py, \
+  averages frozen job model_fn network optimizers selection towers)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
-.PHONY: install demo docs lock test test-full test-quick test-short test-long test-all lint bench-install clean
+.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all lint bench-install clean
 
 install: $(STAMP)
 
@@ -47,10 +51,17 @@ demo: $(STAMP)
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m '$(QUICK)' $(SIDE_BY_SIDE)
+
+# What `make test` computes with this processor's kernels, with others: oneDNN's for AVX2, and none
+# of oneDNN's. The limit stands in for a processor with AVX2 alone. In bfloat16 it does not: the graph
+# rewriter looks at the processor and fuses what the limited library has no kernel for.
+test-kernels: $(STAMP)
+	ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK) and not bfloat16' $(SIDE_BY_SIDE)
+	TF_ENABLE_ONEDNN_OPTS=0 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK)' $(SIDE_BY_SIDE)
 
 # What CI runs. Clusters one after another: each has all cores.
-test-full: test
+test-full: test test-kernels
 	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest -m 'cluster and not long'
 	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs

@@ -1,6 +1,7 @@
 """What several test files share: small records, the program, TensorBoard, a browser."""
 
 import contextlib
+import io
 import logging
 import os
 import re
@@ -92,16 +93,36 @@ def run_here(monkeypatch, capfd):
   """
 
   def run(*flags, command=cifar10_main):
-    monkeypatch.setattr(sys, 'argv', [command.__file__, *map(str, flags)])
-    handler = logging.StreamHandler()  # On the standard error of now.
-    handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
-    monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
     capfd.readouterr()
-    with pytest.raises(SystemExit) as end:
-      errors.run_command(command.main)
-    return Ran(end.value.code, *capfd.readouterr())
+    code = _exit_code(command, flags, monkeypatch)
+    return Ran(code, *capfd.readouterr())
 
   return run
+
+
+@pytest.fixture(scope='session')
+def run_shared():
+  """As `run_here`, for fixtures that several tests share; of what Python writes."""
+
+  def run(*flags, command=cifar10_main):
+    out, said = io.StringIO(), io.StringIO()
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(said)
+    with pytest.MonkeyPatch.context() as patch, streams[0], streams[1]:
+      code = _exit_code(command, flags, patch)
+    return Ran(code, out.getvalue(), said.getvalue())
+
+  return run
+
+
+def _exit_code(command, flags, monkeypatch):
+  """Runs it with these flags, and with its log on the standard error of now."""
+  monkeypatch.setattr(sys, 'argv', [command.__file__, *map(str, flags)])
+  handler = logging.StreamHandler()
+  handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
+  monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
+  with pytest.raises(SystemExit) as end:
+    errors.run_command(command.main)
+  return end.value.code
 
 
 @pytest.fixture(scope='session')

@@ -1,5 +1,8 @@
 """Checkpoints of networks that nobody has trained, and what these say of some images."""
 
+import functools
+import tempfile
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,8 +12,16 @@ from cifar10.training import averages, network
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
 
 
-def save(hparams, folder, *, with_averages=False):
-  """A checkpoint of random numbers -> its name, and the network's answers."""
+@functools.cache
+def _root():
+  """A folder that goes with this process."""
+  return tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def save(hparams, *, with_averages=False):
+  """A checkpoint of random numbers, which nobody changes -> its name, and the network's answers."""
+  folder = tempfile.mkdtemp(dir=_root().name)
   rng = np.random.default_rng(1)
   with tf.Graph().as_default():
     tf.compat.v1.set_random_seed(1)  # The kernels are the same in every run.

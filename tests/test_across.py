@@ -42,7 +42,7 @@ def test_the_other_python_goes_on_with_a_job(run_main, data_dir, tmp_path):
   here = json.loads(run_main(*flags, '--train-steps', 3).stdout)
   evaluated = run(OTHER, 'cifar10_main.py', *flags, '--mode', 'evaluate')
   assert evaluated['global_step'] == 3
-  assert evaluated['accuracy'] == here['accuracy']
+  assert evaluated['accuracy'] == pytest.approx(here['accuracy'], abs=1.5 / 70)  # One image.
   assert evaluated['loss'] == pytest.approx(here['loss'], rel=1e-3)
   assert run(OTHER, 'cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
 

@@ -14,11 +14,11 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 16]
 
 
 @pytest.fixture(scope='module')
-def job(run_main, data_dir, tmp_path_factory):
+def job(run_shared, data_dir, tmp_path_factory):
   """Two steps with an average of the weights."""
   folder = str(tmp_path_factory.mktemp('jobs') / 'job')
   flags = [*SMALL, '--train-steps', 2, '--save-every-steps', 1, '--ema-decay', 0.5]
-  result = run_main('--data-dir', data_dir, '--job-dir', folder, *flags, '--mode', 'train')
+  result = run_shared('--data-dir', data_dir, '--job-dir', folder, *flags, '--mode', 'train')
   assert result.returncode == 0, result.stderr
   return folder
 
@@ -149,13 +149,13 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   assert not list(tmp_path.glob('mean*'))
 
 
-def test_a_proxy_is_no_part_of_its_job_s_network(run, run_main, run_here, data_dir, tmp_path):
+def test_a_proxy_is_no_part_of_its_job_s_network(run, run_here, data_dir, tmp_path):
   """Whatever reads the network's variables by name takes them without the proxy's."""
   job = tmp_path / 'job'
   fast = ['--network', 'fastnet', '--widths', '24,24,24', '--proxy-widths', '24,24,24']
   where = ['--data-dir', data_dir, '--job-dir', job]
   flags = ['--train-batch-size', 16, '--train-steps', 2, '--mode', 'train']
-  assert run_main(*where, *fast, *flags).returncode == 0
+  assert run_here(*where, *fast, *flags).returncode == 0
   checkpoint_path = job / 'model.ckpt-2'
   assert run('list', checkpoint_path)['trainable']['variables'] == 2 * 14
   run('dump', job, '--out', tmp_path / 'dumped.npz')

@@ -121,7 +121,7 @@ def shows_training(address):
 
 def make(*arguments):
   """What `make` would run: `make demo` itself is CI's."""
-  command = ['make', '-n', *arguments]
+  command = ['make', '-n', f'PYTHON={sys.executable}', *arguments]  # It need not look for one.
   result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
   return result.stdout
 

@@ -148,6 +148,7 @@ def test_networks_with_twins():
 
 
 @pytest.mark.skipif(not importlib.util.find_spec('matplotlib'), reason='needs matplotlib')
+@pytest.mark.slow
 def test_pictures_say_the_results_and_are_the_same_each_time(tmp_path):
   drawn = []
   for name in ('once', 'again'):

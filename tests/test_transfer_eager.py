@@ -23,7 +23,7 @@ SCRIPT = os.path.join(
 @pytest.mark.slow
 def test_one_trunk_two_heads_and_the_whole(data_dir, tmp_path):
   hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
-  checkpoint, (probabilities, features) = save(hparams, tmp_path)
+  checkpoint, (probabilities, features) = save(hparams)
   made = frozen.freeze(hparams, CIFAR10, checkpoint)
   layers = keras_layers.from_graph(made.unfolded, made.values, made.learning)
   keras_file.write(str(tmp_path / '1.keras'), layers, {})

@@ -118,12 +118,23 @@ def test_seeds_and_workers_draw_different_orders(numbered):
   assert len(orders) == 4
 
 
-@pytest.mark.parametrize('kind', [int, lambda number: tf.constant(number, tf.int64)])
-@pytest.mark.parametrize('skipped', [1, 5, 6, 13])
-def test_starting_at_an_example_continues_the_same_batches(numbered, skipped, kind):
+@pytest.fixture(scope='module')
+def sixteen(numbered):
+  """Batches of 4."""
+  with tf.Graph().as_default():
+    return take(dataset.Cifar10DataSet(numbered, 'train').make_batch(4, seed=7), 16)
+
+
+@pytest.mark.parametrize(
+  ('skipped', 'kind'),
+  [(1, int), (5, tf.constant), (6, int), (13, tf.constant)],
+  ids=['1', 'tensor 5', '6', 'tensor 13'],
+)
+def test_starting_at_an_example_continues_the_same_batches(numbered, sixteen, skipped, kind):
+  first = kind(np.int64(4 * skipped))
   data_set = dataset.Cifar10DataSet(numbered, 'train')
-  whole = take(data_set.make_batch(4, seed=7), skipped + 3)[skipped:]
-  rest = take(data_set.make_batch(4, seed=7, first_example=kind(4 * skipped)), 3)
+  rest = take(data_set.make_batch(4, seed=7, first_example=first), 3)
+  whole = sixteen[skipped : skipped + 3]
   for (images, labels), (other_images, other_labels) in zip(whole, rest, strict=True):
     np.testing.assert_array_equal(images, other_images)
     np.testing.assert_array_equal(labels, other_labels)
@@ -132,11 +143,15 @@ def test_starting_at_an_example_continues_the_same_batches(numbered, skipped, ki
 MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}
 
 
-def reference_crop(image, dy, dx, mirrored, distortion):
-  """Pad, crop at (dy, dx), mirror: by NumPy, one image."""
+def reference_pad(image, distortion):
+  """By NumPy, one image."""
   pixels = distortion.crop_padding
   padding = [(pixels, pixels), (pixels, pixels), (0, 0)]
-  padded = np.pad(image, padding, MODES_OF_NUMPY[distortion.padding_mode])
+  return np.pad(image, padding, MODES_OF_NUMPY[distortion.padding_mode])
+
+
+def reference_crop(padded, dy, dx, mirrored):
+  """Crop at (dy, dx), mirror."""
   cropped = padded[dy : dy + 32, dx : dx + 32]
   return cropped[:, ::-1] if mirrored else cropped
 
@@ -156,12 +171,13 @@ def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(distortion):
   assert distorted.dtype == np.uint8
   found = []
   for image, result in zip(images, distorted, strict=True):
+    reference = reference_pad(image, distortion)
     matches = [
       (dy, dx, mirrored)
       for dy in range(places)
       for dx in range(places)
       for mirrored in (False, True)
-      if np.array_equal(reference_crop(image, dy, dx, mirrored, distortion), result)
+      if np.array_equal(reference_crop(reference, dy, dx, mirrored), result)
     ]
     assert len(matches) == 1
     found += matches

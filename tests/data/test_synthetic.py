@@ -46,6 +46,7 @@ def ridge_accuracy(features, labels, penalty):
   return (np.argmax(features[count:] @ weights, 1) == labels[count:]).mean()
 
 
+@pytest.mark.slow
 def test_a_linear_model_does_not_solve_the_synthetic_images():
   labels = np.arange(3000) % 10
   pixels = synthetic.synthetic_images(labels, np.random.default_rng(0)) / 128 - 1
@@ -53,6 +54,7 @@ def test_a_linear_model_does_not_solve_the_synthetic_images():
   assert ridge_accuracy(pixels, labels, 1000) < 0.5
 
 
+@pytest.mark.slow
 def test_a_hundred_classes_differ_in_their_frequencies():
   labels = np.arange(1500) % 100
   images = synthetic.synthetic_images(labels, np.random.default_rng(0), 100)

@@ -45,7 +45,9 @@ def constants(graph):
   return [float(tf.make_ndarray(node.attr['value'].tensor).squeeze()) for node in nodes]
 
 
-@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize(
+  'dtype', [tf.float32, pytest.param(tf.bfloat16, marks=pytest.mark.bfloat16)]
+)
 def test_the_kernel_takes_the_factor_and_a_bias_the_rest(dtype):
   graph = frozen(dtype=dtype)
   assert constants(graph) == pytest.approx([30, 2])

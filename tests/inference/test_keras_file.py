@@ -29,7 +29,7 @@ NETWORKS = {
 
 def write(hparams, folder, batch=None):
   """-> the file's path, and the network that it was made from."""
-  checkpoint, answers = save(hparams, folder)
+  checkpoint, answers = save(hparams)
   made = frozen.freeze(hparams, CIFAR10, checkpoint, batch=batch)
   path = f'{folder}/network.keras'
   layers = keras_layers.from_graph(made.unfolded, made.values, made.learning)
@@ -37,7 +37,14 @@ def write(hparams, folder, batch=None):
   return path, checkpoint, made, answers
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+# They have the layers of the others.
+IN_OTHERS = ('resnet v2', 'wrn', 'vgg')
+
+
+@pytest.mark.parametrize(
+  'name',
+  [pytest.param(name, marks=pytest.mark.slow if name in IN_OTHERS else ()) for name in NETWORKS],
+)
 def test_keras_answers_alike(name, tmp_path):
   path, _, made, (probabilities, features) = write(from_values(NETWORKS[name]), tmp_path)
   model = tf.keras.models.load_model(path)  # In safe mode, where no Lambda is loaded.
@@ -143,6 +150,7 @@ def test_an_operation_without_a_layer_is_refused():
     keras_layers.from_graph(graph.as_graph_def(), {}, keras_layers.Learning(0.9, {}))
 
 
+@pytest.mark.bfloat16
 def test_the_program_writes_it(run_here, data_dir, tmp_path):
   job = ['--job-dir', tmp_path, '--num-layers', 8, '--train-batch-size', 16, '--train-steps', 1]
   trained = run_here('--data-dir', data_dir, *job, '--mode', 'train', '--dtype', 'bfloat16')

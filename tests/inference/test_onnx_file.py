@@ -20,15 +20,17 @@ from cifar10.training import frozen
   [
     {'num_layers': 8},
     {'num_layers': 8, 'resnet_version': 2},
-    {'network': 'vgg', 'vgg_layers': 11},
-    {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'},
+    pytest.param({'network': 'vgg', 'vgg_layers': 11}, marks=pytest.mark.slow),
+    pytest.param(
+      {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}, marks=pytest.mark.slow
+    ),
     {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift', 'tta_below': 0.62},
   ],
   ids=['resnet', 'resnet v2', 'vgg', 'fastnet with views', 'fastnet with views of some'],
 )
 def test_onnxruntime_answers_alike(values, tmp_path):
   hparams = from_values(values)
-  checkpoint, (probabilities, features) = save(hparams, tmp_path)
+  checkpoint, (probabilities, features) = save(hparams)
   made = frozen.freeze(hparams, CIFAR10, checkpoint)
   path = str(tmp_path / 'network.onnx')
   onnx_file.write(path, made.graph, {'classes': ['a', 'b']})

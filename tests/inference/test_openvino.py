@@ -14,12 +14,15 @@ openvino = pytest.importorskip('openvino', reason='OpenVINO is not installed (do
 
 @pytest.mark.parametrize(
   'values',
-  [{'num_layers': 8}, {'network': 'vgg', 'vgg_layers': 11}],
+  [
+    {'num_layers': 8},
+    pytest.param({'network': 'vgg', 'vgg_layers': 11}, marks=pytest.mark.slow),
+  ],
   ids=['resnet', 'vgg'],
 )
 def test_it_reads_the_folder_of_a_saved_model(values, tmp_path):
   hparams = from_values(values)
-  checkpoint, (probabilities, _) = save(hparams, tmp_path)
+  checkpoint, (probabilities, _) = save(hparams)
   path = str(tmp_path / 'exported')
   saved_model.write(path, frozen.freeze(hparams, CIFAR10, checkpoint).graph, {})
   _check(path, probabilities)
@@ -27,7 +30,7 @@ def test_it_reads_the_folder_of_a_saved_model(values, tmp_path):
 
 def test_it_reads_an_onnx_file(tmp_path):
   hparams = from_values({'num_layers': 8})
-  checkpoint, (probabilities, _) = save(hparams, tmp_path)
+  checkpoint, (probabilities, _) = save(hparams)
   path = str(tmp_path / 'network.onnx')
   onnx_file.write(path, frozen.freeze(hparams, CIFAR10, checkpoint).graph, {})
   _check(path, probabilities)

@@ -42,6 +42,11 @@ def lines(result):
   return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+def rounded(line):
+  """A line whose numbers may differ as kernels do, which are others for batches of another size."""
+  return {**line, 'probabilities': pytest.approx(line['probabilities'], rel=1e-4, abs=2e-6)}
+
+
 def names(tmp_path, *given):
   found = each_file([str(tmp_path / name) for name in given])
   return [os.path.relpath(path, tmp_path) for path in found]
@@ -88,7 +93,8 @@ def test_bad_files_have_an_error_and_the_others_go_on(job, run_here, tmp_path):
     *('bad0.png', 'bad1.png', 'bad2.png', 'bad3.png'),
     *('link.png', 'pipe.png', 'n*thing', '1.png'),
   ]
-  assert [line for line in found if 'class' in line] == [*expected, expected[1]]
+  answers = [line for line in found if 'class' in line]
+  assert answers == [rounded(line) for line in (*expected, expected[1])]
   errors = {os.path.basename(line['file']): line['error'] for line in found if 'error' in line}
   assert len(errors) == 8
   assert errors['gone.png'] == f'image {tmp_path}/gone.png does not exist'

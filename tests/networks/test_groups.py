@@ -55,7 +55,10 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize('network', FAMILIES)
+@pytest.mark.parametrize(
+  'network',
+  [pytest.param(name, marks=pytest.mark.slow if name == 'inception' else ()) for name in FAMILIES],
+)
 def test_muon_is_for_the_kernels_of_every_family(network):
   given = {'network': network, 'muon_learning_rate': 0.1, **SMALL[network]}
   for name, group in groups(from_values(given)).items():

@@ -213,6 +213,7 @@ def keras_model():
 # Of 4 seeds in bfloat16: 0.013 and 0.27. The initial network enlarges any difference in training:
 # in float32, too, kernels rounded to bfloat16 move its logits by 5 % and turn its gradient to a
 # cosine of 0.45 (32 synthetic images).
+@pytest.mark.bfloat16
 @pytest.mark.parametrize('is_training, bound', [(False, 0.03), (True, 0.6)])
 def test_logits_equal_the_twins(keras_model, is_training, bound):
   twins.assert_equals_twin(build, keras_model, is_training, bound)

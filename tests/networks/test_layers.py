@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_model_base import DECAY, EPSILON, image, make_net
+from test_model_base import BFLOAT16, DECAY, EPSILON, image, make_net
 
 import model_base
 
@@ -91,7 +91,7 @@ def test_conv_bn_relu_names_its_variables_by_number():
 
 
 @pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
-@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
 def test_overlapping_windows_are_centred_like_kernels_and_padding_never_wins(dtype, data_format):
   net = make_layers(data_format=data_format, dtype=dtype)
   x = tf.constant(image(4) - 20, dtype)
@@ -120,6 +120,7 @@ def test_branches_stand_side_by_side_in_the_channels():
     assert make_layers(data_format=data_format)._concat(parts).shape == shape
 
 
+@pytest.mark.bfloat16
 def test_input_is_cast_and_transposed():
   x = tf.constant(np.arange(24).reshape(1, 2, 4, 3), tf.float32)
   y = make_layers(data_format='channels_first', dtype=tf.bfloat16)._input(x)
@@ -132,7 +133,7 @@ def test_input_is_cast_and_transposed():
 # Dropout.
 
 
-@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
 def test_dropout_drops_the_rate_and_multiplies_the_rest(dtype):
   tf.compat.v1.set_random_seed(1)
   x = tf.fill([200_000], tf.constant(3, dtype))

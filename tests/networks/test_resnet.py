@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from test_model_base import (
+  BFLOAT16,
   EPSILON,
   random_params,
   reference_batch_norm,
@@ -31,6 +32,8 @@ NETWORKS = {
   'v2': {'num_layers': 14, 'version': 2},
   'bottleneck': {'num_layers': 20, 'version': 2, 'bottleneck': True},
 }
+# What v2 adds to v1, its bottleneck has, too.
+ONE_MORE = [pytest.param(name, marks=pytest.mark.slow if name == 'v2' else ()) for name in NETWORKS]
 REFERENCE_BLOCKS = {'v1': reference_v1, 'v2': reference_v2, 'bottleneck': reference_bottleneck}
 
 
@@ -136,9 +139,9 @@ def count_trainable(**options):
   [
     (20, 269722, '0.27'),  # n = 3: 291,648 - 21,926
     (32, 464154, '0.46'),  # n = 5: 486,080 - 21,926
-    (44, 658586, '0.66'),  # n = 7: 680,512 - 21,926
-    (56, 853018, '0.85'),  # n = 9: 874,944 - 21,926
-    (110, 1727962, '1.7'),  # n = 18: 1,749,888 - 21,926
+    pytest.param(44, 658586, '0.66', marks=pytest.mark.slow),  # n = 7: 680,512 - 21,926
+    pytest.param(56, 853018, '0.85', marks=pytest.mark.slow),  # n = 9: 874,944 - 21,926
+    pytest.param(110, 1727962, '1.7', marks=pytest.mark.slow),  # n = 18: 1,749,888 - 21,926
   ],
 )
 def test_trainable_variables_equal_the_papers_table(num_layers, expected, millions):
@@ -153,7 +156,10 @@ def test_version_2_has_as_many_variables_as_version_1():
   assert count_trainable(num_layers=20, version=2) == 269722
 
 
-def test_bottleneck_variables_equal_the_papers_table():
+@pytest.mark.parametrize(
+  ('num_layers', 'expected'), [(11, 126746), pytest.param(164, 1703258, marks=pytest.mark.slow)]
+)
+def test_bottleneck_variables_equal_the_papers_table(num_layers, expected):
   # A block from a to b with width w = b / 4: 2a + aw + 2w + 9ww + 2w + wb, and ab of projection.
   #   stage 1, first (16 to 64, w 16): 32 + 256 + 32 + 2,304 + 32 + 1,024 + 1,024        =  4,704
   #            others (64 to 64):     128 + 1,024 + 32 + 2,304 + 32 + 1,024              =  4,544
@@ -165,10 +171,10 @@ def test_bottleneck_variables_equal_the_papers_table():
   # First convolution 432, last bn 2 x 256 = 512, fully connected 256x10 + 10 = 2,570.
   # Together 126,746 + 92,736(n-1); n = 18 gives 1,703,258: the 1.7 M of ResNet-164 in Identity
   # Mappings, table 4.
-  assert count_trainable(num_layers=164, version=2, bottleneck=True) == 1703258
+  assert count_trainable(num_layers=num_layers, version=2, bottleneck=True) == expected
 
 
-@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize('network', ONE_MORE)
 def test_names_and_shapes_are_the_same_in_every_format_dtype_and_mode(network):
   def variables(**options):
     with tf.Graph().as_default():
@@ -201,7 +207,7 @@ def test_variable_names_of_the_first_layers():
   assert names[-2:] == ['resnet/fully_connected/kernel', 'resnet/fully_connected/bias']
 
 
-@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize('network', ONE_MORE)
 def test_a_second_tower_adds_no_variables_and_computes_the_same(network):
   with tf.Graph().as_default():
     images = tf.constant(random_images(2))
@@ -217,7 +223,7 @@ def test_a_second_tower_adds_no_variables_and_computes_the_same(network):
 
 
 @pytest.mark.parametrize('is_training', [True, False])
-@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize('network', ONE_MORE)
 def test_logits_equal_the_numpy_network(network, is_training):
   images = random_images(4)
   with tf.Graph().as_default():
@@ -284,8 +290,9 @@ def test_channels_first_logits_equal_the_numpy_network_where_the_cpu_runs_them()
     np.testing.assert_allclose(result, expected, atol=2e-5 * np.abs(expected).max())
 
 
+@pytest.mark.bfloat16
 @pytest.mark.parametrize('is_training', [True, False])
-@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize('network', ONE_MORE)
 def test_bfloat16_agrees_with_float32(network, is_training):
   """Logits within 1.5 % of the largest (3 % with batch statistics), gradients in direction.
 
@@ -318,8 +325,8 @@ def test_bfloat16_agrees_with_float32(network, is_training):
   assert cosine > (0.9 if is_training else 0.999)
 
 
-@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
-@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
+@pytest.mark.parametrize('network', ONE_MORE)
 def test_every_trainable_variable_has_a_float32_gradient_that_is_not_zero(network, dtype):
   with tf.Graph().as_default() as graph:
     images = tf.cast(tf.constant(random_images(4)), dtype)
@@ -348,7 +355,10 @@ def test_training_collects_two_updates_a_batch_norm_and_evaluation_none(network,
       assert len(updates) == expected
 
 
-@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize(
+  'network',
+  [pytest.param(name, marks=pytest.mark.slow if name != 'v1' else ()) for name in NETWORKS],
+)
 def test_a_few_steps_on_one_batch_lower_the_loss(network):
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(1)

@@ -81,6 +81,7 @@ def test_drops_before_the_dense_layer(graph):
 
 
 # Of 4 seeds in bfloat16: 0.013 and 0.06.
+@pytest.mark.bfloat16
 @pytest.mark.parametrize('is_training, bound', [(False, 0.03), (True, 0.15)])
 def test_logits_equal_the_twins(is_training, bound):
   twins.assert_equals_twin(build, twins.model(twin), is_training, bound)

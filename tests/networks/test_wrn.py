@@ -149,11 +149,13 @@ def test_drops_between_the_convolutions_of_every_block(graph):
 
 
 # Of 4 seeds in bfloat16: 0.007 and 0.007.
+@pytest.mark.bfloat16
 @pytest.mark.parametrize('is_training, bound', [(False, 0.015), (True, 0.03)])
 def test_logits_equal_the_twins(is_training, bound):
   twins.assert_equals_twin(build, twins.model(twin(2, 2)), is_training, bound)
 
 
+@pytest.mark.bfloat16
 def test_a_first_stage_as_wide_as_its_input_adds_it():
   """With k = 1 the first block adds its input, not activated and not projected."""
   narrow = twins.builder(wrn.WideResNet, 10, widen_factor=1)

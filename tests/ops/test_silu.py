@@ -27,6 +27,7 @@ def test_compiled_silu_by_hand():
   np.testing.assert_allclose(gradient, [1.09078, 0.5, 0.5, 0, 1], atol=1e-5)
 
 
+@pytest.mark.bfloat16
 def test_compiled_silu_of_bfloat16_rounds_once():
   """Its value is the exact one, rounded to 8 bits; its gradient is off by less than 4 of 256."""
   x = tf.cast(tf.linspace(-6.0, 6.0, 97), tf.bfloat16)

@@ -205,7 +205,7 @@ SHAPES = {'variables', 'initial values', *EVERYTHING}
 RESNET = {**BASE, 'network': 'resnet', 'num_layers': 8}
 FASTNET = {**BASE, 'network': 'fastnet', 'widths': (24, 24, 24)}
 ROWS += [
-  ({'dtype': 'bfloat16'}, RESNET, EVERYTHING),
+  pytest.param({'dtype': 'bfloat16'}, RESNET, EVERYTHING, marks=pytest.mark.bfloat16),
   ({'num_layers': 14}, RESNET, SHAPES),
   ({'resnet_version': 2}, RESNET, SHAPES - {'initial values'}),
   ({'bottleneck': True, 'num_layers': 11}, {**RESNET, 'resnet_version': 2}, SHAPES),
@@ -247,13 +247,19 @@ def observed(data_dir):
   return look
 
 
-CHANGES = [getattr(row, 'values', row)[0] for row in ROWS]
+def as_parameters(row):
+  """A row is slow that looks at two jobs of its own: with options of a base, or a real network."""
+  values, marks = getattr(row, 'values', row), list(getattr(row, 'marks', ()))
+  if values[1] is not BASE:
+    marks.append(pytest.mark.slow)
+  return pytest.param(*values, marks=marks, id=next(iter(values[0])))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  ('change', 'base', 'expected'), ROWS, ids=[next(iter(change)) for change in CHANGES]
-)
+PARAMETERS = [as_parameters(row) for row in ROWS]
+CHANGES = [parameters.values[0] for parameters in PARAMETERS]
+
+
+@pytest.mark.parametrize(('change', 'base', 'expected'), PARAMETERS)
 def test_a_change_changes_what_it_should(observed, change, base, expected):
   before = observed(base)
   after = observed({**base, **change})

@@ -108,6 +108,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   assert of_truth == sorted(of_truth)
 
 
+@pytest.mark.slow
 def test_a_page_and_a_table_in_one(make_job, report, tmp_path):
   file = tmp_path / 'report.html'
   code, result, said = report(make_job(), '--out', file, '--table')

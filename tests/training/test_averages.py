@@ -81,11 +81,11 @@ def test_batch_norms_averages_are_averaged_after_their_update(graph):
 
 
 @pytest.fixture(scope='module')
-def job(run_main, data_dir, tmp_path_factory):
+def job(run_shared, data_dir, tmp_path_factory):
   """A job dir with averages, and what the run that used them printed."""
   folder = str(tmp_path_factory.mktemp('jobs') / 'job')
   flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, *AVERAGED, *ONE_THREAD]
-  result = run_main(*flags, '--train-on', 'train+validation', '--use-ema')
+  result = run_shared(*flags, '--train-on', 'train+validation', '--use-ema')
   return folder, result
 
 
@@ -150,8 +150,10 @@ def test_evaluations_use_the_averages(job, written_by_hand, run_here, data_dir):
   assert 'weights' not in last
   for line in (trained, again):
     assert line['global_step'] == STEPS
-    for key in ('cross_entropy', 'loss', 'accuracy'):
+    for key in ('cross_entropy', 'loss'):
       assert line[key] == pytest.approx(by_hand[key], rel=1e-5)
+    # Rounding may decide about one image in 70.
+    assert line['accuracy'] == pytest.approx(by_hand['accuracy'], abs=1.5 / 70)
   assert abs(last['cross_entropy'] - by_hand['cross_entropy']) > 1e-3
 
 

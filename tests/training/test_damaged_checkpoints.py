@@ -19,10 +19,11 @@ DATA = '.data-00000-of-00001'
 
 
 @pytest.fixture(scope='module')
-def trained(run_main, data_dir, tmp_path_factory):
+def trained(run_shared, data_dir, tmp_path_factory):
   """A job dir with checkpoints of steps 0, 2, 4 and 6."""
   folder = tmp_path_factory.mktemp('trained') / 'job'
-  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, *SAVES, '--train-steps', 6)
+  flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, *SAVES, '--train-steps', 6]
+  result = run_shared(*flags)
   assert result.returncode == 0, result.stderr
   return folder
 

@@ -88,6 +88,7 @@ def cluster(task_type, index=0):
   )
 
 
+@pytest.mark.slow
 def test_a_worker_times_the_network_alone(monkeypatch, run_here, data_dir, tmp_path):
   """Two replicas' batches make an update: 256 / (2 x 16) = 8 steps an epoch. Nobody else is up."""
   monkeypatch.setenv('TF_CONFIG', cluster('worker'))

@@ -191,6 +191,7 @@ def test_what_goes_wrong_while_training_is_one_line(train, source, message, tmp_
   assert end['message'].startswith('SourceError: --source given_sources:')
 
 
+@pytest.mark.slow
 def test_a_dry_run_looks_at_the_source(train, tmp_path):
   result = train('Flow', '--dry-run')
   assert result.returncode == 0, result.stderr

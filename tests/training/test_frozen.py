@@ -35,14 +35,16 @@ def run(graph, images=IMAGES):
     return session.run(['probabilities:0', 'features:0', 'classes:0'], {'images:0': images})
 
 
+MARKS = {'inception': pytest.mark.long, 'views': pytest.mark.slow, 'wrn': pytest.mark.slow}
+
+
 @pytest.mark.parametrize(
-  'name',
-  [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in NETWORKS],
+  'name', [pytest.param(name, marks=MARKS.get(name, ())) for name in NETWORKS]
 )
-def test_it_answers_alike_without_variables_and_batch_norms(name, tmp_path):
+def test_it_answers_alike_without_variables_and_batch_norms(name):
   values, batch_norms = NETWORKS[name]
   hparams = from_values(values)
-  path, (expected, expected_features) = save(hparams, tmp_path)
+  path, (expected, expected_features) = save(hparams)
   graph = frozen.freeze(hparams, CIFAR10, path).graph
   probabilities, features, classes = run(graph)
   np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
@@ -53,55 +55,56 @@ def test_it_answers_alike_without_variables_and_batch_norms(name, tmp_path):
   assert not {'VarHandleOp', 'VariableV2', 'ReadVariableOp', 'Assert'} & set(found)
 
 
-def test_some_of_the_images_are_doubtful(tmp_path):
+def test_some_of_the_images_are_doubtful():
   """Else 'views of some' would not be about some."""
   values, _ = NETWORKS['views of some']
-  _, (probabilities, _) = save(from_values({**values, 'tta_below': 0.0}), tmp_path)
+  _, (probabilities, _) = save(from_values({**values, 'tta_below': 0.0}))
   doubtful = probabilities.max(1) < values['tta_below']
   assert doubtful.any()
   assert not doubtful.all()
 
 
-def test_a_network_that_classifies_twice_has_its_kernels_once(tmp_path):
+def test_a_network_that_classifies_twice_has_its_kernels_once():
   sizes = []
   for name in ('views', 'views of some'):
     hparams = from_values(NETWORKS[name][0])
-    graph = frozen.freeze(hparams, CIFAR10, save(hparams, tmp_path)[0]).graph
+    graph = frozen.freeze(hparams, CIFAR10, save(hparams)[0]).graph
     kernels = [node for node in graph.node if node.name.endswith('/folded')]
     assert len(kernels) == 6
     sizes.append(graph.ByteSize())
   assert sizes[1] < 1.2 * sizes[0]
 
 
-def test_bfloat16(tmp_path):
+@pytest.mark.bfloat16
+def test_bfloat16():
   """Kernels are rounded to 8 bits: with their factor, or before it."""
   hparams = from_values({'num_layers': 8, 'dtype': 'bfloat16'})
-  path, (expected, _) = save(hparams, tmp_path)
+  path, (expected, _) = save(hparams)
   graph = frozen.freeze(hparams, CIFAR10, path).graph
   probabilities, _, _ = run(graph)
   np.testing.assert_allclose(probabilities, expected, atol=0.05)
   assert 'FusedBatchNormV3' not in {node.op for node in graph.node}
 
 
-def test_averages_in_place_of_the_weights(tmp_path):
+def test_averages_in_place_of_the_weights():
   hparams = from_values({'num_layers': 8})
-  path, (expected, _) = save(hparams, tmp_path, with_averages=True)
+  path, (expected, _) = save(hparams, with_averages=True)
   probabilities, _, _ = run(frozen.freeze(hparams, CIFAR10, path, use_ema=True).graph)
   np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_one_batch_size(tmp_path):
+def test_one_batch_size():
   hparams = from_values({'num_layers': 8})
-  path, _ = save(hparams, tmp_path)
+  path, _ = save(hparams)
   graph = frozen.freeze(hparams, CIFAR10, path, batch=4).graph
   assert run(graph)[0].shape == (4, 10)
   with pytest.raises(ValueError, match=r'Cannot feed value of shape \(3, 32, 32, 3\)'):
     run(graph, IMAGES[:3])
 
 
-def test_the_digest_is_of_the_variables(tmp_path):
+def test_the_digest_is_of_the_variables():
   hparams = from_values({'num_layers': 8})
-  path, _ = save(hparams, tmp_path)
+  path, _ = save(hparams)
   found = frozen.freeze(hparams, CIFAR10, path)
   other = dataclasses.replace(hparams, tta='mirror')
   assert found.digest == frozen.freeze(other, CIFAR10, path).digest

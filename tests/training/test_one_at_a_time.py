@@ -14,11 +14,11 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
 @pytest.fixture(scope='module')
-def trained(run_main, data_dir, tmp_path_factory):
+def trained(run_shared, data_dir, tmp_path_factory):
   """A job dir with the checkpoints of steps 0, 2 and 4."""
   job = tmp_path_factory.mktemp('trained') / 'job'
   more = ['--mode', 'train', '--train-steps', 4, '--save-every-steps', 2]
-  succeeded(run_main('--data-dir', data_dir, '--job-dir', job, *SMALL, *more, timeout=250))
+  succeeded(run_shared('--data-dir', data_dir, '--job-dir', job, *SMALL, *more))
   return job
 
 

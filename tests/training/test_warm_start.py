@@ -30,10 +30,10 @@ def variables(job_dir, step):
 
 
 @pytest.fixture(scope='module')
-def other(run_main, data_dir, tmp_path_factory):
+def other(run_shared, data_dir, tmp_path_factory):
   """A job that has trained for 3 steps."""
   folder = str(tmp_path_factory.mktemp('other'))
-  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, '--train-steps', 3)
+  result = run_shared('--data-dir', data_dir, '--job-dir', folder, *SMALL, '--train-steps', 3)
   assert result.returncode == 0, result.stderr
   return folder
 
@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_is_named(other, tmp_path):
     warm_start.initializers([str(tmp_path / 'model.ckpt-3')], None, shapes, '/device:CPU:0')
 
 
-@pytest.mark.parametrize('towers', [1, 2])
+@pytest.mark.parametrize('towers', [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_frozen_stays(towers, run_here, data_dir, tmp_path):
   """Trained are the last stage's and the head's; with weight decay, which would shrink the rest."""
   job = str(tmp_path / 'job')
