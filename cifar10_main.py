@@ -14,9 +14,13 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster, read_cluster
-from cifar10.cluster.watch import Watch
-from cifar10.data.distortion import Distortion
+from cifar10.core import errors, files, lazy_tf, logs, storage_errors
+from cifar10.core.errors import InputError
+from cifar10.core.option import names, picked
+from cifar10.data.augmentation import Augmentation
+from cifar10.job import job_config
 from cifar10.networks.registry import DEFAULT, FAMILIES
 from cifar10.options import flags
 from cifar10.options.hparams import (
@@ -27,13 +31,9 @@ from cifar10.options.hparams import (
   recipe_values,
 )
 from cifar10.options.run_options import RunOptions, first_and_last
-from cifar10.platform import errors, files, logs, quiet, storage
-from cifar10.platform.errors import InputError
-from cifar10.platform.option import names, picked
-from cifar10.training import job_dir
 
 # The options that say what is trained; all others say where and how it runs.
-_LEARNING = names(HParams, Distortion, *FAMILIES.values()) | {'network'}
+_LEARNING = names(HParams, Augmentation, *FAMILIES.values()) | {'network'}
 
 _MODES = ('train_and_evaluate', 'train', 'evaluate', 'predict', 'export')
 
@@ -66,20 +66,20 @@ def main() -> None:
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   if not command.verbose:
-    quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.training import dry_run, job, process  # noqa: PLC0415
+    lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
+  from cifar10.training import dry_run, process  # noqa: PLC0415
 
   logs.set_up(command.verbose)
   if command.dry_run:
     evaluating = command.mode == 'train_and_evaluate'
-    with Watch() as watch:
-      found = dry_run.dry_run(hparams, options, cluster, watch, evaluating=evaluating)
+    with LivenessMonitor() as monitor:
+      found = dry_run.dry_run(hparams, options, cluster, monitor, evaluating=evaluating)
     errors.print_result(json.dumps(found))
     return
   spare_workers = options.backup_workers if options.sync else cluster.num_workers
   if options.distribute:
     spare_workers = 0
-  watch = Watch(
+  monitor = LivenessMonitor(
     cluster,
     spare_workers,
     options.start_timeout,
@@ -87,10 +87,10 @@ def main() -> None:
     options.data_service if cluster.task_type in ('chief', 'worker') else None,
   )
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
-  watching = watch if training or command.mode == 'evaluate' else contextlib.nullcontext()
-  with storage.named('--job-dir', options.job_dir), watching:
-    work = job.Job(process.Process(hparams, options, cluster, watch))
-    results = _run(command, work, cluster.task_type)
+  watching = monitor if training or command.mode == 'evaluate' else contextlib.nullcontext()
+  with storage_errors.named('--job-dir', options.job_dir), watching:
+    part = process.Process(hparams, options, cluster, monitor)
+    results = _run(command, part, cluster.task_type)
   for result in results:
     errors.print_result(json.dumps(result))
 
@@ -99,16 +99,22 @@ def _hparams(command: argparse.Namespace, options: RunOptions, training: bool) -
   """What the recipe and the flags say, and of the rest what the job dir was trained with."""
   given = {name: value for name, value in vars(command).items() if name in _LEARNING}
   given = recipe_values(command.recipe, given)
-  config = job_dir.read_config(options.job_dir)
+  config = job_config.read_config(options.job_dir)
   if config:
-    return job_dir.adopt_config(given, config, options.job_dir, training=training)
+    return job_config.adopt_config(given, config, options.job_dir, training=training)
   if not training:
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   return from_values(given)
 
 
-def _run(command: argparse.Namespace, job: Any, task_type: str) -> Iterable[dict[str, Any]]:
+def _run(command: argparse.Namespace, process: Any, task_type: str) -> Iterable[dict[str, Any]]:
   """One mode, or one task's part -> the JSON objects to print as they come, the result last."""
+  from cifar10.exporters import export  # noqa: PLC0415
+  from cifar10.training.modes import Job  # noqa: PLC0415
+
+  if command.mode == 'export':
+    return [export.export(process)]
+  job = Job(process)
   if task_type == 'ps':
     return [job.serve()]
   if task_type == 'evaluator':
@@ -119,7 +125,6 @@ def _run(command: argparse.Namespace, job: Any, task_type: str) -> Iterable[dict
     'train_and_evaluate': job.train_and_evaluate,
     'train': job.train,
     'evaluate': job.evaluate,
-    'export': job.export,
   }
   return [modes[command.mode]()]
 

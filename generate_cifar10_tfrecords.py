@@ -21,10 +21,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from cifar10.data import archive, data_set, image_folder, manifest, sources, synthetic
-from cifar10.platform import errors, files, lock, logs, quiet, storage
-from cifar10.platform.errors import InputError
-from cifar10.platform.logs import log
+from cifar10.core import errors, files, lazy_tf, lock, logs, storage_errors
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.data import info, manifest
+from cifar10.data.build import archive, image_folder, sources, synthetic
 
 _OF_ARCHIVES = ('dataset', 'labels', 'archive', 'url', 'synthetic')
 _OF_IMAGES = ('name', 'split')
@@ -49,10 +50,10 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
     InputError: a source that is not what it should be, or a folder with other records.
   """
   source = _source(flags)
-  with storage.named('--data-dir', flags.data_dir):
-    with storage.refusing('--data-dir', flags.data_dir):
+  with storage_errors.named('--data-dir', flags.data_dir):
+    with storage_errors.refusing('--data-dir', flags.data_dir):
       files.make_folder(flags.data_dir)
-    missing = manifest.SUBSETS if flags.force else sources.missing_subsets(flags.data_dir, source)
+    missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
     if missing:
       with _lock(flags.data_dir):
         _convert(flags.data_dir, source, missing)
@@ -66,17 +67,17 @@ def _lock(data_dir: str) -> Iterator[None]:
   """No other process makes files in the data dir meanwhile."""
   refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait for its end, or name another'
   with contextlib.ExitStack() as stack:
-    with storage.refusing('--data-dir', data_dir):
+    with storage_errors.refusing('--data-dir', data_dir):
       stack.enter_context(lock.Lock(data_dir, refusal))
     yield
 
 
-def _convert(data_dir: str, source: sources.Source, subsets: tuple[str, ...]) -> None:
+def _convert(data_dir: str, source: sources.Source, splits: tuple[str, ...]) -> None:
   os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
-  quiet.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
-  from cifar10.data import conversion  # noqa: PLC0415
+  lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
+  from cifar10.data.build import writer  # noqa: PLC0415
 
-  conversion.convert(data_dir, source, subsets)
+  writer.convert(data_dir, source, splits)
 
 
 def _result(data_dir: str, source: sources.Source) -> dict[str, Any]:
@@ -84,8 +85,8 @@ def _result(data_dir: str, source: sources.Source) -> dict[str, Any]:
   return {
     'data_dir': data_dir,
     **source.identity,
-    'num_classes': data_set.describe(data_dir).num_classes,
-    'examples': {name: manifest.num_examples(data_dir, name) for name in manifest.SUBSETS},
+    'num_classes': info.describe(data_dir).num_classes,
+    'examples': {name: manifest.num_examples(data_dir, name) for name in manifest.SPLITS},
     **{key: value for key, value in content.items() if key == 'unreadable'},
   }
 
@@ -154,7 +155,7 @@ def _split(text: str) -> tuple[float, ...]:
     shares = tuple(float(part) for part in text.split(','))
   except ValueError:
     shares = ()
-  if len(shares) != len(manifest.SUBSETS) or not all(share > 0 for share in shares):
+  if len(shares) != len(manifest.SPLITS) or not all(share > 0 for share in shares):
     raise argparse.ArgumentTypeError(
       f'{text!r} is not three numbers above 0 with commas between: train, validation, eval'
     )

@@ -24,8 +24,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cifar10.core.lazy_tf import tf
 from cifar10.ops import convolution
-from cifar10.platform.later import tf
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 

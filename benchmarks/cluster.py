@@ -25,8 +25,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
+from cifar10.core import errors
 from cifar10.local_cluster import LocalCluster
-from cifar10.platform import errors
 
 _VARIANTS: dict[str, tuple[int, int, list[str]]] = {  # Workers, parameter servers, flags.
   'one process': (0, 0, []),

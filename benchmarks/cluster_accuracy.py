@@ -21,8 +21,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
+from cifar10.core import errors
 from cifar10.local_cluster import LocalCluster, show
-from cifar10.platform import errors
 
 
 def main() -> None:

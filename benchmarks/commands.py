@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cifar10.platform import errors
+from cifar10.core import errors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]

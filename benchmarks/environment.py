@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cifar10.platform import room
+from cifar10.core import limits
 
 
 def describe() -> dict[str, Any]:
@@ -21,7 +21,7 @@ def describe() -> dict[str, Any]:
       'tensorflow': tf.__version__,
       'numpy': np.__version__,
     },
-    'hardware': {'processor': _processor(), 'cores': room.cores()},
+    'hardware': {'processor': _processor(), 'cores': limits.cores()},
   }
 
 

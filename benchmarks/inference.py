@@ -34,11 +34,11 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
-from cifar10.inference.serving import CLASSES, IMAGES, PROBABILITIES
+from cifar10.core import errors
+from cifar10.core.estimator import tf_estimator
+from cifar10.data.info import CIFAR10
+from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options import hparams
-from cifar10.platform import errors
-from cifar10.platform.estimator import tf_estimator
 from cifar10.training import model_fn, placement, towers
 
 _WARM_UP = 15  # Calls.

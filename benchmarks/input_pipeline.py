@@ -29,8 +29,8 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10.data import dataset, records
-from cifar10.platform import errors
+from cifar10.core import errors
+from cifar10.data import input_pipeline, records
 
 _PEERS = {'torch': 'PyTorch DataLoader', 'tensorpack': 'tensorpack DataFlow'}
 
@@ -39,7 +39,7 @@ def main() -> None:
   """Measures ours, the old order, the limit and the peers in turn, `--pairs` times."""
   parser = _parser()
   flags = parser.parse_args()
-  data_set = dataset.Cifar10DataSet(flags.data_dir)
+  data_set = input_pipeline.RecordDataset(flags.data_dir)
   if flags.batch_size > data_set.num_examples_per_epoch():
     raise errors.InputError(
       f'--batch-size {flags.batch_size} is more than the {data_set.num_examples_per_epoch()} '
@@ -98,7 +98,7 @@ def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
   return batches * batch_size / (time.perf_counter() - start)
 
 
-def old_order(data_set: dataset.Cifar10DataSet, batch_size: int) -> tf.data.Dataset:
+def old_order(data_set: input_pipeline.RecordDataset, batch_size: int) -> tf.data.Dataset:
   """Repeat, distort image by image, shuffle in a buffer of 40 % of the split + 3 batches, batch."""
   buffer_size = int(data_set.num_examples_per_epoch() * 0.4) + 3 * batch_size
   return (
@@ -124,7 +124,7 @@ def _parse_and_distort_one(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
   return tf.image.random_flip_left_right(image), tf.cast(features['label'], tf.int32)
 
 
-def index_gather(data_set: dataset.Cifar10DataSet, batch_size: int) -> Iterator[np.ndarray]:
+def index_gather(data_set: input_pipeline.RecordDataset, batch_size: int) -> Iterator[np.ndarray]:
   """Endless undistorted batches uint8 [batch_size, 32, 32, 3] out of memory."""
   count = data_set.num_examples_per_epoch()
   images = np.concatenate([images.numpy() for images, _ in data_set.one_pass(1000)])

@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
-from cifar10.platform import errors
+from cifar10.core import errors
 
 _SWITCH = 'TF_ENABLE_ONEDNN_OPTS'
 _WARM_UP = 5  # Steps.
@@ -96,7 +96,7 @@ def _measure(data_dir: str, case: Case) -> float:
   import tensorflow as tf  # noqa: PLC0415
 
   from cifar10.options import hparams, run_options  # noqa: PLC0415
-  from cifar10.training import job, process  # noqa: PLC0415
+  from cifar10.training import modes, process  # noqa: PLC0415
 
   class StepTimes(tf.compat.v1.train.SessionRunHook):
     """When each step ended, in seconds."""
@@ -121,7 +121,7 @@ def _measure(data_dir: str, case: Case) -> float:
       num_inter_threads=case.threads,
     )
     step_times = StepTimes()
-    work = job.Job(process.Process(chosen, options))
+    work = modes.Job(process.Process(chosen, options))
     work.train([step_times])
     if not case.evaluates:
       times = step_times.times[_WARM_UP - 1 :]

@@ -7,16 +7,16 @@ from typing import Any
 import commands
 import numpy as np
 
-from cifar10.data import dataset
-from cifar10.platform import room
+from cifar10.core import limits
+from cifar10.data import input_pipeline
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def export_arrays(data_dir: str, folder: str) -> None:
   """Writes train_images.npy (train and validation), test_images.npy and their labels."""
-  for subset, name in ((dataset.TRAIN_AND_VALIDATION, 'train'), ('eval', 'test')):
-    batches = list(dataset.Cifar10DataSet(data_dir, subset).one_pass(10_000))
+  for split, name in ((input_pipeline.TRAIN_AND_VALIDATION, 'train'), ('eval', 'test')):
+    batches = list(input_pipeline.RecordDataset(data_dir, split).one_pass(10_000))
     for kind, index in (('images', 0), ('labels', 1)):
       whole = np.concatenate([batch[index].numpy() for batch in batches])
       np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)
@@ -24,7 +24,7 @@ def export_arrays(data_dir: str, folder: str) -> None:
 
 def torch_command(python: str, twin: str, folder: str) -> list[Any]:
   """Of torch_resnet.py or torch_fastnet.py, on the folder's arrays, with the program's threads."""
-  return [*_command(python, f'torch_{twin}.py', folder), '--threads', room.cores()]
+  return [*_command(python, f'torch_{twin}.py', folder), '--threads', limits.cores()]
 
 
 def run_torch(python: str, twin: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:

@@ -24,10 +24,10 @@ import environment
 import tensorflow as tf
 
 from cifar10.cluster.tf_config import Cluster
-from cifar10.data.data_set import CIFAR10
+from cifar10.core import errors
+from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
 from cifar10.options.run_options import RunOptions
-from cifar10.platform import errors
 from cifar10.training import feed
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))

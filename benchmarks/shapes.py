@@ -19,7 +19,7 @@ import commands
 import environment
 import networks
 
-from cifar10.platform import errors
+from cifar10.core import errors
 
 _TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
 _SHAPES = [

@@ -25,8 +25,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
-from cifar10.callbacks import metrics_file
-from cifar10.platform import errors
+from cifar10.core import errors
+from cifar10.job import metrics_log
 
 _CURVE = ('step', 'subset', 'accuracy', 'cross_entropy')
 _DEATHS = 'deaths.jsonl'
@@ -102,7 +102,7 @@ def _kill(
       'signal': how.name,
       'exit_code': training.returncode,
       'seconds': round(seconds),
-      'last_step_heard_of': max((e['step'] for e in metrics_file.read(job)), default=0),
+      'last_step_heard_of': max((e['step'] for e in metrics_log.read(job)), default=0),
       'time': round(time.time()),
     }
     file.write(json.dumps(event) + '\n')
@@ -123,7 +123,7 @@ def _deaths(work_dir: str) -> list[dict[str, Any]]:
 def _history(flags: argparse.Namespace) -> dict[str, Any]:
   """How often the training began, what it lost, and how it was killed."""
   deaths = _deaths(flags.work_dir)
-  events = metrics_file.read(_job_dir(flags.work_dir))
+  events = metrics_log.read(_job_dir(flags.work_dir))
   evaluations = [event for event in events if event['event'] == 'evaluate']
   starts = [event for event in events if event['event'] == 'start']
   lost = [event['steps_lost'] for event in starts]

@@ -31,8 +31,8 @@ import environment
 import numpy as np
 import psutil
 
-from cifar10.callbacks import metrics_file
-from cifar10.platform import errors
+from cifar10.core import errors
+from cifar10.job import metrics_log
 
 _NETWORK = ['--num-layers', 8, '--train-batch-size', 1, '--eval-batch-size', 100]
 _MIB = 2**20
@@ -142,7 +142,7 @@ def _watch(flags: list[Any], event: str) -> list[Sample]:
       samples: list[Sample] = []
       while process.poll() is None:
         time.sleep(_LOOK_SECONDS)
-        events = metrics_file.read(job)
+        events = metrics_log.read(job)
         found = [each['step'] for each in events if each['event'] == event]
         at = len(found) if event == 'evaluate' else max(found, default=0)
         ending = any(each['event'] == 'end' for each in events)  # Then files are being closed.

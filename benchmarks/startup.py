@@ -29,10 +29,10 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
+from cifar10.core import errors
+from cifar10.core.estimator import tf_estimator
+from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
-from cifar10.platform import errors
-from cifar10.platform.estimator import tf_estimator
 from cifar10.training import model_fn, placement, towers
 
 
@@ -105,8 +105,8 @@ def _of_each(
 
 def _import() -> Measured:
   load = (
-    'from cifar10.platform import quiet; quiet.import_tensorflow(); '
-    'from cifar10.platform.estimator import tf_estimator'
+    'from cifar10.core import lazy_tf; lazy_tf.import_tensorflow(); '
+    'from cifar10.core.estimator import tf_estimator'
   )
   spent, memory, _ = _run([sys.executable, '-c', load])
   return {_IMPORT: spent}, {f'peak, {_IMPORT}': memory}

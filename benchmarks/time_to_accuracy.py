@@ -30,8 +30,8 @@ import commands
 import environment
 import peers
 
+from cifar10.core import devices, errors
 from cifar10.options import hparams
-from cifar10.platform import devices, errors
 
 
 def main() -> None:

@@ -49,10 +49,10 @@ def epochs(
   epoch = 0
   while True:
     mirrored = first ^ bool(epoch % 2) if alternating else torch.rand(len(images)) < 0.5
-    distorted = _crops(images, padding, mode)
-    distorted[mirrored] = distorted[mirrored].flip(-1)
+    augmented = _crops(images, padding, mode)
+    augmented[mirrored] = augmented[mirrored].flip(-1)
     order = torch.randperm(len(images))
     for start in range(0, len(images) - batch + 1, batch):
       chosen = order[start : start + batch]
-      yield distorted[chosen].contiguous(memory_format=torch.channels_last), labels[chosen]
+      yield augmented[chosen].contiguous(memory_format=torch.channels_last), labels[chosen]
     epoch += 1

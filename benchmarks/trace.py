@@ -25,12 +25,12 @@ import environment
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
+from cifar10.core import devices, errors
+from cifar10.core.estimator import tf_estimator
+from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Start
 from cifar10.options import hparams
-from cifar10.platform import devices, errors
-from cifar10.platform.estimator import tf_estimator
-from cifar10.training import model_fn, network, placement, towers
+from cifar10.training import model_fn, network_builder, placement, towers
 
 _WARM_UP = 4  # Steps: the first ones choose algorithms.
 
@@ -73,7 +73,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
-    beginning = network.Beginning(chosen.family.prepare(start))
+    beginning = network_builder.Initialization(chosen.family.prepare(start))
     build = model_fn.get_model_fn(
       chosen, where, CIFAR10, examples_per_epoch=50_000, beginning=beginning
     )

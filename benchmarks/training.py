@@ -37,13 +37,13 @@ import peers
 import tensorflow as tf
 import turns
 
-from cifar10.data import dataset
-from cifar10.data.data_set import CIFAR10
+from cifar10.core import errors
+from cifar10.core.estimator import tf_estimator
+from cifar10.data import input_pipeline
+from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import HParams, from_recipe
 from cifar10.options.run_options import RunOptions
-from cifar10.platform import errors
-from cifar10.platform.estimator import tf_estimator
-from cifar10.training import job, model_fn, placement, process, towers
+from cifar10.training import model_fn, modes, placement, process, towers
 
 
 class StepPrinter(tf.compat.v1.train.SessionRunHook):
@@ -143,7 +143,7 @@ def _run(flags: argparse.Namespace) -> None:
 def _program(flags: argparse.Namespace, hparams: HParams) -> None:
   """What cifar10_main.py runs, with one more hook."""
   options = RunOptions(job_dir=flags.job_dir, data_dir=flags.data_dir, num_gpus=0)
-  job.Job(process.Process(hparams, options)).train([StepPrinter()])
+  modes.Job(process.Process(hparams, options)).train([StepPrinter()])
 
 
 def _bare(flags: argparse.Namespace, hparams: HParams) -> None:
@@ -167,7 +167,9 @@ def _convolutions(flags: argparse.Namespace, hparams: HParams) -> None:
 
 
 def _first_batch(data_dir: str, hparams: HParams) -> tuple[np.ndarray, np.ndarray]:
-  images, labels = next(iter(dataset.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size)))
+  images, labels = next(
+    iter(input_pipeline.RecordDataset(data_dir).make_batch(hparams.train_batch_size))
+  )
   return images.numpy(), labels.numpy()
 
 
@@ -191,8 +193,10 @@ def _keras(flags: argparse.Namespace, hparams: HParams) -> None:
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=['accuracy'],
   )
-  batches = dataset.Cifar10DataSet(flags.data_dir).make_batch(hparams.train_batch_size)
-  batches = batches.map(lambda images, labels: (dataset.normalise(images, tf.float32), labels))
+  batches = input_pipeline.RecordDataset(flags.data_dir).make_batch(hparams.train_batch_size)
+  batches = batches.map(
+    lambda images, labels: (input_pipeline.normalise(images, tf.float32), labels)
+  )
   network.fit(
     batches.prefetch(tf.data.AUTOTUNE),
     steps_per_epoch=hparams.train_steps,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cifar10.platform import errors
+from cifar10.core import errors
 
 _LEAST_STEPS = 3  # A turn measures at least so many, whatever its seconds.
 # Becomes the command in its arguments, in a group of its own. On Linux the kernel ends it with its

@@ -21,8 +21,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import commands
 import environment
 
-from cifar10.callbacks import metrics_file
-from cifar10.platform import errors
+from cifar10.core import errors
+from cifar10.job import metrics_log
 
 _STEPS = 200  # The metrics have the speed of each hundred.
 
@@ -56,7 +56,7 @@ def _images_per_second(data_dir: str, given: list[str]) -> float:
     commands.last_line([*commands.PROGRAM, *job, *given])
     return next(
       event['images_per_second']
-      for event in metrics_file.read(folder)
+      for event in metrics_log.read(folder)
       if event['event'] == 'train' and event['step'] == _STEPS
     )
 

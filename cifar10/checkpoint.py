@@ -19,23 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.platform import errors, logs, quiet
-from cifar10.platform.errors import InputError
+from cifar10.core import errors, lazy_tf, logs
+from cifar10.core.errors import InputError
 
 
 def main() -> None:
   """The command: does what is asked, prints one JSON object."""
   command = _parser().parse_args()
-  quiet.import_tensorflow()
+  lazy_tf.import_tensorflow()
   logs.set_up()
   errors.print_result(json.dumps(command.run(command)))
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
   """The table on standard error -> its sums."""
-  from cifar10.training import variables  # noqa: PLC0415 - it takes TensorFlow
+  from cifar10.training import variable_files  # noqa: PLC0415 - it takes TensorFlow
 
-  source = variables.open_source(command.path)
+  source = variable_files.open_source(command.path)
   kinds = source.kinds
   sums: dict[str, dict[str, int]] = {}
   width = max(map(len, source.all_shapes), default=0)
@@ -53,10 +53,10 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _dump(command: argparse.Namespace) -> dict[str, Any]:
-  from cifar10.training import variables  # noqa: PLC0415
+  from cifar10.training import variable_files  # noqa: PLC0415
 
-  variables.check_new(command.out)
-  source = variables.open_source(command.path)
+  variable_files.check_new(command.out)
+  source = variable_files.open_source(command.path)
   values = {name: source.value(name) for name in source.shapes}
   if command.use_ema:
     if not source.averaged:
@@ -69,36 +69,36 @@ def _dump(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _average(command: argparse.Namespace) -> dict[str, Any]:
+  from cifar10.job import job_config  # noqa: PLC0415
   from cifar10.training import (  # noqa: PLC0415
-    job_dir,
-    moving_averages,
+    batch_norm_recalibration,
     network_size,
-    variables,
+    variable_files,
   )
 
-  variables.check_new(command.out)
-  config = job_dir.read_config(command.job_dir)
+  variable_files.check_new(command.out)
+  config = job_config.read_config(command.job_dir)
   if config is None:
     raise InputError(f'--job-dir {command.job_dir} holds no job; name the job of the checkpoints')
-  hparams = job_dir.adopt_config({}, config, command.job_dir, training=False)
-  data = job_dir.described_data(command.job_dir, command.data_dir)
-  sources = [variables.open_source(path) for path in command.paths]
+  hparams = job_config.adopt_config({}, config, command.job_dir, training=False)
+  data = job_config.described_data(command.job_dir, command.data_dir)
+  sources = [variable_files.open_source(path) for path in command.paths]
   shapes, _ = network_size.variable_shapes(hparams, data)
   for source in sources:
-    variables.check_network(source, shapes, hparams.family.NAME)
+    variable_files.check_network(source, shapes, hparams.family.NAME)
   # In float64: the sum of many of nearly one value would lose digits.
   means = {
     name: np.mean([source.value(name) for source in sources], 0, np.float64).astype(np.float32)
     for name in shapes
   }
-  values = moving_averages.recomputed(hparams, data, command.data_dir, means)
+  values = batch_norm_recalibration.recomputed(hparams, data, command.data_dir, means)
   return _written(command.out, values, max(source.global_step for source in sources))
 
 
 def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:
-  from cifar10.training import variables  # noqa: PLC0415
+  from cifar10.training import variable_files  # noqa: PLC0415
 
-  variables.write(path, values, global_step)
+  variable_files.write(path, values, global_step)
   numbers = sum(value.size for value in values.values())
   print(f'wrote {len(values)} variables, {numbers:,} numbers, to {path}', file=sys.stderr)
   return {'out': path, 'global_step': global_step, 'variables': len(values), 'numbers': numbers}

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from typing import NoReturn
 
-from cifar10.platform import errors
+from cifar10.core import errors
 
 
 def _script(module: str) -> Callable[[], NoReturn]:

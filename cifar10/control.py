@@ -15,10 +15,10 @@ import sys
 import time
 from collections.abc import Iterator
 
-from cifar10.callbacks import control_channel, ending
-from cifar10.callbacks.control_channel import Command
-from cifar10.platform import errors
-from cifar10.platform.errors import InputError, TaskLostError
+from cifar10.core import errors
+from cifar10.core.errors import InputError, TaskLostError
+from cifar10.job import control_requests, stop_record
+from cifar10.job.control_requests import Command
 
 _LOOK_SECONDS = 0.1
 
@@ -26,9 +26,9 @@ _LOOK_SECONDS = 0.1
 def main() -> None:
   """The command: asks, waits for the answer, prints it as one JSON object."""
   arguments = _parser().parse_args()
-  command = control_channel.parse(arguments.order)
+  command = control_requests.parse(arguments.order)
   try:
-    is_training = control_channel.who_trains(arguments.job_dir) is not None
+    is_training = control_requests.who_trains(arguments.job_dir) is not None
   except OSError as error:  # Of a URL.
     raise InputError(f'{arguments.job_dir} cannot be read ({error.strerror})') from None
   if not is_training:
@@ -45,26 +45,26 @@ def main() -> None:
 
 def _lift(job_dir: str) -> bool:
   """Lifts an end that `stop` made -> whether there was one."""
-  ended = ending.read(job_dir)
-  if not ended or ended[0].name != ending.BY_CONTROL:
+  ended = stop_record.read(job_dir)
+  if not ended or ended[0].name != stop_record.BY_CONTROL:
     return False
-  ending.lift(job_dir)
+  stop_record.lift(job_dir)
   return True
 
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
   """Leaves the request and waits; raises TaskLostError if the training ends meanwhile."""
   try:
-    name = control_channel.request(job_dir, command)
+    name = control_requests.request(job_dir, command)
   except OSError as error:
     raise InputError(f'{job_dir} cannot be written ({error.strerror})') from None
   with _withdrawn(job_dir, name):
     looked = time.monotonic()
-    while (answer := control_channel.take_answer(job_dir, name)) is None:
+    while (answer := control_requests.take_answer(job_dir, name)) is None:
       time.sleep(_LOOK_SECONDS)
       if time.monotonic() - looked > 1:
-        if not control_channel.who_trains(job_dir):
-          answer = control_channel.take_answer(job_dir, name)
+        if not control_requests.who_trains(job_dir):
+          answer = control_requests.take_answer(job_dir, name)
           if answer is None:
             raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
           break
@@ -78,7 +78,7 @@ def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
   try:
     yield
   finally:
-    control_channel.withdraw(job_dir, name)
+    control_requests.withdraw(job_dir, name)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument('job_dir', metavar='JOB', help='the --job-dir of the training')
-  rates = [f'{rate}=NUMBER|{control_channel.SCHEDULE}' for rate in control_channel.RATES]
-  parser.add_argument('order', metavar='ORDER', help=', '.join([*rates, *control_channel.VERBS]))
+  rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
+  parser.add_argument('order', metavar='ORDER', help=', '.join([*rates, *control_requests.VERBS]))
   return parser
 
 

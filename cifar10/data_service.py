@@ -14,13 +14,13 @@ import signal
 import threading
 from typing import Any
 
-from cifar10.cluster import connections
+from cifar10.cluster import sockets
 from cifar10.cluster.tf_config import is_loopback
-from cifar10.data.source import Source
-from cifar10.platform import errors, logs, quiet
-from cifar10.platform.errors import InputError
-from cifar10.platform.logs import log
-from cifar10.platform.option import Check, is_address, is_function
+from cifar10.core import errors, lazy_tf, logs
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.core.option import Check, is_address, is_function
+from cifar10.data.python_source import Source
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
   source = Source(flags.source) if flags.source else None
   if source:
     source.check_shards('a data worker')
-  quiet.import_tensorflow()
+  lazy_tf.import_tensorflow()
   logs.set_up(verbose=False)
   server = _started(flags, source)
   _keep_others_out(flags.address)
@@ -51,7 +51,7 @@ def _started(flags: argparse.Namespace, source: Source | None) -> Any:
   """The server, and what has to live as long."""
   import tensorflow as tf  # noqa: PLC0415
 
-  from cifar10.data.service import Offer  # noqa: PLC0415
+  from cifar10.data.tf_data_service import Offer  # noqa: PLC0415
 
   service = tf.data.experimental.service
   port = int(flags.address.rpartition(':')[2])
@@ -72,7 +72,7 @@ def _keep_others_out(address: str) -> None:
     return
   port = int(address.rpartition(':')[2])
   try:
-    connections.keep_others_out(port)
+    sockets.keep_others_out(port)
   except OSError as error:
     log.info('other hosts can reach port %s: %s (SECURITY.md)', port, error.strerror)
 

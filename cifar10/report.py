@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import cifar10
-from cifar10.data.manifest import SUBSETS
-from cifar10.platform import errors, files, logs, quiet
-from cifar10.platform.errors import InputError
+from cifar10.core import errors, files, lazy_tf, logs
+from cifar10.core.errors import InputError
+from cifar10.data.manifest import SPLITS
 
 _REQUIREMENTS = 'requirements-report.txt'
 _LIBRARIES = ('jinja2', 'matplotlib')
@@ -32,7 +32,7 @@ def main() -> None:
   command = _parser().parse_args()
   _check(command)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  quiet.import_tensorflow()  # So late that --help and refusals do not wait for it.
+  lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
   from cifar10.reporting import job_report, summary, table  # noqa: PLC0415
 
   logs.set_up()
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('jobs', nargs='+', metavar='JOB', help='job dirs, shown side by side')
   parser.add_argument('--out', metavar='FILE', help='the page to write')
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
-  parser.add_argument('--subset', choices=SUBSETS, help='the split to evaluate (default: eval)')
+  parser.add_argument('--subset', choices=SPLITS, help='the split to evaluate (default: eval)')
   parser.add_argument('--checkpoint', help='what to evaluate (default: the latest)')
   parser.add_argument('--data-dir', help="the record files (default: where the job's were)")
   return parser

@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 
 import cifar10_main
-from cifar10.platform import quiet
+from cifar10.core import lazy_tf
 
 # Tests that want GPUs read graphs; one that ran on a GPU would train in another format and dtype.
 os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
-quiet.import_tensorflow()  # Before the modules that import it.
+lazy_tf.import_tensorflow()  # Before the modules that import it.
 
-from cifar10.data import data_set, manifest, records, synthetic  # noqa: E402
-from cifar10.platform import errors  # noqa: E402
+from cifar10.core import errors  # noqa: E402
+from cifar10.data import info, manifest, records  # noqa: E402
+from cifar10.data.build import synthetic  # noqa: E402
 
 # The same inputs each time, and few; `pytest tests/fuzz --hypothesis-profile long` tries others.
 # None of its health checks: they would fail where other programs slow this machine.
@@ -51,12 +52,12 @@ def data_dir(tmp_path_factory):
   """Record files of synthetic images with their manifest."""
   folder = str(tmp_path_factory.mktemp('data'))
   rng = np.random.default_rng(0)
-  for subset, count in COUNTS.items():
-    labels = np.arange(count) % data_set.CIFAR10.num_classes
+  for split, count in COUNTS.items():
+    labels = np.arange(count) % info.CIFAR10.num_classes
     images = synthetic.synthetic_images(labels, rng)
-    records.write_records(manifest.record_path(folder, subset), images, labels)
-  subsets = {name: manifest.describe_subset(folder, name, count) for name, count in COUNTS.items()}
-  manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': subsets})
+    records.write_records(manifest.record_path(folder, split), images, labels)
+  splits = {name: manifest.describe_split(folder, name, count) for name, count in COUNTS.items()}
+  manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': splits})
   return folder
 
 

@@ -22,9 +22,9 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 
-from cifar10.platform import quiet  # noqa: E402
+from cifar10.core import lazy_tf  # noqa: E402
 
-quiet.import_tensorflow()
+lazy_tf.import_tensorflow()
 
 import environment  # noqa: E402
 import hosts  # noqa: E402
@@ -154,14 +154,14 @@ def _cut(tasks, victim, seconds):
   cut_at = time.monotonic()
   ended = {}
 
-  def watch(limit, until=lambda: False):
+  def monitor(limit, until=lambda: False):
     end = time.monotonic() + limit
     while time.monotonic() < end and len(ended) < len(tasks.names) and not until():
       for name, code in tasks.codes().items():
         ended.setdefault(name, {'code': code, 'after_s': round(time.monotonic() - cut_at, 1)})
       time.sleep(0.2)
 
-  watch(min(seconds, FOR_GOOD_SECONDS))
+  monitor(min(seconds, FOR_GOOD_SECONDS))
   mended_at = time.monotonic()
   others = [name for name in replicas if name != victim]
   # A line two seconds after the cut can be of steps before it.
@@ -176,7 +176,7 @@ def _cut(tasks, victim, seconds):
 
   if seconds < math.inf:
     tasks.network.mend(victim)
-    watch(AFTER_SECONDS, all_move)
+    monitor(AFTER_SECONDS, all_move)
   named = tasks.when('waiting for', cut_at)
   if len(ended) == len(tasks.names):
     outcome = 'all ended'

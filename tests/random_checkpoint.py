@@ -6,8 +6,8 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
-from cifar10.training import averages, network
+from cifar10.data.info import CIFAR10
+from cifar10.training import ema, network_builder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
 
@@ -25,13 +25,13 @@ def save(hparams, *, with_averages=False):
   rng = np.random.default_rng(1)
   with tf.Graph().as_default():
     tf.compat.v1.set_random_seed(1)  # The kernels are the same in every run.
-    built = network.build(hparams, CIFAR10, is_training=False)
+    built = network_builder.build(hparams, CIFAR10, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      inferred = network.infer(hparams, built, tf.constant(IMAGES))
+      inferred = network_builder.infer(hparams, built, tf.constant(IMAGES))
     variables = tf.compat.v1.global_variables()
     stored = {variable.op.name: variable for variable in variables}
     if with_averages:
-      stored = {f'{name}{averages.SUFFIX}': variable for name, variable in stored.items()}
+      stored = {f'{name}{ema.SUFFIX}': variable for name, variable in stored.items()}
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for variable in variables:

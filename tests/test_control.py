@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cifar10.callbacks import metrics_file
+from cifar10.job import metrics_log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -34,7 +34,7 @@ def obeyed(job_dir, order):
 
 
 def events(job_dir, name):
-  return [event for event in metrics_file.read(str(job_dir)) if event['event'] == name]
+  return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]
 
 
 def until(condition):
@@ -126,10 +126,10 @@ def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
 @pytest.mark.long
 def test_an_order_of_an_earlier_training_is_forgotten(run_here, data_dir, tmp_path):
   """A person's `stop` that nobody took, because the training had just ended."""
-  from cifar10.callbacks import control_channel  # noqa: PLC0415
+  from cifar10.job import control_requests  # noqa: PLC0415
 
   job = tmp_path / 'job'
-  control_channel.request(str(job), control_channel.Command('stop'))
+  control_requests.request(str(job), control_requests.Command('stop'))
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 3]
   result = run_here(*flags)
   assert result.returncode == 0, result.stderr

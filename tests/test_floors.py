@@ -11,22 +11,25 @@ from cifar10.options.hparams import RECIPES
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FLOORS = (  # The highest first.
   'reporting',
+  'exporters',
   'training',
   'inference',
   'callbacks',
+  'job',
   'cluster',
   'options',
   'networks',
   'data',
   'model_base',
   'ops',
-  'platform',
+  'core',
 )
 COMMANDS = (
   'cifar10_main',
   'generate_cifar10_tfrecords',
   'cifar10.local_cluster',
   'cifar10.data_service',
+  'cifar10.checkpoint',
   'cifar10.control',
   'cifar10.report',
 )
@@ -67,7 +70,7 @@ def floor(module):
 
 
 def test_every_folder_is_a_floor():
-  folders = {name.split('.')[1] for name in MODULES if name.count('.') == 2}
+  folders = {name.split('.')[1] for name in MODULES if name.count('.') >= 2}
   assert folders | {'model_base'} == set(FLOORS)
 
 
@@ -97,29 +100,28 @@ def test_nothing_outside_a_family_asks_for_its_name():
       assert not texts & names, module
 
 
-# What reaches files itself, and why. All else goes through cifar10.platform.files, so that a data
+# What reaches files itself, and why. All else goes through cifar10.core.files, so that a data
 # dir or a job dir may be a URL.
 OF_ITS_OWN = {
-  'cifar10.platform.files': 'it is the way to them',
-  'cifar10.platform.remote': 'the same, to those behind URLs',
-  'cifar10.platform.command_line': "the program's own files",
-  'cifar10.platform.devices': '/proc',
-  'cifar10.platform.errors': 'the null device',
-  'cifar10.platform.lock': '/proc',
-  'cifar10.platform.quiet': 'what TensorFlow prints, for a moment',
-  'cifar10.platform.room': '/proc, and the disks of this machine',
-  'cifar10.callbacks.metrics_file': 'a lock of the system on a local file',
+  'cifar10.core.files': 'it is the way to them',
+  'cifar10.core.remote_files': 'the same, to those behind URLs',
+  'cifar10.core.cli': "the program's own files",
+  'cifar10.core.devices': '/proc',
+  'cifar10.core.errors': 'the null device',
+  'cifar10.core.lock': '/proc',
+  'cifar10.core.lazy_tf': 'what TensorFlow prints, for a moment',
+  'cifar10.core.limits': '/proc, and the disks of this machine',
+  'cifar10.job.metrics_log': 'a lock of the system on a local file',
   'cifar10.callbacks.resources': '/proc',
-  'cifar10.cluster.connections': '/proc',
-  'cifar10.data.download': 'a local file, which grows',
+  'cifar10.cluster.sockets': '/proc',
+  'cifar10.data.build.download': 'a local file, which grows',
   'cifar10.data.image_files': 'images are local',
-  'cifar10.data.image_folder': 'images are local',
-  'cifar10.data.listing': 'images are local',
-  'cifar10.inference.image_paths': 'images are local',
-  'cifar10.inference.saved_model': 'a local folder, from where the export is moved',
+  'cifar10.data.build.image_folder': 'images are local',
+  'cifar10.inference.predict': 'images are local',
+  'cifar10.exporters.saved_model': 'a local folder, from where the export is moved',
   'cifar10.reporting.page': "the program's own files",
   'cifar10.training.dry_run': '/proc, and a temporary job dir',
-  'cifar10.training.job_dir': 'whether a local folder could be written',
+  'cifar10.job.job_config': 'whether a local folder could be written',
   'cifar10.local_cluster': "the program's own files",
 }
 OF_NAMES = {'os.path.join', 'os.path.basename', 'os.path.dirname', 'os.path.split'}

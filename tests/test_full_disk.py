@@ -13,8 +13,8 @@ import tensorflow as tf
 from outcome import succeeded
 
 import generate_cifar10_tfrecords
-from cifar10.callbacks import metrics_file
-from cifar10.platform import room
+from cifar10.core import limits
+from cifar10.job import metrics_log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -80,7 +80,7 @@ def failed(result, line):
 
 def trains(job):
   """Whether steps were made: an event is there."""
-  return lambda: any(event['event'] == 'train' for event in metrics_file.read(str(job)))
+  return lambda: any(event['event'] == 'train' for event in metrics_log.read(str(job)))
 
 
 def latest(job):
@@ -95,7 +95,7 @@ def test_converting(run_here, disk, kib, monkeypatch):
 
   Of which the command knows nothing before: another program could have taken it meanwhile.
   """
-  monkeypatch.setattr(room, 'disk', lambda folder: 10**12)
+  monkeypatch.setattr(limits, 'disk', lambda folder: 10**12)
   disk.resize(kib)
   flags = ['--data-dir', disk.folder, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)
@@ -133,7 +133,7 @@ def test_metrics_and_summaries(run_here, data_dir, disk):
   failed(result, f'--job-dir {job} cannot take what was to be written {FULL}')
   disk.filler.unlink()
   assert succeeded(run_here(*flags, '--train-steps', 230))['global_step'] == 230
-  steps = [e['step'] for e in metrics_file.read(str(job)) if e['event'] == 'train']
+  steps = [e['step'] for e in metrics_log.read(str(job)) if e['event'] == 'train']
   assert steps == [100, 200, 230]
 
 

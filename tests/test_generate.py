@@ -17,9 +17,10 @@ import pytest
 import tensorflow as tf
 
 import generate_cifar10_tfrecords
-from cifar10.data import archive, data_set, manifest
-from cifar10.platform import errors, lock, room
-from cifar10.platform.logs import log
+from cifar10.core import errors, limits, lock
+from cifar10.core.logs import log
+from cifar10.data import info, manifest
+from cifar10.data.build import archive
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPT = os.path.join(ROOT, 'generate_cifar10_tfrecords.py')
@@ -84,8 +85,8 @@ def test_makes_all_files_and_counts_them(made):
   assert set(os.listdir(folder)) > FILES
   line = json.loads(result.stdout)
   assert line['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
-  for subset, count in line['examples'].items():
-    assert manifest.count_records(manifest.record_path(str(folder), subset)) == count
+  for split, count in line['examples'].items():
+    assert manifest.count_records(manifest.record_path(str(folder), split)) == count
 
 
 def test_a_second_run_does_nothing(made):
@@ -124,13 +125,13 @@ def test_force_replaces(tmp_path):
 
 
 def test_old_records_without_a_manifest_are_left_alone(tmp_path):
-  for subset in manifest.SUBSETS:
-    (tmp_path / f'{subset}.tfrecords').write_bytes(b'old')
+  for split in manifest.SPLITS:
+    (tmp_path / f'{split}.tfrecords').write_bytes(b'old')
   assert 'without a manifest' in refused(generate('--data-dir', tmp_path, '--synthetic', 20))
   os.remove(tmp_path / 'eval.tfrecords')  # The others are somebody's, too.
   assert 'without a manifest' in refused(generate('--data-dir', tmp_path, '--synthetic', 20))
-  for subset in ('train', 'validation'):
-    assert (tmp_path / f'{subset}.tfrecords').read_bytes() == b'old'
+  for split in ('train', 'validation'):
+    assert (tmp_path / f'{split}.tfrecords').read_bytes() == b'old'
 
 
 def test_bad_input(tmp_path):
@@ -215,9 +216,9 @@ def test_cifar_100(tmp_path):
   assert line['name'] == 'cifar100'
   assert line['num_classes'] == 100
   assert line['examples'] == {'train': 96, 'validation': 24, 'eval': 24}
-  described = data_set.describe(str(tmp_path))
+  described = info.describe(str(tmp_path))
   assert described.classes[42] == 'texture_42'
-  assert described.means != data_set.CIFAR10.means
+  assert described.means != info.CIFAR10.means
   before = times(tmp_path)
   assert 'nothing to do' in generate_here(*flags).stderr
   for other, difference in [
@@ -277,7 +278,7 @@ def test_own_images(photos, tmp_path):
   assert line['examples'] == {'train': 10, 'validation': 6, 'eval': 4}
   assert line['unreadable'] == 1
   assert f'{photos}/dog/bad.png cannot be read as PNG or JPEG: left out' in result.stderr
-  assert data_set.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
+  assert info.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
   before = times(tmp_path / 'data')
   again = generate(*flags)
   assert again.stdout == result.stdout
@@ -327,8 +328,8 @@ def test_real_cifar_10(tmp_path):
 def test_more_images_than_an_archive_holds_are_refused_at_once(
   tmp_path, monkeypatch, flags, largest
 ):
-  monkeypatch.setattr(room, 'memory', lambda: 10**12)
-  monkeypatch.setattr(room, 'disk', lambda folder: 10**13)
+  monkeypatch.setattr(limits, 'memory', lambda: 10**12)
+  monkeypatch.setattr(limits, 'disk', lambda folder: 10**13)
   said = refused(generate_here('--data-dir', tmp_path / 'data', *flags))
   assert f"--synthetic is {flags[1]}: it must be {largest} or less, as an archive's" in said
   assert not (tmp_path / 'data').exists()
@@ -336,12 +337,12 @@ def test_more_images_than_an_archive_holds_are_refused_at_once(
 
 def test_more_images_than_there_is_room_for_are_refused_at_once(tmp_path, monkeypatch):
   """130 kB of memory and 38 kB of disk an image: 1.3 GB and 0.38 GB are 10,000 images."""
-  monkeypatch.setattr(room, 'memory', lambda: 1_300_000_000)
-  monkeypatch.setattr(room, 'disk', lambda folder: 10**12)
+  monkeypatch.setattr(limits, 'memory', lambda: 1_300_000_000)
+  monkeypatch.setattr(limits, 'disk', lambda folder: 10**12)
   flags = ['--data-dir', tmp_path / 'data', '--synthetic', 10_001]
   assert 'it must be 10000 or less, as 1.3 GB of memory are there' in refused(generate_here(*flags))
-  monkeypatch.setattr(room, 'memory', lambda: 10**12)
-  monkeypatch.setattr(room, 'disk', lambda folder: 380_000_000)
+  monkeypatch.setattr(limits, 'memory', lambda: 10**12)
+  monkeypatch.setattr(limits, 'disk', lambda folder: 380_000_000)
   assert 'it must be 10000 or less, as 0.38 GB of disk are free' in refused(generate_here(*flags))
   assert not (tmp_path / 'data').exists()
 

@@ -14,7 +14,7 @@ import time
 import hosts
 import pytest
 
-from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
 
 pytestmark = [
   pytest.mark.hosts,
@@ -131,7 +131,7 @@ def test_a_cut_that_ends_connections(cluster, victim):
   time.sleep(2)
   step = tasks.step()
   others = [name for name in tasks.names if name != victim]
-  time.sleep(85)  # More than cifar10/cluster/connections.py's patience and one question.
+  time.sleep(85)  # More than cifar10/cluster/sockets.py's patience and one question.
   assert tasks.step() == step
   for name in others:
     assert len(tasks.said(name, f'waiting for .*{victim}')) >= 3, tasks.text()

@@ -18,9 +18,9 @@ from recomputed import AVERAGED, SUFFIX, assert_equal, check_averages, variables
 from tasks import Tasks
 
 from cifar10 import local_cluster
-from cifar10.callbacks import metrics_file
+from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
 from cifar10.data import manifest
-from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.job import metrics_log
 
 pytestmark = pytest.mark.cluster
 long = pytest.mark.long
@@ -495,7 +495,7 @@ def check_ended(tasks, reason):
   """All tasks end by themselves with code 0 after one of them wants to, and the job knows why."""
   tasks.until(lambda: any(' ending: ' in line for _, line in list(tasks.log)), 120)
   assert tasks.ended(60) == [0] * len(tasks.processes), tasks.text()
-  events = metrics_file.read(tasks.job_dir)
+  events = metrics_log.read(tasks.job_dir)
   [end] = [event for event in events if event['event'] == 'end']
   assert end['reason'] == reason
   assert json.loads(tasks.results['chief 0'])['ended_by'] == reason

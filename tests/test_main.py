@@ -8,16 +8,16 @@ import sys
 import pytest
 
 import cifar10_main
-from cifar10.data.data_set import CIFAR10
-from cifar10.data.distortion import Distortion
+from cifar10.core.errors import InputError
+from cifar10.core.option import names
+from cifar10.data.augmentation import Augmentation
+from cifar10.data.info import CIFAR10
+from cifar10.job import job_config
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import RECIPES, HParams, from_recipe, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError
-from cifar10.platform.option import names
-from cifar10.training import job_dir
 
-ALL_NAMES = names(HParams, Distortion, RunOptions, *FAMILIES.values()) | {'network'}
+ALL_NAMES = names(HParams, Augmentation, RunOptions, *FAMILIES.values()) | {'network'}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -293,37 +293,39 @@ CONFIG = {
 
 def test_other_commands_take_over_what_was_trained():
   """Not what the command line says, and nothing for what is younger than the job."""
-  adopted = job_dir.adopt_config({'tta': 'none'}, {**CONFIG, 'data': None}, 'job', training=False)
+  adopted = job_config.adopt_config(
+    {'tta': 'none'}, {**CONFIG, 'data': None}, 'job', training=False
+  )
   assert adopted == from_values(
     {**CONFIG, 'lr_values': (1.0, 0.1), 'lr_boundaries_steps': (5,), 'tta': 'none'}
   )
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():
-  adopted = job_dir.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
+  adopted = job_config.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
   assert adopted == from_values({'seed': 3, 'num_layers': 8})
 
 
 def test_a_job_dir_remembers_the_last_run(tmp_path):
   data = {'train': 'digest'}
   folder = str(tmp_path / 'job')
-  assert job_dir.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
-  config = job_dir.read_config(folder)
-  assert job_dir.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert job_config.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  config = job_config.read_config(folder)
+  assert job_config.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
-  changes = job_dir.claim(folder, longer, 'data', CIFAR10, None)
+  changes = job_config.claim(folder, longer, 'data', CIFAR10, None)
   assert changes == ['train_steps 10 -> 20', 'lr_triangle [] -> [0.0, 0.5, 0.0]']
   expected = {**config, 'train_steps': 20, 'lr_triangle': [0.0, 0.5, 0.0]}
-  assert job_dir.read_config(folder) == expected
+  assert job_config.read_config(folder) == expected
   assert expected['data'] == data
 
 
 def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp_path):
-  job_dir.claim(str(tmp_path), HParams(), 'data', CIFAR10, None)
-  config = job_dir.read_config(str(tmp_path))
+  job_config.claim(str(tmp_path), HParams(), 'data', CIFAR10, None)
+  config = job_config.read_config(str(tmp_path))
   del config['tta_below']
   (tmp_path / 'config.json').write_text(json.dumps(config), encoding='utf-8')
-  changes = job_dir.claim(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
+  changes = job_config.claim(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
   assert changes == ['tta_below 1.0 -> 0.7']
 
 

@@ -16,9 +16,9 @@ from outcome import succeeded
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, local_cluster, report
-from cifar10.callbacks import control_channel, metrics_file
-from cifar10.platform import files
-from cifar10.training import checkpoints
+from cifar10.core import files
+from cifar10.job import control_requests, metrics_log
+from cifar10.training import checkpoint_choice
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -59,7 +59,7 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   ended = succeeded(run_here(*train, '--train-steps', 8, '--profile-steps', '6:7'))
   assert ended['global_step'] == 8
   assert ended['checkpoint'] == f'{job}/model.ckpt-8'
-  events = metrics_file.read(job)
+  events = metrics_log.read(job)
   steps = {
     name: [event['step'] for event in events if event['event'] == name]
     for name in ('start', 'save', 'train', 'end')
@@ -67,8 +67,8 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   assert steps == {'start': [0, 4], 'save': [0, 2, 4, 6, 8], 'train': [4, 8], 'end': [4, 8]}
   assert [event['steps_lost'] for event in events if event['event'] == 'start'] == [0, 0]
   evaluations = [(e['subset'], e['step']) for e in events if e['event'] == 'evaluate']
-  assert [step for subset, step in evaluations if subset == 'validation'] == [2, 4, 6, 8]
-  assert [step for subset, step in evaluations if subset == 'eval'] == [4, 8]
+  assert [step for split, step in evaluations if split == 'validation'] == [2, 4, 6, 8]
+  assert [step for split, step in evaluations if split == 'eval'] == [4, 8]
 
   evaluated = succeeded(run_here('--mode', 'evaluate', '--data-dir', data, '--job-dir', job))
   assert evaluated['loss'] == pytest.approx(ended['loss'], rel=1e-4)
@@ -101,7 +101,7 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   assert walked(data) == {
     'cifar-10-synthetic.tar.gz',
     'cifar10.json',
-    *(f'{subset}.tfrecords' for subset in ('train', 'validation', 'eval')),
+    *(f'{split}.tfrecords' for split in ('train', 'validation', 'eval')),
   }
   assert os.listdir(nowhere) == []
   assert sorted(os.listdir(tmp_path)) == ['image.png', 'nowhere', 'report.html']
@@ -154,23 +154,23 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
   with start_main(*train) as process:
     try:
       deadline = time.monotonic() + 300
-      while not any(event['event'] == 'start' for event in metrics_file.read(job)):
+      while not any(event['event'] == 'start' for event in metrics_log.read(job)):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
       second = run_here(*train)
       assert second.returncode == 2
       assert f'--job-dir {job}: process {process.pid} on ' in second.stderr
-      assert control_channel.who_trains(job)['pid'] == process.pid
+      assert control_requests.who_trains(job)['pid'] == process.pid
       stopped = succeeded(run_here(job, 'stop', command=control))
       assert stopped['ok']
       assert process.wait(300) == 0
     finally:
       process.kill()
       process.stderr.close()
-  [end] = [event for event in metrics_file.read(job) if event['event'] == 'end']
+  [end] = [event for event in metrics_log.read(job) if event['event'] == 'end']
   assert end['reason'] == 'control'
-  assert checkpoints.latest_step(job) == end['step'] > 0
+  assert checkpoint_choice.latest_step(job) == end['step'] > 0
   assert sorted(os.listdir(tmp_path)) == ['job', 'nowhere']
   assert os.listdir(nowhere) == []
 

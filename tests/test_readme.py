@@ -19,7 +19,7 @@ import urllib.request
 import pytest
 import tensorflow as tf
 
-from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 from random_checkpoint import IMAGES, save
 
-from cifar10.data.data_set import CIFAR10
-from cifar10.inference import keras_file, keras_layers
+from cifar10.data.info import CIFAR10
+from cifar10.exporters import freeze_graph, keras_file, keras_layers
 from cifar10.options.hparams import from_values
-from cifar10.training import frozen
 
 SCRIPT = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'docs', 'transfer_eager.py'
@@ -24,7 +23,7 @@ SCRIPT = os.path.join(
 def test_one_trunk_two_heads_and_the_whole(data_dir, tmp_path):
   hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
   checkpoint, (probabilities, features) = save(hparams)
-  made = frozen.freeze(hparams, CIFAR10, checkpoint)
+  made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
   layers = keras_layers.from_graph(made.unfolded, made.values, made.learning)
   keras_file.write(str(tmp_path / '1.keras'), layers, {})
   flags = ['--model', tmp_path, '--data-dir', data_dir, '--batch-size', 16, '--epochs', 4]

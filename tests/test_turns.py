@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cifar10.platform import errors
+from cifar10.core import errors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'benchmarks'))

@@ -17,9 +17,9 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 
-from cifar10.platform import quiet  # noqa: E402
+from cifar10.core import lazy_tf  # noqa: E402
 
-quiet.import_tensorflow()
+lazy_tf.import_tensorflow()
 
 import commands  # noqa: E402
 import environment  # noqa: E402
@@ -27,9 +27,9 @@ import hosts  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import traffic  # noqa: E402
 
-from cifar10.data.data_set import CIFAR10  # noqa: E402
+from cifar10.data.info import CIFAR10  # noqa: E402
 from cifar10.options import hparams  # noqa: E402
-from cifar10.training import network  # noqa: E402
+from cifar10.training import network_builder  # noqa: E402
 
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 CLUSTERS = {  # Flags, workers beside the chief, parameter servers.
@@ -107,9 +107,9 @@ def reckoned(name, trainable, averages):
 def _network_bytes(num_layers):
   chosen = hparams.from_recipe('classic', {'num_layers': num_layers})
   with tf.Graph().as_default():
-    built = network.build(chosen, CIFAR10, is_training=True)
+    built = network_builder.build(chosen, CIFAR10, is_training=True)
     with tf.compat.v1.variable_scope(chosen.family.NAME):
-      network.infer(chosen, built, tf.zeros([1, 32, 32, 3], tf.uint8))
+      network_builder.infer(chosen, built, tf.zeros([1, 32, 32, 3], tf.uint8))
     trainable = set(tf.compat.v1.trainable_variables())
     others = set(tf.compat.v1.global_variables()) - trainable
   return {

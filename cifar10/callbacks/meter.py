@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 
 EVERY_STEPS = 100  # Whose means are written.
 
@@ -46,7 +46,7 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
     self.step = self.step + 1 if self._counts else int(read)
     step = Step(self.step, values)
     for callback in self._callbacks:
-      callback.stepped(step)
+      callback.on_step_end(step)
 
 
 class Means(NamedTuple):
@@ -122,15 +122,15 @@ class Averaging(Callback):
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._window.restart(int(session.run(self._global_step)))
 
-  def stepped(self, step: Step) -> None:
+  def on_step_end(self, step: Step) -> None:
     is_due = step.step // EVERY_STEPS > self._window.step // EVERY_STEPS
     self._window.add(step)
     if (is_due or step.step >= self._run.last_step) and not self._window.is_empty:
       self.averaged(self._window.take())
 
-  def evaluated(self, evaluation: Evaluation) -> None:
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
     self._window.skip()
 
-  def ended(self, reason: str, message: str, step: int) -> None:
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
     if not self._window.is_empty and step >= self._window.step:
       self.averaged(self._window.take())

@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 import cifar10
-from cifar10.callbacks import metrics_file
-from cifar10.callbacks.callback import Callback, Evaluation, Run
+from cifar10.callbacks.base import Callback, Evaluation, Run
 from cifar10.callbacks.meter import Averaging, Means
+from cifar10.core import devices, files
+from cifar10.core.option import values
+from cifar10.job import metrics_log
 from cifar10.options.hparams import all_values
-from cifar10.platform import devices, files
-from cifar10.platform.option import values
 
 
 def make(run: Run) -> Callback | None:
@@ -33,8 +33,8 @@ class Metrics(Averaging):
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
     step = self._window.step
-    steps_lost = metrics_file.go_back(self._run.job_dir, step)
-    events = metrics_file.read(self._run.job_dir)
+    steps_lost = metrics_log.go_back(self._run.job_dir, step)
+    events = metrics_log.read(self._run.job_dir)
     resumed = any(event['event'] == 'start' for event in events)  # From step 0, perhaps.
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves again what it has just read.
@@ -45,21 +45,21 @@ class Metrics(Averaging):
     self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())
     self._started = True
 
-  def saved(self, checkpoint: str, step: int) -> None:
+  def on_save(self, checkpoint: str, step: int) -> None:
     if step != self._saved_at:  # Two periods may meet at a step.
       self._write(step, 'save', checkpoint=checkpoint)
     self._saved_at = step
 
-  def evaluated(self, evaluation: Evaluation) -> None:
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
     # One that was killed after it, before the next step was saved, makes it again.
-    if not metrics_file.has_evaluation(self._run.job_dir, evaluation.step, evaluation.subset):
+    if not metrics_log.has_evaluation(self._run.job_dir, evaluation.step, evaluation.split):
       self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
-    super().evaluated(evaluation)
+    super().on_evaluate_end(evaluation)
 
-  def ended(self, reason: str, message: str, step: int) -> None:
-    super().ended(reason, message, step)
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
+    super().on_train_end(reason, message, step)
     self._write(step, 'end', reason=reason, message=message, seconds=self._run.seconds())
 
   def averaged(self, means: Means) -> None:
@@ -74,8 +74,8 @@ class Metrics(Averaging):
     )
 
   def _write(self, step: int, name: str, **rest: Any) -> None:
-    event = metrics_file.event(name, step, self._run.cluster.name, **rest)
-    metrics_file.append(self._run.job_dir, event)
+    event = metrics_log.event(name, step, self._run.cluster.name, **rest)
+    metrics_log.append(self._run.job_dir, event)
 
   def _described_run(self) -> dict[str, Any]:
     run = self._run

@@ -5,8 +5,8 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
-from cifar10.callbacks.callback import Callback, Evaluation, Run
-from cifar10.platform.logs import log
+from cifar10.callbacks.base import Callback, Evaluation, Run
+from cifar10.core.logs import log
 
 _SECONDS = 60
 
@@ -23,13 +23,13 @@ class OnEvaluation(Callback):
     self._job_dir = run.job_dir
     self._command = shlex.split(run.options.on_evaluation or '')
 
-  def evaluated(self, evaluation: Evaluation) -> None:
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
     result = evaluation.result
     values = {
       'CIFAR10_ACCURACY': result['accuracy'],
       'CIFAR10_LOSS': result['loss'],
       'CIFAR10_STEP': evaluation.step,
-      'CIFAR10_SUBSET': evaluation.subset,
+      'CIFAR10_SUBSET': evaluation.split,
       'CIFAR10_EXAMPLES': result['examples'],
       'CIFAR10_CHECKPOINT': evaluation.checkpoint,
       'CIFAR10_JOB_DIR': self._job_dir,

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import chrome_trace
-from cifar10.callbacks.callback import Callback, Run, Step
+from cifar10.callbacks.base import Callback, Run, Step
+from cifar10.core import files
+from cifar10.core.logs import log
 from cifar10.options.run_options import first_and_last
-from cifar10.platform import files
-from cifar10.platform.logs import log
 
 FOLDER = 'profile'
 _SHOWN = 10  # Operations in the log.
@@ -52,7 +52,7 @@ class Profile(Callback):
       log.info('--profile-steps %s:%s: they were made before', self._first, self._last)
       self._is_over = True
 
-  def stepped(self, step: Step) -> None:
+  def on_step_end(self, step: Step) -> None:
     self._step = step.step
 
   def before_run(self, run_context: Any) -> Any:
@@ -69,7 +69,7 @@ class Profile(Callback):
     if self._step >= self._last:
       self._finish()
 
-  def ended(self, reason: str, message: str, step: int) -> None:
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
     if self._traced and not self._is_over:  # Before the last of them.
       self._finish()
 

@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.callbacks.meter import Means, Window
-from cifar10.platform.logs import log
+from cifar10.core.logs import log
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
@@ -41,12 +41,12 @@ class _Progress(Callback):
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
 
-  def stepped(self, step: Step) -> None:
+  def on_step_end(self, step: Step) -> None:
     self._window.add(step)
     if self._window.seconds >= self._every_seconds and not self._window.is_empty:
       self.report(self._window.take())
 
-  def evaluated(self, evaluation: Evaluation) -> None:
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
     self._window.skip()
 
   def report(self, means: Means) -> None:
@@ -102,7 +102,7 @@ class ProgressBar(_Progress):
   def end(self, session: Any) -> None:
     self._close()
 
-  def ended(self, reason: str, message: str, step: int) -> None:
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
     self._close()  # After an error, too, when hooks hear of no end.
 
   def _close(self) -> None:
@@ -114,13 +114,13 @@ class ProgressBar(_Progress):
 class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
   """The bar of one evaluation; nothing where standard error is no terminal."""
 
-  def __init__(self, subset: str, num_examples: int, batch_size: int):
+  def __init__(self, split: str, num_examples: int, batch_size: int):
     """Args:
     subset: the split's name.
     num_examples: that it has.
     batch_size: of each run of the session but the last.
     """
-    self._subset = subset
+    self._split = split
     self._num_examples = num_examples
     self._batch_size = batch_size
     self._bar: Any = None
@@ -128,7 +128,7 @@ class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
   def begin(self) -> None:
     self._bar = tqdm.tqdm(
       total=self._num_examples,
-      desc=f'evaluating {self._subset}',
+      desc=f'evaluating {self._split}',
       bar_format=IMAGES_BAR,
       dynamic_ncols=True,
       leave=False,

@@ -2,16 +2,16 @@
 
 import importlib
 
-from cifar10.callbacks.callback import Callback, Run
+from cifar10.callbacks.base import Callback, Run
 
 _MODULES = (  # In the order in which they hear of an event.
   'metrics',
   'summaries',
   'resources',
   'profile',
-  'best',
-  'stop_rules',
-  'control',
+  'best_checkpoint',
+  'early_stopping',
+  'control_listener',
   'on_evaluation',
   'progress',
 )

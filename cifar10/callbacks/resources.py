@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks.callback import Callback, Run, Step
+from cifar10.callbacks.base import Callback, Run, Step
 from cifar10.callbacks.summaries import write_scalars
-from cifar10.platform import room
-from cifar10.platform.logs import log
+from cifar10.core import limits
+from cifar10.core.logs import log
 
 _EVERY_SECONDS = 10.0
 _GIB = 2**30
@@ -39,12 +39,12 @@ class Resources(Callback):
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._restart()
 
-  def stepped(self, step: Step) -> None:
+  def on_step_end(self, step: Step) -> None:
     self._step = step.step
     if time.monotonic() - self._since >= _EVERY_SECONDS:
       self._write()
 
-  def ended(self, reason: str, message: str, step: int) -> None:
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
     if self._step:  # A short training has one point at least.
       self._write()
 
@@ -53,7 +53,7 @@ class Resources(Callback):
 
   def _write(self) -> None:
     seconds = max(time.monotonic() - self._since, 1e-9)
-    used = (time.process_time() - self._processor_seconds) / seconds / room.cores()
+    used = (time.process_time() - self._processor_seconds) / seconds / limits.cores()
     values = {'cpu_percent': 100 * used, **dict(_memory()), **dict(_gpu_use(self._gpus))}
     named = {f'resources/{name}': value for name, value in values.items()}
     write_scalars(self._job_dir, self._step, named)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from cifar10.callbacks.callback import Run
+from cifar10.callbacks.base import Run
 
 _BATCH = 'batch'  # The graph's collection of the first tower's images and labels.
 

@@ -4,14 +4,18 @@ The Estimator writes the numbers of each evaluation itself, to JOB/validation an
 """
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorboard.plugins.hparams import api_pb2, summary
 
-from cifar10.callbacks import confusion_picture, hparams_summary, metrics_file
-from cifar10.callbacks.callback import Callback, Evaluation, Run, Step
+from cifar10.callbacks import confusion_picture
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.callbacks.meter import EVERY_STEPS, Averaging, Means
+from cifar10.job import metrics_log
+from cifar10.options.hparams import all_values
 
 # TensorBoard sorts groups by name, and opens the first two: accuracy and loss, which stand alone.
 # That is why what training and evaluations write beside them is in groups that come later.
@@ -33,7 +37,7 @@ class EvaluationSummaries(Callback):
     self._job_dir = run.job_dir
     self._classes = run.data.classes
 
-  def evaluated(self, evaluation: Evaluation) -> None:
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
     picture = confusion_picture.draw(evaluation.confusion_matrix, self._classes)
     height, width, depth = picture.shape
     image = tf.compat.v1.Summary.Image(
@@ -43,7 +47,7 @@ class EvaluationSummaries(Callback):
       encoded_image_string=confusion_picture.to_png(picture),
     )
     value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
-    folder = os.path.join(self._job_dir, evaluation.subset)
+    folder = os.path.join(self._job_dir, evaluation.split)
     write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
 
@@ -72,12 +76,12 @@ class TrainingSummaries(Averaging):
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
 
-  def stepped(self, step: Step) -> None:
+  def on_step_end(self, step: Step) -> None:
     if not self._started:  # After the session's start, which would drop it.
-      self._write(hparams_summary.start(self._run))
+      self._write(_start(self._run))
       self._started = True
     self._step = step.step
-    super().stepped(step)
+    super().on_step_end(step)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if run_values.results is not None:
@@ -91,14 +95,14 @@ class TrainingSummaries(Averaging):
     values['resources/images_per_second'] = images_per_second
     write_scalars(self._run.job_dir, means.step, values)
 
-  def evaluated(self, evaluation: Evaluation) -> None:
-    super().evaluated(evaluation)
-    self._evaluation.evaluated(evaluation)
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    super().on_evaluate_end(evaluation)
+    self._evaluation.on_evaluate_end(evaluation)
 
-  def ended(self, reason: str, message: str, step: int) -> None:
-    super().ended(reason, message, step)
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
+    super().on_train_end(reason, message, step)
     if self._started:
-      self._write(hparams_summary.end(reason))
+      self._write(_end(reason))
       _writer(self._run.job_dir).flush()
 
   def _samples_next(self) -> bool:
@@ -111,11 +115,11 @@ class TrainingSummaries(Averaging):
     _writer(self._run.job_dir).add_summary(summary, self._step)
 
 
-def drop_evaluation(job_dir: str, subset: str, step: int) -> None:
+def drop_evaluation(job_dir: str, split: str, step: int) -> None:
   """Has TensorBoard drop an evaluation that is made again, as the process was killed after it."""
-  if metrics_file.has_evaluation(job_dir, step, subset):
+  if metrics_log.has_evaluation(job_dir, step, split):
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-    _writer(os.path.join(job_dir, subset)).add_session_log(start, step)
+    _writer(os.path.join(job_dir, split)).add_session_log(start, step)
 
 
 def write_scalars(job_dir: str, step: int, values: Mapping[str, float]) -> None:
@@ -133,3 +137,28 @@ def write(folder: str, step: int, summary: Any) -> None:
 def _writer(folder: str) -> Any:
   with tf.Graph().as_default():  # An evaluation is heard of outside of any; a writer refuses that.
     return tf.compat.v1.summary.FileWriterCache.get(folder)
+
+
+def _start(run: Run) -> Any:
+  """The options of a training that begins: a Summary."""
+  values = {
+    name: ','.join(map(str, value)) if isinstance(value, tuple) else value
+    for name, value in all_values(run.hparams).items()
+    if value is not None
+  }
+  # A group is a row of the table; it is shown by name.
+  return _tensorflows(
+    summary.session_start_pb(values, group_name=run.job_dir, start_time_secs=time.time())
+  )
+
+
+def _end(reason: str) -> Any:
+  """How it ended, with the reason that `Callback.ended` hears: a Summary."""
+  failed = reason == 'error'
+  status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
+  return _tensorflows(summary.session_end_pb(status))
+
+
+def _tensorflows(summary_pb: Any) -> Any:
+  """TensorBoard has a copy of its own of the class Summary."""
+  return tf.compat.v1.Summary.FromString(summary_pb.SerializeToString())

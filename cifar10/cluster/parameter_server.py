@@ -11,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.cluster.liveness import LivenessMonitor, lost_tasks
 from cifar10.cluster.tf_config import Cluster, reachable
-from cifar10.cluster.watch import Watch, lost_tasks
-from cifar10.platform.errors import TaskLostError, Terminated
-from cifar10.platform.logs import log
-from cifar10.platform.sessions import session_config
+from cifar10.core.errors import TaskLostError, Terminated
+from cifar10.core.logs import log
+from cifar10.core.sessions import session_config
 
 _CHIEF = 'chief 0'
 _LOOK_SECONDS = 0.25
@@ -25,7 +25,7 @@ _FAREWELL_SECONDS = 60  # How long a server stays after the chief is done, for a
 _SAVE_SECONDS = 12
 
 
-def serve(cluster: Cluster, watch: Watch) -> None:
+def serve(cluster: Cluster, monitor: LivenessMonitor) -> None:
   """Holds variables until the chief and all workers are done.
 
   Raises:
@@ -36,7 +36,7 @@ def serve(cluster: Cluster, watch: Watch) -> None:
   server = tf.distribute.Server(
     tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
   )
-  watch.keep_others_out()
+  monitor.keep_others_out()
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
     queue = _done_queue(cluster.task_index)
@@ -44,10 +44,10 @@ def serve(cluster: Cluster, watch: Watch) -> None:
     done: set[int] = set()
     leave_at = math.inf
     while not (0 in done and (_all_left(cluster, done) or time.monotonic() > leave_at)):
-      if watch.stopping:
+      if monitor.stopping:
         _wait_for_the_chief(cluster)
         raise Terminated()
-      if watch.is_lost(_CHIEF) and _all_left(cluster, done):
+      if monitor.is_lost(_CHIEF) and _all_left(cluster, done):
         raise TaskLostError(f'nobody trains: {lost_tasks({_CHIEF: cluster.addresses["chief"][0]})}')
       time.sleep(_LOOK_SECONDS)
       done.update(session.run(take) for _ in range(session.run(size)))

@@ -24,9 +24,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.steering import Steering, from_vector
+from cifar10.cluster.control_state import SharedControl, from_vector
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
 
 _LOOK_SECONDS = 0.1
 
@@ -41,7 +41,7 @@ class SyncReplicas:
     optimizer: Any,
     cluster: Cluster,
     gradients_per_update: int,
-    steering: Steering,
+    control: SharedControl,
     *,
     in_order: bool = False,
   ):
@@ -57,7 +57,7 @@ class SyncReplicas:
     """
     assert not in_order or gradients_per_update == cluster.num_workers
     self._optimizer = optimizer
-    self._steering = steering
+    self._control = control
     self._cluster = cluster
     self.needed = gradients_per_update
     # Each has gradients of one worker, or of all.
@@ -92,10 +92,12 @@ class SyncReplicas:
     with tf.control_dependencies(pushed):
       return self._arrivals.enqueue(True)
 
-  def make_hook(self, last_step: int, watch: Watch) -> tf.compat.v1.train.SessionRunHook:
+  def make_hook(
+    self, last_step: int, monitor: LivenessMonitor
+  ) -> tf.compat.v1.train.SessionRunHook:
     """What this replica does after each of its batches, until `last_step` updates are made."""
     make = _ChiefHook if self._cluster.is_chief else _WorkerHook
-    return make(self, last_step, watch, self._steering)
+    return make(self, last_step, monitor, self._control)
 
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
@@ -171,7 +173,7 @@ class SyncReplicas:
     # True: the chief's token. False: `wake`, to look whether this process is to stop.
     self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
     with tf.control_dependencies([rest]):
-      self.orders = self._steering.read()
+      self.state = self._control.read()
       self.next_step = self.global_step.read_value()
     self.chief_has_begun = self._begun.size() > 0
     self.forget = queue.dequeue_many(queue.size()).op
@@ -181,17 +183,19 @@ class SyncReplicas:
 class _SyncHook(tf.compat.v1.train.SessionRunHook):
   """Feeds the step that this replica's gradient belongs to, and waits until it is updated."""
 
-  def __init__(self, replicas: SyncReplicas, last_step: int, watch: Watch, steering: Steering):
+  def __init__(
+    self, replicas: SyncReplicas, last_step: int, monitor: LivenessMonitor, control: SharedControl
+  ):
     self._replicas = replicas
     self._last_step = last_step
-    self._watch = watch
-    self._steering = steering
+    self._monitor = monitor
+    self._control = control
     self._local_step = 0
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._begin(session)
     self._local_step = session.run(self._replicas.global_step)
-    self._watch.call_on_stop(lambda: session.run(self._replicas.wake))
+    self._monitor.call_on_stop(lambda: session.run(self._replicas.wake))
 
   def before_run(self, run_context: Any) -> Any:
     feed = {self._replicas.local_step: self._local_step}
@@ -202,8 +206,8 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
     if next_step is not None:
       self._local_step = next_step
     # The chief orders an end before it makes its last update, and so before the token of that.
-    is_last = self._local_step >= self._last_step or self._steering.orders.ends
-    if self._watch.stopping or is_last:
+    is_last = self._local_step >= self._last_step or self._control.state.ends
+    if self._monitor.stopping or is_last:
       run_context.request_stop()
 
   def _begin(self, session: Any) -> None:
@@ -232,7 +236,7 @@ class _ChiefHook(_SyncHook):
 
   def _updated_step(self, session: Any, fetched: Any) -> int | None:
     replicas, present = self._replicas, fetched
-    while not self._watch.stopping:
+    while not self._monitor.stopping:
       if present >= replicas.needed:
         _, step = session.run([replicas.update, replicas.next_step])
         return step
@@ -246,16 +250,16 @@ class _WorkerHook(_SyncHook):
   """Waits until the chief has made the update."""
 
   def _begin(self, session: Any) -> None:
-    while not self._watch.stopping and not session.run(self._replicas.chief_has_begun):
+    while not self._monitor.stopping and not session.run(self._replicas.chief_has_begun):
       time.sleep(_LOOK_SECONDS)
     session.run(self._replicas.forget)
 
   def _updated_step(self, session: Any, fetched: Any) -> int | None:
     replicas = self._replicas
-    while not self._watch.stopping:
-      answer = [replicas.wait, replicas.orders, replicas.next_step]
-      has_token, orders, step = session.run(answer)
-      self._steering.orders = from_vector(orders)
+    while not self._monitor.stopping:
+      answer = [replicas.wait, replicas.state, replicas.next_step]
+      has_token, state, step = session.run(answer)
+      self._control.state = from_vector(state)
       if has_token:
         return step
     return None

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from cifar10.platform.errors import InputError
+from cifar10.core.errors import InputError
 
 _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
 _EXAMPLE = '{"type": "worker", "index": 0}'

@@ -1,12 +1,17 @@
 """Image files, as predictions and own data sets read them."""
 
+import collections
 import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
-import tensorflow as tf
 
-from cifar10.data.shape import DEPTH, HEIGHT, WIDTH
-from cifar10.platform.errors import InputError
+from cifar10.core import limits
+from cifar10.core.errors import InputError
+from cifar10.core.lazy_tf import tf
+from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
 
 def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
@@ -44,3 +49,20 @@ def as_seen(image: tf.Tensor) -> tf.Tensor:
   # Area averaging keeps a large photograph from turning into noise.
   resized = tf.image.resize(image, [HEIGHT, WIDTH], tf.image.ResizeMethod.AREA)
   return tf.cast(tf.round(resized), tf.uint8)
+
+
+_THREADS = min(4, limits.cores())  # Each holds a whole photograph while it is made small.
+
+Content = TypeVar('Content')
+
+
+def read_ahead(read: Callable[[str], Content], paths: Iterable[str]) -> Iterator[Content]:
+  """What `read` makes of each path, in order; of the paths no more are taken than are read."""
+  pending: collections.deque[Future[Content]] = collections.deque()
+  with ThreadPoolExecutor(_THREADS) as pool:
+    for path in paths:
+      pending.append(pool.submit(read, path))
+      if len(pending) > 2 * _THREADS:
+        yield pending.popleft().result()
+    while pending:
+      yield pending.popleft().result()

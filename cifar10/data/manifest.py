@@ -15,10 +15,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cifar10.platform import files
-from cifar10.platform.errors import DamagedError, InputError
+from cifar10.core import files
+from cifar10.core.errors import DamagedError, InputError
 
-SUBSETS = ('train', 'validation', 'eval')
+SPLITS = ('train', 'validation', 'eval')
 MANIFEST_NAME = 'cifar10.json'
 FORMAT = 2
 
@@ -28,9 +28,9 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 
 
-def record_path(data_dir: str, subset: str) -> str:
+def record_path(data_dir: str, split: str) -> str:
   """DIR/train.tfrecords and so on."""
-  return os.path.join(data_dir, f'{subset}.tfrecords')
+  return os.path.join(data_dir, f'{split}.tfrecords')
 
 
 def manifest_path(data_dir: str) -> str:
@@ -75,11 +75,11 @@ def file_digest(path: str) -> str:
   return digest.hexdigest()
 
 
-def describe_subset(
-  data_dir: str, subset: str, examples: int, written: str | None = None
+def describe_split(
+  data_dir: str, split: str, examples: int, written: str | None = None
 ) -> dict[str, Any]:
   """A manifest's entry for one split; `written` is its file where that has no final name yet."""
-  path = record_path(data_dir, subset)
+  path = record_path(data_dir, split)
   written = written or path
   return {
     'file': os.path.basename(path),
@@ -98,7 +98,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
   path = manifest_path(data_dir)
   try:
     content = json.loads(files.read_text(path))
-    _check_subsets(content)
+    _check_splits(content)
     written_as = content.get('format', 1)
   except InputError:
     raise
@@ -115,15 +115,15 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
   return content
 
 
-def _check_subsets(content: dict[str, Any]) -> None:
+def _check_splits(content: dict[str, Any]) -> None:
   """Raises KeyError, TypeError or ValueError for counts or digests that are none."""
   if 'subsets' not in content and 'name' in content:
     return  # Written by hand: whoever reads counts for himself.
-  for subset in SUBSETS:
-    entry = content['subsets'][subset]
+  for split in SPLITS:
+    entry = content['subsets'][split]
     for key, kind in (('examples', int), ('bytes', int), ('sha256', str)):
       if type(entry[key]) is not kind or (kind is int and entry[key] < 0):
-        raise ValueError(f'{key} of {subset} is {entry[key]!r}')
+        raise ValueError(f'{key} of {split} is {entry[key]!r}')
 
 
 def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
@@ -146,22 +146,22 @@ def digests(data_dir: str) -> dict[str, str] | None:
   content = read_manifest(data_dir)
   if content is None or 'subsets' not in content:
     return None
-  return {subset: content['subsets'][subset]['sha256'] for subset in SUBSETS}
+  return {split: content['subsets'][split]['sha256'] for split in SPLITS}
 
 
-def num_examples(data_dir: str, subset: str) -> int:
+def num_examples(data_dir: str, split: str) -> int:
   """How many examples a split has: the manifest's count, or a scan where none is given.
 
   Raises:
     InputError: the file is missing, truncated, or not, byte for byte, what the manifest describes.
   """
-  path = record_path(data_dir, subset)
+  path = record_path(data_dir, split)
   require_file(path)
   content = read_manifest(data_dir)
   if content is None or 'subsets' not in content:
     count = count_records(path)
   else:
-    count = _verified_count(path, content['subsets'][subset])
+    count = _verified_count(path, content['subsets'][split])
   if not count:
     raise DamagedError(f'{path} holds no records; {remedy(path, force=True)}')
   return count

@@ -11,29 +11,28 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from cifar10.core import files
+from cifar10.core.errors import DamagedError, InputError
 from cifar10.data import manifest, records
-from cifar10.data.data_set import describe
-from cifar10.data.shape import IMAGE_BYTES
-from cifar10.platform import files
-from cifar10.platform.errors import DamagedError, InputError
+from cifar10.data.info import IMAGE_BYTES, describe
 
 _MOST_SHOWN = 3  # Of what a record has in place of what it should have.
 _FRAME_BYTES = manifest.HEADER_BYTES + manifest.FOOTER_BYTES
 
 
-def num_examples(data_dir: str, subset: str) -> int:
+def num_examples(data_dir: str, split: str) -> int:
   """How many examples a split has, all of which can be read: looked at once in a process.
 
   Raises:
     InputError: the file is missing, or another than its manifest describes.
     DamagedError: a record that is damaged, no Example, or of an image or label that cannot be.
   """
-  path = manifest.record_path(data_dir, subset)
+  path = manifest.record_path(data_dir, split)
   num_classes = describe(data_dir).num_classes
   is_verified = manifest.has_counts(data_dir)
   try:
     if is_verified:
-      manifest.num_examples(data_dir, subset)
+      manifest.num_examples(data_dir, split)
     else:
       manifest.require_file(path)
     count = _checked_once(path, num_classes, is_verified, files.signature(path))

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data.shape import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
-from cifar10.platform import files
+from cifar10.core import files
+from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 
 def encode_example(image: np.ndarray, label: int) -> bytes:

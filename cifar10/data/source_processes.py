@@ -16,9 +16,9 @@ from types import TracebackType
 
 import numpy as np
 
-from cifar10.data.shape import DEPTH, HEIGHT, WIDTH
-from cifar10.data.source import Chunk, Source
-from cifar10.platform.errors import InputError, SourceError
+from cifar10.core.errors import InputError, SourceError
+from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+from cifar10.data.python_source import Chunk, Source
 
 # A forked copy of a process in which TensorFlow runs may hang.
 _CONTEXT = multiprocessing.get_context('spawn')

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data import dataset
-from cifar10.data.shape import DEPTH, HEIGHT, WIDTH
-from cifar10.data.source import NOTHING, Chunk
+from cifar10.data import input_pipeline
+from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+from cifar10.data.python_source import NOTHING, Chunk
 
 BUFFER = 10_000  # Examples, of 3 KB each.
 _ENDLESS = 1 << 62
@@ -31,7 +31,7 @@ ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # What a `Server` returns.
 ReadSplit = Callable[[tf.Tensor], tf.data.Dataset]
 
 # As in dataset.py: nothing here is for AutoGraph.
-_as_written = tf.autograph.experimental.do_not_convert
+_no_autograph = tf.autograph.experimental.do_not_convert
 
 
 class Examples(NamedTuple):
@@ -95,7 +95,7 @@ def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
   return read
 
 
-@_as_written
+@_no_autograph
 def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) -> tf.data.Dataset:
   """Endless epochs, each all splits in an order of its own: elements are `Examples` of some."""
   key = tf.constant([seed, 0], tf.int32)
@@ -119,10 +119,10 @@ def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) 
   return tf.data.Dataset.range(first_epoch * num_splits, _ENDLESS).flat_map(read_element)
 
 
-@_as_written
+@_no_autograph
 def batches(
   some: tf.data.Dataset,
-  data_set: dataset.Cifar10DataSet,
+  data_set: input_pipeline.RecordDataset,
   *,
   batch_size: int,
   num_examples: int,
@@ -144,7 +144,7 @@ def batches(
   """
   key = tf.constant([seed, worker], tf.int32)
 
-  def distorted(batch: Examples) -> tuple[tf.Tensor, tf.Tensor]:
+  def augmented(batch: Examples) -> tuple[tf.Tensor, tf.Tensor]:
     batch_seed = key
     for number in (batch.epochs[0], batch.places[0]):  # Which no other batch begins with.
       batch_seed = tf.random.experimental.stateless_fold_in(batch_seed, number)
@@ -156,4 +156,4 @@ def batches(
 
   shuffled = some.unbatch().shuffle(min(BUFFER, num_examples), seed=(seed << 8) + worker)
   whole = shuffled.batch(batch_size, drop_remainder=True)
-  return whole.map(distorted, num_parallel_calls=tf.data.AUTOTUNE)
+  return whole.map(augmented, num_parallel_calls=tf.data.AUTOTUNE)

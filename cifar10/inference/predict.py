@@ -1,7 +1,9 @@
 """A trained network on images from outside: a stream, of which a few hundred are in memory."""
 
 import collections
+import glob
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,12 +13,11 @@ import tensorflow as tf
 import tqdm
 
 from cifar10.callbacks.progress import IMAGES_BAR
-from cifar10.data import dataset, image_files, records
-from cifar10.data.read_ahead import read_ahead
-from cifar10.inference.image_paths import each_file
-from cifar10.inference.serving import IMAGES
-from cifar10.platform.errors import InputError, SomeFailedError
-from cifar10.platform.logs import log
+from cifar10.core.errors import InputError, SomeFailedError
+from cifar10.core.logs import log
+from cifar10.data import image_files, input_pipeline, records
+from cifar10.data.image_files import read_ahead
+from cifar10.inference.predictions import IMAGES
 
 _BATCH = 100
 _MOST_NAMED = 20  # Resized images that are named in the log.
@@ -62,7 +63,7 @@ def predict(
   def input_fn() -> Any:
     signature = {IMAGES: tf.TensorSpec(_SHAPE, tf.uint8)}
     read = tf.data.Dataset.from_generator(images, output_signature=signature)
-    return dataset.untuned(read.batch(_BATCH))
+    return input_pipeline.without_autotune(read.batch(_BATCH))
 
   answered = failed = 0
   answers = estimator.predict(input_fn, checkpoint_path=checkpoint)
@@ -120,3 +121,32 @@ def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
       for name, probability in zip(classes, answer['probabilities'])
     },
   }
+
+
+def each_file(names: Iterable[str]) -> Iterator[str]:
+  """The files that are meant, of each name in sorted order; one folder's at a time in memory.
+
+  Of a folder these are all in it and below, but hidden ones. What is there by its own name is no
+  pattern. What is nothing of all that comes as it is: reading it says what is wrong.
+  """
+  for name in names:
+    if os.path.lexists(name):
+      yield from _files_in(name)
+      continue
+    matches = sorted(glob.glob(name, recursive=True))
+    for path in matches:
+      yield from _files_in(path)
+    if not matches:
+      yield name
+
+
+def _files_in(path: str) -> Iterator[str]:
+  """The files in a folder and below; of what is no folder, or of an empty one, the path itself."""
+  is_empty = True
+  for folder, folders, names in os.walk(path):
+    folders[:] = sorted(name for name in folders if not name.startswith('.'))
+    for name in sorted(name for name in names if not name.startswith('.')):
+      is_empty = False
+      yield os.path.join(folder, name)
+  if is_empty:
+    yield path

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 import model_base
-from cifar10.data.data_set import Description
-from cifar10.platform.later import tf
-from cifar10.platform.option import Options
+from cifar10.core.lazy_tf import tf
+from cifar10.core.option import Options
+from cifar10.data.info import DatasetInfo
 
 PROXY = 'proxy'  # The scope of a proxy's variables, within that of the network's.
 MOST_LAYERS = 2000  # The papers' deepest has 1,202; the graph of a million is never finished.
@@ -64,7 +64,7 @@ class Start(NamedTuple):
   """What a family can look at before training begins."""
 
   first_images: Callable[[int], np.ndarray]  # So many of the training split: uint8 [n, 32, 32, 3].
-  data: Description
+  data: DatasetInfo
   session_config: Any  # The ConfigProto of the sessions to come.
   num_gpus: int
 
@@ -81,7 +81,7 @@ class Family(Options, abc.ABC):
     """The network in a log: 'ResNet-44'."""
 
   @abc.abstractmethod
-  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> model_base.Layers:
+  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> model_base.Layers:
     """The network, whose `forward_pass` makes its layers.
 
     Args:
@@ -91,7 +91,7 @@ class Family(Options, abc.ABC):
     """
 
   def build_proxy(
-    self, settings: LayerSettings, data: Description, prepared: Any
+    self, settings: LayerSettings, data: DatasetInfo, prepared: Any
   ) -> model_base.Layers | None:
     """A small network, for training, that chooses the harder half of each batch; None: no.
 

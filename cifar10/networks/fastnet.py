@@ -21,11 +21,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 import model_base
-from cifar10.data.data_set import Description
+from cifar10.core.lazy_tf import tf
+from cifar10.core.option import Check, at_least, between, option
+from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family, Group, LayerSettings, Rates, Recipe, Start
 from cifar10.ops import silu
-from cifar10.platform.later import tf
-from cifar10.platform.option import Check, at_least, between, option
 
 FIRST_BIAS = 'first bias'  # The role of the one that is added to the whitened patches.
 _WHITENING_IMAGES = 5000  # From which the fixed kernel is made.
@@ -49,7 +49,7 @@ class FastNet(model_base.Layers):
     batch_norm_epsilon: float,
     *,
     convs_per_group: int = 2,
-    data: Description,
+    data: DatasetInfo,
     dtype: tf.DType | str = 'float32',
     whitening: np.ndarray | None = None,
     first_bias_steps: int = 0,
@@ -156,13 +156,13 @@ class FastNet(model_base.Layers):
     return silu.compiled_silu(x) if self._is_training and self._compiles else tf.nn.silu(x)
 
 
-def standardisation(data: Description) -> tuple[np.ndarray, np.ndarray]:
+def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
   """What makes -1..1 (from `dataset.normalise`) mean 0, deviation 1: scale and shift by channel."""
-  deviations = np.array(data.deviations)
-  return 128 / 255 / deviations, (128 / 255 - np.array(data.means)) / deviations
+  stds = np.array(data.stds)
+  return 128 / 255 / stds, (128 / 255 - np.array(data.means)) / stds
 
 
-def whitening_kernel(images: np.ndarray, data: Description) -> np.ndarray:
+def whitening_kernel(images: np.ndarray, data: DatasetInfo) -> np.ndarray:
   """The kernel whose outputs on these images' 2x2 patches are uncorrelated, with variance 1.
 
   Args:
@@ -174,7 +174,7 @@ def whitening_kernel(images: np.ndarray, data: Description) -> np.ndarray:
     first, each divided by the square root of its eigenvalue + 5e-4; then their negations, so that
     an activation loses nothing (paper, section 3.2).
   """
-  x = (images.astype(np.float32) / 255 - np.array(data.means)) / np.array(data.deviations)
+  x = (images.astype(np.float32) / 255 - np.array(data.means)) / np.array(data.stds)
   height, width = (size - _PATCH + 1 for size in x.shape[1:3])
   corners = [(row, column) for row in range(_PATCH) for column in range(_PATCH)]
   shifted = [x[:, row : row + height, column : column + width] for row, column in corners]
@@ -356,13 +356,13 @@ class FastNetFamily(Family):
 
   def prepare(self, start: Start) -> Prepared:
     """Whitens by the training images, and tries whether XLA compiles."""
-    from cifar10.platform import devices  # noqa: PLC0415  (TensorFlow, which --help has no use for)
+    from cifar10.core import devices  # noqa: PLC0415  (TensorFlow, which --help has no use for)
 
     compiles = not start.num_gpus and devices.can_compile(start.session_config)
     images = start.first_images(_WHITENING_IMAGES)
     return Prepared(whitening_kernel(images, start.data), compiles)
 
-  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> FastNet:
+  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> FastNet:
     return FastNet(
       self.widths,
       convs_per_group=self.convs_per_group,
@@ -370,7 +370,7 @@ class FastNetFamily(Family):
     )
 
   def build_proxy(
-    self, settings: LayerSettings, data: Description, prepared: Any
+    self, settings: LayerSettings, data: DatasetInfo, prepared: Any
   ) -> FastNet | None:
     """Two convolutions a group; the network's own divisor, so that one learning rate fits both."""
     if not self.proxy_widths:
@@ -378,7 +378,7 @@ class FastNetFamily(Family):
     shared = self._shared(settings, data, prepared)
     return FastNet(self.proxy_widths, divisor=self.widths[-1], **shared)
 
-  def _shared(self, settings: LayerSettings, data: Description, prepared: Any) -> dict[str, Any]:
+  def _shared(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> dict[str, Any]:
     return {
       **settings._asdict(),
       'data': data,

@@ -34,10 +34,10 @@ import dataclasses
 from typing import Any, ClassVar
 
 import model_base
-from cifar10.data.data_set import Description
+from cifar10.core.lazy_tf import tf
+from cifar10.core.option import Check, below_one, option
+from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family, LayerSettings
-from cifar10.platform.later import tf
-from cifar10.platform.option import Check, below_one, option
 
 _FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
 
@@ -196,7 +196,7 @@ class InceptionFamily(Family):
     scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
     return f'Inception v3{scaled}'
 
-  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> InceptionV3:
+  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> InceptionV3:
     """The network, whose `forward_pass` makes its layers."""
     return InceptionV3(
       **settings._asdict(),

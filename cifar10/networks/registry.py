@@ -2,8 +2,8 @@
 
 import importlib
 
+from cifar10.core.option import names
 from cifar10.networks.family import Family, Recipe
-from cifar10.platform.option import names
 
 _MODULES = (  # The default first. Each has the family's class as FAMILY.
   'resnet',

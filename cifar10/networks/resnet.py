@@ -17,11 +17,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 import model_base
-from cifar10.data.data_set import Description
+from cifar10.core.errors import InputError
+from cifar10.core.lazy_tf import tf
+from cifar10.core.option import at_most, option
+from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import MOST_LAYERS, Family, LayerSettings, Recipe
-from cifar10.platform.errors import InputError
-from cifar10.platform.later import tf
-from cifar10.platform.option import at_most, option
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -170,7 +170,7 @@ class ResNetFamily(Family):
   def describe(self) -> str:
     return f'ResNet-{self.num_layers}'
 
-  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> ResNetCifar10:
+  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> ResNetCifar10:
     return ResNetCifar10(
       self.num_layers,
       **settings._asdict(),

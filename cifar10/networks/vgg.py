@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import model_base
-from cifar10.data.data_set import Description
+from cifar10.core.errors import InputError
+from cifar10.core.lazy_tf import tf
+from cifar10.core.option import below_one, option
+from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family, LayerSettings, Recipe
-from cifar10.platform.errors import InputError
-from cifar10.platform.later import tf
-from cifar10.platform.option import below_one, option
 
 WIDTHS = (64, 128, 256, 512, 512)
 _CONVS_PER_GROUP = {
@@ -120,7 +120,7 @@ class VggFamily(Family):
     """'VGG-16'"""
     return f'VGG-{self.vgg_layers}'
 
-  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> Vgg:
+  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> Vgg:
     """The network, whose `forward_pass` makes its layers."""
     return Vgg(
       self.vgg_layers,

@@ -18,11 +18,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 import model_base
-from cifar10.data.data_set import Description
+from cifar10.core.errors import InputError
+from cifar10.core.lazy_tf import tf
+from cifar10.core.option import at_most, below_one, between, option
+from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import MOST_LAYERS, Family, LayerSettings, Recipe
-from cifar10.platform.errors import InputError
-from cifar10.platform.later import tf
-from cifar10.platform.option import at_most, below_one, between, option
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -157,7 +157,7 @@ class WideResNetFamily(Family):
     """'WRN-16-4'"""
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'
 
-  def build(self, settings: LayerSettings, data: Description, prepared: Any) -> WideResNet:
+  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> WideResNet:
     """The network, whose `forward_pass` makes its layers."""
     return WideResNet(
       self.wrn_depth,

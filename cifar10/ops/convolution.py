@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cifar10.platform.later import tf
+from cifar10.core.lazy_tf import tf
 
 _SMALL_IMAGE = 7 * 7  # Pixels, at most: with 8 x 8 the library is as fast, or faster.
 _EXAMPLES_AT_A_TIME = 64  # In filter gradients: more leave the processor's cache.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from cifar10.platform.later import tf
+from cifar10.core.lazy_tf import tf
 
 _NEARLY_ZERO = 1e-6  # Where the sigmoid is 0.5 in float32.
 

@@ -8,17 +8,17 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from cifar10.data.distortion import Distortion
+from cifar10.core.option import Declaration, declarations
+from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.options.hparams import RECIPES, HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.option import Declaration, declarations
 
 # The groups of --help and of docs/flags.md: a title, and the class whose options it has.
 GROUPS: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
   'training': HParams,
-  'distortion of training images': Distortion,
+  'distortion of training images': Augmentation,
   **{f'--network {name}: {family.TITLE}': family for name, family in registry.FAMILIES.items()},
 }
 

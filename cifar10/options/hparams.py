@@ -6,11 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from cifar10.data.distortion import Distortion
-from cifar10.networks import registry
-from cifar10.networks.family import Family
-from cifar10.platform.errors import InputError
-from cifar10.platform.option import (
+from cifar10.core.errors import InputError
+from cifar10.core.option import (
   Check,
   Options,
   above,
@@ -24,6 +21,9 @@ from cifar10.platform.option import (
   picked,
   values,
 )
+from cifar10.data.augmentation import Augmentation
+from cifar10.networks import registry
+from cifar10.networks.family import Family
 
 RECIPES = registry.recipes()
 DEFAULT_RECIPE = 'classic'
@@ -34,7 +34,7 @@ class HParams(Options):
   """What is trained, and how. Defaults are the old program's, except where a reason says not."""
 
   family: Family = dataclasses.field(default_factory=registry.FAMILIES[registry.DEFAULT])
-  distortion: Distortion = dataclasses.field(default_factory=Distortion)
+  augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
   # The data: a job dir belongs to one split.
   train_on: str = option(
@@ -183,7 +183,7 @@ def all_values(hparams: HParams) -> dict[str, Any]:
   return {
     'network': hparams.family.NAME,
     **values(hparams.family),
-    **values(hparams.distortion),
+    **values(hparams.augmentation),
     **values(hparams),
   }
 
@@ -198,7 +198,7 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   if not isinstance(network, str) or network not in registry.FAMILIES:
     raise InputError(f'--network is {network!r}: it must be one of {", ".join(registry.FAMILIES)}')
   family = registry.FAMILIES[network]
-  unknown = set(given) - names(HParams, Distortion, family) - {'network'}
+  unknown = set(given) - names(HParams, Augmentation, family) - {'network'}
   for name in sorted(unknown):
     assert registry.owner(name), f'there is no option {name}'
     raise InputError(
@@ -207,7 +207,7 @@ def from_values(given: Mapping[str, Any]) -> HParams:
     )
   return HParams(
     family=family(**picked(family, given)),
-    distortion=Distortion(**picked(Distortion, given)),
+    augmentation=Augmentation(**picked(Augmentation, given)),
     **picked(HParams, given),
   )
 
@@ -221,7 +221,7 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   defaults = dict(RECIPES[name].defaults)
   network = given.get('network', defaults.get('network', registry.DEFAULT))
   if network in registry.FAMILIES:
-    kept = names(HParams, Distortion, registry.FAMILIES[network]) | {'network'}
+    kept = names(HParams, Augmentation, registry.FAMILIES[network]) | {'network'}
     defaults = {option: value for option, value in defaults.items() if option in kept}
   phases = {'lr_values', 'lr_boundaries_epochs', 'lr_boundaries_steps'}
   if phases & set(given) and 'lr_triangle' not in given:

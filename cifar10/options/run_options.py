@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from cifar10.platform.option import (
+from cifar10.core.option import (
   Check,
   Options,
   above,

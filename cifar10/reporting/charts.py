@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-from cifar10.reporting.numbers import Calibration
+from cifar10.reporting.stats import Calibration
 
 # Drawn in these, which nothing else uses, and then named as variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}

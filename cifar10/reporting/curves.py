@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from cifar10.reporting import charts, formats
 from cifar10.reporting.charts import Axis, Key, Line, Mark
-from cifar10.reporting.evaluated import Evaluated
 from cifar10.reporting.history import History, is_number
 from cifar10.reporting.job_report import JobReport
+from cifar10.reporting.split_predictions import Evaluated
 
 Points = list[tuple[int, float]]
 
@@ -50,12 +50,12 @@ def learning_curves(history: History) -> list[Chart]:
     if kind.is_evaluated:
       lines += [
         Line(
-          formats.split(subset),
-          history.curve('evaluate', kind.name, subset),
+          formats.split(split),
+          history.curve('evaluate', kind.name, split),
           style,
           has_dots=True,
         )
-        for style, subset in enumerate(history.subsets())
+        for style, split in enumerate(history.splits())
       ]
     found += _chart(kind, kind.title, lines, marks)
   return found
@@ -106,8 +106,8 @@ def confusion_map(evaluated: Evaluated) -> Chart | None:
 
 def _on_the_way(history: History, name: str) -> Points:
   """Of the split that was evaluated first: validation, where there is one."""
-  subsets = history.subsets()
-  return history.curve('evaluate', name, subsets[0]) if subsets else []
+  splits = history.splits()
+  return history.curve('evaluate', name, splits[0]) if splits else []
 
 
 def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]) -> list[Chart]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.platform import files
+from cifar10.core import files
 
 _TRAINING = {  # TensorBoard's name: the event's.
   'loss': 'loss',
@@ -32,13 +32,13 @@ def read(job_dir: str) -> list[dict[str, Any]]:
     for step, values in _scalars(job_dir).items()
   ]
   for folder in files.matching(job_dir, 'eval_*'):
-    subset = os.path.basename(folder).removeprefix('eval_')
-    events += [_evaluation(subset, step, values) for step, values in _scalars(folder).items()]
+    split = os.path.basename(folder).removeprefix('eval_')
+    events += [_evaluation(split, step, values) for step, values in _scalars(folder).items()]
   # What else TensorBoard shows, as an evaluation's images, is none of these numbers.
   return sorted((event for event in events if len(event) > 3), key=lambda event: event['step'])
 
 
-def _evaluation(subset: str, step: int, values: dict[str, Any]) -> dict[str, Any]:
+def _evaluation(split: str, step: int, values: dict[str, Any]) -> dict[str, Any]:
   by_class = {
     tag.partition('/')[2]: value for tag, value in values.items() if tag.startswith(_BY_CLASS)
   }
@@ -50,7 +50,7 @@ def _evaluation(subset: str, step: int, values: dict[str, Any]) -> dict[str, Any
     numbers['examples'] = int(values['examples'])
   if by_class:
     numbers['accuracy_by_class'] = by_class
-  return {'event': 'evaluate', 'step': step, 'time': values['time'], 'subset': subset, **numbers}
+  return {'event': 'evaluate', 'step': step, 'time': values['time'], 'subset': split, **numbers}
 
 
 def _scalars(folder: str) -> dict[int, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cifar10.reporting.history import is_number
-from cifar10.reporting.numbers import Interval
+from cifar10.reporting.stats import Interval
 
 NONE = '\u2013'  # A dash: not known.
 
@@ -11,9 +11,9 @@ NONE = '\u2013'  # A dash: not known.
 _SPLITS = {'train': 'training split', 'validation': 'validation', 'eval': 'test'}
 
 
-def split(subset: str) -> str:
+def split(split: str) -> str:
   """What a split is called; 'other' for one that there is not."""
-  return _SPLITS.get(subset, 'other')
+  return _SPLITS.get(split, 'other')
 
 
 def percent(rate: Any) -> str:

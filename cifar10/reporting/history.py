@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cifar10.callbacks import metrics_file
 from cifar10.callbacks.progress import format_duration
+from cifar10.job import metrics_log
 from cifar10.reporting import event_files
 
 Event = dict[str, Any]
@@ -42,7 +42,7 @@ class History(NamedTuple):
     said = self.start.get(name)
     return said if isinstance(said, dict) else {}
 
-  def curve(self, kind: str, name: str, subset: str | None = None) -> list[tuple[int, float]]:
+  def curve(self, kind: str, name: str, split: str | None = None) -> list[tuple[int, float]]:
     """(step, number) of all events of a kind that have this number, by step.
 
     Args:
@@ -53,17 +53,17 @@ class History(NamedTuple):
     found = {
       event['step']: event[name]
       for event in self.of(kind)
-      if is_number(event.get(name)) and subset in (None, event.get('subset'))
+      if is_number(event.get(name)) and split in (None, event.get('subset'))
     }
     return sorted(found.items())
 
-  def subsets(self) -> list[str]:
+  def splits(self) -> list[str]:
     """The splits that were evaluated, the first evaluated first."""
     return list(dict.fromkeys(str(event.get('subset')) for event in self.of('evaluate')))
 
-  def last_evaluation(self, subset: str) -> Event | None:
+  def last_evaluation(self, split: str) -> Event | None:
     """Of this split."""
-    found = [event for event in self.of('evaluate') if event.get('subset') == subset]
+    found = [event for event in self.of('evaluate') if event.get('subset') == split]
     return found[-1] if found else None
 
   @property
@@ -102,7 +102,7 @@ class History(NamedTuple):
 
 def read(job_dir: str) -> History:
   """The history of a job dir: of metrics.jsonl, or else of its event files; it may be empty."""
-  events = metrics_file.read(job_dir)
+  events = metrics_log.read(job_dir)
   if events:
     return History(events)
   return History(event_files.read(job_dir), is_from_event_files=True)

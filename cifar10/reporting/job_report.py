@@ -5,29 +5,28 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cifar10.callbacks import best_file
+from cifar10.core import files
+from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.option import declarations
 from cifar10.data import manifest
-from cifar10.data.data_set import Description
-from cifar10.data.dataset import Cifar10DataSet
+from cifar10.data.info import DatasetInfo
+from cifar10.data.input_pipeline import RecordDataset
+from cifar10.job import best_checkpoints, job_config
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.platform import files
-from cifar10.platform.errors import DamagedError, InputError
-from cifar10.platform.option import declarations
-from cifar10.reporting import evaluated, formats, history
-from cifar10.reporting.evaluated import Evaluated
+from cifar10.reporting import formats, history, split_predictions
 from cifar10.reporting.history import History
-from cifar10.training import job_dir
-from cifar10.training.job import Job
+from cifar10.reporting.split_predictions import Evaluated
+from cifar10.training.modes import Job
 from cifar10.training.process import Process
 
-DEFAULT_SUBSET = 'eval'
+DEFAULT_SPLIT = 'eval'
 
 
 class Wanted(NamedTuple):
   """Which evaluation a report is of; what is None is taken from the job."""
 
-  subset: str | None = None
+  split: str | None = None
   checkpoint: str | None = None
   data_dir: str | None = None
 
@@ -38,7 +37,7 @@ class JobReport(NamedTuple):
   letter: str  # What it is called beside others.
   path: str
   history: History
-  data: Description
+  data: DatasetInfo
   options: dict[str, Any]  # By name, as far as they are known.
   evaluated: Evaluated | None
   best: dict[str, Any] | None  # The evaluation that chose the checkpoint in best/.
@@ -59,15 +58,16 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   Raises:
     InputError: this is no job dir; what was named by a flag is not there; or a file is damaged.
   """
-  config = job_dir.read_config(path)
+  config = job_config.read_config(path)
   events = history.read(path)
   if config is None and not events.events:
     raise InputError(
-      f"{path} holds no job: neither {job_dir.CONFIG_NAME} nor metrics.jsonl; name a job's folder"
+      f'{path} holds no job: neither {job_config.CONFIG_NAME} nor metrics.jsonl; '
+      "name a job's folder"
     )
   described = config.get('data_set') if config else events.start.get('data_set')
-  data = Description.from_json(described, f'data_set of {path}')
-  hparams = job_dir.adopt_config({}, config, path, training=False) if config else None
+  data = DatasetInfo.from_json(described, f'data_set of {path}')
+  hparams = job_config.adopt_config({}, config, path, training=False) if config else None
   found, notes = _evaluated(path, events, data, hparams, wanted)
   if events.is_from_event_files:
     notes.append(
@@ -75,7 +75,7 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
       'versions, hardware and restarts are not known.'
     )
   options = {**events.started_with('options'), **(all_values(hparams) if hparams else {})}
-  best = next(iter(best_file.read(path)), None)
+  best = next(iter(best_checkpoints.read(path)), None)
   return JobReport(letter, path, events, data, options, found, best, notes)
 
 
@@ -93,10 +93,10 @@ def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _evaluated(
-  path: str, events: History, data: Description, hparams: HParams | None, wanted: Wanted
+  path: str, events: History, data: DatasetInfo, hparams: HParams | None, wanted: Wanted
 ) -> tuple[Evaluated | None, list[str]]:
   """The evaluation, by the network or as it was written, and what is missing of it."""
-  subset = wanted.subset or DEFAULT_SUBSET
+  split = wanted.split or DEFAULT_SPLIT
   try:
     return _predicted(path, events, data, hparams, wanted)
   except DamagedError:  # What is there and wrong is not for a note.
@@ -104,17 +104,17 @@ def _evaluated(
   except InputError as error:
     if wanted.data_dir or wanted.checkpoint:
       raise
-    recorded = events.last_evaluation(subset)
-    if recorded is None and wanted.subset is None:
+    recorded = events.last_evaluation(split)
+    if recorded is None and wanted.split is None:
       evaluations = events.of('evaluate')
       recorded = evaluations[-1] if evaluations else None
     missing = 'Worst mistakes and calibration' if recorded else 'An evaluation'
-    found = evaluated.from_event(recorded, data.classes) if recorded else None
+    found = split_predictions.from_event(recorded, data.classes) if recorded else None
     return found, [f'{missing} could not be made: {formats.text(error)}.']
 
 
 def _predicted(
-  path: str, events: History, data: Description, hparams: HParams | None, wanted: Wanted
+  path: str, events: History, data: DatasetInfo, hparams: HParams | None, wanted: Wanted
 ) -> tuple[Evaluated, list[str]]:
   """The network's answers, and doubts about them.
 
@@ -122,53 +122,53 @@ def _predicted(
     InputError: the network, its checkpoint or the data are missing.
   """
   if hparams is None:
-    raise InputError(f'{path} has no {job_dir.CONFIG_NAME}, which says what network it is')
+    raise InputError(f'{path} has no {job_config.CONFIG_NAME}, which says what network it is')
   data_dir = wanted.data_dir or events.start.get('data_dir')
   if not data_dir:
     raise InputError('the job does not say where its data are; give --data-dir DIR')
   if not files.is_dir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
-  subset = wanted.subset or DEFAULT_SUBSET
+  split = wanted.split or DEFAULT_SPLIT
   use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluates.
-  weights = evaluated.AVERAGED_WEIGHTS if use_ema else evaluated.LAST_WEIGHTS
+  weights = split_predictions.AVERAGED_WEIGHTS if use_ema else split_predictions.LAST_WEIGHTS
   options = RunOptions(
     job_dir=path,
     data_dir=data_dir,
-    subset=subset,
+    subset=split,
     checkpoint=wanted.checkpoint,
     use_ema=use_ema,
   )
-  answers = Job(Process(hparams, options)).answers()
-  images, labels = Cifar10DataSet(data_dir, subset).all_examples()
+  predictions = Job(Process(hparams, options)).predictions()
+  images, labels = RecordDataset(data_dir, split).all_examples()
   recorded = [
     event
     for event in events.of('evaluate')
-    if event['step'] == answers.global_step
-    and event.get('subset') == subset
-    and event.get('weights', evaluated.LAST_WEIGHTS) == weights
+    if event['step'] == predictions.global_step
+    and event.get('subset') == split
+    and event.get('weights', split_predictions.LAST_WEIGHTS) == weights
   ]
-  found = evaluated.from_answers(
-    subset,
-    answers,
+  found = split_predictions.from_predictions(
+    split,
+    predictions,
     images=images,
     labels=labels,
     classes=data.classes,
     weights=weights,
     recorded=recorded[-1] if recorded else None,
   )
-  return found, _doubts(path, hparams, data_dir, subset)
+  return found, _doubts(path, hparams, data_dir, split)
 
 
-def _doubts(path: str, hparams: HParams, data_dir: str, subset: str) -> list[str]:
+def _doubts(path: str, hparams: HParams, data_dir: str, split: str) -> list[str]:
   """What an accuracy on these images does not mean."""
   found = []
-  if subset in hparams.train_on.split('+'):
+  if split in hparams.train_on.split('+'):
     found.append(
-      f'The numbers are of images that the network was trained with: {formats.split(subset)}.'
+      f'The numbers are of images that the network was trained with: {formats.split(split)}.'
     )
-  trained = (job_dir.read_config(path) or {}).get('data') or {}
+  trained = (job_config.read_config(path) or {}).get('data') or {}
   here = manifest.digests(data_dir) or {}
-  if trained.get(subset) != here.get(subset) and trained and here:
+  if trained.get(split) != here.get(split) and trained and here:
     found.append(
       f"The evaluated images in {formats.text(data_dir)} are not the job's own: SHA-256 differs."
     )

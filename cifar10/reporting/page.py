@@ -13,10 +13,10 @@ import matplotlib.image
 import numpy as np
 from markupsafe import Markup
 
-from cifar10.reporting import curves, formats, numbers, summary
+from cifar10.reporting import curves, formats, stats, summary
 from cifar10.reporting.curves import Chart
-from cifar10.reporting.evaluated import Evaluated, Mistake
 from cifar10.reporting.job_report import JobReport
+from cifar10.reporting.split_predictions import Evaluated, Mistake
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _MOST_CONFUSIONS = 20
@@ -84,7 +84,7 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
     'number': number,
     'job': job,
     'found': found,
-    'subset': formats.split(found.subset) if found else '',
+    'subset': formats.split(found.split) if found else '',
     'rows': summary.rows(job),
     'curves': _placed(f'j{number}c', curves.learning_curves(job.history)),
     'evaluations': job.history.of('evaluate'),
@@ -92,7 +92,7 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
     'confusion_map': _placed(f'j{number}m', [confusion_map])[0] if confusion_map else None,
     'confusions': _named_confusions(found) if found else [],
     'diagram': _placed(f'j{number}r', [diagram])[0] if diagram else None,
-    'num_bins': numbers.NUM_BINS,
+    'num_bins': stats.NUM_BINS,
     'pictures': [_picture(mistake) for mistake in found.mistakes] if found else [],
     'moments': job.history.moments(),
     'commands': _commands(job),
@@ -153,7 +153,7 @@ def _named_confusions(found: Evaluated) -> list[tuple[str, str, int]]:
   names = [each.name for each in found.classes]
   return [
     (names[row], names[column], count)
-    for row, column, count in numbers.confusions(found.matrix, _MOST_CONFUSIONS)
+    for row, column, count in stats.confusions(found.matrix, _MOST_CONFUSIONS)
   ]
 
 

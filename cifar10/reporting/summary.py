@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cifar10.callbacks.progress import format_duration
+from cifar10.core import option
 from cifar10.networks.registry import FAMILIES
-from cifar10.platform import option
 from cifar10.reporting import formats, job_report
 from cifar10.reporting.job_report import JobReport
-from cifar10.reporting.numbers import Interval
+from cifar10.reporting.stats import Interval
 
 
 class Row(NamedTuple):
@@ -46,7 +46,7 @@ def rows(job: JobReport) -> list[Row]:
       formats.number_range(entropy) if entropy else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
-    Row('Split', formats.split(found.subset) if found else formats.NONE),
+    Row('Split', formats.split(found.split) if found else formats.NONE),
     Row('Examples', f'{found.examples:,}' if found and found.examples else formats.NONE),
     Row('Evaluated at step', f'{found.step:,}' if found else formats.NONE),
     Row(
@@ -78,7 +78,7 @@ def to_json(job: JobReport) -> dict[str, Any]:
   }
   if found:
     content['evaluation'] = {
-      'subset': found.subset,
+      'subset': found.split,
       'checkpoint': formats.text(found.checkpoint),
       'step': found.step,
       'weights': found.weights,

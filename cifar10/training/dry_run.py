@@ -14,15 +14,16 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import progress
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
+from cifar10.core.logs import log
 from cifar10.data import manifest
+from cifar10.job import job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.logs import log
-from cifar10.training import checkpoints, feed, job_dir, network_size, placement, schedules
-from cifar10.training.evaluation import JsonObject
-from cifar10.training.job import Job
+from cifar10.training import checkpoint_choice, feed, network_size, placement, schedules
+from cifar10.training.evaluation_result import JsonObject
+from cifar10.training.modes import Job
 from cifar10.training.process import Process
 
 _WARM_UP_STEPS = 5  # TensorFlow allocates, compiles and chooses kernels in the first ones.
@@ -30,7 +31,12 @@ _TIMED_STEPS = 20
 
 
 def dry_run(
-  hparams: HParams, options: RunOptions, cluster: Cluster, watch: Watch, *, evaluating: bool
+  hparams: HParams,
+  options: RunOptions,
+  cluster: Cluster,
+  monitor: LivenessMonitor,
+  *,
+  evaluating: bool,
 ) -> JsonObject:
   """Checks what a training would check, and says how large and how long it would be.
 
@@ -67,7 +73,7 @@ def dry_run(
   with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps)
-    job = Job(Process(longer, _alone(options, folder), watch=watch))
+    job = Job(Process(longer, _alone(options, folder), monitor=monitor))
     is_evaluator = cluster.task_type == 'evaluator'
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
       job.check_evaluations()
@@ -89,7 +95,7 @@ def dry_run(
 
 
 def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
-  data = job_dir.described_data(options.job_dir, options.data_dir)
+  data = job_config.described_data(options.job_dir, options.data_dir)
   size = network_size.network_size(hparams, data)
   name = hparams.family.describe()
   log.info(
@@ -97,27 +103,29 @@ def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
     name,
     data.num_classes,
     size.trainable_parameters / 1e6,
-    size.multiplications / 1e6,
+    size.macs / 1e6,
   )
   return {
     'network': name,
     'trainable_parameters': size.trainable_parameters,
-    'multiplications_per_image': size.multiplications,
+    'multiplications_per_image': size.macs,
   }
 
 
 def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
   assert options.data_dir  # The command asks for it.
-  data = job_dir.described_data(options.job_dir, options.data_dir)
+  data = job_config.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
-  changes = job_dir.claim(options.job_dir, hparams, options.data_dir, data, digests, writes=False)
+  changes = job_config.claim(
+    options.job_dir, hparams, options.data_dir, data, digests, writes=False
+  )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
 
 
 def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject:
   """How many steps there are to make, and how many an epoch has."""
-  data = job_dir.described_data(options.job_dir, options.data_dir)
+  data = job_config.described_data(options.job_dir, options.data_dir)
   num_examples = feed.make(hparams, options, cluster, data).num_examples()
   sync = options.sync or options.distribute is not None
   examples_per_step = schedules.examples_per_global_step(
@@ -125,10 +133,10 @@ def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject
   )
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   epochs = hparams.train_steps * examples_per_step / num_examples
-  found = checkpoints.to_go_on_from(options.job_dir)
+  found = checkpoint_choice.to_go_on_from(options.job_dir)
   if found.damaged:
     log.info('damaged: %s; training would go on from %s', found.described(), found.newest)
-  global_step = checkpoints.global_step(found.newest) if found.newest else 0
+  global_step = checkpoint_choice.global_step(found.newest) if found.newest else 0
   log.info(
     '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
     f'{num_examples:,}',

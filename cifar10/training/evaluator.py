@@ -4,17 +4,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cifar10.callbacks import best_file, ending, progress, summaries
-from cifar10.callbacks.callback import Callback
+from cifar10.callbacks import progress, summaries
+from cifar10.callbacks.base import Callback
 from cifar10.cluster.tf_config import reachable
-from cifar10.data import dataset
-from cifar10.platform import files
-from cifar10.platform.errors import TaskLostError, Terminated
-from cifar10.platform.estimator import tf_estimator
-from cifar10.platform.logs import log
-from cifar10.training import checkpoint_files, checkpoints, evaluation
-from cifar10.training.evaluation import JsonObject
-from cifar10.training.kept_evaluation import KeptEvaluation
+from cifar10.core import files
+from cifar10.core.errors import TaskLostError, Terminated
+from cifar10.core.estimator import tf_estimator
+from cifar10.core.logs import log
+from cifar10.data import input_pipeline
+from cifar10.job import best_checkpoints, checkpoints, stop_record
+from cifar10.training import checkpoint_choice, evaluation_result
+from cifar10.training.evaluation_result import JsonObject
+from cifar10.training.evaluation_session import KeptEvaluation
 from cifar10.training.process import Process
 
 
@@ -26,10 +27,10 @@ class Evaluator:
     self._process = process
     self.callbacks: Sequence[Callback] = ()
     self._last: JsonObject = {}
-    self._matrix = evaluation.MatrixHook()
+    self._matrix = evaluation_result.MatrixHook()
     self._kept: dict[str, KeptEvaluation] = {}
 
-  def evaluated(self, subset: str, on_the_way: bool = False) -> JsonObject:
+  def evaluated(self, split: str, on_the_way: bool = False) -> JsonObject:
     """One evaluation, as the program prints it; not made again if it was the last one made.
 
     A training that keeps few checkpoints may delete one before it is read: then it takes the next.
@@ -37,7 +38,7 @@ class Evaluator:
     while True:
       found = self._pointed_at()
       try:
-        return self._evaluated(subset, on_the_way)
+        return self._evaluated(split, on_the_way)
       except Terminated:
         raise
       except Exception:
@@ -48,30 +49,30 @@ class Evaluator:
   def _pointed_at(self) -> str:
     """The checkpoint to evaluate, whether or not it is still there; '' for none."""
     named = self._process.options.checkpoint
-    if named == checkpoints.BEST:
-      return best_file.checkpoint(self._process.options.job_dir)
-    return named or checkpoint_files.listed(self._process.options.job_dir) or ''
+    if named == checkpoint_choice.BEST:
+      return best_checkpoints.checkpoint(self._process.options.job_dir)
+    return named or checkpoints.listed(self._process.options.job_dir) or ''
 
-  def _evaluated(self, subset: str, on_the_way: bool) -> JsonObject:
+  def _evaluated(self, split: str, on_the_way: bool) -> JsonObject:
     checkpoint = self._process.checkpoint()
     last = self._last
-    step = checkpoints.global_step(checkpoint)
-    if (last.get('subset'), last.get('global_step')) != (subset, step):
+    step = checkpoint_choice.global_step(checkpoint)
+    if (last.get('subset'), last.get('global_step')) != (split, step):
       if self.callbacks:
-        summaries.drop_evaluation(self._process.options.job_dir, subset, step)
+        summaries.drop_evaluation(self._process.options.job_dir, split, step)
       metrics = self.evaluate(
-        name=subset,
+        name=split,
         checkpoint_path=checkpoint,
-        hooks=[self._evaluation_bar(subset), self._matrix],
+        hooks=[self._evaluation_bar(split), self._matrix],
       )
-      self._heard(metrics, subset, checkpoint, on_the_way)
+      self._heard(metrics, split, checkpoint, on_the_way)
     return self._last
 
   def evaluate(
     self, *, name: str, checkpoint_path: str, hooks: Sequence[Any], **_: Any
   ) -> dict[str, Any]:
     """Takes the place of `Estimator.evaluate`, which builds a graph for each checkpoint."""
-    self._process.watch.check()  # SIGTERM leaves no time to evaluate what was just saved.
+    self._process.monitor.check()  # SIGTERM leaves no time to evaluate what was just saved.
     if name not in self._kept:
       input_fn = self._process.eval_input_fn(name)
       self._kept[name] = KeptEvaluation(self._process.estimator(), input_fn, name)
@@ -79,17 +80,17 @@ class Evaluator:
 
   def spec(self) -> Any:
     """What the Estimator evaluates while it trains."""
-    subset = self._process.subset_on_the_way
+    split = self._process.split_on_the_way
 
     def heard(metrics: Mapping[str, Any], checkpoint: str) -> None:
-      self._heard(metrics, subset, checkpoint, on_the_way=True)
+      self._heard(metrics, split, checkpoint, on_the_way=True)
 
     return tf_estimator.EvalSpec(
-      self._process.eval_input_fn(subset),
+      self._process.eval_input_fn(split),
       steps=None,
-      name=subset,
-      hooks=[self._evaluation_bar(subset), self._matrix],
-      exporters=[evaluation.Listener(heard)],
+      name=split,
+      hooks=[self._evaluation_bar(split), self._matrix],
+      exporters=[evaluation_result.Listener(heard)],
       start_delay_secs=0,
       throttle_secs=0,  # Every checkpoint: eval_every_steps says how many there are.
     )
@@ -104,19 +105,19 @@ class Evaluator:
     patience = self._process.options.evaluator_patience
     seen, seen_at = None, time.monotonic()
     while True:
-      self._process.watch.check()
-      checkpoint = checkpoint_files.listed(self._process.options.job_dir)
-      fault = checkpoint_files.fault_of(checkpoint) if checkpoint else ''
-      if fault and checkpoint != checkpoint_files.listed(self._process.options.job_dir):
+      self._process.monitor.check()
+      checkpoint = checkpoints.listed(self._process.options.job_dir)
+      fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
+      if fault and checkpoint != checkpoints.listed(self._process.options.job_dir):
         continue  # It was deleted before it was read: the next is there.
       if checkpoint and checkpoint != seen:
         seen, seen_at = checkpoint, time.monotonic()
         if fault:  # The chief may be about to set it aside.
           log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
         else:
-          self.evaluated(self._process.subset_on_the_way, on_the_way=True)
+          self.evaluated(self._process.split_on_the_way, on_the_way=True)
       elif checkpoint and not fault and self._is_last(checkpoint):
-        return self.evaluated(self._process.final_subset)
+        return self.evaluated(self._process.final_split)
       elif self._chief_is_there():
         seen_at = time.monotonic()
       elif time.monotonic() - seen_at > patience:
@@ -127,13 +128,13 @@ class Evaluator:
       time.sleep(1)
 
   def _heard(
-    self, metrics: Mapping[str, Any], subset: str, checkpoint: str, on_the_way: bool
+    self, metrics: Mapping[str, Any], split: str, checkpoint: str, on_the_way: bool
   ) -> None:
     """Remembers an evaluation, and tells callbacks of it."""
-    made = evaluation.make_evaluation(
+    made = evaluation_result.make_evaluation(
       metrics,
       self._matrix.matrix,
-      subset,
+      split,
       checkpoint,
       self._process.data.classes,
       on_the_way=on_the_way,
@@ -141,17 +142,17 @@ class Evaluator:
     )
     self._last = dict(made.result)
     for callback in self.callbacks:
-      callback.evaluated(made)
+      callback.on_evaluate_end(made)
 
-  def _evaluation_bar(self, subset: str) -> Any:
-    count = dataset.Cifar10DataSet(self._process.data_dir, subset).num_examples_per_epoch()
-    return progress.EvaluationBarHook(subset, count, self._process.hparams.eval_batch_size)
+  def _evaluation_bar(self, split: str) -> Any:
+    count = input_pipeline.RecordDataset(self._process.data_dir, split).num_examples_per_epoch()
+    return progress.EvaluationBarHook(split, count, self._process.hparams.eval_batch_size)
 
   def _is_last(self, checkpoint: str) -> bool:
     """Whether training ended with it, at the last step or before."""
     step = int(checkpoint.rpartition('-')[2])  # By its name: it may be deleted already.
-    ended = ending.read(self._process.options.job_dir)
-    ended_here = ended and ended[1] == step and ending.holds(ended[0], self._process.options)
+    ended = stop_record.read(self._process.options.job_dir)
+    ended_here = ended and ended[1] == step and stop_record.holds(ended[0], self._process.options)
     return step >= self._process.hparams.train_steps or bool(ended_here)
 
   def _chief_is_there(self) -> bool:

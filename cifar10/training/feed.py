@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.cluster.tf_config import Cluster
-from cifar10.data import dataset, service, stream
-from cifar10.data.data_set import Description
-from cifar10.data.source import Chunk, Source
+from cifar10.core.errors import InputError, SourceError
+from cifar10.core.logs import log
+from cifar10.data import input_pipeline, stream, tf_data_service
+from cifar10.data.info import DatasetInfo
+from cifar10.data.python_source import Chunk, Source
 from cifar10.data.source_processes import SourceProcesses
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError, SourceError
-from cifar10.platform.logs import log
 
 
 class Feed(abc.ABC):
@@ -31,8 +31,8 @@ class Feed(abc.ABC):
     self._hparams = hparams
     self._options = options
     self._cluster = cluster
-    self._data_set = dataset.Cifar10DataSet(
-      options.data_dir, hparams.train_on, hparams.use_distortion_for_training, hparams.distortion
+    self._data_set = input_pipeline.RecordDataset(
+      options.data_dir, hparams.train_on, hparams.use_distortion_for_training, hparams.augmentation
     )
 
   @abc.abstractmethod
@@ -77,13 +77,13 @@ class FileFeed(Feed):
     """As `Feed` says: those that an uninterrupted training would have seen."""
     hparams = self._hparams
     assert self._options.data_dir
-    return dataset.input_fn(
+    return input_pipeline.input_fn(
       self._options.data_dir,
       hparams.train_on,
       num_shards,
       hparams.train_batch_size,
       hparams.use_distortion_for_training,
-      distortion=hparams.distortion,
+      augmentation=hparams.augmentation,
       seed=hparams.seed,
       worker=self._cluster.worker,
       first_example=first_example,
@@ -151,7 +151,7 @@ class SourceFeed(Feed):
       seed=hparams.seed,
       worker=worker,
     )
-    return dataset.cut(batches, num_shards)
+    return input_pipeline.cut(batches, num_shards)
 
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
@@ -221,12 +221,12 @@ class ServiceFeed(Feed):
     hparams, options = self._hparams, self._options
     assert options.data_service
     read = (
-      service.from_offers(hparams.source, self._num_classes)
+      tf_data_service.from_offers(hparams.source, self._num_classes)
       if hparams.source
-      else service.from_files(self._data_set)
+      else tf_data_service.from_files(self._data_set)
     )
     batches = stream.batches(
-      stream.examples(read, service.SPLITS, hparams.seed),
+      stream.examples(read, tf_data_service.SPLITS, hparams.seed),
       self._data_set,
       batch_size=hparams.train_batch_size,
       num_examples=self.num_examples(),
@@ -234,10 +234,12 @@ class ServiceFeed(Feed):
     )
     # One that resumes with other batches is another job.
     what = (hparams.source, hparams.train_on, hparams.train_batch_size, hparams.seed)
-    how = (hparams.use_distortion_for_training, hparams.distortion)
+    how = (hparams.use_distortion_for_training, hparams.augmentation)
     digest = hashlib.sha256(repr((what, how)).encode()).hexdigest()
     job = f'{options.job_dir} {digest[:16]}'
-    return dataset.cut(service.distributed(batches, options.data_service, job), num_shards)
+    return input_pipeline.cut(
+      tf_data_service.distributed(batches, options.data_service, job), num_shards
+    )
 
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
@@ -263,13 +265,13 @@ def _naming_faults() -> Iterator[None]:
   except tf.errors.OpError as error:
     # What Python code raises inside TensorFlow comes out as text.
     found = re.search(r'SourceError: (.*)', error.message)
-    said = found[1] if found else service.fault(error.message)
+    said = found[1] if found else tf_data_service.fault(error.message)
     if not said:
       raise
     raise SourceError(said) from None
 
 
-def make(hparams: HParams, options: RunOptions, cluster: Cluster, data: Description) -> Feed:
+def make(hparams: HParams, options: RunOptions, cluster: Cluster, data: DatasetInfo) -> Feed:
   """What this process trains on; raises InputError for a source that cannot be found."""
   if options.data_service:
     return ServiceFeed(hparams, options, cluster, data.num_classes)

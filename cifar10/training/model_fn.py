@@ -8,29 +8,31 @@ from typing import Any
 import tensorflow as tf
 
 import model_base
-from cifar10.callbacks import progress, shell, steered, stopping, summaries
+from cifar10.callbacks import progress, shell, summaries
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import sync
-from cifar10.cluster.steering import Steering
+from cifar10.cluster.control_state import SharedControl
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
-from cifar10.data import dataset
-from cifar10.data.data_set import Description
-from cifar10.inference.serving import CLASSES, IMAGES, PROBABILITIES
+from cifar10.core.estimator import tf_estimator
+from cifar10.data import input_pipeline
+from cifar10.data.info import DatasetInfo
+from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.platform.estimator import tf_estimator
 from cifar10.training import (
-  averages,
-  evaluation,
-  network,
+  control_hooks,
+  ema,
+  evaluation_result,
+  gpu_prefetch,
+  hard_examples,
+  network_builder,
   optimizers,
+  preemption,
   schedules,
-  selection,
-  staging,
   towers,
 )
-from cifar10.training.network import NOWHERE, Beginning, Inferred, infer
+from cifar10.training.network_builder import DEFAULT_INIT, Inferred, Initialization, infer
 from cifar10.training.placement import Placement, Replication
 
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
@@ -39,13 +41,13 @@ _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 def get_model_fn(
   hparams: HParams,
   placement: Placement,
-  data: Description,
+  data: DatasetInfo,
   *,
   examples_per_epoch: int = 0,
   replication: Replication | None = None,
   meter: MeterHook | None = None,
   histograms: bool = False,
-  beginning: Beginning = NOWHERE,
+  beginning: Initialization = DEFAULT_INIT,
   use_ema: bool = False,
 ) -> Callable[..., Any]:
   """The Estimator's model function.
@@ -67,15 +69,17 @@ def get_model_fn(
     [n, 32, 32, 3]}.
   """
 
-  replication = replication or Replication(Cluster(), 0, Watch(), Steering(Cluster()))
+  replication = replication or Replication(
+    Cluster(), 0, LivenessMonitor(), SharedControl(Cluster())
+  )
 
-  build = functools.partial(network.build, hparams, data, data_format=placement.data_format)
+  build = functools.partial(network_builder.build, hparams, data, data_format=placement.data_format)
   build_proxy = functools.partial(
-    network.build_proxy, hparams, data, data_format=placement.data_format
+    network_builder.build_proxy, hparams, data, data_format=placement.data_format
   )
 
   def with_weights(spec: Any) -> Any:
-    return spec._replace(scaffold=averages.scaffold()) if use_ema else spec
+    return spec._replace(scaffold=ema.scaffold()) if use_ema else spec
 
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.PREDICT:
@@ -83,7 +87,7 @@ def get_model_fn(
       return with_weights(_predict_spec(hparams, placement, network, features[IMAGES]))
     if mode == tf_estimator.ModeKeys.EVAL:
       network = build(is_training=False)
-      hook = stopping.AbandonHook(replication.watch)
+      hook = preemption.AbandonHook(replication.monitor)
       shard = (features[0], labels[0])
       return with_weights(_eval_spec(hparams, placement, network, data, shard, hook))
     return _train_spec(
@@ -117,7 +121,7 @@ def _train_spec(
   placement: Placement,
   replication: Replication,
   network: model_base.Layers,
-  shards: staging.Shards,
+  shards: gpu_prefetch.Shards,
   *,
   proxy: model_base.Layers | None,
   examples_per_epoch: int,
@@ -133,8 +137,8 @@ def _train_spec(
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, replication)
   staged = None
-  if placement.stages_batches and not replication.all_reduce:  # A strategy has its own way.
-    staged = staging.Staging(shards, tower_devices)
+  if placement.prefetches_to_gpu and not replication.all_reduce:  # A strategy has its own way.
+    staged = gpu_prefetch.GpuPrefetch(shards, tower_devices)
     shards = staged.shards
   built, halves, update_ops = _build_towers(
     hparams, network, shards, tower_devices, place_variable, proxy=proxy, group_of=group_of
@@ -194,8 +198,8 @@ def _learning_rates(
     _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
     for rate in (hparams.learning_rate, hparams.muon_learning_rate)
   )
-  replication.steering.build()
-  return replication.steering.rates(*scheduled)
+  replication.control.build()
+  return replication.control.rates(*scheduled)
 
 
 def _num_replicas() -> int:
@@ -228,14 +232,16 @@ def _update(
       optimizer,
       replication.cluster,
       replication.gradients_per_update,
-      replication.steering,
+      replication.control,
       in_order=replication.in_order,
     )
   train_op = optimizer.apply_gradients(gradients, global_step)
   if replication.updates_together:
-    training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.watch))
-  if replication.steering.agrees:
-    training_hooks.append(steered.AgreementHook(replication.watch, replication.steering))
+    training_hooks.append(optimizer.make_hook(hparams.train_steps, replication.monitor))
+  if replication.control.is_all_reduce:
+    training_hooks.append(
+      control_hooks.AllReduceControlHook(replication.monitor, replication.control)
+    )
   if replication.updates_moving_averages:
     # Beside the update, not before it: a synchronous chief runs the update alone, between two
     # batches, and would have to compute another batch for the averages that the update waited for.
@@ -271,20 +277,20 @@ def _devices(
 def _build_towers(
   hparams: HParams,
   network: model_base.Layers,
-  shards: staging.Shards,
+  shards: gpu_prefetch.Shards,
   tower_devices: Sequence[str],
   place_variable: Callable[[tf.Operation], str],
   *,
   proxy: model_base.Layers | None,
   group_of: optimizers.GroupOf,
-) -> tuple[list[towers.Tower], list[selection.HarderHalf], list[tf.Operation]]:
+) -> tuple[list[towers.Tower], list[hard_examples.HarderHalf], list[tf.Operation]]:
   """All towers over one set of variables, what a proxy left them, the moving averages' updates."""
 
   def weight_decay(variable: Any) -> float:
     return optimizers.weight_decay(hparams, group_of(variable))
 
   built: list[towers.Tower] = []
-  halves: list[selection.HarderHalf] = []
+  halves: list[hard_examples.HarderHalf] = []
   update_ops: list[tf.Operation] = []
   for index, (device, shard) in enumerate(zip(tower_devices, shards)):
     setter = towers.device_setter(device, place_variable)
@@ -293,9 +299,11 @@ def _build_towers(
       tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0),
       tf.compat.v1.device(setter),
     ):
-      images, labels = dataset.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
+      images, labels = input_pipeline.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
       if proxy:
-        half = selection.harder_half(images, labels, proxy, weight_decay, hparams.label_smoothing)
+        half = hard_examples.harder_half(
+          images, labels, proxy, weight_decay, hparams.label_smoothing
+        )
         halves.append(half)
         images, labels = half.images, half.labels
       built.append(
@@ -311,7 +319,7 @@ def _eval_spec(
   hparams: HParams,
   placement: Placement,
   network: model_base.Layers,
-  data: Description,
+  data: DatasetInfo,
   shard: tuple[tf.Tensor, tf.Tensor],
   *more_hooks: Any,
 ) -> Any:
@@ -430,7 +438,7 @@ def _by_class(
   matrix = total.read_value()
   examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
   accuracy = tf.math.divide_no_nan(tf.cast(tf.linalg.diag_part(matrix), tf.float32), examples)
-  tf.compat.v1.add_to_collection(evaluation.MATRIX, matrix)
+  tf.compat.v1.add_to_collection(evaluation_result.MATRIX, matrix)
   return {
     f'per_class_accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)
   }

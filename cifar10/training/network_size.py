@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cifar10.data import shape
-from cifar10.data.data_set import Description
+from cifar10.core import sessions
+from cifar10.data import info
+from cifar10.data.info import DatasetInfo
 from cifar10.options.hparams import HParams
-from cifar10.platform import sessions
-from cifar10.training import network
+from cifar10.training import network_builder
 
 
 class NetworkSize(NamedTuple):
   """Of a forward pass as evaluation makes it, without test-time views."""
 
   trainable_parameters: int
-  multiplications: int  # Of one image, by convolutions and matrix products, as papers count them.
+  macs: int  # Of one image, by convolutions and matrix products, as papers count them.
 
 
-def network_size(hparams: HParams, data: Description) -> NetworkSize:
+def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
   """Builds the network for one image in a graph of its own, and counts; computes nothing."""
   with _built(hparams, data) as graph:
     return NetworkSize(
@@ -31,7 +31,7 @@ def network_size(hparams: HParams, data: Description) -> NetworkSize:
     )
 
 
-def variable_shapes(hparams: HParams, data: Description) -> tuple[dict[str, list[int]], set[str]]:
+def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list[int]], set[str]]:
   """Of all the network's variables by name, and the names of those that are trained."""
   with _built(hparams, data):
     trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
@@ -40,13 +40,13 @@ def variable_shapes(hparams: HParams, data: Description) -> tuple[dict[str, list
 
 
 @contextlib.contextmanager
-def _built(hparams: HParams, data: Description) -> Iterator[tf.Graph]:
+def _built(hparams: HParams, data: DatasetInfo) -> Iterator[tf.Graph]:
   """A graph with the network for one image."""
   plain = dataclasses.replace(hparams, dtype='float32')  # Which 'auto' may still have to become.
   with sessions.side_graph() as graph:
-    built = network.build(plain, data, is_training=False)
+    built = network_builder.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      built.forward_pass(tf.zeros([1, shape.HEIGHT, shape.WIDTH, shape.DEPTH]))
+      built.forward_pass(tf.zeros([1, info.HEIGHT, info.WIDTH, info.DEPTH]))
     yield graph
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import averages
+from cifar10.training import ema
 from cifar10.training.towers import GradientsAndVariables
 
 # What the slow variables keep of themselves when they are averaged with the fast ones:
@@ -69,7 +69,7 @@ def make_optimizer(
   if hparams.lookahead_steps:
     optimizer = Lookahead(optimizer, hparams.lookahead_steps, hparams.train_steps, update_ops)
   if hparams.ema_decay:
-    optimizer = averages.Averaged(optimizer, hparams.ema_decay, update_ops)
+    optimizer = ema.EmaOptimizer(optimizer, hparams.ema_decay, update_ops)
   return optimizer
 
 
@@ -185,8 +185,8 @@ class Lookahead:
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
     """The op that updates the variables, and every few steps averages them with the slow ones."""
     pairs = list(gradients)
-    averages = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
-    fast = [variable for _, variable in pairs] + averages
+    moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
+    fast = [variable for _, variable in pairs] + moving
     slow = [_slow_copy(variable) for variable in fast]
     applied = self._optimizer.apply_gradients(pairs, global_step)
     with tf.control_dependencies([applied, *self._update_ops]):

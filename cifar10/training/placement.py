@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cifar10.cluster.steering import Steering
+from cifar10.cluster.control_state import SharedControl
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
+from cifar10.core import devices
+from cifar10.core.errors import InputError
+from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
+from cifar10.core.logs import log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.platform import devices
-from cifar10.platform.errors import InputError
-from cifar10.platform.estimator import REDUCES_BETWEEN_PROCESSES
-from cifar10.platform.logs import log
 from cifar10.training import towers
 
 
@@ -26,7 +26,7 @@ class Placement(NamedTuple):
   data_format: str  # 'channels_first' or 'channels_last'
 
   @property
-  def stages_batches(self) -> bool:
+  def prefetches_to_gpu(self) -> bool:
     """Whether batches are copied to the towers' devices a step ahead: only to GPUs."""
     return self.num_gpus > 0
 
@@ -36,8 +36,8 @@ class Replication(NamedTuple):
 
   cluster: Cluster
   gradients_per_update: int  # of synchronous training; 0: each is applied as it comes
-  watch: Watch
-  steering: Steering
+  monitor: LivenessMonitor
+  control: SharedControl
   all_reduce: bool = False  # tf.distribute copies the variables and adds up the gradients
   in_order: bool = False  # Workers' gradients are added up in the workers' order.
 

@@ -8,25 +8,25 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks.meter import MeterHook
-from cifar10.cluster.steering import Steering
+from cifar10.cluster.control_state import SharedControl
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
-from cifar10.data import dataset
+from cifar10.core import sessions
+from cifar10.core.estimator import tf_estimator
+from cifar10.data import input_pipeline
+from cifar10.job import job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.platform import sessions
-from cifar10.platform.estimator import tf_estimator
 from cifar10.training import (
-  checkpoints,
+  checkpoint_choice,
   feed,
-  job_dir,
   model_fn,
   network_size,
   placement,
   run_config,
-  variables,
+  variable_files,
 )
-from cifar10.training.network import NOWHERE, Beginning
+from cifar10.training.network_builder import DEFAULT_INIT, Initialization
 
 _ALONE = Cluster()
 
@@ -39,7 +39,7 @@ class Process:
     hparams: HParams,
     options: RunOptions,
     cluster: Cluster = _ALONE,
-    watch: Watch | None = None,
+    monitor: LivenessMonitor | None = None,
   ):
     """Checks devices and data set; writes nothing.
 
@@ -60,22 +60,22 @@ class Process:
       tf.config.experimental.enable_op_determinism()
     num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
     self.hparams = placement.with_dtype(hparams, num_gpus)
-    self.data = job_dir.described_data(options.job_dir, options.data_dir)
+    self.data = job_config.described_data(options.job_dir, options.data_dir)
     self.options = options
     self.cluster = cluster
-    self.watch = watch or Watch()
+    self.monitor = monitor or LivenessMonitor()
     self.strategy = None
     placement.check_deterministic(options, cluster, self.gradients_per_update)
-    self.steering = Steering(cluster, options.distribute is not None)
+    self.control = SharedControl(cluster, options.distribute is not None)
     self.placement = placement.placement(options, num_gpus)
     if options.distribute and cluster.task_type != 'evaluator':
       # Before any operation runs: between processes it starts TensorFlow's server, and then waits
       # for the others where no other thread runs.
-      self.watch.wait_for_peers()
+      self.monitor.wait_for_peers()
       self.strategy = run_config.strategy(
         options.distribute, cluster, self.placement.tower_devices, num_gpus
       )
-      self.watch.listen()
+      self.monitor.listen()
 
   @functools.cached_property
   def feed(self) -> feed.Feed:
@@ -83,7 +83,7 @@ class Process:
     return feed.make(self.hparams, self.options, self.cluster, self.data)
 
   @property
-  def final_subset(self) -> str:
+  def final_split(self) -> str:
     """The split of the last evaluation."""
     return self.options.subset or 'eval'
 
@@ -94,7 +94,7 @@ class Process:
     return self.options.data_dir
 
   @property
-  def subset_on_the_way(self) -> str:
+  def split_on_the_way(self) -> str:
     """The split that is evaluated while training goes on."""
     # Choosing by the test set would leak it; it serves only where nothing else is left.
     return self.options.subset or ('validation' if self.hparams.train_on == 'train' else 'eval')
@@ -110,7 +110,7 @@ class Process:
     examples_per_epoch: int = 0,
     cluster: Cluster = _ALONE,
     strategy: Any = None,
-    beginning: Beginning = NOWHERE,
+    beginning: Initialization = DEFAULT_INIT,
     meter: MeterHook | None = None,
   ) -> Any:
     """The Estimator. Only training knows, and needs, the data and the other tasks."""
@@ -148,8 +148,8 @@ class Process:
     return placement.Replication(
       cluster,
       self.gradients_per_update,
-      self.watch,
-      self.steering,
+      self.monitor,
+      self.control,
       strategy is not None,
       self.options.deterministic,
     )
@@ -178,7 +178,7 @@ class Process:
       batches = self.feed.batches(
         len(self.placement.tower_devices), batches_done * self.hparams.train_batch_size
       )
-      return batches if self.strategy is None else dataset.deal(batches)
+      return batches if self.strategy is None else input_pipeline.to_replicas(batches)
 
     return input_fn
 
@@ -190,31 +190,31 @@ class Process:
     """
     if self.strategy is None:
       return tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
-    return checkpoints.latest_step(self.options.job_dir)
+    return checkpoint_choice.latest_step(self.options.job_dir)
 
-  def eval_input_fn(self, subset: str) -> Callable[[], Any]:
+  def eval_input_fn(self, split: str) -> Callable[[], Any]:
     """Each example of a split once."""
 
     def input_fn() -> Any:
-      return dataset.input_fn(
-        self.data_dir, subset, 1, self.hparams.eval_batch_size, is_training=False
+      return input_pipeline.input_fn(
+        self.data_dir, split, 1, self.hparams.eval_batch_size, is_training=False
       )
 
     return input_fn
 
-  def check_subset(self, subset: str) -> None:
+  def check_split(self, split: str) -> None:
     """Raises InputError where the split's file is missing or damaged, or a batch does not fit."""
-    count = dataset.Cifar10DataSet(self.data_dir, subset).num_examples_per_epoch()
-    dataset.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
+    count = input_pipeline.RecordDataset(self.data_dir, split).num_examples_per_epoch()
+    input_pipeline.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
 
   def checkpoint(self) -> str:
     """The one that was named, or the latest; raises InputError where there is none."""
     named = self.options.checkpoint
-    checkpoint = checkpoints.find(self.options.job_dir, named)
-    if named and named != checkpoints.BEST:  # It need not be of this job.
-      source = variables.open_checkpoint(checkpoint, f'--checkpoint {named}')
+    checkpoint = checkpoint_choice.find(self.options.job_dir, named)
+    if named and named != checkpoint_choice.BEST:  # It need not be of this job.
+      source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')
       shapes, _ = network_size.variable_shapes(self.hparams, self.data)
-      variables.check_network(source, shapes, self.hparams.family.NAME)
+      variable_files.check_network(source, shapes, self.hparams.family.NAME)
     if self.options.use_ema:
-      checkpoints.check_has_averages(checkpoint)
+      checkpoint_choice.check_has_averages(checkpoint)
     return checkpoint

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.tf_config import Cluster
-from cifar10.platform.estimator import tf_estimator
+from cifar10.core.estimator import tf_estimator
 
 
 def run_config(

@@ -8,46 +8,48 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import control_channel, ending, registry, saving, steered, stopping
-from cifar10.callbacks.callback import Callback, Run
+from cifar10.callbacks import registry
+from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import parameter_server
-from cifar10.cluster.steering import Orders
-from cifar10.data import dataset, manifest
+from cifar10.cluster.control_state import ControlState
+from cifar10.core import devices, storage_errors
+from cifar10.core.errors import InputError, Terminated
+from cifar10.core.estimator import tf_estimator
+from cifar10.core.logs import log
+from cifar10.data import input_pipeline, manifest
+from cifar10.job import checkpoints, control_requests, job_config, stop_record
 from cifar10.networks.family import Start
-from cifar10.platform import devices, storage
-from cifar10.platform.errors import InputError, Terminated
-from cifar10.platform.estimator import tf_estimator
-from cifar10.platform.logs import log
 from cifar10.training import (
-  checkpoint_files,
-  checkpoints,
-  job_dir,
+  checkpoint_choice,
+  checkpoint_saver,
+  control_hooks,
   network_size,
+  preemption,
   run_config,
   schedules,
   warm_start,
 )
 from cifar10.training.evaluator import Evaluator
-from cifar10.training.network import Beginning
+from cifar10.training.network_builder import Initialization
 from cifar10.training.process import Process
 
-_LAST_STEP = ending.Reason('train_steps', 'the last step was made')
+_LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 _SIGTERM = ('SIGTERM', 'SIGTERM came')
 
 
-def make_run(process: Process, end: ending.Ending, evaluates: bool = False) -> Run:
+def make_run(process: Process, end: stop_record.StopRequest, evaluates: bool = False) -> Run:
   """What callbacks know; the data's part of it is added where training starts."""
   return Run(
     process.hparams,
     process.options,
     process.data,
     process.cluster,
-    process.watch,
-    process.steering,
+    process.monitor,
+    process.control,
     end,
     evaluates=evaluates,
-    remember=functools.partial(job_dir.remember_control, process.options.job_dir),
+    remember=functools.partial(job_config.remember_control, process.options.job_dir),
   )
 
 
@@ -61,7 +63,7 @@ class Trainer:
     """
     self._process = process
     self._evaluator = evaluator
-    self._ending = ending.Ending()
+    self._stop_request = stop_record.StopRequest()
     self._callbacks: Sequence[Callback] = ()
 
   # A strategy would have AutoGraph convert all that builds the graph, which has nothing to convert,
@@ -70,32 +72,32 @@ class Trainer:
   def train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
     """Trains -> why that ended, and how many steps this process made."""
     folder = self._process.options.job_dir
-    ended = ending.read(folder)
+    ended = stop_record.read(folder)
     if ended:
       reason, step = ended
       said = f'the job ended at step {step:,}: {reason.message}'
-      if ending.holds(reason, self._process.options):
-        log.info('%s; %s', said, ending.remedy(reason, folder))
+      if stop_record.holds(reason, self._process.options):
+        log.info('%s; %s', said, stop_record.remedy(reason, folder))
         self._announce_done()
         return reason.name, 0
       log.info('%s; that holds no longer', said)
     num_examples, beginning = self._checked_data()
     with self._lock():
       if ended and self._process.cluster.is_chief:
-        ending.lift(folder)
+        stop_record.lift(folder)
       steps = self._train(evaluating, more_hooks, num_examples, beginning)
-    return (self._ending.reason or _LAST_STEP).name, steps
+    return (self._stop_request.reason or _LAST_STEP).name, steps
 
-  def _checked_data(self) -> tuple[int, Beginning]:
+  def _checked_data(self) -> tuple[int, Initialization]:
     """Checks the data before anything is written -> how many there are; what to start with."""
     process = self._process
     hparams, num_towers = process.hparams, len(process.placement.tower_devices)
-    dataset.check_shards(hparams.train_batch_size, num_towers)
-    dataset.check_memory(hparams.train_batch_size, '--train-batch-size')
+    input_pipeline.check_shards(hparams.train_batch_size, num_towers)
+    input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
     num_examples = process.feed.num_examples()
     session, num_gpus = process.session_config(), process.placement.num_gpus
     start = Start(process.feed.first_images, process.data, session, num_gpus)
-    return num_examples, Beginning(hparams.family.prepare(start), self._initializers())
+    return num_examples, Initialization(hparams.family.prepare(start), self._initializers())
 
   @contextlib.contextmanager
   def _lock(self) -> Iterator[None]:
@@ -103,26 +105,26 @@ class Trainer:
     folder = self._process.options.job_dir
     with contextlib.ExitStack() as stack:
       if self._process.cluster.is_chief:
-        with storage.refusing('--job-dir', folder):
-          stack.enter_context(control_channel.taking(folder))
-        saving.remove_half_saved(folder)
+        with storage_errors.refusing('--job-dir', folder):
+          stack.enter_context(control_requests.taking(folder))
+        checkpoint_saver.remove_half_saved(folder)
       yield
 
   def _train(
-    self, evaluating: bool, more_hooks: Sequence[Any], num_examples: int, beginning: Beginning
+    self, evaluating: bool, more_hooks: Sequence[Any], num_examples: int, beginning: Initialization
   ) -> int:
     """Trains to the last step -> how many of the steps this process made."""
     process, cluster = self._process, self._process.cluster
     evaluates = evaluating and not cluster.has_evaluator and not cluster.is_distributed
-    run = make_run(process, self._ending, evaluates)
+    run = make_run(process, self._stop_request, evaluates)
     estimator, meter = self._start(run, num_examples, beginning)
     if evaluates:  # Where nothing is, an all-reduce copies the Estimator, deeply.
       estimator.evaluate = self._evaluator.evaluate
-    task_hook = stopping.TaskHook(process.watch, decides=not process.steering.agrees)
+    task_hook = preemption.TaskHook(process.monitor, decides=not process.control.is_all_reduce)
     # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
     # orders an end comes last, after all who may ask for one.
     hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
-    hooks += self._steering_hooks()
+    hooks += self._control_hooks()
     last_step = process.hparams.train_steps
     with (
       self._naming_nan(),
@@ -144,16 +146,16 @@ class Trainer:
     try:
       yield
     except Terminated:  # It came while a checkpoint was evaluated.
-      self._tell_ended(*_SIGTERM, meter.step)
+      self._tell_train_end(*_SIGTERM, meter.step)
       raise
     except BaseException as error:
       said = str(error).partition('\n')[0]
       # Where files cannot be written, this one cannot either.
       with contextlib.suppress(OSError, tf.errors.OpError):
-        self._tell_ended('error', f'{type(error).__name__}: {said}', meter.step)
+        self._tell_train_end('error', f'{type(error).__name__}: {said}', meter.step)
       raise
 
-  def _start(self, run: Run, num_examples: int, beginning: Beginning) -> tuple[Any, MeterHook]:
+  def _start(self, run: Run, num_examples: int, beginning: Initialization) -> tuple[Any, MeterHook]:
     """Checks the job dir, writes a new job's configuration, makes the callbacks.
 
     Returns:
@@ -162,15 +164,15 @@ class Trainer:
     hparams, options = self._process.hparams, self._process.options
     num_towers = len(self._process.placement.tower_devices)
     if self._process.cluster.is_chief:
-      found = checkpoints.to_go_on_from(options.job_dir)
-      checkpoints.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
+      found = checkpoint_choice.to_go_on_from(options.job_dir)
+      checkpoint_choice.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
       data = manifest.digests(self._process.data_dir)
-      changes = job_dir.claim(
+      changes = job_config.claim(
         options.job_dir, hparams, self._process.data_dir, self._process.data, data
       )
       if changes:
         log.info('unlike before in this job: %s', ', '.join(changes))
-      checkpoint_files.set_aside(options.job_dir, found)
+      checkpoints.set_aside(options.job_dir, found)
     elif self._process.strategy is not None:
       self._wait_for_whole_checkpoints()
     if options.sync and options.distribute:
@@ -219,7 +221,7 @@ class Trainer:
     warm_start.check_frozen(hparams.freeze, shapes, trained)
     if not (options.warm_start_from and self._process.cluster.is_chief):
       return {}
-    if not checkpoint_files.survey(options.job_dir).is_new:
+    if not checkpoints.survey(options.job_dir).is_new:
       log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
       return {}
     device = self._process.cluster.job + '/device:CPU:0'
@@ -227,23 +229,23 @@ class Trainer:
 
   def _wait_for_whole_checkpoints(self) -> None:
     """Returns when the chief has set aside what is damaged: each replica restores by itself."""
-    while checkpoints.to_go_on_from(self._process.options.job_dir).damaged:
-      self._process.watch.check()
+    while checkpoint_choice.to_go_on_from(self._process.options.job_dir).damaged:
+      self._process.monitor.check()
       time.sleep(1)
 
   def _resume_control(self) -> None:
     """Takes up what `control` has set in this job."""
     if not self._process.cluster.is_chief:
       return
-    rates: dict[str, Any] = job_dir.read_control(self._process.options.job_dir)
-    self._process.steering.orders = Orders(**rates)
+    rates: dict[str, Any] = job_config.read_control(self._process.options.job_dir)
+    self._process.control.state = ControlState(**rates)
     for name, value in rates.items():
       log.info(
         '%s is %g, as control set it; `%s=%s` goes back to the options',
         name,
         value,
         name,
-        control_channel.SCHEDULE,
+        control_requests.SCHEDULE,
       )
 
   def _described_cluster(self) -> str:
@@ -267,41 +269,43 @@ class Trainer:
     process = self._process
     updates_later = process.replication(process.cluster, process.strategy).updates_together
     hooks = [
-      saving.SaveHook(options.job_dir, every, self._callbacks, updates_later=updates_later)
+      checkpoint_saver.SaveHook(
+        options.job_dir, every, self._callbacks, updates_later=updates_later
+      )
       for every in dict.fromkeys(steps)
     ]
     run.save = hooks[0].save_now
     return hooks
 
-  def _steering_hooks(self) -> list[Any]:
+  def _control_hooks(self) -> list[Any]:
     if self._process.cluster.is_chief:
-      return [steered.LeaderHook(self._process.steering, self._ending)]
+      return [control_hooks.ChiefControlHook(self._process.control, self._stop_request)]
     return (
       []
-      if self._process.steering.agrees
-      else [steered.FollowerHook(self._process.steering, self._process.watch)]
+      if self._process.control.is_all_reduce
+      else [control_hooks.WorkerControlHook(self._process.control, self._process.monitor)]
     )
 
   def _end(self, step: int) -> None:
     """Tells callbacks, remembers an early end, and lets parameter servers go."""
-    watch = self._process.watch
-    watch.closed()
-    if watch.stopping:
-      self._tell_ended(*(('task_lost', watch.lost) if watch.lost else _SIGTERM), step)
-      watch.check()
-    reason = self._ending.reason or _LAST_STEP
-    if self._ending.reason and self._process.cluster.is_chief:
-      ending.write(
+    monitor = self._process.monitor
+    monitor.closed()
+    if monitor.stopping:
+      self._tell_train_end(*(('task_lost', monitor.lost) if monitor.lost else _SIGTERM), step)
+      monitor.check()
+    reason = self._stop_request.reason or _LAST_STEP
+    if self._stop_request.reason and self._process.cluster.is_chief:
+      stop_record.write(
         self._process.options.job_dir,
         reason,
-        checkpoints.latest_step(self._process.options.job_dir),
+        checkpoint_choice.latest_step(self._process.options.job_dir),
       )
-    self._tell_ended(reason.name, reason.message, step)
+    self._tell_train_end(reason.name, reason.message, step)
     self._announce_done()
 
-  def _tell_ended(self, reason: str, message: str, step: int) -> None:
+  def _tell_train_end(self, reason: str, message: str, step: int) -> None:
     for callback in self._callbacks:
-      callback.ended(reason, message, step)
+      callback.on_train_end(reason, message, step)
 
   def _announce_done(self) -> None:
     if self._process.cluster.is_distributed:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cifar10.platform.errors import InputError
-from cifar10.platform.logs import log
-from cifar10.training import variables
-from cifar10.training.variables import Source
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.training import variable_files
+from cifar10.training.variable_files import Source
 
 _FLAG = '--warm-start-from'
 
@@ -39,7 +39,7 @@ def initializers(
   """
   found = {}
   for path in paths:
-    source = variables.open_source(path, _FLAG)
+    source = variable_files.open_source(path, _FLAG)
     taken = _taken(source, skipped, shapes)
     for name in taken:
       found[name] = _initializer(source.value(name), device)

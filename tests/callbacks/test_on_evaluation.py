@@ -7,9 +7,9 @@ import types
 import pytest
 
 from cifar10.callbacks import on_evaluation
-from cifar10.callbacks.callback import Evaluation
+from cifar10.callbacks.base import Evaluation
+from cifar10.core.errors import InputError
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError
 
 RESULT = {'accuracy': 0.75, 'loss': 1.5, 'examples': 64}
 
@@ -18,7 +18,7 @@ def hear(command):
   run = types.SimpleNamespace(options=RunOptions(job_dir='a job', on_evaluation=command))
   run.job_dir = 'a job'
   made = Evaluation(40, 'validation', 'a job/model.ckpt-40', RESULT, [[64]], True)
-  on_evaluation.make(run).evaluated(made)
+  on_evaluation.make(run).on_evaluate_end(made)
 
 
 def test_it_has_the_values_in_its_environment(tmp_path, caplog):

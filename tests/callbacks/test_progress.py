@@ -6,7 +6,7 @@ import types
 import pytest
 
 from cifar10.callbacks import meter, progress
-from cifar10.callbacks.callback import Step
+from cifar10.callbacks.base import Step
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
   lines = progress.ProgressLines(run)
   for step in range(1, 41):
     now['time'] += 0.5
-    lines.stepped(Step(step, {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}))
+    lines.on_step_end(Step(step, {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}))
     if step == 30:
       now['time'] += 7
-      lines.evaluated(None)
+      lines.on_evaluate_end(None)
   assert [record.getMessage() for record in caplog.records] == [
     'step 20 of 100  loss 10.5  accuracy 0.5  learning_rate 0.1  512 images/s  40 s left',
     'step 40 of 100  loss 30.5  accuracy 0.5  learning_rate 0.1  512 images/s  30 s left',

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from cifar10.callbacks import resources
-from cifar10.callbacks.callback import Step
+from cifar10.callbacks.base import Step
 
 
 def test_use_of_the_processor_is_a_share_of_all_cores(monkeypatch, tmp_path):
@@ -19,7 +19,7 @@ def test_use_of_the_processor_is_a_share_of_all_cores(monkeypatch, tmp_path):
   callback = resources.Resources(str(tmp_path), [])
   for number in range(1, 12):
     clock.update(now=number * 1.0, used=number * 1.2)
-    callback.stepped(Step(number, {}))
+    callback.on_step_end(Step(number, {}))
   [(job_dir, step, values)] = written
   assert (job_dir, step) == (str(tmp_path), 10)
   assert values['resources/cpu_percent'] == pytest.approx(30)

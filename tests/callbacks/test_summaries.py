@@ -9,8 +9,9 @@ import urllib.request
 import pytest
 import tensorflow as tf
 
-from cifar10.callbacks import confusion_picture, metrics_file
-from cifar10.data.data_set import CIFAR10
+from cifar10.callbacks import confusion_picture
+from cifar10.data.info import CIFAR10
+from cifar10.job import metrics_log
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def test_accuracy_and_loss_come_first(ask):
 
 def test_a_resumed_job_is_one_curve_of_the_means_in_metrics_jsonl(job, ask):
   """The first process wrote points at 100 and 110, the second at 100 and 120."""
-  events = [event for event in metrics_file.read(str(job)) if event['event'] == 'train']
+  events = [event for event in metrics_log.read(str(job)) if event['event'] == 'train']
   assert [event['step'] for event in events] == [100, 120]
   named = {'loss': 'loss', 'accuracy': 'accuracy', 'learning_rate': 'optimizer/learning_rate'}
   for name, tag in named.items():
@@ -89,7 +90,7 @@ def test_a_resumed_job_is_one_curve_of_the_means_in_metrics_jsonl(job, ask):
 
 
 def test_evaluations_have_the_numbers_that_the_program_printed(job, ask):
-  for event in metrics_file.read(str(job)):
+  for event in metrics_log.read(str(job)):
     if event['event'] != 'evaluate' or event['step'] == 110:
       continue
     shown = {step: value for _, step, value in curve(ask, f'job/{event["subset"]}', 'accuracy')}
@@ -98,7 +99,7 @@ def test_evaluations_have_the_numbers_that_the_program_printed(job, ask):
 
 def test_the_confusion_matrix_is_a_picture_and_nothing_else(job, ask):
   """The Estimator would also write a matrix among its metrics as a tensor that no page shows."""
-  last = metrics_file.read(str(job))[-1]
+  last = metrics_log.read(str(job))[-1]
   assert (last['event'], last['subset'], last['step']) == ('evaluate', 'eval', 120)
   drawn = confusion_picture.draw(last['confusion_matrix'], CIFAR10.classes)
   tags = json.loads(ask('images/tags'))
@@ -149,7 +150,7 @@ def test_hyper_parameters_and_results_stand_side_by_side(job, ask):
   assert row['name'] == str(job)
   assert row['hparams']['num_layers'] == 8
   assert row['hparams']['lr_values'] == '1.0,0.1,0.01,0.002'
-  final = [event for event in metrics_file.read(str(job)) if event['event'] == 'evaluate'][-1]
+  final = [event for event in metrics_log.read(str(job)) if event['event'] == 'evaluate'][-1]
   values = {
     (value['name'].get('group'), value['name']['tag']): value['value']
     for value in row['metricValues']
@@ -179,7 +180,7 @@ def test_the_pages_in_a_browser(job, ask, page):
   page.locator('vaadin-grid').get_by_text(str(job), exact=True).first.wait_for(timeout=60_000)
   page.goto('about:blank')
   page.goto(f'{ask.address}#images')
-  last = metrics_file.read(str(job))[-1]
+  last = metrics_log.read(str(job))[-1]
   width = confusion_picture.draw(last['confusion_matrix'], CIFAR10.classes).shape[1]
   picture = page.locator('tf-image-loader img').first
   picture.wait_for(timeout=60_000)

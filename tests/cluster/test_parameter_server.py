@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from cifar10.cluster import parameter_server
 from cifar10.cluster.tf_config import Cluster
-from cifar10.platform import logs
+from cifar10.core import logs
 
 
 def test_what_a_server_does_not_hear_is_one_line(monkeypatch):

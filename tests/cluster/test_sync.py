@@ -11,10 +11,10 @@ import types
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster.steering import Orders, Steering
+from cifar10.cluster.control_state import ControlState, SharedControl
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.sync import SyncReplicas
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
 
 LAST_STEP = 3
 
@@ -41,7 +41,7 @@ class Replica:
     variables='w',
   ):
     self.stopped = False
-    self.watch = Watch()
+    self.monitor = LivenessMonitor()
     cluster = Cluster(
       {'chief': ('a:1',), 'worker': tuple(f'b:{index}' for index in range(1, workers))},
       'chief' if worker == 0 else 'worker',
@@ -52,14 +52,14 @@ class Replica:
       start = tf.constant_initializer(10)
       made = [tf.compat.v1.get_variable(each, [], tf.float32, start) for each in variables]
       optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
-      self.steering = Steering(Cluster())  # The server of this test is no parameter server.
-      self.steering.build()
+      self.control = SharedControl(Cluster())  # The server of this test is no parameter server.
+      self.control.build()
       replicas = SyncReplicas(
-        optimizer, cluster, needed or workers, self.steering, in_order=in_order
+        optimizer, cluster, needed or workers, self.control, in_order=in_order
       )
       gradients = [(tf.constant(float(gradient)), variable) for variable in made]
       self.push = replicas.apply_gradients(gradients, step)
-      self.hook = replicas.make_hook(LAST_STEP, self.watch)
+      self.hook = replicas.make_hook(LAST_STEP, self.monitor)
       self.session = tf.compat.v1.Session(server.target)
       if worker == 0:
         self.session.run(tf.compat.v1.global_variables_initializer())
@@ -262,8 +262,8 @@ def test_sigterm_ends_the_wait(make, role):
   waiting.start()
   waiting.join(0.5)
   assert waiting.is_alive()
-  replica.watch.stopping = True
-  replica.watch._on_stop()
+  replica.monitor.stopping = True
+  replica.monitor._on_stop()
   waiting.join(10)
   assert not waiting.is_alive()
   assert replica.stopped
@@ -275,12 +275,12 @@ def test_an_ordered_end_reaches_a_worker_with_its_token(make):
   chief, worker = make(0, 1), make(1, 3)
   chief.compute()
   worker.compute()
-  chief.steering.orders = Orders(ends=True)
-  chief.steering.tell(chief.session)
+  chief.control.state = ControlState(ends=True)
+  chief.control.tell(chief.session)
   chief.wait()
   worker.wait()
   assert chief.stopped
   assert worker.stopped
   assert chief.values() == worker.values() == (1, 9)
-  chief.steering.orders = Orders()
-  chief.steering.tell(chief.session)  # Other tests share the server.
+  chief.control.state = ControlState()
+  chief.control.tell(chief.session)  # Other tests share the server.

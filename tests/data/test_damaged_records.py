@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from cifar10 import report
+from cifar10.core.errors import DamagedError, InputError
 from cifar10.data import manifest, record_check, records
-from cifar10.data.dataset import Cifar10DataSet
-from cifar10.platform.errors import DamagedError, InputError
+from cifar10.data.input_pipeline import RecordDataset
 
 COUNTS = {'train': 20, 'validation': 6, 'eval': 5}
 FRAME = 3126  # Bytes: length 8, its CRC 4, an Example of 3,110, its CRC 4.
@@ -48,30 +48,30 @@ def folder(tmp_path):
   rng = np.random.default_rng(0)
   path = tmp_path / 'data'
   path.mkdir()
-  for subset, count in COUNTS.items():
+  for split, count in COUNTS.items():
     images = rng.integers(0, 256, [count, records.IMAGE_BYTES]).astype(np.uint8)
-    records.write_records(manifest.record_path(str(path), subset), images, np.arange(count) % 10)
+    records.write_records(manifest.record_path(str(path), split), images, np.arange(count) % 10)
   return path
 
 
 def described(folder, **more):
   """Adds a manifest whose counts and digests are right."""
-  subsets = {
-    name: manifest.describe_subset(str(folder), name, count) for name, count in COUNTS.items()
+  splits = {
+    name: manifest.describe_split(str(folder), name, count) for name, count in COUNTS.items()
   }
-  manifest.write_manifest(str(folder), {'subsets': subsets, **more})
+  manifest.write_manifest(str(folder), {'subsets': splits, **more})
 
 
-def refusal(folder, subset='train'):
+def refusal(folder, split='train'):
   with pytest.raises(InputError) as error:
-    Cifar10DataSet(str(folder), subset).num_examples_per_epoch()
+    RecordDataset(str(folder), split).num_examples_per_epoch()
   assert '\n' not in str(error.value)
   return str(error.value)
 
 
-def put(folder, number, record, subset='train'):
+def put(folder, number, record, split='train'):
   """Puts this record in the place of that one, with the right checksums."""
-  path = manifest.record_path(str(folder), subset)
+  path = manifest.record_path(str(folder), split)
   there = list(tf.compat.v1.io.tf_record_iterator(path))
   there[number - 1] = record
   write(path, there)
@@ -200,7 +200,7 @@ def test_what_is_no_file_is_missing(folder):
 
 
 def test_counts_what_is_whole_with_any_manifest(folder):
-  data_set = Cifar10DataSet(str(folder), 'train+validation')
+  data_set = RecordDataset(str(folder), 'train+validation')
   assert data_set.num_examples_per_epoch() == 26
   manifest.write_manifest(str(folder), {'name': 'mine', 'classes': list('abcdefghij')})
   assert data_set.num_examples_per_epoch() == 26
@@ -216,9 +216,9 @@ def test_other_forms_of_a_record_are_whole_too(folder):
   path = manifest.record_path(str(folder), 'train')
   write(path, extra)
   assert record_check.num_examples(str(folder), 'train') == 3
-  subsets = {name: manifest.describe_subset(str(folder), name, COUNTS[name]) for name in COUNTS}
-  subsets['train']['examples'] = 3
-  manifest.write_manifest(str(folder), {'subsets': subsets})
+  splits = {name: manifest.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
+  splits['train']['examples'] = 3
+  manifest.write_manifest(str(folder), {'subsets': splits})
   assert record_check.num_examples(str(folder), 'train') == 3
 
 
@@ -228,10 +228,10 @@ def test_labels_of_two_bytes(folder):
   records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, 127, 5])
   for num_classes, label, fault in [(128, 127, ''), (201, 200, ''), (200, 200, 'is 200, not 0 to')]:
     records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, label, 5])
-    subsets = {name: manifest.describe_subset(str(folder), name, COUNTS[name]) for name in COUNTS}
-    subsets['train']['examples'] = 3
+    splits = {name: manifest.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
+    splits['train']['examples'] = 3
     classes = [f'class {number}' for number in range(num_classes)]
-    content = {'name': 'many', 'classes': classes, 'subsets': subsets}
+    content = {'name': 'many', 'classes': classes, 'subsets': splits}
     manifest.write_manifest(str(folder), content)
     if fault:
       assert fault in refusal(folder)
@@ -250,15 +250,15 @@ def test_a_class_too_few_is_found(folder):
 SMALL = ['--num-layers', 8, '--train-batch-size', 4, '--train-steps', 1]
 
 
-@pytest.mark.parametrize('subset', COUNTS)
+@pytest.mark.parametrize('split', COUNTS)
 @pytest.mark.parametrize('more', [[], ['--dry-run']])
-def test_training_refuses_before_the_job_dir_is_touched(run_here, folder, tmp_path, subset, more):
-  put(folder, 5, RECORDS['label 10'][0], subset)
+def test_training_refuses_before_the_job_dir_is_touched(run_here, folder, tmp_path, split, more):
+  put(folder, 5, RECORDS['label 10'][0], split)
   job = tmp_path / 'job'
   result = run_here('--data-dir', folder, '--job-dir', job, *SMALL, *more)
   assert result.returncode == 2
   line = result.stderr.splitlines()[-1]
-  assert line.startswith(f'error: {folder}/{subset}.tfrecords: record 5 (counted from 1): ')
+  assert line.startswith(f'error: {folder}/{split}.tfrecords: record 5 (counted from 1): ')
   assert 'Traceback' not in result.stderr
   assert result.stdout == ''
   assert not job.exists()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
 from cifar10.data import image_files
-from cifar10.platform.errors import InputError
 
 
 def write(path, image, encode=tf.io.encode_png):

@@ -4,7 +4,8 @@ import json
 import os
 import re
 
-from cifar10.data import archive, conversion, data_set, dataset, manifest, sources
+from cifar10.data import info, input_pipeline, manifest
+from cifar10.data.build import archive, sources, writer
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -18,10 +19,10 @@ def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   [program] = [block for block in blocks('python') if 'data-shapes' in block]
   exec(program, {})
-  described = data_set.describe('data-shapes')
+  described = info.describe('data-shapes')
   assert described.name == 'shapes'
   assert described.classes == ('circle', 'square')
-  made = dataset.Cifar10DataSet('data-shapes', 'train')
+  made = input_pipeline.RecordDataset('data-shapes', 'train')
   assert made.num_examples_per_epoch() == 80
   first = made.first_images(2)
   assert (first[0] == 0).all()
@@ -31,12 +32,12 @@ def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
 def test_the_documented_manifest_is_one(tmp_path):
   [content] = blocks('json')
   (tmp_path / 'cifar10.json').write_text(content)
-  assert data_set.describe(str(tmp_path)).num_classes == 2
+  assert info.describe(str(tmp_path)).num_classes == 2
 
 
 def test_every_key_of_a_manifest_is_documented(tmp_path):
   source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
-  conversion.convert(str(tmp_path), source, manifest.SUBSETS)
+  writer.convert(str(tmp_path), source, manifest.SPLITS)
   keys = set(json.loads((tmp_path / 'cifar10.json').read_text()))
   with open(os.path.join(ROOT, 'docs', 'data.md'), encoding='utf-8') as file:
     documented = set(re.findall(r'^\| `(\w+)` \|', file.read(), re.M))

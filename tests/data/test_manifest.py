@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
-from cifar10.platform.errors import InputError
 
 
 def make_records(path, count=4):
@@ -17,18 +17,18 @@ def make_records(path, count=4):
 @pytest.fixture
 def folder(tmp_path):
   """A data dir of 4 examples a split, without a manifest."""
-  for subset in manifest.SUBSETS:
-    make_records(manifest.record_path(str(tmp_path), subset))
+  for split in manifest.SPLITS:
+    make_records(manifest.record_path(str(tmp_path), split))
   return str(tmp_path)
 
 
 def write_manifest(folder, **more):
-  entries = {subset: manifest.describe_subset(folder, subset, 4) for subset in manifest.SUBSETS}
+  entries = {split: manifest.describe_split(folder, split, 4) for split in manifest.SPLITS}
   manifest.write_manifest(folder, {**more, 'subsets': entries})
 
 
-def damage(folder, subset='eval'):
-  path = manifest.record_path(folder, subset)
+def damage(folder, split='eval'):
+  path = manifest.record_path(folder, split)
   with open(path, 'r+b') as file:
     file.seek(1000)
     byte = file.read(1)[0]
@@ -122,19 +122,19 @@ def test_other_keys_are_passed_over(folder):
   write_manifest(folder)
   content = manifest.read_manifest(folder)
   manifest.write_manifest(folder, {**content, 'subsets': {**content['subsets'], 'note': 'mine'}})
-  assert set(manifest.digests(folder)) == set(manifest.SUBSETS)
+  assert set(manifest.digests(folder)) == set(manifest.SPLITS)
 
 
 def test_digests_tell_data_apart(folder):
   assert manifest.digests(folder) is None
   write_manifest(folder)
   digest = manifest.file_digest(manifest.record_path(folder, 'eval'))
-  assert manifest.digests(folder) == dict.fromkeys(manifest.SUBSETS, digest)  # Equal files.
+  assert manifest.digests(folder) == dict.fromkeys(manifest.SPLITS, digest)  # Equal files.
 
 
 def entry(**changed):
   return {
-    'subsets': {s: {'examples': 1, 'bytes': 2, 'sha256': 's', **changed} for s in manifest.SUBSETS}
+    'subsets': {s: {'examples': 1, 'bytes': 2, 'sha256': 's', **changed} for s in manifest.SPLITS}
   }
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
+from cifar10.core.errors import SourceError
 from cifar10.data.source_processes import SourceProcesses
-from cifar10.platform.errors import SourceError
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

@@ -5,7 +5,7 @@ import json
 
 from hypothesis import strategies as st
 
-from cifar10.platform.errors import InputError
+from cifar10.core.errors import InputError
 
 # Numbers at and beyond the ends of their types, and words that are nearly right.
 _ODD = [0, -1, 1, 2**31 - 1, 2**31, 2**63, 10**30, -(10**30), 1e308, float('nan'), float('inf')]

@@ -12,7 +12,8 @@ from hostile import damaged, refusals, values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cifar10.data import archive, image_files, manifest, record_check, records, synthetic
+from cifar10.data import image_files, manifest, record_check, records
+from cifar10.data.build import archive, synthetic
 
 COUNT = 3
 
@@ -104,9 +105,9 @@ def published(tmp_path_factory):
 def test_archives_with_damaged_bytes(published, drawn, inside):
   path, digests, packed, unpacked = published
   path.write_bytes(drawn.draw(damaged(unpacked if inside else packed)))
-  for subset in manifest.SUBSETS:
+  for split in manifest.SPLITS:
     with refusals():
-      images, labels = archive.Archive(str(path), archive.CIFAR10, digests).read_subset(subset, 10)
+      images, labels = archive.Archive(str(path), archive.CIFAR10, digests).read_split(split, 10)
       assert images.shape == (len(labels), records.IMAGE_BYTES)
 
 
@@ -133,7 +134,7 @@ def test_members_of_anything_with_the_right_digest(tmp_path_factory, member, nam
       tar.addfile(described, io.BytesIO(content))
   digests = dict.fromkeys(archive.CIFAR10.digests, archive.CIFAR10.digest(content))
   with refusals():
-    images, labels = archive.Archive(str(path), archive.CIFAR10, digests).read_subset('train', 10)
+    images, labels = archive.Archive(str(path), archive.CIFAR10, digests).read_split('train', 10)
     assert images.shape == (len(labels), records.IMAGE_BYTES)
 
 

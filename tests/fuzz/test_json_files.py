@@ -8,13 +8,19 @@ from hostile import changed, damaged, files, refusals, values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cifar10.callbacks import best_file, control_channel, ending, metrics_file
 from cifar10.cluster.tf_config import read_cluster
-from cifar10.data import data_set, manifest, records
-from cifar10.data.dataset import Cifar10DataSet
+from cifar10.data import info, manifest, records
+from cifar10.data.input_pipeline import RecordDataset
+from cifar10.job import (
+  best_checkpoints,
+  checkpoints,
+  control_requests,
+  job_config,
+  metrics_log,
+  stop_record,
+)
 from cifar10.options.hparams import all_values, from_values
 from cifar10.reporting import history, job_report, summary, table
-from cifar10.training import checkpoint_files, job_dir
 
 CLUSTER = {
   'cluster': {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4'], 'evaluator': ['e:5']},
@@ -37,15 +43,15 @@ def data(tmp_path_factory):
   """Record files of two classes, and what their manifest says."""
   folder = str(tmp_path_factory.mktemp('data'))
   counts = {'train': 3, 'validation': 1, 'eval': 2}
-  for subset, count in counts.items():
-    path = manifest.record_path(folder, subset)
+  for split, count in counts.items():
+    path = manifest.record_path(folder, split)
     records.write_records(path, np.zeros([count, records.IMAGE_BYTES], np.uint8), [1] * count)
   content = {
     'format': 2,
     'source': 'synthetic',
     'flags': '--synthetic 1',
-    **data_set.CIFAR10.to_json(),
-    'subsets': {name: manifest.describe_subset(folder, name, counts[name]) for name in counts},
+    **info.CIFAR10.to_json(),
+    'subsets': {name: manifest.describe_split(folder, name, counts[name]) for name in counts},
   }
   return folder, content, counts
 
@@ -56,8 +62,8 @@ def test_manifest(data, drawn):
   with open(manifest.manifest_path(folder), 'wb') as file:
     file.write(drawn.draw(files(content)))
   with refusals():
-    assert Cifar10DataSet(folder, 'train').num_examples_per_epoch() == counts['train']
-    assert data_set.describe(folder).num_classes >= 2
+    assert RecordDataset(folder, 'train').num_examples_per_epoch() == counts['train']
+    assert info.describe(folder).num_classes >= 2
     manifest.digests(folder)
 
 
@@ -71,7 +77,7 @@ NETWORKS = [
 CONFIGS = [
   {
     **all_values(from_values(network)),
-    'data_set': data_set.CIFAR10.to_json(),
+    'data_set': info.CIFAR10.to_json(),
     'data': {'train': 'a', 'validation': 'b', 'eval': 'c'},
     'control': {'learning_rate': 0.1},
   }
@@ -86,13 +92,13 @@ def test_config(tmp_path_factory, content):
   (folder / 'config.json').write_bytes(content)
   path = str(folder)
   with refusals():
-    config = job_dir.read_config(path)
+    config = job_config.read_config(path)
     for training in (True, False):
-      hparams = job_dir.adopt_config({}, config, path, training=training)
+      hparams = job_config.adopt_config({}, config, path, training=training)
       assert hparams.family.describe()
-    job_dir.described_data(path, None)
-    job_dir.read_control(path)
-    job_dir.claim(path, hparams, 'data', data_set.CIFAR10, None, writes=False)
+    job_config.described_data(path, None)
+    job_config.read_control(path)
+    job_config.claim(path, hparams, 'data', info.CIFAR10, None, writes=False)
 
 
 ENDED = {'name': 'control', 'message': 'stop', 'value': 0.0, 'step': 8}
@@ -107,9 +113,9 @@ BEST = {
 @given(files(ENDED))
 def test_ended(tmp_path_factory, content):
   folder = tmp_path_factory.getbasetemp()
-  (folder / ending.NAME).write_bytes(content)
+  (folder / stop_record.NAME).write_bytes(content)
   with refusals():
-    ended = ending.read(str(folder))
+    ended = stop_record.read(str(folder))
     assert isinstance(ended[1], int)
 
 
@@ -117,16 +123,16 @@ def test_ended(tmp_path_factory, content):
 def test_best(tmp_path_factory, content):
   folder = tmp_path_factory.getbasetemp() / 'best'
   folder.mkdir(exist_ok=True)
-  (folder / best_file.NAME).write_bytes(content)
+  (folder / best_checkpoints.NAME).write_bytes(content)
   with refusals():
-    assert best_file.checkpoint(str(folder.parent)).startswith(str(folder))
-    assert sorted(best_file.read(str(folder.parent)), key=lambda entry: -entry['accuracy'])
+    assert best_checkpoints.checkpoint(str(folder.parent)).startswith(str(folder))
+    assert sorted(best_checkpoints.read(str(folder.parent)), key=lambda entry: -entry['accuracy'])
 
 
 @given(st.one_of(st.text(), st.text().map('learning_rate={}'.format), values.map(str)))
 def test_orders(text):
   with refusals():
-    assert str(control_channel.parse(text))
+    assert str(control_requests.parse(text))
 
 
 @given(st.one_of(st.binary(max_size=200), damaged(b'model_checkpoint_path: "model.ckpt-8"\n' * 2)))
@@ -134,7 +140,7 @@ def test_list_of_checkpoints(tmp_path_factory, content):
   folder = tmp_path_factory.getbasetemp() / 'listed'
   folder.mkdir(exist_ok=True)
   (folder / 'checkpoint').write_bytes(content)
-  found = checkpoint_files.survey(str(folder))
+  found = checkpoints.survey(str(folder))
   assert found.newest is None  # There is none.
   assert '\n' not in found.described()
 
@@ -153,7 +159,7 @@ EVENTS = [
     'hardware': {'cpu': 'x'},
     'command': ['x'],
     'cluster': {},
-    'data_set': data_set.CIFAR10.to_json(),
+    'data_set': info.CIFAR10.to_json(),
     'data_dir': '/nowhere',
     'train_steps': 10,
   },
@@ -198,13 +204,13 @@ def test_metrics(tmp_path_factory, lines, step):
   folder = tmp_path_factory.getbasetemp() / 'metrics'
   folder.mkdir(exist_ok=True)
   path = str(folder)
-  (folder / metrics_file.NAME).write_bytes(b'\n'.join(lines) + b'\n')
+  (folder / metrics_log.NAME).write_bytes(b'\n'.join(lines) + b'\n')
   events = history.read(path)
-  events.moments(), events.seconds, events.last_step, events.restarts, events.subsets()
+  events.moments(), events.seconds, events.last_step, events.restarts, events.splits()
   with refusals():
     job = job_report.collect('A', path, job_report.Wanted())
     assert table.table([job, job])
     assert json.dumps(summary.to_json(job))
-  assert metrics_file.go_back(path, step) >= 0
-  metrics_file.append(path, metrics_file.event('save', step, 'chief 0'))
-  assert metrics_file.read(path)[-1]['event'] == 'save'
+  assert metrics_log.go_back(path, step) >= 0
+  metrics_log.append(path, metrics_log.event('save', step, 'chief 0'))
+  assert metrics_log.read(path)[-1]['event'] == 'save'

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from random_checkpoint import IMAGES, save
 
-from cifar10.data.data_set import CIFAR10
-from cifar10.inference import onnx_file, saved_model
+from cifar10.data.info import CIFAR10
+from cifar10.exporters import freeze_graph, onnx_file, saved_model
 from cifar10.options.hparams import from_values
-from cifar10.training import frozen
 
 openvino = pytest.importorskip('openvino', reason='OpenVINO is not installed (docs/exports.md)')
 
@@ -24,7 +23,7 @@ def test_it_reads_the_folder_of_a_saved_model(values, tmp_path):
   hparams = from_values(values)
   checkpoint, (probabilities, _) = save(hparams)
   path = str(tmp_path / 'exported')
-  saved_model.write(path, frozen.freeze(hparams, CIFAR10, checkpoint).graph, {})
+  saved_model.write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint).graph, {})
   _check(path, probabilities)
 
 
@@ -32,7 +31,7 @@ def test_it_reads_an_onnx_file(tmp_path):
   hparams = from_values({'num_layers': 8})
   checkpoint, (probabilities, _) = save(hparams)
   path = str(tmp_path / 'network.onnx')
-  onnx_file.write(path, frozen.freeze(hparams, CIFAR10, checkpoint).graph, {})
+  onnx_file.write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint).graph, {})
   _check(path, probabilities)
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cifar10.data import image_files
 from cifar10.inference import predict
-from cifar10.inference.image_paths import each_file
+from cifar10.inference.predict import each_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BAD = [b'', b'no image', b'\x89PNG\r\n\x1a\n' + bytes(50), b'\xff\xd8\xff\xe0' + bytes(50)]

@@ -7,10 +7,11 @@ import pytest
 import tensorflow as tf
 from test_model_base import BFLOAT16
 
-from cifar10.data import dataset, synthetic
-from cifar10.data.data_set import CIFAR10
+from cifar10.core import devices
+from cifar10.data import input_pipeline
+from cifar10.data.build import synthetic
+from cifar10.data.info import CIFAR10
 from cifar10.networks import fastnet
-from cifar10.platform import devices
 
 WIDTHS = (24, 32, 48)
 
@@ -59,7 +60,7 @@ def network(convs_per_group=2, **settings):
 
 def standardised(images):
   scale, shift = fastnet.standardisation(CIFAR10)
-  return (run(dataset.normalise(tf.constant(images), tf.float32)) * scale + shift).astype(
+  return (run(input_pipeline.normalise(tf.constant(images), tf.float32)) * scale + shift).astype(
     np.float32
   )
 
@@ -125,7 +126,7 @@ def test_parameters_by_hand(convs, more):
 def test_the_first_layer_whitens_standardised_images(images, dtype):
   """1.702 times the convolution of standardised images, though it reads -1..1."""
   kernel = fastnet.whitening_kernel(images, CIFAR10)
-  raw = dataset.normalise(tf.constant(images), dtype)
+  raw = input_pipeline.normalise(tf.constant(images), dtype)
   y, bias = network(whitening=kernel, dtype=dtype)._whiten(raw)
   y = tf.cast(y + bias, tf.float32)
   [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
@@ -157,7 +158,7 @@ def test_a_compiled_network_is_the_same_network(noise):
   """
   tf.compat.v1.set_random_seed(0)
   kernel = fastnet.whitening_kernel(noise, CIFAR10)
-  x = dataset.normalise(tf.constant(noise[:32]), tf.float32)
+  x = input_pipeline.normalise(tf.constant(noise[:32]), tf.float32)
   results = []
   for compiles in (False, True):
     with tf.compat.v1.variable_scope('network', reuse=compiles):
@@ -243,7 +244,7 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
   """
   tf.compat.v1.set_random_seed(0)
   kernel = fastnet.whitening_kernel(noise, CIFAR10)
-  x = dataset.normalise(tf.constant(noise[:16]), tf.float32)
+  x = input_pipeline.normalise(tf.constant(noise[:16]), tf.float32)
   tf.compat.v1.train.create_global_step()
   results = []
   for data_format in ('channels_last', 'channels_first'):

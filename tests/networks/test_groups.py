@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
+from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Group, LayerSettings
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import from_recipe, from_values

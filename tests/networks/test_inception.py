@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 import twins
 
+from cifar10.core.errors import InputError
 from cifar10.networks import inception
-from cifar10.platform.errors import InputError
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,8 @@ from test_model_base import (
   to_nchw,
 )
 
+from cifar10.core.errors import InputError
 from cifar10.networks import resnet
-from cifar10.platform.errors import InputError
 
 # Two blocks in each stage, so that a stage's first and later blocks both occur.
 NETWORKS = {

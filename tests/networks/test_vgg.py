@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 import twins
 
+from cifar10.core.errors import InputError
 from cifar10.networks import vgg
-from cifar10.platform.errors import InputError
 
 THIN = (8, 12, 16, 24, 32)
 build = twins.builder(vgg.Vgg, 16, widths=THIN)

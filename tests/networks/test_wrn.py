@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 import twins
 
+from cifar10.core.errors import InputError
 from cifar10.networks import wrn
-from cifar10.platform.errors import InputError
 
 # Two blocks in each stage, so that a stage's first and later blocks both occur.
 build = twins.builder(wrn.WideResNet, 16, widen_factor=2)

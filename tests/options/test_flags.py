@@ -4,10 +4,10 @@ import os
 
 import pytest
 
+from cifar10.core.errors import OneLineParser
+from cifar10.core.option import declarations
 from cifar10.networks.registry import FAMILIES
 from cifar10.options import flags
-from cifar10.platform.errors import OneLineParser
-from cifar10.platform.option import declarations
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DECLARED = [declared for cls in flags.GROUPS.values() for declared in declarations(cls)]

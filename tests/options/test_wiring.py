@@ -14,15 +14,15 @@ import tensorflow as tf
 
 import model_base
 from cifar10.callbacks.meter import MeterHook
-from cifar10.data.data_set import CIFAR10
-from cifar10.data.distortion import Distortion
+from cifar10.core.estimator import tf_estimator
+from cifar10.core.option import names
+from cifar10.data.augmentation import Augmentation
+from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Family, Start
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.estimator import tf_estimator
-from cifar10.platform.option import names
-from cifar10.training import model_fn, network, placement
+from cifar10.training import model_fn, network_builder, placement
 from cifar10.training.process import Process
 
 MODES = tf_estimator.ModeKeys
@@ -73,7 +73,7 @@ def observe_training(hparams, data_dir):
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
-  beginning = network.Beginning(hparams.family.prepare(start))
+  beginning = network_builder.Initialization(hparams.family.prepare(start))
   function = model_fn.get_model_fn(
     hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, beginning=beginning
   )
@@ -268,5 +268,5 @@ def test_a_change_changes_what_it_should(observed, change, base, expected):
 
 def test_every_hyper_parameter_has_a_row():
   assert {name for change in CHANGES for name in change} == names(
-    HParams, Distortion, *FAMILIES.values()
+    HParams, Augmentation, *FAMILIES.values()
   )

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from cifar10.callbacks import best_file, metrics_file
-from cifar10.data import data_set
+from cifar10.data import info
+from cifar10.job import best_checkpoints, metrics_log
 
 OLD_JOB = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993', 'resnet8'
@@ -25,19 +25,19 @@ START = {
 }
 
 
-def events(data_dir, checkpoint, subset='validation'):
+def events(data_dir, checkpoint, split='validation'):
   """Of 8 steps: killed after step 5, gone on from step 4; one command; evaluations at 4 and 8."""
   start = {**START, 'data_dir': data_dir}
   yield start
   for step in (2, 4):
     yield _train(step)
-  yield {'event': 'evaluate', 'step': 4, 'subset': subset, 'accuracy': 0.25, 'loss': 2.2}
+  yield {'event': 'evaluate', 'step': 4, 'subset': split, 'accuracy': 0.25, 'loss': 2.2}
   yield {**start, 'step': 4, 'resumed': True, 'steps_lost': 1, 'seconds': 40.0}
   yield {'event': 'control', 'step': 5, 'command': 'learning_rate=0.05', 'answer': 'done'}
   for step in (6, 8):
     yield _train(step)
   rest = {'accuracy': 0.5, 'loss': 2.0, 'cross_entropy': 1.9, 'examples': 64}
-  yield {'event': 'evaluate', 'step': 8, 'subset': subset, 'checkpoint': checkpoint, **rest}
+  yield {'event': 'evaluate', 'step': 8, 'subset': split, 'checkpoint': checkpoint, **rest}
   yield {'event': 'end', 'step': 8, 'reason': 'train_steps', 'message': 'the last step was made'}
 
 
@@ -66,15 +66,15 @@ def make_job(tmp_path_factory, data_dir):
     path = str(shutil.copytree(OLD_JOB, tmp_path_factory.mktemp('jobs') / name))
     data = data_dir if has_data else '/gone'
     if classes:
-      description = data_set.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
+      description = info.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
       data = _data_of_classes(data_dir, folder / 'data', description)
       _change(os.path.join(path, 'config.json'), data_set=description)
     if has_metrics:
       for second, event in enumerate(events(data, os.path.join(path, 'model.ckpt-8'))):
         timed = {'time': 1.8e9 + second, 'task': 'chief 0', **event}
-        metrics_file.append(path, timed)
+        metrics_log.append(path, timed)
       chosen_by = {'accuracy': 0.5, 'global_step': 8}
-      best_file.keep(path, os.path.join(path, 'model.ckpt-8'), chosen_by, 1)
+      best_checkpoints.keep(path, os.path.join(path, 'model.ckpt-8'), chosen_by, 1)
     return path
 
   return make

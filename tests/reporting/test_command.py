@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 import cifar10.report
-from cifar10.callbacks import metrics_file
-from cifar10.data.dataset import Cifar10DataSet
+from cifar10.data.input_pipeline import RecordDataset
+from cifar10.job import job_config, metrics_log
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import job_report
-from cifar10.training import job_dir
-from cifar10.training.job import Job
+from cifar10.training.modes import Job
 from cifar10.training.process import Process
 
 
@@ -89,20 +88,20 @@ def test_a_written_history_is_read(run_here, data_dir, report, tmp_path):
 def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   """Each is in the split's file where it is said to be, with its own label."""
   path = make_job()
-  job = job_report.collect('A', path, job_report.Wanted(subset='validation'))
-  images, labels = Cifar10DataSet(data_dir, 'validation').all_examples()
+  job = job_report.collect('A', path, job_report.Wanted(split='validation'))
+  images, labels = RecordDataset(data_dir, 'validation').all_examples()
   classes = job.data.classes
-  hparams = job_dir.adopt_config({}, job_dir.read_config(path), path, training=False)
+  hparams = job_config.adopt_config({}, job_config.read_config(path), path, training=False)
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
-  answers = Job(Process(hparams, options)).answers()
-  wrong = np.sum(answers.classes != labels)
+  predictions = Job(Process(hparams, options)).predictions()
+  wrong = np.sum(predictions.classes != labels)
   assert job.evaluated.num_mistakes == wrong
   assert len(job.evaluated.mistakes) == min(wrong, 40)
   of_truth = []
   for mistake in job.evaluated.mistakes:
     np.testing.assert_array_equal(mistake.image, images[mistake.place])
     assert mistake.label == classes[labels[mistake.place]]
-    assert mistake.predicted == classes[answers.classes[mistake.place]] != mistake.label
+    assert mistake.predicted == classes[predictions.classes[mistake.place]] != mistake.label
     assert sum(value for _, value in mistake.probabilities) == pytest.approx(1, abs=1e-5)
     of_truth.append(dict(mistake.probabilities)[mistake.label])
   assert of_truth == sorted(of_truth)
@@ -120,13 +119,13 @@ def test_a_page_and_a_table_in_one(make_job, report, tmp_path):
 
 def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_path):
   path = make_job()
-  events = [event for event in metrics_file.read(path) if event['event'] != 'start']
-  os.remove(os.path.join(path, metrics_file.NAME))
+  events = [event for event in metrics_log.read(path) if event['event'] != 'start']
+  os.remove(os.path.join(path, metrics_log.NAME))
   start = {'event': 'start', 'step': 0, 'data_dir': '/gone'}
   matrix = [[3 if row == column else 0 for column in range(10)] for row in range(10)]
   recorded = {'event': 'evaluate', 'step': 8, 'subset': 'eval', 'confusion_matrix': matrix}
   for event in (start, *events, {**recorded, 'accuracy': 1.0, 'examples': 30}):
-    metrics_file.append(path, event)
+    metrics_log.append(path, event)
   file = tmp_path / 'report.html'
   code, result, said = report(path, '--out', file)
   assert code == 0, said

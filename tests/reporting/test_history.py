@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.callbacks import metrics_file
+from cifar10.job import metrics_log
 from cifar10.reporting import event_files, history
 
 
@@ -12,7 +12,7 @@ def test_curves_are_by_split(make_job):
   assert found.curve('train', 'accuracy') == [(2, 0.1), (4, 0.2), (6, 0.3), (8, 0.4)]
   assert found.curve('evaluate', 'accuracy', 'validation') == [(4, 0.25), (8, 0.5)]
   assert found.curve('evaluate', 'accuracy', 'eval') == []
-  assert found.subsets() == ['validation']
+  assert found.splits() == ['validation']
   assert (found.last_step, found.seconds) == (8, 80)
 
 
@@ -35,20 +35,20 @@ def test_a_run_that_wrote_its_end_was_not_killed(tmp_path):
     {'event': 'end', 'step': 4, 'reason': 'SIGTERM'},
     {'event': 'start', 'step': 4, 'resumed': True},
   ):
-    metrics_file.append(str(tmp_path), event)
+    metrics_log.append(str(tmp_path), event)
   *_, last = history.read(str(tmp_path)).moments()
   assert (last.what, last.detail) == ('went on', '')
 
 
 def test_other_tasks_start_no_run(tmp_path):
   for task in ('chief 0', 'evaluator 0'):
-    metrics_file.append(str(tmp_path), {'event': 'start', 'step': 0, 'task': task, 'time': 1})
+    metrics_log.append(str(tmp_path), {'event': 'start', 'step': 0, 'task': task, 'time': 1})
   assert len(history.read(str(tmp_path)).moments()) == 1
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path):
   for step, loss in enumerate((1.0, None, 'high', True, 2.0)):
-    metrics_file.append(str(tmp_path), {'event': 'train', 'step': step, 'loss': loss})
+    metrics_log.append(str(tmp_path), {'event': 'train', 'step': step, 'loss': loss})
   assert history.read(str(tmp_path)).curve('train', 'loss') == [(0, 1.0), (4, 2.0)]
 
 

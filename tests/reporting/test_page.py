@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from cifar10.data import data_set
-from cifar10.inference.answers import Answers
-from cifar10.reporting import evaluated, job_report, page
+from cifar10.data import info
+from cifar10.inference.predictions import Predictions
+from cifar10.reporting import job_report, page, split_predictions
 from cifar10.reporting.history import History
 from cifar10.reporting.job_report import JobReport
 
@@ -184,10 +184,12 @@ def many_classes(tmp_path_factory):
   classes = tuple(f'class {label}' for label in range(100))
   labels = np.arange(1000) % 100
   probabilities = rng.dirichlet(np.full(100, 0.1), 1000).astype(np.float32)
-  answers = Answers('model.ckpt-5', 5, probabilities.argmax(1), probabilities)
+  predictions = Predictions('model.ckpt-5', 5, probabilities.argmax(1), probabilities)
   images = rng.integers(0, 256, [1000, 32, 32, 3], np.uint8)
-  found = evaluated.from_answers('eval', answers, images=images, labels=labels, classes=classes)
-  data = dataclasses.replace(data_set.CIFAR10, name='many', classes=classes)
+  found = split_predictions.from_predictions(
+    'eval', predictions, images=images, labels=labels, classes=classes
+  )
+  data = dataclasses.replace(info.CIFAR10, name='many', classes=classes)
   job = JobReport('A', '/job', History([]), data, {}, found, None, [])
   file = tmp_path_factory.mktemp('page') / 'report.html'
   file.write_text(page.render([job], 'made by a test'), encoding='utf-8')

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from outcome import succeeded
 
-from cifar10.callbacks import best_file, metrics_file
+from cifar10.job import best_checkpoints, metrics_log
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -18,7 +18,7 @@ def flags(data_dir, job_dir, *more):
 
 
 def events(job_dir, name):
-  return [event for event in metrics_file.read(str(job_dir)) if event['event'] == name]
+  return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]
 
 
 def steps(job_dir, name):
@@ -76,7 +76,7 @@ def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_p
       assert process.poll() is None
       time.sleep(0.05)
     process.kill()
-  with open(job / metrics_file.NAME, 'ab') as file:
+  with open(job / metrics_log.NAME, 'ab') as file:
     file.write(b'{"event":"train","st')
   saved = int(tf.train.latest_checkpoint(str(job)).rpartition('-')[2])
   reached = steps(job, 'train')[-1]
@@ -99,14 +99,14 @@ def test_the_best_is_kept_and_can_be_evaluated(run_here, data_dir, tmp_path):
   succeeded(run_here(*train, *ruin))
   on_the_way = [event for event in events(job, 'evaluate') if event['subset'] == 'validation']
   best = max(on_the_way, key=lambda event: event['accuracy'])  # The first of equals.
-  [entry] = best_file.read(str(job))
+  [entry] = best_checkpoints.read(str(job))
   assert (entry['global_step'], entry['accuracy']) == (best['step'], best['accuracy'])
   assert best['accuracy'] > on_the_way[-1]['accuracy']
   evaluate = ['--mode', 'evaluate', '--checkpoint', 'best', '--subset', 'validation']
   again = succeeded(run_here(*flags(data_dir, job, *evaluate)))
   assert (again['accuracy'], again['global_step']) == (entry['accuracy'], entry['global_step'])
   exported = succeeded(run_here('--job-dir', job, '--mode', 'export', '--checkpoint', 'best'))
-  assert exported['checkpoint'] == best_file.checkpoint(str(job))
+  assert exported['checkpoint'] == best_checkpoints.checkpoint(str(job))
 
 
 def test_the_test_set_chooses_nothing(run_here, data_dir, tmp_path):
@@ -176,7 +176,7 @@ def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
   succeeded(run_here(*flags(data_dir, job, *more)))
   found = [(event['subset'], event['step'], event['accuracy']) for event in events(job, 'evaluate')]
   lines = [line.split() for line in said.read_text().splitlines()]
-  assert [(subset, int(step), float(accuracy)) for subset, step, accuracy in lines] == found
+  assert [(split, int(step), float(accuracy)) for split, step, accuracy in lines] == found
 
 
 @pytest.mark.long

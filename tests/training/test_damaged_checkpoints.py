@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from cifar10 import report
-from cifar10.callbacks import metrics_file
-from cifar10.platform.errors import DamagedError, InputError
-from cifar10.training import checkpoint_files, checkpoints, variables
+from cifar10.core.errors import DamagedError, InputError
+from cifar10.job import checkpoints, metrics_log
+from cifar10.training import checkpoint_choice, variable_files
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
@@ -91,24 +91,24 @@ def test_goes_back_to_the_newest_whole_one(job, name):
   damage, fault = DAMAGES[name]
   damage(job)
   before = snapshot(job)
-  found = checkpoint_files.survey(str(job))
+  found = checkpoints.survey(str(job))
   assert found.newest == f'{job}/model.ckpt-4'
   assert list(found.damaged) == [f'{job}/model.ckpt-6']
   assert found.damaged[f'{job}/model.ckpt-6'].endswith(fault)
   with pytest.raises(DamagedError) as error:
-    checkpoints.find(str(job), None)
+    checkpoint_choice.find(str(job), None)
   said = str(error.value)
   assert f'{job}/model.ckpt-6 (' in said
   assert fault in said
   assert f'the newest whole checkpoint is {job}/model.ckpt-4' in said
   assert '\n' not in said
   with pytest.raises(DamagedError, match=r'model\.ckpt-6 \(.*newest whole .*model\.ckpt-4'):
-    checkpoints.find(str(job), f'{job}/model.ckpt-6')
-  assert checkpoints.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
+    checkpoint_choice.find(str(job), f'{job}/model.ckpt-6')
+  assert checkpoint_choice.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
   assert snapshot(job) == before  # Looking changes nothing.
-  checkpoint_files.set_aside(str(job), found)
+  checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-4'
-  assert checkpoint_files.survey(str(job)) == (f'{job}/model.ckpt-4', {})
+  assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-4', {})
   kept = {path.name: content for path, content in before.items()}
   for path, content in snapshot(job / 'damaged').items():
     assert kept[path.name] == content
@@ -129,13 +129,13 @@ LISTS = {
 def test_a_damaged_list_loses_no_step(job, name, caplog):
   content, fault = LISTS[name]
   (job / 'checkpoint').write_bytes(content)
-  found = checkpoint_files.survey(str(job))
+  found = checkpoints.survey(str(job))
   assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': found.damaged[f'{job}/checkpoint']})
   assert fault in found.damaged[f'{job}/checkpoint']
   with pytest.raises(DamagedError, match=r'/checkpoint \(.*newest whole checkpoint.*model\.ckpt-6'):
-    checkpoints.find(str(job), None)
+    checkpoint_choice.find(str(job), None)
   with caplog.at_level('INFO', 'cifar10'):
-    checkpoint_files.set_aside(str(job), found)
+    checkpoints.set_aside(str(job), found)
   assert 'going on from' in caplog.messages[-1]
   assert caplog.messages[-1].endswith('model.ckpt-6: no step is lost')
   assert (job / 'damaged' / 'checkpoint').read_bytes() == content
@@ -147,19 +147,19 @@ def test_a_damaged_list_loses_no_step(job, name, caplog):
 def test_a_list_of_nothing_that_is_there(job):
   """As after the job dir was moved by something that wrote whole paths."""
   (job / 'checkpoint').write_text('model_checkpoint_path: "/nowhere/model.ckpt-6"\n')
-  found = checkpoint_files.survey(str(job))
+  found = checkpoints.survey(str(job))
   assert found.newest == f'{job}/model.ckpt-6'
   assert found.damaged == {'/nowhere/model.ckpt-6': 'model.ckpt-6.index is missing'}
-  checkpoint_files.set_aside(str(job), found)
+  checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
   assert not (job / 'damaged').exists()  # There is nothing to move.
 
 
 def test_a_missing_list_is_made_again(job):
   os.remove(job / 'checkpoint')
-  found = checkpoint_files.survey(str(job))
+  found = checkpoints.survey(str(job))
   assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': 'it is missing'})
-  checkpoint_files.set_aside(str(job), found)
+  checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
 
 
@@ -167,7 +167,7 @@ def test_several_damaged_ones_are_passed_over(job, caplog):
   for step, place in ((6, 50), (4, 5000)):
     flip(job / f'model.ckpt-{step}{DATA}', place)
   with caplog.at_level('INFO', 'cifar10'):
-    checkpoint_files.set_aside(str(job), checkpoint_files.survey(str(job)))
+    checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
   [line] = caplog.messages
   assert f'{job}/model.ckpt-6 (' in line
   assert f'{job}/model.ckpt-4 (' in line
@@ -181,7 +181,7 @@ def test_the_same_step_damaged_twice_keeps_both(job):
     shutil.copy(job / 'model.ckpt-4.index', index(job))
     (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-6"\n')
     flip(data(job), byte)
-    checkpoint_files.set_aside(str(job), checkpoint_files.survey(str(job)))
+    checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
   first, second = (job / name / f'model.ckpt-6{DATA}' for name in ('damaged', 'damaged-2'))
   assert first.read_bytes() != second.read_bytes()
 
@@ -190,15 +190,15 @@ def test_a_list_that_goes_back_is_obeyed(job):
   """Somebody wants to train from step 2 again: what is newer is none of it."""
   (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"\n')
   os.remove(index(job))
-  assert checkpoint_files.survey(str(job)) == (f'{job}/model.ckpt-2', {})
+  assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-2', {})
 
 
 def test_a_process_killed_in_its_first_save_leaves_a_new_job(tmp_path):
   (tmp_path / f'model.ckpt-0{DATA}').write_bytes(b'half')
-  assert checkpoint_files.survey(str(tmp_path)).is_new
+  assert checkpoints.survey(str(tmp_path)).is_new
   (tmp_path / 'model.ckpt-0.index').write_bytes(b'')
-  assert checkpoint_files.survey(str(tmp_path)).is_new
-  assert checkpoint_files.survey(str(tmp_path / 'nothing')).is_new
+  assert checkpoints.survey(str(tmp_path)).is_new
+  assert checkpoints.survey(str(tmp_path / 'nothing')).is_new
 
 
 @pytest.mark.parametrize('seed', range(8))
@@ -218,8 +218,8 @@ def test_any_bit_and_any_length(job, seed):
     else:
       content = content[: rng.randrange(len(content))]
     path.write_bytes(content)
-    if checkpoint_files.fault_of(f'{job}/model.ckpt-6'):
-      assert checkpoint_files.survey(str(job)).newest == f'{job}/model.ckpt-4'
+    if checkpoints.fault_of(f'{job}/model.ckpt-6'):
+      assert checkpoints.survey(str(job)).newest == f'{job}/model.ckpt-4'
     else:
       assert values_at_6(job) == wanted
       assert path == index(job)
@@ -253,18 +253,18 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     session.run(tf.compat.v1.global_variables_initializer())
     tf.compat.v1.train.Saver().save(session, str(tmp_path / 'model.ckpt-3'))
   with pytest.raises(InputError, match='it has no global_step'):
-    checkpoints.find(str(tmp_path), None)
+    checkpoint_choice.find(str(tmp_path), None)
 
 
 @pytest.mark.parametrize('mode', ['evaluate', 'export'])
 def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tmp_path, mode):
   """It has every variable of this one, and would be taken in part."""
-  source = variables.open_source(str(job))
+  source = variable_files.open_source(str(job))
   values = {name: source.value(name) for name in source.shapes}
   more = 'resnet/stage1/block1/conv1/kernel'
-  variables.write(str(tmp_path / 'same'), values, 6)
+  variable_files.write(str(tmp_path / 'same'), values, 6)
   values[more] = values['resnet/stage1/block0/conv1/kernel']
-  variables.write(str(tmp_path / 'deeper'), values, 6)
+  variable_files.write(str(tmp_path / 'deeper'), values, 6)
   flags = ['--job-dir', job, '--mode', mode]
   if mode == 'evaluate':
     flags += ['--data-dir', data_dir]
@@ -337,7 +337,7 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   assert json.loads(result.stdout)['global_step'] == 8
   assert (job / 'damaged' / f'model.ckpt-6{DATA}').read_bytes() == damaged
   assert data(job).stat().st_size > len(damaged)  # Step 6, saved again.
-  events = metrics_file.read(str(job))
+  events = metrics_log.read(str(job))
   saved = [event['step'] for event in events if event['event'] == 'save']
   assert saved == [0, 2, 4, 6, 8]
   assert [event for event in events if event['event'] == 'start'][-1]['steps_lost'] == 2

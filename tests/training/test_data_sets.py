@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import generate_cifar10_tfrecords
-from cifar10.data import data_set, manifest
+from cifar10.data import info, manifest
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 2]
 
@@ -69,7 +69,7 @@ def test_cifar100(generate, run_job, tmp_path):
   """Of a synthetic archive: 100 images of train are validation's, 100 of test are eval's."""
   said = generate('--dataset', 'cifar100', '--synthetic', 100)
   assert said['num_classes'] == 100
-  classes = list(data_set.describe(str(tmp_path / 'data')).classes)
+  classes = list(info.describe(str(tmp_path / 'data')).classes)
   assert len(classes) == 100
   check_job(run_job, tmp_path, classes, said['examples']['eval'])
 

@@ -4,8 +4,8 @@ import pytest
 from recomputed import assert_equal
 
 from cifar10.cluster.tf_config import Cluster
+from cifar10.core.errors import InputError
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError
 from cifar10.training import placement
 
 STEPS = 200

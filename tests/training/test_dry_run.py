@@ -7,13 +7,14 @@ import tempfile
 
 import pytest
 
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import read_cluster
-from cifar10.cluster.watch import Watch
-from cifar10.data.data_set import CIFAR10
+from cifar10.core.errors import InputError
+from cifar10.data.info import CIFAR10
+from cifar10.job import job_config
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError
-from cifar10.training import dry_run, job_dir
+from cifar10.training import dry_run
 
 JOBS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993')
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
@@ -120,7 +121,9 @@ def refusal(options, *, evaluating=True, task=''):
   """What a dry run of a ResNet-8 is refused for."""
   with pytest.raises(InputError) as error:
     tasks = read_cluster(task, options.job_dir)
-    dry_run.dry_run(from_values({'num_layers': 8}), options, tasks, Watch(), evaluating=evaluating)
+    dry_run.dry_run(
+      from_values({'num_layers': 8}), options, tasks, LivenessMonitor(), evaluating=evaluating
+    )
   return str(error.value)
 
 
@@ -150,7 +153,7 @@ def test_refuses_a_job_dir_that_cannot_be_written():
     os.seteuid(user or 65534)
     try:
       with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
-        job_dir.claim(job, HParams(), 'data', CIFAR10, None, writes=False)
+        job_config.claim(job, HParams(), 'data', CIFAR10, None, writes=False)
     finally:
       os.seteuid(user)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.callbacks import metrics_file
 from cifar10.cluster.tf_config import Cluster
-from cifar10.data.data_set import CIFAR10
+from cifar10.data.info import CIFAR10
+from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed
@@ -103,8 +103,8 @@ def test_a_process_of_the_source_that_fails_is_one_line(train):
 
 def test_distortions_are_those_of_the_options(data_dir):
   """Cut-outs of 8 x 8 in grey, 128; another one of the same image in another epoch."""
-  distorted = {'use_distortion_for_training': True, 'crop_padding': 0, 'cutout': 8}
-  batches = drawn(data_dir, 'ones', 12, **distorted)
+  augmented = {'use_distortion_for_training': True, 'crop_padding': 0, 'cutout': 8}
+  batches = drawn(data_dir, 'ones', 12, **augmented)
   images = np.concatenate([shard for shards, _ in batches for shard in shards])
   grey = (images == 128).all(-1)
   assert (grey.sum((1, 2)) == 64).all()  # No class is grey.
@@ -113,8 +113,8 @@ def test_distortions_are_those_of_the_options(data_dir):
 
 def test_alternating_flips(data_dir):
   """What is mirrored in one epoch is not in the next. A buffer of one example keeps the order."""
-  distorted = {'use_distortion_for_training': True, 'crop_padding': 0, 'flip': 'alternating'}
-  batches = drawn(data_dir, 'ones', 3, batch_size=96, num_examples=1, **distorted)
+  augmented = {'use_distortion_for_training': True, 'crop_padding': 0, 'flip': 'alternating'}
+  batches = drawn(data_dir, 'ones', 3, batch_size=96, num_examples=1, **augmented)
   mirrored = []
   for shards, _ in batches:
     images = np.stack(shards, 1).reshape([96, 32, 32, 3])
@@ -135,7 +135,7 @@ def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path)
   assert 'on 96 examples' in result.stderr
   config = json.loads((tmp_path / 'job' / 'config.json').read_text())
   assert (config['source'], config['examples_per_epoch']) == ('given_sources:ones', 96)
-  [start] = [e for e in metrics_file.read(str(tmp_path / 'job')) if e['event'] == 'start']
+  [start] = [e for e in metrics_log.read(str(tmp_path / 'job')) if e['event'] == 'start']
   assert start['options']['source'] == 'given_sources:ones'
   assert start['examples_per_epoch'] == 96
   # A job dir belongs to its source, which need not be said again.
@@ -186,7 +186,7 @@ def test_what_goes_wrong_while_training_is_one_line(train, source, message, tmp_
   lines = result.stderr.splitlines()
   assert lines[-1].startswith(f'error: --source given_sources:{source}: {message}')
   assert 'Traceback' not in result.stderr
-  [end] = [e for e in metrics_file.read(str(tmp_path / 'job')) if e['event'] == 'end']
+  [end] = [e for e in metrics_log.read(str(tmp_path / 'job')) if e['event'] == 'end']
   assert end['reason'] == 'error'
   assert end['message'].startswith('SourceError: --source given_sources:')
 

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.cluster.steering import Steering
+from cifar10.cluster.control_state import SharedControl
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.cluster.watch import Watch
-from cifar10.data.data_set import CIFAR10
+from cifar10.core.estimator import tf_estimator
+from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Family
 from cifar10.options.hparams import from_values
-from cifar10.platform.estimator import tf_estimator
-from cifar10.training import evaluation, model_fn, placement, schedules, towers
+from cifar10.training import evaluation_result, model_fn, placement, schedules, towers
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
@@ -102,7 +102,7 @@ def replication(workers, ps=2, gradients=0, task=('chief', 0)):
     'ps': tuple(f'c:{port}' for port in range(1, ps + 1)),
   }
   cluster = Cluster(addresses, *task)
-  return placement.Replication(cluster, gradients, Watch(), Steering(cluster))
+  return placement.Replication(cluster, gradients, LivenessMonitor(), SharedControl(cluster))
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
@@ -329,7 +329,7 @@ def test_metrics_are_exact_over_uneven_batches(graph):
     for _ in range(3):
       seen.append(session.run([logits, updates])[0])
     metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
-    [matrix] = session.run(graph.get_collection(evaluation.MATRIX))
+    [matrix] = session.run(graph.get_collection(evaluation_result.MATRIX))
   seen = np.concatenate(seen)
   right = seen.argmax(1) == labels
   in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, labels, strict=True)]

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
+from cifar10.data.info import CIFAR10
 from cifar10.networks.family import LayerSettings
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import from_values
@@ -32,7 +32,7 @@ def test_resnet_20():
   Shortcuts have no parameters: they average and pad.
   """
   size = network_size(from_values({'num_layers': 20}), CIFAR10)
-  assert size.multiplications == 442_368 + 14_155_776 + 2 * 12_976_128 + 640 == 40_551_040
+  assert size.macs == 442_368 + 14_155_776 + 2 * 12_976_128 + 640 == 40_551_040
   kernels = 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64)
   batch_norm = 2 * (7 * 16 + 6 * 32 + 6 * 64)
   dense = 64 * 10 + 10
@@ -43,7 +43,7 @@ def test_resnet_8_in_any_precision():
   """A block of two convolutions a stage: 442,368 + 4,718,592 + 2 x 3,538,944 + 640."""
   for dtype in ('float32', 'bfloat16'):
     size = network_size(from_values({'num_layers': 8, 'dtype': dtype}), CIFAR10)
-    assert size.multiplications == 12_239_488
+    assert size.macs == 12_239_488
     # Kernels 432 + 4,608 + 13,824 + 55,296; scales and offsets 2 x (3 x 16 + 2 x 32 + 2 x 64).
     assert size.trainable_parameters == 74_160 + 480 + 650
 
@@ -66,4 +66,4 @@ def test_every_family_as_tensorflow_counts_it(network):
     [profile] = profile.children  # A chain, each link with the sums of those below.
     counted[profile.name] = profile.float_ops
   products = counted['Conv2D'] + counted['MatMul']
-  assert network_size(hparams, CIFAR10).multiplications == products / 2 > 0
+  assert network_size(hparams, CIFAR10).macs == products / 2 > 0

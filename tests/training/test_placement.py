@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from cifar10.core import devices
 from cifar10.options.hparams import from_values
-from cifar10.platform import devices
 from cifar10.training import placement
 
 

@@ -3,7 +3,7 @@
 import os
 
 from cifar10.cluster.tf_config import Cluster, read_cluster
-from cifar10.platform import sessions
+from cifar10.core import sessions
 from cifar10.training import run_config
 
 TF_CONFIG = (

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.data.data_set import CIFAR10
+from cifar10.core.errors import InputError
+from cifar10.core.estimator import tf_estimator
+from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.platform.errors import InputError
-from cifar10.platform.estimator import tf_estimator
 from cifar10.training import network_size, warm_start
 from cifar10.training.process import Process
 

@@ -1,0 +1,99 @@
+"""What a callback is: a session hook that hears of more than runs of the session.
+
+A callback is a file with a function `make(run) -> Callback | None`, and a line in `registry.py`.
+It acts in the process that trains or evaluates, and is switched by an option.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cifar10.cluster.control_state import SharedControl
+from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.tf_config import Cluster
+from cifar10.data.info import DatasetInfo
+from cifar10.job.stop_record import StopRequest
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+
+
+class Step(NamedTuple):
+  """A step that is over."""
+
+  step: int  # the global step after it
+  values: Mapping[str, float]  # 'loss', 'accuracy' of its batch, and 'learning_rate'
+
+
+class Evaluation(NamedTuple):
+  """One split with one checkpoint."""
+
+  step: int
+  split: str
+  checkpoint: str
+  result: Mapping[str, Any]  # as the program prints it
+  confusion_matrix: Sequence[Sequence[int]]  # [true class][predicted class]
+  on_the_way: bool  # not the final one
+
+  @property
+  def chooses(self) -> bool:
+    """Whether weights, and the end of training, may be chosen by it: never by the test set."""
+    return self.on_the_way and self.split == 'validation'
+
+
+@dataclasses.dataclass
+class Run:
+  """What callbacks know of the training in this process, and what they may change."""
+
+  hparams: HParams
+  options: RunOptions
+  data: DatasetInfo
+  cluster: Cluster
+  monitor: LivenessMonitor
+  control: SharedControl  # orders to all replicas; the chief's
+  stop_request: StopRequest  # whether training is to end before its last step
+  # In training only:
+  examples_per_epoch: int = 0
+  examples_per_step: int = 0  # of a global step, all workers' together
+  evaluates: bool = False  # this process, on the way
+  save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # -> the checkpoint
+  remember: Callable[[Mapping[str, Any]], None] = lambda values: None  # in the job's config
+  seconds_before: float = 0.0  # of training, in earlier processes
+  _since: float = dataclasses.field(default_factory=time.monotonic)
+
+  @property
+  def job_dir(self) -> str:
+    """Where the job keeps everything."""
+    return self.options.job_dir
+
+  @property
+  def last_step(self) -> int:
+    """The global step at which training ends."""
+    return self.hparams.train_steps
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this process writes into the job dir while it trains."""
+    return self.cluster.is_chief
+
+  def seconds(self) -> float:
+    """Of training, all processes of this task, evaluations on the way and pauses included."""
+    return self.seconds_before + time.monotonic() - self._since
+
+
+class Callback(tf.compat.v1.train.SessionRunHook):
+  """Base of all: hears of nothing but what it overrides. Hooks' methods come beside these."""
+
+  def on_step_end(self, step: Step) -> None:
+    """After every step that this process made, before a checkpoint of it is saved."""
+
+  def on_save(self, checkpoint: str, step: int) -> None:
+    """A checkpoint is whole. Only the chief saves."""
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    """An evaluation is over, in the process that made it."""
+
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
+    """Training is over, and its last checkpoint saved: 'train_steps', 'SIGTERM', ..."""

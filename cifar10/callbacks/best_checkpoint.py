@@ -1,0 +1,53 @@
+"""Keeps the checkpoints with the best accuracy on the validation split apart, under JOB/best/."""
+
+from typing import Any
+
+from cifar10.callbacks.base import Callback, Evaluation, Run
+from cifar10.core import files
+from cifar10.core.logs import log
+from cifar10.job import best_checkpoints
+
+
+def make(run: Run) -> Callback | None:
+  """Where the process evaluates; --keep-best 0 keeps none."""
+  if not run.options.keep_best:
+    return None
+  best_checkpoints.read(run.job_dir)  # Refuses a damaged one now, not after an hour.
+  return Best(run)
+
+
+class Best(Callback):
+  """Copies an evaluated checkpoint that is among the best."""
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._said_why = False
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    if not self._run.is_chief or self._said_why:
+      return
+    self._said_why = True
+    if self._run.hparams.train_on != 'train':
+      log.info(
+        'no best/: with --train-on %s no split is left to choose by', self._run.hparams.train_on
+      )
+    elif self._run.options.subset not in (None, 'validation'):
+      log.info('no best/: --subset %s is not the split to choose by', self._run.options.subset)
+    elif not self._run.evaluates and not self._run.cluster.has_evaluator:
+      log.info('no best/: nothing evaluates on the way')
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    if not evaluation.chooses:
+      return
+    try:
+      kept = best_checkpoints.keep(
+        self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
+      )
+    except FileNotFoundError:
+      if files.exists(f'{evaluation.checkpoint}.index'):
+        raise
+      log.info('%s is not kept: it was deleted while it was evaluated', evaluation.checkpoint)
+      return
+    if kept:
+      accuracy = evaluation.result['accuracy']
+      log.info('best so far: accuracy %.4f at step %s', accuracy, f'{evaluation.step:,}')

@@ -1,0 +1,1 @@
+"""Errors, files, options, devices, TensorFlow's import: what every other package uses."""

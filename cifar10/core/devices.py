@@ -1,0 +1,83 @@
+"""What this machine's processors can do, and what TensorFlow makes of it."""
+
+import os
+import platform
+import tempfile
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
+
+from cifar10.core import lazy_tf, limits
+
+# What XLA's first compilation in a process writes, whatever the log level.
+_ON_COMPILING = (b'absl::InitializeLog', b'Compiled cluster using XLA')
+
+
+def fast_dtype(num_gpus: int) -> tuple[str, str]:
+  """('bfloat16' or 'float32', why): bfloat16 where the hardware multiplies it."""
+  if num_gpus:
+    gpu = tf.config.list_physical_devices('GPU')[0]
+    capability = tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
+    named = f'the GPU has compute capability {".".join(map(str, capability))}'
+    return ('bfloat16' if capability >= (8, 0) else 'float32'), named
+  try:
+    with open('/proc/cpuinfo', encoding='utf-8') as file:
+      flags = set(file.read().split())
+  except OSError:
+    return 'float32', 'this system does not say what its processor can do'
+  found = sorted(flags & {'avx512_bf16', 'amx_bf16'})
+  if found:
+    return 'bfloat16', f'this processor has {" and ".join(found)}'
+  return 'float32', 'this processor has neither avx512_bf16 nor amx_bf16'
+
+
+def described_kernels() -> str:
+  """Which kernels the CPU computes with: 'oneDNN kernels are on (TF_ENABLE_ONEDNN_OPTS is 1)'."""
+  state = 'on' if _pywrap_util_port.IsMklEnabled() else 'off'
+  switch = os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'not set')
+  return f'oneDNN kernels are {state} (TF_ENABLE_ONEDNN_OPTS is {switch})'
+
+
+def can_compile(session_config: Any) -> bool:
+  """Whether XLA can compile for this processor: it tries, and hides the lines that XLA prints.
+
+  Args:
+    session_config: of the sessions to come: a process's first one decides how many threads an
+      operation has in all of them.
+  """
+  config = tf.compat.v1.ConfigProto()
+  config.CopyFrom(session_config)
+  config.device_count['GPU'] = 0
+  config.use_per_session_threads = True  # Or it would also fix how many operations run at once.
+  del config.device_filters[:]
+  with tf.Graph().as_default(), tempfile.TemporaryFile() as said:
+    number = tf.compat.v1.placeholder(tf.float32, [])
+    twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
+    try:
+      with lazy_tf.standard_error_to(said), tf.compat.v1.Session(config=config) as session:
+        return session.run(twice, {number: 1.0}) == 2
+    except tf.errors.OpError:
+      return False
+    finally:
+      lazy_tf.repeat(said, but=_ON_COMPILING)
+
+
+def described_hardware() -> dict[str, Any]:
+  """For records: {'processor', 'cores', 'memory_gib', 'gpus': [names]}."""
+  try:
+    with open('/proc/cpuinfo', encoding='utf-8') as file:
+      named = [line.partition(':')[2].strip() for line in file if line.startswith('model name')]
+  except OSError:
+    named = []
+  memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  gpus = [
+    tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
+    for gpu in tf.config.list_physical_devices('GPU')
+  ]
+  return {
+    'processor': named[0] if named else platform.processor() or platform.machine(),
+    'cores': limits.cores(),
+    'memory_gib': round(memory / 2**30, 1),
+    'gpus': gpus,
+  }

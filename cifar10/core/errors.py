@@ -1,0 +1,111 @@
+"""How a command ends early: one line on standard error and an exit code, never a traceback."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from cifar10.core import cli, logs
+from cifar10.core.logs import log
+
+
+class InputError(ValueError):
+  """The user's input is at fault. The message names the value and the remedy, in one line."""
+
+  def __init__(self, message: str):
+    """`message` may name a path or a value with line ends in it."""
+    super().__init__('\\n'.join(message.splitlines()))
+
+
+class DamagedError(InputError):
+  """A file is there and is not what it should be: nothing takes its place unasked."""
+
+
+class TaskLostError(Exception):
+  """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
+
+
+class SomeFailedError(Exception):
+  """Some of what was asked for could not be done, and all else was. Exit code 1."""
+
+
+class StorageError(Exception):
+  """A folder cannot be written any more, through no fault in the input. Exit code 1."""
+
+
+class SourceError(ValueError):
+  """A --source failed, or gave what is no example, in the middle of a training. Exit code 1."""
+
+  def __init__(self, message: str):
+    """`message` is made one line: TensorFlow passes it on in the middle of others."""
+    super().__init__(' '.join(message.splitlines()))
+
+
+class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
+  """SIGTERM ended the run in good order: what was learned is saved."""
+
+  exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
+
+
+class OneLineParser(argparse.ArgumentParser):
+  """An argument parser that fails like everything else, without printing its usage first.
+
+  It names the command as the user typed it, and has what every command has.
+  """
+
+  def __init__(self, prog: str | None = None, **settings: Any):
+    super().__init__(prog or cli.typed_name(), **settings)
+    cli.add_common(self)
+
+  def format_help(self) -> str:
+    return cli.as_typed(super().format_help())
+
+  def error(self, message: str) -> NoReturn:
+    self.exit(2, f'error: {message}; see --help\n')
+
+
+def print_result(line: str) -> None:
+  """Prints a line on standard output, which may be a file on a full disk; raises StorageError."""
+  try:
+    logs.print_line(line)
+  except BrokenPipeError:
+    raise
+  except OSError as error:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+    raise StorageError(f'standard output cannot be written ({error.strerror})') from None
+
+
+def run_command(main: Callable[[], None]) -> NoReturn:
+  """Runs a command's main function and exits.
+
+  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError, a SourceError or a
+  StorageError, 2 on an InputError, 130 on Ctrl-C, 141 when nobody reads the output any more, 143 on
+  SIGTERM.
+  """
+  try:
+    main()
+  except InputError as error:
+    print(f'error: {cli.as_typed(str(error))}', file=sys.stderr)
+    sys.exit(2)
+  except (TaskLostError, SomeFailedError, SourceError, StorageError) as error:
+    print(f'error: {error}', file=sys.stderr)
+    sys.exit(1)
+  except Terminated:
+    print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
+    sys.exit(Terminated.exit_code)
+  except BrokenPipeError:  # As `| head` leaves it: what is still buffered would raise it once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
+  except KeyboardInterrupt:
+    print('interrupted', file=sys.stderr)
+    sys.exit(130)
+  sys.exit(0)
+
+
+def end_process(message: str, code: int = 1) -> NoReturn:
+  """Ends the process from another thread: the main one is inside TensorFlow, and none wakes it."""
+  log.error('error: %s', message)
+  sys.stderr.flush()
+  os._exit(code)

@@ -1,0 +1,78 @@
+"""What this process may use: memory and disk, so that what cannot fit is refused; cores."""
+
+import math
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from cifar10.core import files
+
+_LIMITS = (  # Of a container: version 2 of Linux's control groups, and version 1.
+  '/sys/fs/cgroup/memory.max',
+  '/sys/fs/cgroup/memory/memory.limit_in_bytes',
+)
+# The same of its processor time: microseconds in each period, and the period's.
+_QUOTAS = (
+  ('/sys/fs/cgroup/cpu.max',),
+  ('/sys/fs/cgroup/cpu/cpu.cfs_quota_us', '/sys/fs/cgroup/cpu/cpu.cfs_period_us'),
+)
+
+
+def memory() -> int:
+  """Bytes that this process can get, at the most: what is free, or what it may have, if less."""
+  found = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
+  found += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
+  found += [limit for path in _LIMITS for limit in _numbers(path)]
+  allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+  if allowed != resource.RLIM_INFINITY:
+    found.append(allowed)
+  return min(found)
+
+
+def cores() -> int:
+  """How many cores this process may keep busy: its own, or fewer by its container's limit."""
+  return min([own_cores(), *(max(1, math.ceil(quota)) for quota in _quotas())])
+
+
+def own_cores() -> int:
+  """How many of the machine's cores this process may run on."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def _quotas() -> Iterator[float]:
+  """In cores; none where the container, or the process outside of one, has no limit."""
+  for paths in _QUOTAS:
+    words = [word for path in paths for word in _first_line(path).split()]
+    if len(words) == 2 and all(word.isdecimal() for word in words):
+      yield int(words[0]) / int(words[1])
+
+
+def disk(folder: str) -> int:
+  """Bytes that are free where the folder is, or is to be made.
+
+  How much a URL's filesystem has, nobody tells: there it is the folder for temporary files, in
+  which what is written there is made.
+  """
+  there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  return shutil.disk_usage(there).free
+
+
+def _numbers(path: str, start: str = '') -> list[int]:
+  """The number in the first line that starts so; none where that cannot be read, as on macOS."""
+  words = _first_line(path, start).removeprefix(start).split()
+  return [int(words[0])] if words and words[0].isdecimal() else []
+
+
+def _first_line(path: str, start: str = '') -> str:
+  """The first that starts so; '' where there is none, or no file."""
+  try:
+    with open(path, encoding='ascii') as file:
+      return next((line for line in file if line.startswith(start)), '')
+  except OSError:
+    return ''

@@ -1,0 +1,216 @@
+"""Who works in a folder: one process at a time, and one that was killed is in nobody's way.
+
+Whoever wants a folder leaves a claim there, a small file of its own, then looks at the others'
+claims: one that holds refuses him, and of two that still want it, one waits and one leaves. This
+asks of a file system only that a file that was written is listed and read by whoever looks later:
+no kernel's lock, no clocks that agree. (It is Lamport's bakery, with refusals for queues.) So a
+folder may also be a URL.
+
+The claim of a dead process counts for nothing. In the same system its number and the time of its
+start tell; from elsewhere, that its claim no longer beats while one watches it.
+"""
+
+import contextlib
+import datetime
+import itertools
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from typing import Any
+
+from cifar10.core import files
+from cifar10.core.errors import InputError, end_process
+
+_PREFIX = 'claim-'
+_WANTS, _HOLDS = 'wants', 'holds'  # Of one length: a claim is written again in its place.
+_BEAT_SECONDS = 1
+_DEAD_SECONDS = 10  # Without a beat, elsewhere.
+_LOOK_SECONDS = 0.1
+# Of a URL: a store of objects takes one write a second of each, charges for it, and needs a while.
+_URL_SLOWER = 6
+
+Claim = dict[str, Any]
+
+
+class Lock:
+  """A folder for this process alone, as long as its context lasts."""
+
+  def __init__(self, folder: str, refusal: str):
+    """Args:
+    folder: where the claims are; made where it is missing.
+    refusal: what to say where it is taken, with {holder} for who has it.
+    """
+    self._folder = folder
+    self._refusal = refusal
+    self._name = f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}'
+    self._path = os.path.join(folder, f'{_PREFIX}{self._name}.json')
+    self._over = threading.Event()
+
+  def __enter__(self) -> 'Lock':
+    """Raises InputError where another process has the folder; OSError."""
+    files.make_folder(self._folder)
+    self._claim: Claim = {
+      'host': socket.gethostname(),
+      'pid': os.getpid(),
+      'since': time.time(),
+      'system': _system(),
+      'started': _started(os.getpid()),
+    }
+    self._state = _WANTS
+    self._beats = itertools.count()
+    self._write(is_new=True)
+    self._thread = threading.Thread(target=self._beat, daemon=True)
+    self._thread.start()
+    try:
+      self._contend()
+    except BaseException:
+      self.__exit__()
+      raise
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    self._over.set()
+    self._thread.join()
+    with contextlib.suppress(OSError):
+      files.remove(self._path)
+
+  def _contend(self) -> None:
+    """Returns when this process has the folder."""
+    dead: set[str] = set()
+    while True:
+      others = _read_all(self._folder, but={self._path, *dead})
+      living = _living(self._folder, others)
+      dead |= set(others) - set(living)
+      for path, claim in living.items():
+        if claim.get('state') != _WANTS or path < self._path:
+          raise InputError(self._refusal.replace('{holder}', described(claim)))
+      if not living:
+        break
+      time.sleep(_LOOK_SECONDS)  # It sees this claim, and leaves; or it has held since before.
+    self._state = _HOLDS
+    self._write()
+    for path in dead:
+      with contextlib.suppress(FileNotFoundError):
+        files.remove(path)
+
+  def _beat(self) -> None:
+    while not self._over.wait(_BEAT_SECONDS * _slower(self._folder)):
+      try:
+        self._write()
+      except FileNotFoundError:
+        self._reclaim()
+      except OSError:  # A full or a broken disk is named where something is lost by it.
+        pass
+
+  def _reclaim(self) -> None:
+    """Somebody took the claim away: one who thought this process dead, or cleaned the folder."""
+    if not files.is_dir(self._folder):
+      return  # It has vanished as a whole, which is named where something is written.
+    for claim in _read_all(self._folder, but={self._path}).values():
+      if claim.get('state') == _HOLDS and self._state == _HOLDS:
+        end_process(
+          f'{self._folder}: {described(claim)} took over, as this process had not been heard of; '
+          'it goes on there'
+        )
+    with contextlib.suppress(OSError):
+      self._write(is_new=True)
+
+  def _write(self, *, is_new: bool = False) -> None:
+    # In place and of one length: that needs no room on the disk, and no other client of a network's
+    # file system reads an older file that had this name.
+    content = {**self._claim, 'state': self._state, 'beat': f'{next(self._beats):012}'}
+    files.overwrite(self._path, json.dumps(content).encode(), is_new=is_new)
+
+
+def holder(folder: str) -> Claim | None:
+  """Who has a folder, with 'host', 'pid' and 'since'; for one elsewhere it waits for a beat."""
+  held = {
+    path: claim
+    for path, claim in _read_all(folder, but=set()).items()
+    if claim.get('state') != _WANTS
+  }
+  return next(iter(_living(folder, held).values()), None)
+
+
+def described(claim: Claim) -> str:
+  """'process 17 on host (since 2026-01-31 12:00:00)'."""
+  try:
+    since = f'{datetime.datetime.fromtimestamp(claim["since"]):%Y-%m-%d %H:%M:%S}'
+    return f'process {claim["pid"]} on {claim["host"]} (since {since})'
+  except (KeyError, TypeError, ValueError, OverflowError, OSError):
+    return 'a process that says no name'
+
+
+def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
+  """Those whose processes live, as they are now; for claims from elsewhere it takes seconds."""
+  elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim)}
+  living = {p: claim for p, claim in claims.items() if p not in elsewhere and _is_alive(claim)}
+  deadline = time.monotonic() + _DEAD_SECONDS * _slower(folder)
+  while elsewhere and time.monotonic() < deadline:
+    time.sleep(_LOOK_SECONDS * _slower(folder))
+    now = _read_all(folder, but=set())
+    for path, before in tuple(elsewhere.items()):
+      if now.get(path) != before:
+        del elsewhere[path]
+        if path in now:
+          living[path] = now[path]
+  return living
+
+
+def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
+  """The claims by their paths; {} for one that is half written."""
+  found: dict[str, Claim] = {}
+  for path in files.matching(folder, f'{_PREFIX}*.json'):
+    if path in but:
+      continue
+    try:
+      claim = json.loads(files.read_text(path))
+      found[path] = claim if isinstance(claim, dict) else {}
+    except FileNotFoundError:  # Given up meanwhile.
+      continue
+    except (OSError, ValueError, RecursionError):
+      found[path] = {}
+  return found
+
+
+def _slower(folder: str) -> float:
+  return _URL_SLOWER if files.is_url(folder) else 1
+
+
+def _is_here(claim: Claim) -> bool:
+  """Whether its process is one that this system can see."""
+  return bool(_system()) and claim.get('system') == _system() and type(claim.get('pid')) is int
+
+
+def _is_alive(claim: Claim) -> bool:
+  """Of a claim from here: its process runs, and is not another that was given its number."""
+  try:
+    os.kill(claim['pid'], 0)
+  except (ProcessLookupError, OverflowError):
+    return False
+  except PermissionError:
+    pass
+  return _started(claim['pid']) in ('', claim.get('started'))
+
+
+def _system() -> str:
+  """Names this boot of this machine and this view of its processes; '' where nothing does."""
+  try:
+    with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
+      return f'{socket.gethostname()} {file.read().strip()} {os.readlink("/proc/self/ns/pid")}'
+  except OSError:
+    return ''
+
+
+def _started(pid: int) -> str:
+  """When a process was started, in ticks since the boot; 'dead' for one that only has to be
+  waited for, '' where it cannot be seen."""
+  try:
+    with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
+      fields = file.read().rpartition(')')[2].split()  # After the name, which may hold blanks.
+  except OSError:
+    return ''
+  return 'dead' if fields[0] in 'ZX' else fields[19]

@@ -1,0 +1,193 @@
+"""Files behind URLs, on every filesystem that TensorFlow knows, with the errors that Python has.
+
+`files.py` is what the program uses; docs/filesystems.md says what such a filesystem does not give.
+TensorFlow is loaded with the first URL that is looked at.
+"""
+
+import contextlib
+import errno
+import functools
+import importlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+from cifar10.core import lazy_tf
+from cifar10.core.errors import InputError
+
+_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
+_BUFFER_BYTES = 1 << 20
+_NUMBERS = {  # What is not here is EIO.
+  'NotFoundError': errno.ENOENT,
+  'AlreadyExistsError': errno.EEXIST,
+  'PermissionDeniedError': errno.EACCES,
+  'UnauthenticatedError': errno.EACCES,
+  'ResourceExhaustedError': errno.ENOSPC,
+}
+
+
+def scheme(path: str) -> str:
+  """'gs' of 'gs://bucket/job'; empty for a local path."""
+  found = _SCHEME.match(path)
+  return found[1] if found else ''
+
+
+def exists(path: str) -> bool:
+  """Whether something is there; raises OSError where that cannot be asked."""
+  with _python_errors(path):
+    return _gfile(path).exists(path) and (not _gfile(path).isdir(path) or _is_whole(path))
+
+
+def is_dir(path: str) -> bool:
+  """Whether it is a folder; raises OSError."""
+  # Not `isdir`, which says no of a place that cannot be reached.
+  try:
+    with _python_errors(path):
+      return _gfile(path).stat(path).is_directory and _is_whole(path)
+  except FileNotFoundError:
+    return False
+
+
+def size_and_time(path: str) -> tuple[int, int]:
+  """A file's bytes and when it was written, in nanoseconds: 0 where nobody keeps that.
+
+  Raises:
+    OSError: it is not there, or cannot be asked.
+  """
+  with _python_errors(path):
+    found = _gfile(path).stat(path)
+  return found.length, found.mtime_nsec
+
+
+def names(folder: str) -> list[str]:
+  """What is in a folder; raises OSError."""
+  try:
+    with _python_errors(folder):
+      return sorted(name.rstrip('/') for name in _gfile(folder).listdir(folder))
+  except FileNotFoundError:  # As TensorFlow says of a place that cannot be reached, too.
+    if is_dir(folder):
+      raise OSError(errno.EIO, 'cannot be listed', folder) from None
+    raise
+
+
+def make_folder(path: str) -> None:
+  """Makes a folder and those above it where they are missing; raises OSError."""
+  with _python_errors(path):
+    _gfile(path).makedirs(path)
+
+
+def remove(path: str) -> None:
+  """Removes a file; raises OSError."""
+  with _python_errors(path):
+    _gfile(path).remove(path)
+
+
+def remove_folder(path: str) -> None:
+  """Removes a folder with all that is in it; raises OSError."""
+  with _python_errors(path):
+    _gfile(path).rmtree(path)
+
+
+def rename(path: str, new: str) -> None:
+  """Gives a file another name, in place of what had that; raises OSError."""
+  with _python_errors(path):
+    _gfile(path).rename(path, new, overwrite=True)
+
+
+def copy(path: str, new: str) -> None:
+  """Copies a file; one of the two may be local; raises OSError."""
+  with _python_errors(path):
+    _gfile(path if scheme(path) else new).copy(path, new, overwrite=True)
+
+
+def opened(path: str) -> IO[bytes]:
+  """A file to read from, at any place; raises OSError."""
+  with _python_errors(path):
+    file = _gfile(path).GFile(path, 'rb')
+    file.size()  # It opens nothing before it is asked for something.
+  return io.BufferedReader(_Reader(path, file), _BUFFER_BYTES)
+
+
+class _Reader(io.RawIOBase):
+  """TensorFlow's reader as Python's libraries want one."""
+
+  def __init__(self, path: str, file: Any):
+    self._path = path
+    self._file = file
+
+  def readable(self) -> bool:
+    return True
+
+  def seekable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    with _python_errors(self._path):
+      content = self._file.read(len(buffer))
+    buffer[: len(content)] = content
+    return len(content)
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    with _python_errors(self._path):
+      self._file.seek(offset, whence)
+      return self._file.tell()
+
+  def tell(self) -> int:
+    with _python_errors(self._path):
+      return self._file.tell()
+
+  def close(self) -> None:
+    if not self.closed:
+      self._file.close()
+    super().close()
+
+
+def _is_whole(path: str) -> bool:
+  """Whether it is no beginning of a name, as 'job/model' of 'job/model.ckpt-1.index'.
+
+  ram:// takes these for folders.
+  """
+  folder, name = os.path.split(path.rstrip('/'))
+  return scheme(path) != 'ram' or not scheme(folder) or name in names(folder)
+
+
+def _gfile(path: str) -> Any:
+  return _of_scheme(scheme(path))
+
+
+@functools.cache
+def _of_scheme(name: str) -> Any:
+  """TensorFlow's module for files; raises InputError for what names none of its filesystems."""
+  lazy_tf.import_tensorflow()
+  import tensorflow as tf  # noqa: PLC0415 - local paths do not wait for it
+
+  gfile, said = tf.io.gfile, ''
+  if name not in gfile.get_registered_schemes():
+    try:
+      importlib.import_module('tensorflow_io')  # It brings more.
+    except Exception as error:  # What is missing or does not fit raises errors of many kinds.
+      said = f' and tensorflow-io cannot be imported ({str(error).partition(chr(10))[0]})'
+  known = gfile.get_registered_schemes()
+  if name not in known:
+    listed = ', '.join(sorted(f'{each}://' for each in known if each))
+    remedy = 'run: pip install tensorflow-io, which brings s3://, hdfs:// and others, or '
+    raise InputError(
+      f'{name}:// is no filesystem that TensorFlow knows (it knows {listed}){said}; '
+      f'{remedy if said else ""}name another folder'
+    )
+  return gfile
+
+
+@contextlib.contextmanager
+def _python_errors(path: str) -> Iterator[None]:
+  """OSErrors in place of TensorFlow's."""
+  try:
+    yield
+  except Exception as error:
+    if not type(error).__module__.startswith('tensorflow'):
+      raise
+    number = _NUMBERS.get(type(error).__name__, errno.EIO)
+    said = str(error).partition('\n')[0] or os.strerror(number)
+    raise OSError(number, said, path) from error

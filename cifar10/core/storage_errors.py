@@ -1,0 +1,102 @@
+"""A disk that is full, a folder that is gone or turned read-only: named in one line."""
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+from cifar10.core import files
+from cifar10.core.errors import InputError, SomeFailedError, StorageError, TaskLostError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_BROKEN = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO)
+
+
+@contextlib.contextmanager
+def named(flag: str, folder: str) -> Iterator[None]:
+  """Names a folder in which files could not be written or read.
+
+  Args:
+    flag: the option that named it.
+    folder: the folder.
+
+  Raises:
+    StorageError: in place of what Python or TensorFlow raised.
+  """
+  try:
+    with _quiet_threads(folder):
+      yield
+  except (InputError, StorageError, TaskLostError, SomeFailedError):  # They say what it is.
+    raise
+  except Exception as error:
+    fault = _fault(error, folder)
+    if not fault:
+      raise
+    raise StorageError(f'{flag} {folder} {fault}, and the same command goes on') from error
+
+
+@contextlib.contextmanager
+def refusing(flag: str, folder: str) -> Iterator[None]:
+  """The same where a command begins to write: then it is a mistake, unless the disk is full.
+
+  Raises:
+    InputError: in place of the OSError.
+  """
+  try:
+    yield
+  except OSError as error:
+    if error.errno in _FULL:
+      raise
+    raise InputError(
+      f'{flag} {folder} cannot be written ({error.strerror}); name another'
+    ) from error
+
+
+@contextlib.contextmanager
+def _quiet_threads(folder: str) -> Iterator[None]:
+  """TensorFlow's thread for summaries logs and raises what the main thread raises, too."""
+  before = threading.excepthook
+  logger = logging.getLogger('tensorflow')
+
+  def hook(arguments: threading.ExceptHookArgs) -> None:
+    if not isinstance(arguments.exc_value, Exception) or not _fault(arguments.exc_value, folder):
+      before(arguments)
+
+  def is_shown(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith('EventFileWriter writer thread error')
+
+  threading.excepthook = hook
+  logger.addFilter(is_shown)
+  try:
+    yield
+  finally:
+    threading.excepthook = before
+    logger.removeFilter(is_shown)
+
+
+def _fault(error: Exception, folder: str) -> str:
+  """What befell the folder, and what to do; empty where the error is of another kind."""
+  if files.is_url(folder):
+    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
+    said = str(error).partition('\n')[0]
+    return f'fails ({said}); mend it' if is_of_files and folder in str(error) else ''
+  if folder in str(error) and not files.is_dir(folder):
+    return 'has vanished; put it back'
+  number = _number(error)
+  said = os.strerror(number) if number else ''
+  if number in _FULL:
+    return f'cannot take what was to be written ({said}); make room'
+  if number in _CLOSED:
+    return f'cannot be written ({said}); allow it'
+  return f'fails ({said}); mend it' if number in _BROKEN else ''
+
+
+def _number(error: Exception) -> int | None:
+  """The system's number of an error of Python's, or of TensorFlow's, which has its text alone."""
+  if isinstance(error, OSError):
+    return error.errno
+  said = str(error)
+  return next((n for n in (*_FULL, *_CLOSED, *_BROKEN) if os.strerror(n) in said), None)

@@ -1,0 +1,1 @@
+"""Archives and image folders -> record files: what only the generator needs."""

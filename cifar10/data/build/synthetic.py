@@ -1,0 +1,225 @@
+"""Archives like the published ones, with generated images: for tests and demonstrations."""
+
+import gzip
+import io
+import math
+import pickle
+import re
+import tarfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import six
+
+from cifar10.core import files, limits
+from cifar10.core.errors import InputError
+from cifar10.data import info
+from cifar10.data.build import archive
+from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
+
+_TEXTURES = 5
+_PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes show one texture
+_LAYERED_PERIODS = (
+  3.5,
+  7.0,
+  14.0,
+)  # pixels, of the textures that lie on each other; an octave apart
+MOST_CLASSES = _TEXTURES ** len(_LAYERED_PERIODS)
+_FINE_CLASSES = 100  # CIFAR-100's; its coarse classes have as many of them as there are textures.
+# Bytes that one image of a batch takes in memory while it is made, measured with 500 and 1,500; and
+# on disk the six of all batches, in the archive and in the record files.
+_MEMORY_BYTES = 130_000
+_DISK_BYTES = 38_000
+_MEMBER_BYTES = IMAGE_BYTES + 78  # Of an image in a batch, its label and its file's name.
+# How many times --synthetic's number of images CIFAR-100's members have: train and validation make
+# the same four to one that CIFAR-10's batches do.
+_CIFAR100_MEMBERS = {'test': 1, 'train': 5}
+
+
+def check_size(images_per_batch: int, data_dir: str, published: archive.Published) -> None:
+  """Raises InputError for more images than there is room for, or than a member may have."""
+  batches = max(_CIFAR100_MEMBERS.values()) if published is archive.CIFAR100 else 1
+  memory, disk = limits.memory(), limits.disk(data_dir)
+  largest, reason = min(
+    (memory // _MEMORY_BYTES, f'{memory / 1e9:.3g} GB of memory are there'),
+    (disk // _DISK_BYTES, f'{disk / 1e9:.3g} GB of disk are free for --data-dir {data_dir}'),
+    (archive.LARGEST_MEMBER // batches // _MEMBER_BYTES, "an archive's members hold no more"),
+  )
+  if images_per_batch > largest:
+    raise InputError(
+      f'--synthetic is {images_per_batch}: it must be {largest} or less, as {reason}'
+    )
+
+
+def write_synthetic(
+  path: str, images_per_batch: int, seed: int, published: archive.Published = archive.CIFAR10
+) -> dict[str, str]:
+  """Writes an archive like the published one with generated images.
+
+  Args:
+    path: the archive; appears when complete.
+    images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many all
+      together.
+    seed: fixes every byte.
+    published: the format.
+
+  Returns:
+    Each member's digest.
+  """
+  rng = np.random.default_rng(seed)
+  make = {archive.CIFAR10: _cifar10_members, archive.CIFAR100: _cifar100_members}
+  members = {
+    name: _pickle_as_python_2(content)
+    for name, content in make[published](images_per_batch, rng).items()
+  }
+  _write_tar(path, published.folder, members)
+  return {name: published.digest(content) for name, content in members.items()}
+
+
+def _cifar10_members(images_per_batch: int, rng: np.random.Generator) -> dict[str, Any]:
+  """The batches and the names, as objects to pickle, in the tar's order."""
+  names = info.CIFAR10.classes
+  members: dict[str, Any] = {
+    'batches.meta': {
+      b'num_cases_per_batch': images_per_batch,
+      b'label_names': [six.ensure_binary(name) for name in names],
+      b'num_vis': IMAGE_BYTES,
+    }
+  }
+  for name in archive.CIFAR10.digests:
+    labels = rng.permutation(np.arange(images_per_batch) % len(names))
+    members[name] = _batch(
+      name, {b'labels': labels}, synthetic_images(labels, rng), images_per_batch
+    )
+  return members
+
+
+def _cifar100_members(images_per_batch: int, rng: np.random.Generator) -> dict[str, Any]:
+  """As `_cifar10_members`. Fine classes that share their two longer textures share a coarse one."""
+  coarse = _FINE_CLASSES // _TEXTURES
+  members: dict[str, Any] = {
+    'meta': {
+      b'fine_label_names': [b'texture_%02d' % number for number in range(_FINE_CLASSES)],
+      b'coarse_label_names': [b'group_%02d' % number for number in range(coarse)],
+    }
+  }
+  for name, batches in _CIFAR100_MEMBERS.items():
+    count = batches * images_per_batch
+    labels = rng.permutation(np.arange(count) % _FINE_CLASSES)
+    # A batch at a time: the textures of one image take more than 100 KB while it is made.
+    parts = [synthetic_images(part, rng, _FINE_CLASSES) for part in np.split(labels, batches)]
+    both = {b'fine_labels': labels, b'coarse_labels': labels // _TEXTURES}
+    members[name] = _batch(name, both, np.concatenate(parts), count)
+  return members
+
+
+def _batch(
+  name: str, labels: Mapping[bytes, np.ndarray], images: np.ndarray, count: int
+) -> dict[bytes, Any]:
+  """A member with images, as an object to pickle."""
+  return {
+    b'batch_label': b'synthetic ' + name.encode(),
+    **{key: values.tolist() for key, values in labels.items()},
+    b'data': images,
+    b'filenames': [f'synthetic_{index}.png'.encode() for index in range(count)],
+  }
+
+
+def synthetic_images(
+  labels: np.ndarray, rng: np.random.Generator, num_classes: int = info.CIFAR10.num_classes
+) -> np.ndarray:
+  """Textures that a small convolutional network learns and a linear model does not.
+
+  There are five: stripes across, stripes down, checks, diagonal stripes, rings. With ten classes or
+  fewer, class 2t + f is texture t of period f (5 or 11 pixels). With more, each image shows a sum
+  of three textures, of 14, 7 and 3.5 pixels, and the class's digits to the base 5 say which.
+
+  Phase, colours and noise are random, so that the classes' mean images are alike; a mirrored or
+  shifted image stays in its class.
+
+  Args:
+    labels: [n], 0 to num_classes - 1.
+    rng: drawn from.
+    num_classes: 125 at most.
+
+  Returns:
+    uint8 [n, 3072], planes R, G, B.
+  """
+  assert num_classes <= MOST_CLASSES
+  if num_classes <= _TEXTURES * len(_PERIODS):
+    pattern = _texture(labels // 2, np.choose(labels % 2, _PERIODS), rng)
+  else:
+    digits = [labels // _TEXTURES**place % _TEXTURES for place in range(len(_LAYERED_PERIODS))]
+    layers = [
+      _texture(digit, np.full(len(labels), period), rng)
+      for digit, period in zip(digits, _LAYERED_PERIODS)
+    ]
+    pattern = np.sum(layers, 0) / math.sqrt(len(layers))  # Of one layer's deviation.
+  return _coloured(pattern, rng)
+
+
+def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+  """One texture an image, of random phase.
+
+  Args:
+    texture: [n], 0..4.
+    period: [n], pixels.
+    rng: drawn from.
+
+  Returns:
+    float64 [n, 32, 32], about -1..1.
+  """
+  n, period = len(texture), period[:, np.newaxis, np.newaxis]
+  y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float64)
+
+  def draw(low, high):
+    return rng.uniform(low, high, [n, 1, 1])
+
+  def wave(distance):
+    return np.sin(2 * np.pi * (distance / period + draw(0, 1)))
+
+  direction = np.where(draw(0, 1) < 0.5, -1, 1)
+  rings = np.hypot(y - draw(8, 24), x - draw(8, 24))
+  textures = np.stack(
+    [
+      wave(y + 0 * period),
+      wave(x + 0 * period),
+      wave(y + 0 * period) * wave(x + 0 * period) * 1.5,
+      wave((x + direction * y) / np.sqrt(2)),
+      wave(rings),
+    ]
+  )  # [5, n, 32, 32]
+  return textures[texture, np.arange(n)]
+
+
+def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+  """Patterns [n, 32, 32] in random colours and noise: uint8 [n, 3072], planes R, G, B."""
+  n = len(pattern)
+  base = rng.uniform(90, 165, [n, DEPTH, 1, 1])
+  # Sign and size of every colour's contrast are drawn: no colour tells a class.
+  contrast = rng.uniform(25, 75, [n, 1, 1, 1]) * rng.uniform(-1, 1, [n, DEPTH, 1, 1])
+  noise = rng.normal(0, 8, [n, DEPTH, HEIGHT, WIDTH])
+  images = np.clip(base + contrast * pattern[:, np.newaxis] + noise, 0, 255)
+  return images.astype(np.uint8).reshape(n, IMAGE_BYTES)
+
+
+def _pickle_as_python_2(value: Any) -> bytes:
+  """Protocol 2, which Python 2 wrote; NumPy's module by its name of then."""
+  content = pickle.dumps(value, protocol=2)
+  # NumPy 2 writes a module's name that NumPy 1 does not have.
+  return re.sub(rb'cnumpy\._core\.multiarray\n', b'cnumpy.core.multiarray\n', content)
+
+
+def _write_tar(path: str, folder: str, members: Mapping[str, bytes]) -> None:
+  """A .tar.gz whose bytes depend on the members alone: no times, no names of users."""
+  # An empty file name and time 0: gzip would write both into its header.
+  with (
+    files.writing(path) as file,
+    gzip.GzipFile(filename='', mode='wb', compresslevel=1, fileobj=file, mtime=0) as zipped,
+    tarfile.open(fileobj=zipped, mode='w') as tar,
+  ):
+    for name, content in members.items():
+      member = tarfile.TarInfo(f'{folder}/{name}')
+      member.size = len(content)
+      tar.addfile(member, io.BytesIO(content))

@@ -1,0 +1,139 @@
+"""What a data set is: the shape of its images, its classes, and its pixels' means and deviations.
+
+A manifest says so in the keys of `DatasetInfo.to_json`, and so does a job dir's configuration. One
+without them is of the time when there was CIFAR-10 only. Nothing here needs TensorFlow.
+"""
+
+import dataclasses
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.core.errors import InputError
+from cifar10.data import manifest
+
+HEIGHT = WIDTH = 32
+DEPTH = 3
+IMAGE_BYTES = DEPTH * HEIGHT * WIDTH
+
+
+# Control characters, surrogates (of file names that are no UTF-8), line and paragraph separators:
+# they would break lines of output, or could not be written at all.
+_UNWRITABLE = {'Cc', 'Cs', 'Zl', 'Zp'}
+LEAST_CLASSES = 2
+_SMALLEST_DEVIATION = 1e-6  # The input is divided by it.
+_LARGEST_DEVIATION = 0.5  # Of numbers from 0 to 1: half of them 0, half of them 1.
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+  """One data set."""
+
+  name: str
+  classes: tuple[str, ...]  # The class of label i is classes[i].
+  means: tuple[float, float, float]  # Of red, green, blue in the training split, 0..1.
+  stds: tuple[float, float, float]  # Standard deviations of the same.
+
+  @property
+  def num_classes(self) -> int:
+    """How many classes there are, and logits of a network."""
+    return len(self.classes)
+
+  def to_json(self) -> dict[str, Any]:
+    """What `from_json` reads."""
+    return {
+      'name': self.name,
+      'classes': list(self.classes),
+      'channel_means': list(self.means),
+      'channel_deviations': list(self.stds),
+    }
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any] | None, path: str) -> 'DatasetInfo':
+    """What a file says of its data set.
+
+    Args:
+      content: the JSON object; keys of other things are passed over. None, or an object that has
+        no name and no other classes, is CIFAR-10. Without means and deviations, which only
+        standardise the input, CIFAR-10's are taken.
+      path: where it stands, for messages.
+
+    Raises:
+      InputError: a value of the wrong type or range; names it.
+    """
+    if content is None:
+      return CIFAR10
+    if not isinstance(content, Mapping):
+      raise InputError(f'{path} is no JSON object but {content!r}; correct it')
+    if 'name' not in content:
+      if content.get('classes', list(CIFAR10.classes)) != list(CIFAR10.classes):
+        raise InputError(f'{path} has classes of its own but no name; add "name"')
+      return CIFAR10
+    name, classes = content['name'], content.get('classes', [])
+    means = content.get('channel_means', CIFAR10.means)
+    stds = content.get('channel_deviations', CIFAR10.stds)
+    if not is_name(name):
+      raise InputError(f'{path} has name {name!r}: it must be text in one line')
+    check_classes(classes, path)
+    _check_channels(means, 0, 1, f'{path} has channel_means')
+    _check_channels(stds, _SMALLEST_DEVIATION, _LARGEST_DEVIATION, f'{path} has channel_deviations')
+    return cls(name, tuple(classes), _floats(means), _floats(stds))
+
+
+CIFAR10 = DatasetInfo(
+  'cifar10',
+  ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'),
+  (0.4914, 0.4822, 0.4465),
+  (0.2470, 0.2435, 0.2616),
+)
+
+
+def describe(data_dir: str) -> DatasetInfo:
+  """The data set in a data dir: what its manifest says, or CIFAR-10 where there is no manifest.
+
+  Raises:
+    InputError: the manifest is damaged, or says what cannot be.
+  """
+  return DatasetInfo.from_json(manifest.read_manifest(data_dir), manifest.manifest_path(data_dir))
+
+
+def check_classes(classes: Any, origin: str) -> None:
+  """Raises InputError for class names that are not two or more different ones."""
+  if not isinstance(classes, (list, tuple)) or len(classes) < LEAST_CLASSES:
+    raise InputError(f'{origin} has classes {classes!r}: they must be a list of 2 names or more')
+  for name in classes:
+    if not is_name(name):
+      raise InputError(
+        f'{origin} has a class {name!r}: a name must be text in one line; give it another'
+      )
+  twice = [name for name, count in Counter(classes).items() if count > 1]
+  if twice:
+    raise InputError(f'{origin} has the class {twice[0]!r} more than once; name each only once')
+
+
+def is_name(value: Any) -> bool:
+  """Whether it is text that can stand in a line of output."""
+  return (
+    isinstance(value, str)
+    and bool(value.strip())
+    and not any(unicodedata.category(character) in _UNWRITABLE for character in value)
+  )
+
+
+def _check_channels(values: Any, least: float, most: float, subject: str) -> None:
+  """Raises InputError unless there are three numbers from `least` to `most`."""
+  if (
+    not isinstance(values, (list, tuple))
+    or len(values) != DEPTH
+    or not all(type(value) in (int, float) and least <= value <= most for value in values)
+  ):
+    raise InputError(
+      f'{subject} {values!r}: they must be three numbers from {least:g} to {most:g}, of red, '
+      'green and blue in pixels from 0 to 1'
+    )
+
+
+def _floats(values: Any) -> tuple[float, float, float]:
+  red, green, blue = map(float, values)
+  return red, green, blue

@@ -1,0 +1,418 @@
+"""The input pipeline: record files -> shuffled, distorted batches -> one shard for each tower.
+
+The split is read once into memory; from then on a batch is one gather of a few hundred images by a
+shuffled index, and its distortion a handful of ops. Working on whole batches is what makes it fast:
+tf.data has a cost for each element, and an element here is a whole batch.
+
+In memory an image is a string, the bytes of its padded pixels. A crop of whole padded rows is then
+a substring, which one op cuts for the whole batch, each image at its own offset: a copy of 3,840
+bytes that lie together, where a gather of pixels makes 1,024 copies of three.
+
+Shuffling and distortion are stateless functions of (seed, epoch) and (seed, batch number), so a
+run that starts again at example k goes on with exactly the batches it would have seen.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.core import limits, sessions
+from cifar10.core.errors import InputError
+from cifar10.data import manifest, record_check, records
+from cifar10.data.augmentation import Augmentation
+
+TRAIN_AND_VALIDATION = 'train+validation'
+
+_CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
+# Not AUTOTUNE: all are parsed before it would have settled on a number. Each takes about 15 MB.
+_CHUNKS_AT_A_TIME = min(4, limits.cores())
+# Of an image in a batch, at the least: as it was read, cut out and mirrored (uint8), and float32.
+_BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
+_GREY = 128  # The pixel value that `normalise` makes 0.
+
+
+# There is no Python loop or branch for AutoGraph to convert; its search takes half a second, and
+# its files stay in the temporary folder when the process is killed.
+_no_autograph = tf.autograph.experimental.do_not_convert
+
+
+class RecordDataset:
+  """One split of a data set in record files, or 'train+validation' together."""
+
+  def __init__(
+    self,
+    data_dir: str,
+    split: str = 'train',
+    use_distortion: bool = True,
+    augmentation: Augmentation = Augmentation(),  # noqa: B008 - it cannot be changed
+  ):
+    """Names the split; nothing is read yet.
+
+    Args:
+      data_dir: the folder that generate_cifar10_tfrecords.py filled.
+      subset: 'train', 'validation', 'eval' or 'train+validation'.
+      use_distortion: crop and flip training batches at random.
+      distortion: how.
+
+    Raises:
+      InputError: no such subset.
+    """
+    self._splits = split.split('+') if split == TRAIN_AND_VALIDATION else [split]
+    if not set(self._splits) <= set(manifest.SPLITS):
+      known = ', '.join((*manifest.SPLITS, TRAIN_AND_VALIDATION))
+      raise InputError(f'subset {split!r} is not one of {known}')
+    self._data_dir = data_dir
+    self._use_distortion = use_distortion
+    self._distortion = augmentation
+
+  def get_filenames(self) -> list[str]:
+    """The record files to read, in order."""
+    return [manifest.record_path(self._data_dir, split) for split in self._splits]
+
+  def num_examples_per_epoch(self) -> int:
+    """How many examples the files hold; each is looked at, once in a process.
+
+    Raises:
+      InputError: a file is missing, damaged or not what its manifest describes, or has an image or
+        a label that cannot be.
+    """
+    return sum(record_check.num_examples(self._data_dir, split) for split in self._splits)
+
+  def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Serialized Examples [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
+    planes, labels = records.parse_examples(serialized)
+    return records.planes_to_images(planes), labels
+
+  def preprocess(
+    self, padded: tf.Tensor, seed: tf.Tensor, is_mirrored: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    """A training batch, distorted where that was asked for: string [n] -> uint8 [n, 32, 32, 3]."""
+    if not self._use_distortion:
+      centre = tf.fill(tf.shape(padded), self._distortion.crop_padding)
+      return crop(padded, centre, centre, self._distortion.crop_padding)
+    return augment(padded, seed, self._distortion, is_mirrored)
+
+  def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
+    """The same of images as they are, uint8 [n, 32, 32, 3].
+
+    `alternating`, int32 [n] of 0 and 1, says which to mirror where --flip alternating is given.
+    """
+    if not self._use_distortion:
+      return images
+    is_mirrored = alternating if self._distortion.flip == 'alternating' else None
+    return augment(as_strings(pad(images, self._distortion)), seed, self._distortion, is_mirrored)
+
+  @_no_autograph
+  def make_batch(
+    self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
+  ) -> tf.data.Dataset:
+    """Endless shuffled (and distorted) training batches.
+
+    Args:
+      batch_size: examples in every batch; batches run on across the end of an epoch.
+      seed: fixes the order and the distortions.
+      worker: each worker of a cluster draws an order of its own.
+      first_example: where in the endless sequence to start, an int64 when a tensor: a multiple of
+        `batch_size`.
+
+    Returns:
+      A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
+    """
+    num_examples = self.num_examples_per_epoch()
+    key = tf.constant([seed, worker], tf.int32)
+    order_key, distortion_key, flip_key = (
+      tf.random.experimental.stateless_fold_in(key, i) for i in range(3)
+    )
+    mirrored_first = tf.random.stateless_uniform([num_examples], flip_key, 0, 2, tf.int32)
+
+    def gather(batch_number, indices, epochs, padded, labels):
+      batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
+      is_mirrored = None
+      if self._distortion.flip == 'alternating':
+        is_mirrored = (tf.gather(mirrored_first, indices) + epochs) % 2
+      images = self.preprocess(tf.gather(padded, indices), batch_seed, is_mirrored)
+      return images, tf.gather(labels, indices)
+
+    def batches(padded, labels):  # The whole split, which the inner dataset holds on to.
+      order = _shuffled_indices(num_examples, batch_size, order_key, first_example)
+      return order.enumerate(first_example // batch_size).map(
+        lambda number, drawn: gather(number, drawn[0], drawn[1], padded, labels),
+        num_parallel_calls=tf.data.AUTOTUNE,
+      )
+
+    options = tf.data.Options()
+    # Reads the split as soon as the iterator is made, while hooks prepare the first step.
+    options.experimental_warm_start = True
+    endless = self._whole_split(num_examples).flat_map(batches)
+    return endless.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+  @_no_autograph
+  def one_pass(self, batch_size: int) -> tf.data.Dataset:
+    """Every example once, in the files' order; the last batch may be smaller."""
+    self.num_examples_per_epoch()  # Checks the files before TensorFlow meets them.
+    serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
+    return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
+
+  def first_images(self, count: int) -> np.ndarray:
+    """The first examples' images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
+    self.num_examples_per_epoch()
+    return self._first(count)[0]
+
+  def all_examples(self) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [n, 32, 32, 3] and labels int32 [n], in the files' order: 3 KB an image."""
+    return self._first(self.num_examples_per_epoch())
+
+  def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+    with sessions.side_graph(), tf.compat.v1.Session() as session:
+      serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(count))
+      parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
+      return session.run(parsed)
+
+  def _whole_split(self, num_examples: int) -> tf.data.Dataset:
+    """One element: padded images, string [n or more], and labels, int32 [n or more].
+
+    Chunks of one size are what tf.data puts together without a copy; an unused rest fills the last.
+    """
+
+    def parse_and_pad(serialized):
+      images, labels = self.parser(serialized)
+      rest = _CHUNK - tf.shape(labels)[0]
+      images = tf.pad(images, [[0, rest], [0, 0], [0, 0], [0, 0]])
+      strings = as_strings(pad(images, self._distortion))
+      return tf.ensure_shape(strings, [_CHUNK]), tf.ensure_shape(
+        tf.pad(labels, [[0, rest]]), [_CHUNK]
+      )
+
+    def join(strings, labels):
+      return tf.reshape(strings, [-1]), tf.reshape(labels, [-1])
+
+    serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
+    chunks = serialized.map(parse_and_pad, num_parallel_calls=_CHUNKS_AT_A_TIME)
+    return chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True).map(join)
+
+
+def check_shards(batch_size: int, num_shards: int) -> None:
+  """Raises InputError for a training batch that the towers cannot share evenly."""
+  if batch_size % num_shards:
+    raise InputError(f'--train-batch-size {batch_size} is not divisible by {num_shards} towers')
+
+
+def check_memory(batch_size: int, flag: str) -> None:
+  """Raises InputError for a batch whose images alone, distorted and as numbers, do not fit."""
+  memory = limits.memory()
+  if batch_size * _BATCH_BYTES > memory:
+    raise InputError(
+      f'{flag} {batch_size}: its images alone take {batch_size * _BATCH_BYTES / 1e9:.3g} GB, and '
+      f'{memory / 1e9:.3g} GB of memory are there; lower it, to {memory // _BATCH_BYTES} or less'
+    )
+
+
+@_no_autograph
+def input_fn(
+  data_dir: str,
+  split: str,
+  num_shards: int,
+  batch_size: int,
+  use_distortion_for_training: bool = True,
+  *,
+  augmentation: Augmentation = Augmentation(),  # noqa: B008 - it cannot be changed
+  seed: int = 0,
+  worker: int = 0,
+  first_example: int | tf.Tensor = 0,
+  is_training: bool | None = None,
+) -> tf.data.Dataset:
+  """The Estimator's input: batches cut into one shard for each tower.
+
+  Example i of a batch belongs to tower i mod n: one strided slice a tower, and never a tensor an
+  image, which made TensorFlow's old example slower with four GPUs than with two.
+
+  Args:
+    data_dir, subset: which files.
+    num_shards: how many towers.
+    batch_size: examples in a batch, all towers together.
+    use_distortion_for_training: random crops and flips while training.
+    distortion: how.
+    seed, worker, first_example: as in `Cifar10DataSet.make_batch`.
+    is_training: endless and shuffled, or one pass; by default one pass only for 'eval'.
+
+  Returns:
+    A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), a shard a tower.
+
+  Raises:
+    InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
+  """
+  data_set = RecordDataset(data_dir, split, use_distortion_for_training, augmentation)
+  if is_training is None:
+    is_training = split != 'eval'
+  if is_training:
+    check_shards(batch_size, num_shards)
+    batches = data_set.make_batch(batch_size, seed, worker, first_example)
+  else:
+    batches = data_set.one_pass(batch_size)
+  return cut(batches, num_shards)
+
+
+@_no_autograph
+def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
+  """Batches -> their shards, one for each tower, as `input_fn` returns them."""
+
+  def shard(images, labels):
+    towers = range(num_shards)
+    return (
+      tuple(images[tower::num_shards] for tower in towers),
+      tuple(labels[tower::num_shards] for tower in towers),
+    )
+
+  return without_autotune(batches.map(shard).prefetch(tf.data.AUTOTUNE))
+
+
+def without_autotune(elements: tf.data.Dataset) -> tf.data.Dataset:
+  """The same without the thread in which TensorFlow tunes an iterator.
+
+  Destroying an iterator waits for that thread, and so did the end of a training, up to a minute:
+  the thread is woken before it can see that it is to end, and may go back to sleep
+  (Model::OptimizeLoop in tensorflow/core/framework/model.cc). Training batches come as fast without
+  it; those of an evaluation take a third more time, which is a fiftieth of a second.
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return elements.with_options(options)
+
+
+def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
+  """`input_fn`'s batches of n shards -> n elements of one shard each, in the towers' order.
+
+  The strategies of tf.distribute give consecutive elements to consecutive replicas.
+  """
+
+  def elements(images, labels):
+    return tf.data.Dataset.from_tensor_slices(((tf.stack(images),), (tf.stack(labels),)))
+
+  return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
+
+
+def pad(images: tf.Tensor, augmentation: Augmentation) -> tf.Tensor:
+  """uint8 [n, 32, 32, 3] -> uint8 [n, 32 + 2 padding + 1, 32 + 2 padding, 3].
+
+  The extra row at the bottom is for `crop`, which cuts whole padded rows from any column on: those
+  of the lowest crop end in it. No crop shows it.
+  """
+  pixels = augmentation.crop_padding
+  mode = {'zeros': 'CONSTANT', 'reflect': 'REFLECT'}[augmentation.padding_mode]
+  padded = tf.pad(images, [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]], mode)
+  return tf.pad(padded, [[0, 0], [0, 1], [0, 0], [0, 0]])
+
+
+def as_strings(padded: tf.Tensor) -> tf.Tensor:
+  """uint8 [n, height, width, 3] -> string [n]: each image's bytes, row after row."""
+  image_bytes = math.prod(padded.shape[1:])
+  whole = tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
+  start = tf.range(-tf.shape(padded)[0], 0) * image_bytes  # Counted from the end.
+  return tf.strings.substr(whole, start, tf.fill(tf.shape(start), image_bytes))
+
+
+def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
+  """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded one.
+
+  Args:
+    padded: string [batch], from `as_strings`.
+    dy, dx: int32 [batch], 0 to 2 padding.
+    padding: what `pad` added on each side, in pixels.
+
+  Returns:
+    uint8 [batch, 32, 32, 3].
+  """
+  width = records.WIDTH + 2 * padding
+  row_bytes = width * records.DEPTH
+  window_bytes = tf.fill(tf.shape(padded), records.HEIGHT * row_bytes)
+  windows = tf.strings.substr(padded, dy * row_bytes + dx * records.DEPTH, window_bytes)
+  rows = tf.io.decode_raw(windows, tf.uint8)
+  shape = [-1, records.HEIGHT, width, records.DEPTH]
+  images = tf.reshape(rows, shape)[:, :, : records.WIDTH]
+  return tf.ensure_shape(images, [padded.shape[0], *images.shape[1:]])
+
+
+def augment(
+  padded: tf.Tensor,
+  seed: tf.Tensor,
+  augmentation: Augmentation,
+  is_mirrored: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """Crops and mirrors, each image by its own random numbers; blanks a square of it.
+
+  Args:
+    padded: string [batch], from `as_strings`.
+    seed: int32 [2]; equal seeds distort equally.
+    distortion: how.
+    is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.
+
+  Returns:
+    uint8 [batch, 32, 32, 3].
+  """
+  batch = tf.shape(padded)[0]
+  offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+  places = 2 * augmentation.crop_padding + 1
+  dy, dx = tf.unstack(tf.random.stateless_uniform([2, batch], offset_seed, 0, places, tf.int32))
+  if is_mirrored is None:
+    is_mirrored = tf.random.stateless_uniform([batch], mirror_seed, 0, 2, tf.int32)
+  cropped = crop(padded, dy, dx, augmentation.crop_padding)
+  # A gather copies whole images; tf.where, byte after byte, takes longer than all the rest.
+  both = tf.concat([cropped, mirror(cropped)], 0)
+  chosen = tf.gather(both, tf.range(batch) + batch * is_mirrored)
+  chosen = tf.ensure_shape(chosen, [padded.shape[0], *cropped.shape[1:]])
+  if not augmentation.cutout:
+    return chosen
+  return cutout(chosen, tf.random.experimental.stateless_fold_in(seed, 0), augmentation.cutout)
+
+
+def mirror(images: tf.Tensor) -> tf.Tensor:
+  """[n, height, width, channels], left and right exchanged."""
+  shape = tf.shape(images)
+  # As a stack of rows, the one form of this op that has a fast kernel.
+  rows = tf.reshape(images, [-1, *images.shape[2:]])
+  return tf.ensure_shape(tf.reshape(tf.reverse(rows, [1]), shape), images.shape)
+
+
+def cutout(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
+  """Makes a square of `side` pixels grey in each image, somewhere whole within it.
+
+  Args:
+    images: uint8 [batch, 32, 32, 3].
+    seed: int32 [2].
+    side: pixels.
+
+  Returns:
+    uint8 [batch, 32, 32, 3].
+  """
+  batch = tf.shape(images)[0]
+  corners = tf.random.stateless_uniform([2, batch, 1], seed, 0, records.HEIGHT - side + 1, tf.int32)
+  behind = tf.range(records.HEIGHT) - corners  # How many pixels from the corner: [2, batch, 32].
+  in_rows, in_columns = tf.unstack(tf.cast((behind >= 0) & (behind < side), tf.uint8))
+  is_cut = (in_rows[:, :, tf.newaxis] * in_columns[:, tf.newaxis, :])[..., tf.newaxis]
+  return tf.ensure_shape(images * (1 - is_cut) + _GREY * is_cut, images.shape)
+
+
+def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+  """uint8 0..255 -> `dtype` -1..1, on the tower: a quarter of float32's bytes travel to it."""
+  return tf.cast(images, dtype) / 128 - 1
+
+
+def _shuffled_indices(
+  num_examples: int, batch_size: int, key: tf.Tensor, first_example: int | tf.Tensor
+) -> tf.data.Dataset:
+  """Endless batches of indices and their epochs; every epoch is a permutation of its own.
+
+  Returns:
+    A dataset of (int32 [batch_size], int32 [batch_size]).
+  """
+  first_epoch, offset = first_example // num_examples, first_example % num_examples
+
+  def permutation(epoch):
+    seed = tf.random.experimental.stateless_fold_in(key, epoch)
+    indices = tf.random.experimental.stateless_shuffle(tf.range(num_examples), seed)
+    indices = indices[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
+    return indices, tf.fill(tf.shape(indices), tf.cast(epoch, tf.int32))
+
+  epochs = tf.data.Dataset.counter(start=first_epoch)
+  return epochs.map(permutation).rebatch(batch_size, drop_remainder=True)

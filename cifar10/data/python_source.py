@@ -1,0 +1,307 @@
+"""Training examples from a Python function: found by its name, checked, cut into chunks.
+
+Nothing here needs TensorFlow, so that processes that only run such a function do not load it.
+"""
+
+import contextlib
+import functools
+import importlib
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cifar10.core.errors import InputError, SourceError
+from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+
+_SHAPE = (HEIGHT, WIDTH, DEPTH)
+_CHUNK = 256  # Examples: few enough that a slow function's first ones come soon.
+
+
+class Chunk(NamedTuple):
+  """Some examples that lie together."""
+
+  images: np.ndarray  # uint8 [n, 32, 32, 3]
+  labels: np.ndarray  # int32 [n]
+
+
+NOTHING = Chunk(np.zeros([0, *_SHAPE], np.uint8), np.zeros([0], np.int32))
+
+
+class Source:
+  """A function that yields an epoch's examples, or one shard of them."""
+
+  def __init__(self, name: str):
+    """Imports it.
+
+    Args:
+      name: 'package.module:function'.
+
+    Raises:
+      InputError: it cannot be imported, is not there, or cannot be called as it must be.
+    """
+    self.name = name
+    self._function = _imported(name)
+    self.takes_shards = _takes_shards(name, self._function)
+    self._made: dict[tuple[int, int], Iterable[Any]] = {}
+
+  def check_shards(self, wanted_by: str) -> None:
+    """Raises InputError unless it takes shards, which this option needs."""
+    if not self.takes_shards:
+      raise InputError(
+        f'--source {self.name} takes no shards, which {wanted_by} needs; give its function the '
+        'parameters (shard, num_shards)'
+      )
+
+  def check(self, num_classes: int, examples_per_epoch: int | None = None) -> int:
+    """Looks at the first example -> how many an epoch has.
+
+    Args:
+      num_classes: labels are below it.
+      examples_per_epoch: what the user says of it; None: the function's result has a `len`.
+
+    Raises:
+      InputError: there is no example, the first one is wrong, or nothing says how many there are.
+    """
+    try:
+      with contextlib.closing(self.chunks(num_classes, most=1)) as chunks:
+        first = next(chunks)
+      count = examples_per_epoch or self._length(len(first.labels))
+    except SourceError as error:
+      raise InputError(str(error)) from None
+    if not count:
+      raise InputError(
+        f'--source {self.name} does not say how many examples an epoch has (what it returns has no '
+        'len); add --examples-per-epoch'
+      )
+    return count
+
+  def chunks(
+    self, num_classes: int, shard: int = 0, num_shards: int = 1, most: int = _CHUNK
+  ) -> Generator[Chunk, None, None]:
+    """One epoch of a shard, in the function's order; its batches as they are.
+
+    Args:
+      num_classes: labels are below it.
+      shard, num_shards: which part, where the function takes shards; else 0 of 1.
+      most: how many single examples to put together.
+
+    Raises:
+      SourceError: the function failed, or an example is wrong; it has the example's number.
+    """
+    part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
+    number = 1
+    for items in self._drawn(shard, num_shards, part, most):
+      together = _together(items, num_classes)
+      for chunk in [together] if together else self._one_by_one(items, num_classes, part, number):
+        number += len(chunk.labels)
+        yield chunk
+    if number == 1 and num_shards == 1:
+      raise SourceError(
+        f'--source {self.name} yields no examples; one that returns an iterator must make it anew '
+        'each time'
+      )
+
+  def _drawn(
+    self, shard: int, num_shards: int, part: str, most: int
+  ) -> Generator[list[Any], None, None]:
+    """What the function yields, in lists of some examples; raises SourceError for its exceptions.
+
+    A batch is the last of its list. What came before an exception is in a list before it.
+    """
+    drawn = 0
+    items: list[Any] = []
+    iterator: Any = None
+    fault: Exception | None = None
+    try:
+      iterator = iter(self._iterable(shard, num_shards))
+      for item in iterator:
+        items.append(item)
+        if len(items) == most or _is_batch(item):
+          yield items
+          drawn += len(items) - 1 + _size(items[-1])
+          items = []
+    except SourceError:
+      raise
+    except Exception as error:
+      fault = error
+    finally:
+      if hasattr(iterator, 'close'):
+        iterator.close()
+    if items:
+      yield items
+    if fault:
+      number = 1 + drawn + sum(map(_size, items))
+      raise self._error(part, number, _described(fault, self._function)) from None
+
+  def _one_by_one(
+    self, items: list[Any], num_classes: int, part: str, number: int
+  ) -> Iterator[Chunk]:
+    """A list's examples, each looked at by itself, the first of which has this number."""
+    images, labels = [], []
+    for item in items:
+      try:
+        image, label = _arrays(item)
+        wrong = _wrong_label(label, num_classes)
+      except ValueError as error:
+        raise self._error(part, number, str(error)) from None
+      if wrong is not None:
+        last = num_classes - 1
+        said = f'its label is {label.flat[wrong]}, not 0 to {last}'
+        raise self._error(part, number + wrong, said)
+      number += label.size
+      images.append(image if label.ndim else image[np.newaxis])
+      labels.append(np.atleast_1d(label).astype(np.int32))
+    chunk = Chunk(np.concatenate(images), np.concatenate(labels))
+    if chunk.labels.size:
+      yield chunk
+
+  def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
+    """What the function returns: called anew for each epoch only if that is used up by one."""
+    if (shard, num_shards) not in self._made:
+      made = self._function(*((shard, num_shards) if self.takes_shards else ()))
+      if not hasattr(made, '__iter__'):
+        raise SourceError(
+          f'--source {self.name} returns {made!r:.60}, which cannot be iterated over'
+        )
+      if hasattr(made, 'reset_state'):  # tensorpack's, which wants it once in each process.
+        made.reset_state()
+      if iter(made) is made:
+        return made
+      self._made[shard, num_shards] = made
+    return self._made[shard, num_shards]
+
+  def _length(self, items: int) -> int:
+    """How many examples the whole has, if it says so, where an item of it has so many; else 0."""
+    made = self._made.get((0, 1))
+    try:
+      return len(made) * items if hasattr(made, '__len__') else 0  # type: ignore[arg-type]
+    except NotImplementedError:  # As a DataFlow says that it does not know.
+      return 0
+    except Exception as error:
+      raise SourceError(f'--source {self.name}: {_described(error, self._function)}') from None
+
+  def _error(self, part: str, number: int, fault: str) -> SourceError:
+    return SourceError(f'--source {self.name}{part}: example {number} (counted from 1): {fault}')
+
+
+def _imported(name: str) -> Callable[..., Any]:
+  """The function of a name; raises InputError."""
+  module_name, _, path = name.partition(':')
+  here = os.getcwd()
+  if here not in sys.path and '' not in sys.path:
+    sys.path.append(here)  # As `python -m` has it, whichever way the command was started.
+  try:
+    module = importlib.import_module(module_name)
+  except (Exception, SystemExit) as error:
+    raise InputError(f'--source {name} cannot be imported: {_described(error, None)}') from None
+  try:
+    function = functools.reduce(getattr, path.split('.'), module)
+  except AttributeError:
+    file = getattr(module, '__file__', module_name)
+    raise InputError(f'--source {name}: there is no {path} in {file}; name another') from None
+  if not callable(function):
+    raise InputError(f'--source {name} is {function!r:.60}, not a function; name another')
+  return function
+
+
+def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
+  """Whether a function has the parameters (shard, num_shards); raises InputError for others."""
+  try:
+    signature = inspect.signature(function)
+  except ValueError:  # Written in C.
+    return False
+  names = list(signature.parameters)
+  if _binds(signature, 0, 1) and (not _binds(signature) or names[:2] == ['shard', 'num_shards']):
+    return True
+  if not _binds(signature):
+    raise InputError(
+      f'--source {name} has the parameters {signature}; it must have none, or (shard, num_shards)'
+    )
+  return False
+
+
+def _binds(signature: inspect.Signature, *arguments: int) -> bool:
+  try:
+    signature.bind(*arguments)
+  except TypeError:
+    return False
+  return True
+
+
+def _together(items: list[Any], num_classes: int) -> Chunk | None:
+  """A list of single examples as they mostly are; None: each has to be looked at by itself."""
+  if not all(
+    type(item) is tuple
+    and len(item) == 2
+    and isinstance(item[0], np.ndarray)
+    and item[0].shape == _SHAPE
+    and item[0].dtype == np.uint8
+    and (type(item[1]) is int or isinstance(item[1], np.integer))
+    and 0 <= item[1] < num_classes
+    for item in items
+  ):
+    return None
+  images, labels = zip(*items)
+  return Chunk(np.stack(images), np.array(labels, np.int32))
+
+
+def _is_batch(item: Any) -> bool:
+  """Whether it is no array of one image: a batch, something that becomes an array, or wrong."""
+  return not (isinstance(item, (tuple, list)) and item and getattr(item[0], 'ndim', 0) == 3)
+
+
+def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
+  """An item's image and label, or a batch's; raises ValueError for what is neither."""
+  try:
+    image, label = item
+  except (TypeError, ValueError):
+    raise ValueError(f'it is {_kind(item)}, not (image, label)') from None
+  image = np.asarray(image)
+  if image.dtype != np.uint8 or image.ndim not in (3, 4) or image.shape[-3:] != _SHAPE:
+    raise ValueError(
+      f'its image is {image.dtype} {list(image.shape)}, not uint8 {list(_SHAPE)} or a batch of it'
+    )
+  label = np.asarray(label)
+  if label.dtype.kind not in 'iu':
+    raise ValueError(f'its label is {label!r:.40}, not a whole number')
+  if label.shape != image.shape[:-3]:
+    raise ValueError(
+      f'its labels have the shape {list(label.shape)} and its images {list(image.shape)}'
+    )
+  return image, label
+
+
+def _wrong_label(labels: np.ndarray, num_classes: int) -> int | None:
+  """Which of the labels, of one or of a batch, is out of range first; None: none is."""
+  wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+  return int(wrong[0]) if wrong.size else None
+
+
+def _size(item: Any) -> int:
+  """How many examples an item that was checked has."""
+  return np.size(item[1])
+
+
+def _kind(item: Any) -> str:
+  parts = f' of {len(item)}' if isinstance(item, (tuple, list)) else ''
+  return f'a {type(item).__name__}{parts}'
+
+
+def _described(error: BaseException, function: Callable[..., Any] | None) -> str:
+  """An exception in one line: its type, its message, and the line of the user's file."""
+  frames = list(traceback.extract_tb(error.__traceback__))
+  files = {getattr(inspect.unwrap(function), '__code__', None)} if function else set()
+  own = {code.co_filename for code in files if code}
+  if function is None:  # An import: ours and Python's own frames come first.
+    frames = [f for f in frames if f.filename != __file__ and 'importlib' not in f.filename]
+  inside = [frame for frame in frames if frame.filename in own] or [
+    frame for frame in frames if frame.filename != __file__
+  ]
+  where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
+  said = ' '.join(str(error).split())
+  return f'{type(error).__name__}: {said}{where}' if said else f'{type(error).__name__}{where}'

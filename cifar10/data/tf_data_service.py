@@ -1,0 +1,121 @@
+"""Training batches that other processes make, through TensorFlow's tf.data service.
+
+The whole pipeline travels as a graph: the dispatcher gives each split of each epoch to one data
+worker, and each batch of a data worker goes to one training worker. A Python function does not
+travel. In its place the graph calls whatever a data worker has registered as its first function
+(`offer`), and says which source it means.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.core.errors import SourceError
+from cifar10.data import input_pipeline, stream
+from cifar10.data.python_source import Chunk, Source
+
+SPLITS = 16  # Of an epoch: a data worker that dies loses the one that it reads, and its buffer.
+_TOKEN = 'pyfunc_0'  # TensorFlow's name for the first Python function of a process.
+_CHUNK = 100  # Records parsed at a time.
+
+
+class Offer:
+  """What a data worker does for those who train: one for each process."""
+
+  def __init__(self, source: Source | None, address: str):
+    """Registers it, before anything else registers a Python function.
+
+    Args:
+      source: that this data worker can run.
+      address: of this data worker, for messages.
+    """
+    self._source = source
+    self._address = address
+    self._servers: dict[int, stream.Server] = {}
+    self._graph = tf.Graph()  # Which TensorFlow's registry of functions does not keep alive.
+    with self._graph.as_default():
+      asked = [tf.constant(''), *(tf.constant(0, tf.int64) for _ in range(4))]
+      answer = tf.numpy_function(self._serve, asked, list(stream.ANSWER))
+    token = answer[0].op.get_attr('token').decode()
+    assert token == _TOKEN, token
+
+  def _serve(self, name: bytes, num_classes: int, *asked: int) -> tuple[Any, ...]:
+    """Answers as `stream.Server` does; raises SourceError for another source than this one's."""
+    wanted = name.decode()
+    if self._source is None or self._source.name != wanted:
+      has = f'--source {self._source.name}' if self._source else 'no --source'
+      raise SourceError(
+        f'the data worker {self._address} has {has}, and the training has {wanted}; start it with '
+        f'--source {wanted}'
+      )
+    if num_classes not in self._servers:
+      self._servers[int(num_classes)] = stream.Server(self._reader(self._source, int(num_classes)))
+    return self._servers[int(num_classes)](*asked)
+
+  @staticmethod
+  def _reader(source: Source, num_classes: int) -> Any:
+    def read(split: int, num_splits: int) -> Iterator[Chunk]:
+      return source.chunks(num_classes, split, num_splits)
+
+    return read
+
+
+def from_offers(name: str, num_classes: int) -> stream.ReadSplit:
+  """Reads a source's splits by the data worker's `Offer`."""
+
+  def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
+    numbers = [tf.constant(num_classes, tf.int64), handle, split, tf.constant(SPLITS, tf.int64)]
+    asked = [tf.constant(name), *numbers]
+    return tf.raw_ops.PyFunc(input=asked, token=_TOKEN, Tout=list(stream.ANSWER))
+
+  return stream.from_server(call)
+
+
+def from_files(data_set: input_pipeline.RecordDataset) -> stream.ReadSplit:
+  """Reads every sixteenth record of the files, which each data worker finds at the same path."""
+
+  def read(split: tf.Tensor) -> tf.data.Dataset:
+    serialized = tf.data.TFRecordDataset(data_set.get_filenames()).shard(SPLITS, split)
+    chunks = serialized.batch(_CHUNK).map(data_set.parser).enumerate()
+    return chunks.map(lambda number, parsed: (*parsed, number * _CHUNK))
+
+  return read
+
+
+def distributed(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dataset:
+  """The same batches, made by data workers and shared by all who ask for this job.
+
+  Args:
+    batches: the same for all.
+    address: the dispatcher's.
+    job: what all who share them call it.
+  """
+  service = tf.data.experimental.service
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # TensorFlow's own, about options in graphs.
+    return batches.apply(
+      service.distribute(
+        processing_mode=service.ShardingPolicy.DYNAMIC,
+        service=f'grpc://{address}',
+        job_name=job,
+        compression=None,  # Snappy takes longer than it saves: pixels hardly shrink.
+      )
+    )
+
+
+def fault(message: str) -> str:
+  """What a TensorFlow error says of a data service, in one line; '' if it is of another."""
+  worker = re.search(r'from worker (\S+?):? ', message)
+  if f'callback with key={_TOKEN} in the registry' in message:
+    where = f' {worker[1]}' if worker else ''
+    return (
+      f'the data worker{where} was not started by python -m cifar10.data_service, and cannot run '
+      '--source; end it'
+    )
+  if worker or 'tf.data service' in message or 'data service dispatcher' in message:
+    lines = [line for line in message.splitlines() if line and line != 'Graph execution error:']
+    return f'the data service failed: {lines[0]:.300}'
+  return ''

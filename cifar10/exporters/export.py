@@ -1,0 +1,125 @@
+"""A checkpoint's network, written for others to use."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from cifar10.core import files
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.exporters import freeze_graph, keras_file, keras_layers, onnx_file, saved_model
+from cifar10.job import metrics_log
+from cifar10.training import checkpoint_choice
+from cifar10.training.evaluation_result import JsonObject
+from cifar10.training.process import Process
+
+_FOLDER = 'export'
+
+
+class _Format(NamedTuple):
+  write: Callable[
+    [str, freeze_graph.Frozen, Mapping[str, Any]], None
+  ]  # The last: what it was made from.
+  check: Callable[[], None] = lambda: None  # Raises InputError where a library is missing.
+  suffix: str = ''
+  dtype: str = ''  # '': the job's.
+  has_views: bool = True
+
+
+def _write_saved_model(
+  path: str, network: freeze_graph.Frozen, made_from: Mapping[str, Any]
+) -> None:
+  saved_model.write(path, network.graph, made_from)
+
+
+def _write_onnx(path: str, network: freeze_graph.Frozen, made_from: Mapping[str, Any]) -> None:
+  onnx_file.write(path, network.graph, made_from)
+
+
+def _write_keras(path: str, network: freeze_graph.Frozen, made_from: Mapping[str, Any]) -> None:
+  layers = keras_layers.from_graph(network.unfolded, network.values, network.learning)
+  keras_file.write(path, layers, made_from)
+
+
+_FORMATS = {
+  'saved_model': _Format(_write_saved_model),
+  # onnxruntime has no convolutions in bfloat16; the variables are float32 always.
+  'onnx': _Format(_write_onnx, onnx_file.check, '.onnx', 'float32'),
+  'keras': _Format(_write_keras, suffix='.keras', dtype='float32', has_views=False),
+}
+
+
+def export(process: Process) -> JsonObject:
+  """Writes a SavedModel or a file under JOB/export/ -> its path and what it was made from.
+
+  Raises:
+    InputError: the library that writes the format is missing, or the format has no such network;
+      nothing is written.
+  """
+  options = process.options
+  form = _FORMATS[options.format]
+  form.check()
+  checkpoint = process.checkpoint()
+  hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
+  if hparams.tta != 'none' and not form.has_views:
+    raise InputError(f'--format {options.format} has no --tta {hparams.tta}; add --tta none')
+  if options.export_batch:  # A fixed batch fixes every shape; the number of doubtful images varies.
+    hparams = dataclasses.replace(hparams, tta_below=1.0)
+  network = freeze_graph.freeze(
+    hparams,
+    process.data,
+    checkpoint,
+    use_ema=options.use_ema,
+    batch=options.export_batch,
+  )
+  made_from = {**_made_from(process, checkpoint), 'dtype': hparams.dtype, 'tta': hparams.tta}
+  if hparams.tta != 'none':
+    made_from['tta_below'] = hparams.tta_below
+  made_from['sha256_of_variables'] = network.digest
+  exports = os.path.join(options.job_dir, _FOLDER)
+  files.make_folder(exports)
+  with files.new_folder(exports) as folder:
+    written = os.path.join(folder, 'written')
+    form.write(written, network, made_from)
+    path = _moved(written, exports, form.suffix)
+  log.info('exported %s to %s', checkpoint, path)
+  return {options.format: path, **made_from}
+
+
+def _moved(written: str, exports: str, suffix: str) -> str:
+  """Gives a whole export its name, the time in seconds: servers take the highest."""
+  number = int(time.time())
+  while True:
+    path = os.path.join(exports, f'{number}{suffix}')
+    if not files.exists(path):
+      files.move_in(written, path, last=saved_model.GRAPH)
+      return path
+    number += 1
+
+
+def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
+  hparams, step = process.hparams, checkpoint_choice.global_step(checkpoint)
+  weights = 'ema' if process.options.use_ema else 'last'
+  return {
+    'checkpoint': checkpoint,
+    'global_step': step,
+    'network': hparams.family.describe(),
+    'weights': weights,
+    'data_set': process.data.name,
+    'classes': list(process.data.classes),
+    'accuracy': _accuracies(process.options.job_dir, checkpoint, step, weights),
+  }
+
+
+def _accuracies(job_dir: str, checkpoint: str, step: int, weights: str) -> dict[str, float]:
+  """What the training's evaluations found, by split; {} for a checkpoint from elsewhere."""
+  if not files.is_inside(checkpoint, job_dir):
+    return {}
+  return {
+    event['subset']: event['accuracy']
+    for event in metrics_log.read(job_dir)
+    if event['event'] == 'evaluate'
+    and (event['step'], event.get('weights', 'last')) == (step, weights)
+  }

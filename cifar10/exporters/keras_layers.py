@@ -1,0 +1,349 @@
+"""The Keras layers that compute what a network's graph of constants computes.
+
+Each operation between the images and the probabilities becomes a layer. All layers are Keras's
+own, and no Lambda, which Keras 3 refuses to load.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.core import sessions
+from cifar10.core.errors import InputError
+from cifar10.inference.predictions import FEATURES, PROBABILITIES
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+  """One of keras.layers."""
+
+  kind: str  # Its class.
+  name: str
+  inputs: list[str]  # The layers whose outputs it is given.
+  config: Mapping[str, Any]  # What its class is given.
+  weights: Sequence[np.ndarray]  # In its class's order.
+
+
+class Learning(NamedTuple):
+  """What a network does in training alone, so that its graph for inference does not say it."""
+
+  batch_norm_decay: float
+  dropouts: Mapping[str, float]  # The rates, by the operations' names.
+
+
+def from_graph(
+  graph: Any, variables: Mapping[str, np.ndarray], learning: Learning
+) -> dict[str, Layer]:
+  """The layers by their names, each after those that it needs.
+
+  `features` gives what the last layer is given, `probabilities` is the last one. A layer with
+  weights is called as the scope of its variables, another one as its operation, with _ for /:
+  resnet_stage1_block0_conv1.
+
+  Args:
+    graph: a GraphDef whose variables are constants, for inference, channels last, in float32.
+    variables: the constants that can be trained.
+    learning: what else its layers need.
+
+  Raises:
+    InputError: an operation has no layer.
+  """
+  wanted = tf.compat.v1.graph_util.extract_sub_graph(graph, [PROBABILITIES])
+  with tf.Graph().as_default() as imported:
+    tf.graph_util.import_graph_def(wanted, name='')
+    with tf.compat.v1.Session(config=sessions.session_config()) as session:
+      translation = _Translation(session, variables, learning)
+      translation.translate(imported, _features(graph, wanted))
+  return translation.layers
+
+
+def _features(graph: Any, wanted: Any) -> str:
+  """The operation on the way to the probabilities that makes the features."""
+  nodes = {node.name: node for node in graph.node}
+  on_the_way = {node.name for node in wanted.node}
+  name = FEATURES
+  while name not in on_the_way:
+    name = nodes[name].input[0].partition(':')[0]
+  return name
+
+
+class _Translation:
+  """Goes through a graph's operations, whose order is one in which they can be computed."""
+
+  def __init__(self, session: Any, variables: Mapping[str, np.ndarray], learning: Learning):
+    self._session = session
+    self._variables = variables
+    self._learning = learning
+    self._made: dict[str, str] = {}  # Of a tensor's name that of its layer; no constant's.
+    self._non_negative: set[str] = set()  # Layers.
+    self.layers: dict[str, Layer] = {}
+
+  def translate(self, graph: tf.Graph, features: str) -> None:
+    for op in graph.get_operations():
+      is_computed = op.type == 'Placeholder' or any(map(self._layer_of, op.inputs))
+      if is_computed and not self._layer_of(op.outputs[0]):
+        if op.type not in _METHODS:
+          self._refuse(op)
+        _METHODS[op.type](self, op)
+      if op.name == features:
+        source = self._made[op.outputs[0].name]
+        self._add(op, 'Activation', {'activation': 'linear'}, name=FEATURES, inputs=[source])
+
+  def _add(
+    self,
+    op: tf.Operation,
+    kind: str,
+    config: Mapping[str, Any],
+    weights: Sequence[np.ndarray] = (),
+    *,
+    name: str = '',
+    inputs: list[str] | None = None,
+  ) -> str:
+    """A layer for the operation; by default it is called and given what the operation is."""
+    name = (name or op.name).replace('/', '_')
+    if inputs is None:
+      inputs = [layer for layer in map(self._layer_of, op.inputs) if layer]
+    assert name not in self.layers, f'two layers are called {name}'
+    self.layers[name] = Layer(kind, name, inputs, config, weights)
+    self._made[op.outputs[0].name] = name
+    return name
+
+  def _layer_of(self, tensor: tf.Tensor) -> str | None:
+    return self._made.get(tensor.name)
+
+  def _weight(self, op: tf.Operation, index: int) -> tuple[np.ndarray, str]:
+    """A constant's value, and its variable's scope; '' of what is computed from variables."""
+    tensor = op.inputs[index]
+    self._require(op, self._layer_of(tensor) is None)
+    source = tensor.op
+    while source.type == 'Identity':
+      source = source.inputs[0].op
+    if source.name in self._variables:
+      return self._variables[source.name], source.name.rpartition('/')[0]
+    return self._session.run(tensor), ''
+
+  def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
+    return self._weight(op, index)[0]
+
+  def _refuse(self, op: tf.Operation) -> None:
+    raise InputError(
+      f'--format keras has no layer for the operation {op.type} as {op.name} has it; export with '
+      '--format saved_model or onnx'
+    )
+
+  def _require(self, op: tf.Operation, condition: bool) -> None:
+    if not condition:
+      self._refuse(op)
+
+  # Operations that compute nothing.
+
+  def _placeholder(self, op: tf.Operation) -> None:
+    sizes = [size.size if size.size > 0 else None for size in op.get_attr('shape').dim]
+    dtype = op.outputs[0].dtype.name
+    self._add(op, 'InputLayer', {'batch_input_shape': sizes, 'dtype': dtype})
+
+  def _pass(self, op: tf.Operation) -> None:
+    """The layer after a cast casts; an Identity can be a place of dropout."""
+    if op.name in self._learning.dropouts:
+      self._add(op, 'Dropout', {'rate': self._learning.dropouts[op.name]})
+      return
+    for given, result in zip(op.inputs, op.outputs):
+      if layer := self._layer_of(given):
+        self._made[result.name] = layer
+
+  # Layers with weights.
+
+  def _bias(self, op: tf.Operation) -> tf.Operation | None:
+    """The operation that adds a constant to each channel of this one's result, if nothing else."""
+    users = op.outputs[0].consumers()
+    if [user.type for user in users] not in (['BiasAdd'], ['AddV2']):
+      return None
+    first, second = users[0].inputs
+    is_bias = first.op == op and not self._layer_of(second) and second.shape.rank == 1
+    return users[0] if is_bias else None
+
+  def _conv(self, op: tf.Operation) -> None:
+    padding = op.get_attr('padding').decode()
+    self._require(op, padding in ('SAME', 'VALID') and op.get_attr('data_format') == b'NHWC')
+    kernel, scope = self._weight(op, 1)
+    self._with_bias(
+      op,
+      'Conv2D',
+      {
+        'filters': kernel.shape[-1],
+        'kernel_size': kernel.shape[:2],
+        'strides': op.get_attr('strides')[1:3],
+        'padding': padding.lower(),
+        'dilation_rate': op.get_attr('dilations')[1:3],
+        'data_format': 'channels_last',
+        'trainable': bool(scope),
+      },
+      [kernel],
+      scope,
+    )
+
+  def _dense(self, op: tf.Operation) -> None:
+    self._require(op, not (op.get_attr('transpose_a') or op.get_attr('transpose_b')))
+    kernel, scope = self._weight(op, 1)
+    self._with_bias(op, 'Dense', {'units': kernel.shape[1]}, [kernel], scope)
+
+  def _with_bias(
+    self,
+    op: tf.Operation,
+    kind: str,
+    config: Mapping[str, Any],
+    weights: list[np.ndarray],
+    scope: str,
+  ) -> None:
+    bias = self._bias(op)
+    if bias is not None:
+      weights.append(self._constant(bias, 1))
+    scope = scope or op.name.rpartition('/')[0]
+    name = self._add(op, kind, {**config, 'use_bias': bias is not None}, weights, name=scope)
+    if bias is not None:
+      self._made[bias.outputs[0].name] = name
+
+  def _batch_norm(self, op: tf.Operation) -> None:
+    """Where the scale is a constant a the layer has none: a (x + b / a) is a x + b."""
+    self._require(op, op.get_attr('data_format') == b'NHWC' and not op.get_attr('is_training'))
+    scale, is_variable = self._weight(op, 1)
+    offset, scope = self._weight(op, 2)
+    averages = [self._constant(op, index) for index in (3, 4)]
+    config = {
+      'momentum': self._learning.batch_norm_decay,
+      'epsilon': op.get_attr('epsilon'),
+      'scale': bool(is_variable),
+    }
+    if is_variable:
+      self._add(op, 'BatchNormalization', config, [scale, offset, *averages], name=scope)
+      return
+    factor = scale[0]
+    self._require(op, factor != 0 and bool((scale == factor).all()))
+    weights = [offset / factor, *averages]
+    name = self._add(op, 'BatchNormalization', config, weights, name=scope)
+    rescaling = {'scale': float(factor), 'offset': 0.0}
+    self._add(op, 'Rescaling', rescaling, name=f'{name}_scale', inputs=[name])
+
+  # Layers without weights.
+
+  def _relu(self, op: tf.Operation) -> None:
+    self._non_negative.add(self._add(op, 'Activation', {'activation': 'relu'}))
+
+  def _sigmoid(self, op: tf.Operation) -> None:
+    """x sigmoid(x), which both lines of Keras know as swish."""
+    users = op.outputs[0].consumers()
+    factors = [self._layer_of(tensor) for user in users for tensor in user.inputs]
+    is_swish = [user.type for user in users] == ['Mul']
+    self._require(op, is_swish and self._layer_of(op.inputs[0]) in factors)
+    name = self._add(op, 'Activation', {'activation': 'swish'})
+    self._made[users[0].outputs[0].name] = name
+
+  def _softmax(self, op: tf.Operation) -> None:
+    self._add(op, 'Softmax', {'axis': -1})
+
+  def _arithmetic(self, op: tf.Operation) -> None:
+    """Of activations and one number for all, or a sum of activations."""
+    if all(map(self._layer_of, op.inputs)):
+      self._require(op, op.type == 'AddV2')
+      self._add(op, 'Add', {})
+      return
+    index = int(self._layer_of(op.inputs[0]) is not None)
+    self._require(op, op.inputs[index].shape.rank == 0)
+    number = float(self._constant(op, index))
+    if op.type == 'Mul':
+      scale, offset = number, 0.0
+    elif op.type == 'RealDiv':
+      self._require(op, index == 1)
+      scale, offset = 1 / number, 0.0
+    elif op.type == 'Sub':
+      scale, offset = (1.0, -number) if index else (-1.0, number)
+    else:
+      scale, offset = 1.0, number
+    if (scale, offset) == (1, 0):
+      self._made[op.outputs[0].name] = self._made[op.inputs[1 - index].name]
+    else:
+      self._add(op, 'Rescaling', {'scale': scale, 'offset': offset})
+
+  def _pool(self, op: tf.Operation) -> None:
+    size, strides = op.get_attr('ksize'), op.get_attr('strides')
+    padding = op.get_attr('padding').decode()
+    is_plain = (size[0], size[3], strides[0], strides[3]) == (1, 1, 1, 1)
+    self._require(op, is_plain and op.get_attr('data_format') == b'NHWC')
+    config = {
+      'pool_size': size[1:3],
+      'strides': strides[1:3],
+      'padding': padding.lower(),
+      'data_format': 'channels_last',
+    }
+    kind = {'MaxPool': 'MaxPooling2D', 'AvgPool': 'AveragePooling2D'}[op.type]
+    self._keep_sign(self._add(op, kind, config))
+
+  def _pad(self, op: tf.Operation) -> None:
+    """Zeros; what only a maximum is taken of can have zeros for any less where none is negative."""
+    paddings = self._constant(op, 1).tolist()
+    value = float(self._constant(op, 2)) if op.type == 'PadV2' else 0.0
+    is_for_maximum = {user.type for user in op.outputs[0].consumers()} == {'MaxPool'}
+    is_never_taken = (
+      value < 0 and is_for_maximum and self._made[op.inputs[0].name] in (self._non_negative)
+    )
+    self._require(op, len(paddings) == 4 and not any(paddings[0]))
+    self._require(op, value == 0 or is_never_taken)
+    _, height, width, channels = paddings
+    inputs = None
+    if any(height + width):
+      config = {'padding': [height, width], 'data_format': 'channels_last'}
+      inputs = [self._keep_sign(self._add(op, 'ZeroPadding2D', config))]
+    if any(channels):
+      # Of [batch, height, width, channels] the last two are what channels first calls the pixels.
+      config = {'padding': [[0, 0], channels], 'data_format': 'channels_first'}
+      name = f'{op.name}_channels'
+      self._keep_sign(self._add(op, 'ZeroPadding2D', config, name=name, inputs=inputs))
+
+  def _concat(self, op: tf.Operation) -> None:
+    axis = int(self._constant(op, len(op.inputs) - 1))
+    self._require(op, axis in (3, -1) and all(map(self._layer_of, op.inputs[:-1])))
+    self._keep_sign(self._add(op, 'Concatenate', {'axis': -1}))
+
+  def _mean(self, op: tf.Operation) -> None:
+    axes = sorted(np.ravel(self._constant(op, 1)))
+    self._require(op, axes == [1, 2] and not op.get_attr('keep_dims'))
+    self._add(op, 'GlobalAveragePooling2D', {'data_format': 'channels_last'})
+
+  def _reshape(self, op: tf.Operation) -> None:
+    first, *sizes = self._constant(op, 1).tolist()
+    self._require(op, first == -1)
+    self._add(op, 'Reshape', {'target_shape': sizes})
+
+  def _keep_sign(self, name: str) -> str:
+    """Notes of a layer that it makes nothing negative of what is not."""
+    if self._non_negative.issuperset(self.layers[name].inputs):
+      self._non_negative.add(name)
+    return name
+
+
+_METHODS: dict[str, Callable[[_Translation, tf.Operation], None]] = {
+  'AddV2': _Translation._arithmetic,
+  'AvgPool': _Translation._pool,
+  'Cast': _Translation._pass,
+  'ConcatV2': _Translation._concat,
+  'Conv2D': _Translation._conv,
+  'FusedBatchNormV3': _Translation._batch_norm,
+  'Identity': _Translation._pass,
+  'IdentityN': _Translation._pass,
+  'MatMul': _Translation._dense,
+  'MaxPool': _Translation._pool,
+  'Mean': _Translation._mean,
+  'Mul': _Translation._arithmetic,
+  'Pad': _Translation._pad,
+  'PadV2': _Translation._pad,
+  'Placeholder': _Translation._placeholder,
+  'RealDiv': _Translation._arithmetic,
+  'Relu': _Translation._relu,
+  'Reshape': _Translation._reshape,
+  'Sigmoid': _Translation._sigmoid,
+  'Softmax': _Translation._softmax,
+  'Sub': _Translation._arithmetic,
+}

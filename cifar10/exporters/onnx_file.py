@@ -1,0 +1,58 @@
+"""A network as an ONNX file, for other runtimes than TensorFlow's. It takes tf2onnx."""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.core.errors import InputError
+from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
+
+_OPSET = 17  # Of 2022: what runtimes of the last years read.
+
+
+def check() -> None:
+  """Raises InputError where tf2onnx cannot be imported."""
+  try:
+    import tf2onnx  # noqa: F401, PLC0415 - an extra
+  except ImportError as error:
+    raise InputError(
+      f'--format onnx needs tf2onnx, which cannot be imported ({error}); run: pip install -r '
+      'requirements-onnx.txt'
+    ) from None
+
+
+def write(path: str, graph: Any, made_from: Mapping[str, Any]) -> None:
+  """Writes the file: `images` uint8 [n, 32, 32, 3] -> classes, probabilities, features.
+
+  Args:
+    path: where.
+    graph: GraphDef of a network in float32, as `training.frozen` makes it.
+    made_from: what to say of its making, in the file's metadata.
+  """
+  import onnx  # noqa: PLC0415
+  from tf2onnx import convert  # noqa: PLC0415
+
+  logging.getLogger('tf2onnx').setLevel(logging.ERROR)
+  outputs = [CLASSES, PROBABILITIES, FEATURES]
+  names = {name: f'{name}:0' for name in (IMAGES, *outputs)}
+  model, _ = convert.from_graph_def(
+    graph,
+    input_names=[names[IMAGES]],
+    output_names=[names[output] for output in outputs],
+    opset=_OPSET,
+  )
+  _rename(model.graph, {tensor: name for name, tensor in names.items()})
+  onnx.helper.set_model_props(model, {'made_from': json.dumps(made_from)})
+  onnx.checker.check_model(model)
+  onnx.save(model, path)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+  """'images:0' is TensorFlow's way to name a tensor."""
+  for value in (*graph.input, *graph.output):
+    value.name = names[value.name]
+  for node in graph.node:
+    for tensors in (node.input, node.output):
+      for index, name in enumerate(tensors):
+        tensors[index] = names.get(name, name)

@@ -1,0 +1,119 @@
+"""A SavedModel for serving: signatures, warm-up requests, and what it was made from.
+
+TensorFlow Serving sends the requests in assets.extra/tf_serving_warmup_requests before it answers
+anybody, so that no client waits for what TensorFlow prepares at the first call of a signature.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.data import image_files, info
+from cifar10.inference.predictions import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
+
+GRAPH = 'saved_model.pb'  # Without it a folder is no SavedModel.
+MADE_FROM = 'made_from.json'
+_EXTRA = 'assets.extra'  # Beside a SavedModel's own files; TensorFlow's name.
+_WARM_UP = 'tf_serving_warmup_requests'
+_INPUTS = {'serving_default': IMAGES, 'features': IMAGES, 'encoded': ENCODED}  # By signature.
+_SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
+
+
+def write(path: str, graph: Any, made_from: Mapping[str, Any]) -> None:
+  """Writes the folder `path`, which does not exist yet.
+
+  Args:
+    path: where.
+    graph: GraphDef of a network, as `training.frozen` makes it.
+    made_from: what to say of its making.
+  """
+  module = tf.Module()
+  module.network = _function(graph)
+  batch = module.network.inputs[0].shape[0]
+  tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
+  extra = os.path.join(path, _EXTRA)
+  os.makedirs(extra)
+  with open(os.path.join(extra, MADE_FROM), 'w', encoding='utf-8') as file:
+    json.dump(made_from, file, indent=2)
+    file.write('\n')
+  with tf.io.TFRecordWriter(os.path.join(extra, _WARM_UP)) as requests:
+    for signature, name in _INPUTS.items():
+      requests.write(_prediction_log(signature, name, _grey(name, batch or 1)))
+
+
+def _function(graph: Any) -> Any:
+  """The graph from `images` to classes, probabilities and features."""
+  [given] = [node for node in graph.node if node.name == IMAGES]
+  images = tf.TensorSpec(tf.TensorShape(given.attr['shape'].shape), tf.uint8, IMAGES)
+  outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
+
+  def network(images: tf.Tensor) -> list[tf.Tensor]:
+    return tf.graph_util.import_graph_def(graph, {f'{IMAGES}:0': images}, outputs, name='')
+
+  return tf.compat.v1.wrap_function(network, [images])
+
+
+def _signatures(network: Any, batch: int | None) -> dict[str, Any]:
+  """The functions that a server offers."""
+
+  def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
+    classes, probabilities, _ = network(images)
+    return {CLASSES: classes, PROBABILITIES: probabilities}
+
+  def features(images: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {FEATURES: network(images)[2]}
+
+  def serve_encoded(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
+    return serve(tf.map_fn(_read, encoded, fn_output_signature=tf.TensorSpec(_SIZES, tf.uint8)))
+
+  functions = {'serving_default': serve, 'features': features, 'encoded': serve_encoded}
+  specs = {
+    IMAGES: tf.TensorSpec([batch, *_SIZES], tf.uint8, IMAGES),
+    ENCODED: tf.TensorSpec([batch], tf.string, ENCODED),
+  }
+  return {
+    signature: tf.function(function, input_signature=[specs[_INPUTS[signature]]], autograph=False)
+    for signature, function in functions.items()
+  }
+
+
+def _read(content: tf.Tensor) -> tf.Tensor:
+  """As `predict` reads a file."""
+  image = image_files.decode(content)
+  image.set_shape([None, None, info.DEPTH])
+  return tf.ensure_shape(image_files.as_seen(image), _SIZES)
+
+
+def _grey(name: str, batch: int) -> tf.Tensor:
+  """Images for a first call."""
+  images = tf.fill([batch, *_SIZES], tf.constant(128, tf.uint8))
+  return images if name == IMAGES else tf.fill([batch], tf.io.encode_png(images[0]))
+
+
+def _prediction_log(signature: str, name: str, value: tf.Tensor) -> bytes:
+  """A PredictionLog, as tensorflow_serving/apis/prediction_log.proto has it.
+
+  Written by hand, for its Python package brings gRPC: predict_log = 6 { request = 1 { model_spec =
+  1 { signature_name = 3 }, inputs = 2 { key = 1, value = 2 } } }.
+  """
+  tensor = tf.make_tensor_proto(value.numpy()).SerializeToString()
+  inputs = _field(1, name.encode()) + _field(2, tensor)
+  request = _field(1, _field(3, signature.encode())) + _field(2, inputs)
+  return _field(6, _field(1, request))
+
+
+def _field(number: int, content: bytes) -> bytes:
+  """A field of bytes in the wire format of protocol buffers."""
+  return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+  """Seven bits a byte, the lowest first; all but the last have the eighth bit."""
+  result = bytearray()
+  while number > 127:
+    result.append(number & 127 | 128)
+    number >>= 7
+  return bytes([*result, number])

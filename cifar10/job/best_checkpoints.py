@@ -1,0 +1,109 @@
+"""JOB/best/: the checkpoints with the best accuracies, and best.json, which says what chose them.
+
+best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ckpt-4000",
+             "others": [the same of the next best, ...]}
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cifar10.core import files
+from cifar10.core.errors import InputError
+
+FOLDER = 'best'
+NAME = 'best.json'
+
+Entry = dict[str, Any]  # An evaluation as the program prints it.
+
+
+def read(job_dir: str) -> list[Entry]:
+  """The evaluations that chose, the best first; [] where nothing has been chosen.
+
+  Raises:
+    InputError: the file is damaged.
+  """
+  path = os.path.join(job_dir, FOLDER, NAME)
+  try:
+    best = json.loads(files.read_text(path))
+    entries = [best, *best.pop('others')]
+    for entry in entries:
+      _check(entry)
+    return entries
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    raise InputError(
+      f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses anew'
+    ) from None
+
+
+def _check(entry: Entry) -> None:
+  """Raises ValueError, KeyError or TypeError for what could not have chosen a checkpoint."""
+  name, accuracy = entry['checkpoint'], entry['accuracy']
+  if not isinstance(name, str) or os.path.basename(name) != name or not name:
+    raise ValueError(f'checkpoint is {name!r}')
+  if type(accuracy) not in (int, float) or not 0 <= accuracy <= 1:
+    raise ValueError(f'accuracy is {accuracy!r}')
+
+
+def checkpoint(job_dir: str) -> str:
+  """The path of the best one; raises InputError where there is none."""
+  entries = read(job_dir)
+  if not entries:
+    raise InputError(
+      f'--checkpoint best: {job_dir} has none; evaluations of the validation split choose it '
+      'while training with --train-on train'
+    )
+  return os.path.join(job_dir, FOLDER, entries[0]['checkpoint'])
+
+
+def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -> bool:
+  """Keeps a copy of an evaluated checkpoint if it is among the best -> whether it is the best.
+
+  best.json changes when the copy is whole, and what it no longer names goes after that: whenever
+  the process is killed, what best.json names is there.
+
+  A checkpoint that was deleted while it was evaluated cannot be kept.
+
+  Args:
+    job_dir: the job's folder.
+    source: the evaluated checkpoint.
+    evaluation: as the program prints it, with 'accuracy' and 'global_step'.
+    count: how many to keep.
+
+  Raises:
+    FileNotFoundError: the checkpoint is gone.
+    OSError: the folder cannot be written.
+  """
+  folder = os.path.join(job_dir, FOLDER)
+  name = os.path.basename(source)
+  before = [entry for entry in read(job_dir) if entry['checkpoint'] != name]
+  ranked = sorted(  # Of equals the earlier one stays before.
+    [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: -entry['accuracy']
+  )[:count]
+  if all(entry['checkpoint'] != name for entry in ranked):
+    return False
+  files.make_folder(folder)
+  # The index is the first to go when a checkpoint is deleted: with it there at the end, all is.
+  of_source = files.matching(os.path.dirname(source), files.escape(name) + '.[dm]*')
+  for path in [*of_source, f'{source}.index']:
+    if path.endswith(('.index', '.meta')) or '.data-' in path:
+      files.copy(path, os.path.join(folder, os.path.basename(path)))
+  _write(folder, ranked)
+  _remove_others(folder, ranked)
+  return ranked[0]['checkpoint'] == name
+
+
+def _write(folder: str, ranked: Sequence[Entry]) -> None:
+  best, *others = ranked
+  content = json.dumps({**best, 'others': others}, indent=2)
+  files.write_text(os.path.join(folder, NAME), content + '\n')
+
+
+def _remove_others(folder: str, ranked: Sequence[Entry]) -> None:
+  named = tuple(entry['checkpoint'] + '.' for entry in ranked)
+  for path in files.matching(folder, 'model.ckpt-*'):
+    if not os.path.basename(path).startswith(named):
+      files.remove(path)

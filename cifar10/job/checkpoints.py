@@ -1,0 +1,220 @@
+"""Which of a job's checkpoints are whole, and where those go that are not.
+
+A checkpoint is MODEL.index, which says where each tensor lies, and MODEL.data-... with them. Whole
+is one whose every tensor can be read: TensorFlow compares the checksum of each, and of each part of
+the index. JOB/checkpoint is TensorFlow's list of them; it says which is the latest.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cifar10.core import files
+from cifar10.core.logs import log
+from cifar10.job import best_checkpoints
+
+ASIDE = 'damaged'
+_LIST = 'checkpoint'
+_FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
+_OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
+
+
+class Survey(NamedTuple):
+  """What a job dir has to go on from."""
+
+  newest: str | None  # The newest whole checkpoint; None where there is none.
+  damaged: Mapping[str, str]  # What should have been read in its place: paths, and their faults.
+
+  @property
+  def is_new(self) -> bool:
+    """Whether nothing was saved yet."""
+    return self.newest is None and not self.damaged
+
+  def described(self) -> str:
+    """'job/model.ckpt-8 (model.ckpt-8.index is missing), ...'"""
+    return ', '.join(f'{path} ({fault})' for path, fault in self.damaged.items())
+
+
+def survey(job_dir: str) -> Survey:
+  """The checkpoint that is listed as the latest, or else the newest one that is whole."""
+  listed, fault = _read_list(job_dir)
+  damaged = {os.path.join(job_dir, _LIST): fault} if fault else {}
+  if listed:
+    fault = fault_of(listed)
+    if not fault:
+      return Survey(listed, {})
+    if _read_list(job_dir)[0] != listed:  # Who trains has deleted it meanwhile, for a newer one.
+      return survey(job_dir)
+    damaged[listed] = fault
+  found = _by_step(job_dir)
+  for step in sorted(found, reverse=True):
+    if not listed or files.absolute(found[step]) != files.absolute(listed):
+      fault = fault_of(found[step])
+      if not fault:
+        return Survey(found[step], damaged)
+      damaged[found[step]] = fault
+  if not listed and not any(found):  # Killed while it saved for the first time, at step 0.
+    return Survey(None, {})
+  return Survey(None, damaged)
+
+
+def listed(job_dir: str) -> str | None:
+  """The latest checkpoint by TensorFlow's list, whole or not."""
+  return _read_list(job_dir)[0]
+
+
+def newest_best(job_dir: str) -> str | None:
+  """The newest whole one of those that are kept for their accuracy."""
+  found = _by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
+  newest_first = (found[step] for step in sorted(found, reverse=True))
+  return next((checkpoint for checkpoint in newest_first if not fault_of(checkpoint)), None)
+
+
+def exists(checkpoint: str) -> bool:
+  """Whether any of its files is there."""
+  return bool(_files(checkpoint))
+
+
+def fault_of(checkpoint: str) -> str:
+  """What is wrong with a checkpoint; empty where it is whole.
+
+  All of it is read, once in a process: 1 ms for a ResNet-8, 0.7 s for 290 MB, a WRN-28-10's.
+  """
+  return _fault_of(checkpoint, tuple(sorted(_signature(path) for path in _files(checkpoint))))
+
+
+def set_aside(job_dir: str, found: Survey) -> None:
+  """Moves what is damaged into JOB/damaged/, where no later save replaces it; lists the others.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  if not found.damaged or not found.newest:
+    return
+  paths = [
+    path
+    for damaged in found.damaged
+    for path in [*_files(damaged), damaged]
+    if files.is_named(path) and files.absolute(os.path.dirname(path)) == files.absolute(job_dir)
+  ]
+  folder = _free_folder(job_dir, [os.path.basename(path) for path in paths])
+  if paths:
+    files.make_folder(folder)
+  for path in paths:
+    files.move(path, os.path.join(folder, os.path.basename(path)))
+  _write_list(job_dir, found.newest)
+  moved = f'moved to {folder}; ' if paths else ''
+  log.info(
+    'damaged: %s; %sgoing on from %s%s', found.described(), moved, found.newest, _cost(found)
+  )
+
+
+def step_of(checkpoint: str) -> int | None:
+  """The step in its name."""
+  named = _OF_A_STEP.fullmatch(os.path.basename(checkpoint))
+  return int(named[1]) if named else None
+
+
+def _cost(found: Survey) -> str:
+  """': 2 steps are made again'"""
+  steps = [step for step in map(step_of, found.damaged) if step is not None]
+  newest = step_of(found.newest or '')
+  if newest is None or not steps:
+    return ': no step is lost'
+  lost = max(max(steps) - newest, 0)
+  return f': {lost:,} steps are made again' if lost else ': no step is lost'
+
+
+def _read_list(job_dir: str) -> tuple[str | None, str]:
+  """The checkpoint that is listed as the latest, and what is wrong with the list."""
+  path = os.path.join(job_dir, _LIST)
+  if not files.is_named(path):
+    # None is missing where nothing was saved yet.
+    return None, 'it is missing' if _by_step(job_dir) else ''
+  try:
+    state = tf.train.get_checkpoint_state(job_dir)
+  except (tf.errors.OpError, ValueError):  # It is a folder; it is no text.
+    state = None
+  if state and state.model_checkpoint_path:
+    return state.model_checkpoint_path, ''
+  is_empty = files.is_file(path) and not files.size(path)
+  return None, 'it is empty' if is_empty else 'it is no list of checkpoints'
+
+
+def _by_step(folder: str) -> dict[int, str]:
+  """The checkpoints that have an index, or a part of one is there, by step."""
+  found = {}
+  for path in files.matching(folder, 'model.ckpt-*'):
+    named = _FILE.fullmatch(path)
+    step = step_of(named[1]) if named else None
+    if named and step is not None and named[2] != 'meta':
+      found[step] = named[1]
+  return found
+
+
+def _files(checkpoint: str) -> list[str]:
+  """All that are there, in sorted order."""
+  folder, name = os.path.split(checkpoint)
+  paths = files.matching(folder, files.escape(name) + '.*')
+  return [path for path in paths if (named := _FILE.fullmatch(path)) and named[1] == checkpoint]
+
+
+def _signature(path: str) -> tuple[str, int, int]:
+  """What changes when a file does."""
+  return path, *files.signature(path)
+
+
+@functools.cache
+def _fault_of(checkpoint: str, signatures: tuple[tuple[str, int, int], ...]) -> str:
+  """The fault of a checkpoint with these files."""
+  there = {path: _FILE.fullmatch(path) for path, _, _ in signatures}
+  name, index = os.path.basename(checkpoint), checkpoint + '.index'
+  if index not in there:
+    return f'{name}.index is missing'
+  parts = [path for path, named in there.items() if named and named[3]]
+  if not parts:
+    return f'{name}.data-... is missing'
+  total = int(parts[0][-5:])
+  wanted = [f'{checkpoint}.data-{part:05}-of-{total:05}' for part in range(total)]
+  missing = [path for path in wanted if path not in there]
+  if missing:
+    return f'{os.path.basename(missing[0])} is missing'
+  try:
+    reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+    names = sorted(reader.get_variable_to_shape_map())
+  except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
+    return f'{name}.index is damaged'
+  try:
+    for tensor in names:
+      reader.get_tensor(tensor)
+  except Exception:  # As above.
+    return f'{os.path.basename(parts[0]) if total == 1 else name + ".data-..."} is damaged'
+  return '' if 'global_step' in names else 'it is no training: it has no global_step'
+
+
+def _free_folder(job_dir: str, names: list[str]) -> str:
+  """JOB/damaged, or JOB/damaged-2 where something of these names is there already, and so on."""
+  number = 1
+  while True:
+    folder = os.path.join(job_dir, ASIDE if number == 1 else f'{ASIDE}-{number}')
+    if not any(files.is_named(os.path.join(folder, name)) for name in names):
+      return folder
+    number += 1
+
+
+def _write_list(job_dir: str, newest: str) -> None:
+  """Makes JOB/checkpoint anew, with names in place of paths: the folder may be moved."""
+  latest = step_of(newest)
+  found = _by_step(job_dir)
+  kept = [
+    os.path.basename(found[step])
+    for step in sorted(found)
+    if step <= (latest or 0) and files.exists(found[step] + '.index')
+  ]
+  lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
+  lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
+  files.write_text(os.path.join(job_dir, _LIST), '\n'.join(lines) + '\n')

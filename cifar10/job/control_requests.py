@@ -1,0 +1,139 @@
+"""JOB/control/: how a person, or an evaluator, speaks with the process that trains.
+
+A request is a file that stands whole or not at all; the chief takes it, acts and leaves an answer
+beside it. The lock of who trains is there, too.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import time
+from typing import Any, NamedTuple
+
+from cifar10.core import files, lock
+from cifar10.core.errors import InputError
+from cifar10.core.option import declarations
+from cifar10.options.hparams import HParams
+
+FOLDER = 'control'
+VERBS = ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')
+RATES = ('learning_rate', 'muon_learning_rate')
+SCHEDULE = 'schedule'
+
+_numbers = itertools.count()
+
+
+class Command(NamedTuple):
+  """A request that can be obeyed."""
+
+  verb: str  # one of VERBS, or the name of a rate
+  value: float | None = None  # of a rate; None: the schedule's
+  reason: tuple[str, float, str] | None = None  # of a stop: a limit's name, its value, a message
+
+  def __str__(self) -> str:
+    if self.verb not in RATES:
+      return self.verb
+    return f'{self.verb}={SCHEDULE if self.value is None else self.value}'
+
+
+def parse(text: str) -> Command:
+  """'learning_rate=0.05' -> Command; raises InputError for what is none."""
+  verb, is_rate, value = text.strip().partition('=')
+  if not is_rate and verb in VERBS:
+    return Command(verb)
+  if verb not in RATES or not is_rate:
+    known = ', '.join(f'{rate}=NUMBER' for rate in RATES)
+    raise InputError(f'{text!r} is no order: it must be one of {known}, {", ".join(VERBS)}')
+  if value == SCHEDULE:
+    return Command(verb)
+  [declared] = [each for each in declarations(HParams) if each.name == verb]
+  try:
+    number = float(value)
+  except ValueError:
+    raise InputError(
+      f'{verb}={value}: it must be a number, or {SCHEDULE} for what the options say'
+    ) from None
+  declared.require(number)
+  return Command(verb, number)
+
+
+def request(job_dir: str, command: Command) -> str:
+  """Leaves a request -> its name; raises OSError."""
+  folder = os.path.join(job_dir, FOLDER)
+  files.make_folder(folder)
+  name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
+  _write(os.path.join(folder, f'request-{name}.json'), command._asdict())
+  return name
+
+
+def withdraw(job_dir: str, name: str) -> None:
+  """Takes a request back that nobody has taken."""
+  with contextlib.suppress(FileNotFoundError):
+    files.remove(os.path.join(job_dir, FOLDER, f'request-{name}.json'))
+
+
+def take(job_dir: str) -> list[tuple[str, Command | None]]:
+  """The waiting requests by name, the oldest first, and none is left; None for a damaged one."""
+  found: list[tuple[str, Command | None]] = []
+  for path in files.matching(os.path.join(job_dir, FOLDER), 'request-*.json'):
+    name = os.path.basename(path)[len('request-') : -len('.json')]
+    with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
+      found.append((name, _as_command(_read(path))))
+      files.remove(path)
+  return found
+
+
+def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
+  """Says what became of a request."""
+  path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
+  _write(path, {'ok': ok, 'answer': text})
+
+
+def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
+  """{'ok', 'answer'}, once it is there."""
+  path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
+  found = _read(path)
+  if found is not None:
+    files.remove(path)
+  return found
+
+
+def taking(job_dir: str) -> lock.Lock:
+  """A context in which this process trains in the job dir, and no other does."""
+  refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
+  return lock.Lock(os.path.join(job_dir, FOLDER), refusal)
+
+
+def who_trains(job_dir: str) -> dict[str, Any] | None:
+  """{'host', 'pid', 'since'} of the process that trains, or None.
+
+  For a process of another host it waits for a beat, some seconds.
+  """
+  return lock.holder(os.path.join(job_dir, FOLDER))
+
+
+def _as_command(found: dict[str, Any] | None) -> Command | None:
+  """Checks what a file holds as what a person types."""
+  try:
+    assert found
+    reason = found.get('reason')
+    if reason:
+      name, value, message = reason
+      return Command('stop', None, (str(name), float(value), str(message)))
+    return parse(str(Command(found['verb'], found.get('value'))))
+  except (AssertionError, KeyError, TypeError, ValueError):
+    return None
+
+
+def _write(path: str, content: dict[str, Any]) -> None:
+  files.write_text(path, json.dumps(content))
+
+
+def _read(path: str) -> dict[str, Any] | None:
+  try:
+    found = json.loads(files.read_text(path))
+  except (OSError, ValueError, RecursionError):
+    return None
+  return found if isinstance(found, dict) else None

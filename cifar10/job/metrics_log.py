@@ -1,0 +1,177 @@
+"""JOB/metrics.jsonl: what happened in a job, one JSON object a line.
+
+The file stands as one curve. A run that goes on from a checkpoint first takes out what was written
+for later steps: those steps are made again. `docs/watching.md` lists the events.
+
+Processes append to a local file under a lock of the system's. Behind a URL there is no such lock,
+and often no appending: there a file has one writer, which writes it anew with each event. What is
+not the chief's is in JOB/metrics-TASK.jsonl, and `read` puts the files together by time.
+"""
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
+
+from cifar10.core import files
+
+NAME = 'metrics.jsonl'
+_OF_TASK = 'metrics-{}.jsonl'
+# They happened, whether or not their steps still stand.
+_STAYS = ('start', 'control')
+
+Event = dict[str, Any]
+
+
+def read(job_dir: str) -> list[Event]:
+  """The events in their order; half a line, as a killed process may leave it, is none."""
+  events = _read_file(os.path.join(job_dir, NAME))
+  if not files.is_url(job_dir):
+    return events
+  others = files.matching(job_dir, _OF_TASK.format('*'))
+  if others:
+    events += [event for path in others for event in _read_file(path)]
+    events.sort(key=_time)
+  return events
+
+
+def event(name: str, step: int, task: str, **rest: Any) -> Event:
+  """An event of now, to be appended.
+
+  Args:
+    name: 'train', 'evaluate', ...
+    step: the global step.
+    task: which process it happened in: 'chief 0', 'evaluator 0'.
+    **rest: what else there is to say.
+  """
+  return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
+
+
+def append(job_dir: str, event: Mapping[str, Any]) -> None:
+  """Adds one event as a whole line, beside other processes that do so; raises OSError."""
+  line = json.dumps(_finite(event), separators=(',', ':')).encode() + b'\n'
+  if files.is_url(job_dir):
+    path = os.path.join(job_dir, _name(event['task']))
+    _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
+    return
+  with _locked(os.path.join(job_dir, NAME)) as file:
+    _drop_half_line(file)
+    file.write(line)
+
+
+def has_evaluation(job_dir: str, step: int, split: str) -> bool:
+  """Whether a training has evaluated this step on this split."""
+  return any(
+    event['event'] == 'evaluate' and event['step'] == step and event.get('subset') == split
+    for event in read(job_dir)
+  )
+
+
+def go_back(job_dir: str, step: int) -> int:
+  """Takes out what later steps than `step` wrote -> how many steps were lost, as far as is known.
+
+  Raises:
+    OSError: the file cannot be written.
+  """
+  path = os.path.join(job_dir, NAME)
+  if files.is_url(job_dir):
+    paths = [path, *files.matching(job_dir, _OF_TASK.format('*'))]
+    reached = max(_go_back(each, step) for each in paths)
+  elif not files.exists(path):
+    return 0
+  else:
+    with _locked(path):
+      reached = _go_back(path, step)
+  return max(reached - step, 0)
+
+
+def _go_back(path: str, step: int) -> int:
+  """Takes later steps out of one file -> the last step that it had."""
+  lines = [(line, event) for line in _lines(path) if (event := _parsed(line))]
+  kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
+  if len(kept) < len(lines):
+    _write(path, kept)
+  return max((event['step'] for _, event in lines if event['event'] not in _STAYS), default=0)
+
+
+def _name(task: str) -> str:
+  """The file of a task's events behind a URL."""
+  return NAME if task.startswith('chief') else _OF_TASK.format(task.replace(' ', '-'))
+
+
+def _read_file(path: str) -> list[Event]:
+  return [event for line in _lines(path) if (event := _parsed(line))]
+
+
+def _lines(path: str) -> list[bytes]:
+  """With their ends; none where there is no file."""
+  try:
+    with files.opened(path) as file:
+      return file.readlines()
+  except FileNotFoundError:
+    return []
+
+
+def _time(event: Event) -> float:
+  time = event.get('time')
+  return time if isinstance(time, (int, float)) else 0
+
+
+def _write(path: str, lines: Iterable[bytes]) -> None:
+  with files.writing(path) as file:
+    file.writelines(lines)
+
+
+def _parsed(line: bytes) -> Event | None:
+  """None for a line that is no event: half of one, or another program's."""
+  try:
+    found = json.loads(line) if line.endswith(b'\n') else None
+  except (ValueError, RecursionError):
+    return None
+  if not isinstance(found, dict) or not isinstance(found.get('event'), str):
+    return None
+  return found if isinstance(found.get('step'), int) else None
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[IO[bytes]]:
+  """The file, made where it is missing, for one process at a time."""
+  while True:
+    with open(path, 'a+b') as file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      if _is_at(file, path):
+        yield file
+        return
+
+
+def _is_at(file: IO[bytes], path: str) -> bool:
+  """Whether it is still the file of that name: `go_back` may have replaced it meanwhile."""
+  try:
+    return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+  except FileNotFoundError:
+    return False
+
+
+def _drop_half_line(file: IO[bytes]) -> None:
+  end = file.seek(0, os.SEEK_END)
+  if not end:
+    return
+  file.seek(end - 1)
+  if file.read(1) != b'\n':
+    file.seek(0)
+    file.truncate(file.read().rfind(b'\n') + 1)
+
+
+def _finite(value: Any) -> Any:
+  """With null for what JSON has no number for: NaN and the infinities."""
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {key: _finite(each) for key, each in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_finite(each) for each in value]
+  return value

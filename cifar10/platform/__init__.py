@@ -1,1 +1,0 @@
-"""What is TensorFlow's, the machine's and the process's, whatever is trained."""

@@ -1,0 +1,63 @@
+"""Batch norm's moving averages, computed anew for weights that no training made.
+
+The mean of several checkpoints' weights has other activations than any of them, so the mean of
+their averages is not right for it: Izmailov et al. 2018, 'Averaging Weights Leads to Wider Optima
+and Better Generalization' (arXiv 1803.05407), section 3.2.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+import model_base
+from cifar10.core import sessions
+from cifar10.data import input_pipeline
+from cifar10.data.info import DatasetInfo
+from cifar10.options.hparams import HParams
+from cifar10.training import network_builder
+
+
+def recomputed(
+  hparams: HParams, data: DatasetInfo, data_dir: str, values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """The variables with the moving averages of one epoch of training images, not distorted.
+
+  Args:
+    hparams: the network, and which split and batch it is trained with.
+    data: what it classifies.
+    data_dir: with the training split.
+    values: float32, of each of the network's variables by name.
+
+  Returns:
+    The same, with each moving mean and variance as the mean over the epoch's batches; those of a
+    batch norm that --freeze leaves as it is are as they were.
+  """
+  train_set = input_pipeline.RecordDataset(data_dir, hparams.train_on, use_distortion=False)
+  num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
+  with sessions.side_graph():
+    batch_number = tf.compat.v1.placeholder(tf.float32, [])
+    batches = input_pipeline.without_autotune(
+      train_set.make_batch(hparams.train_batch_size, hparams.seed)
+    )
+    iterator = tf.compat.v1.data.make_initializable_iterator(batches)
+    images, _ = iterator.get_next()
+    # So the average of n batches is their mean.
+    decay = 1 - 1 / batch_number
+    built = network_builder.build(hparams, data, is_training=True, batch_norm_decay=decay)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
+    variables = {name: everything[name] for name in built.roles}
+    moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
+    with tf.compat.v1.Session(config=sessions.session_config()) as session:
+      session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
+      session.run(
+        [variable.initializer for variable in variables.values()],
+        {variable.initial_value: values[name] for name, variable in variables.items()},
+      )
+      for number in tqdm.trange(1, num_batches + 1, desc='averaging', disable=None):
+        session.run(updates, {batch_number: number})
+      return {**values, **session.run({name: variables[name] for name in moving})}

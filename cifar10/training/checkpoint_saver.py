@@ -1,0 +1,118 @@
+"""Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.callbacks.base import Callback
+from cifar10.core import files
+from cifar10.core.errors import StorageError
+from cifar10.core.logs import log
+
+# What TensorFlow writes a checkpoint to before it is whole, and leaves there when it is killed.
+_HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
+_OURS = ('config.json', 'ended.json', 'metrics.jsonl')
+
+
+def remove_half_saved(job_dir: str) -> None:
+  """Removes what a killed process had begun to save. Only for who alone trains in the job dir."""
+  for name in _OURS:
+    files.remove_unfinished(os.path.join(job_dir, name))
+  for pattern in _HALF_SAVED:
+    for path in files.matching(job_dir, pattern):
+      if files.is_dir(path):
+        files.remove_folder(path)
+      else:
+        files.remove(path)
+
+
+class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
+  """TensorFlow's, which can also save between its steps."""
+
+  def __init__(
+    self, job_dir: str, every_steps: int, callbacks: Sequence[Callback], *, updates_later: bool
+  ):
+    """Args:
+    job_dir: where checkpoints are.
+    every_steps: global steps between two of them.
+    callbacks: hear of each.
+    updates_later: a hook that comes after this one makes the update, as in synchronous training.
+      After a batch, its moving averages are there and its update is not: so it saves before the
+      next batch.
+    """
+    self._tells = _Tells(job_dir, callbacks)
+    self._updates_later = updates_later
+    self._computed: Any = None  # The values of the batch that is not looked at yet.
+    # The graph as text and beside each checkpoint would take a second of the start and a third of
+    # the disk: each mode builds its own, and TensorBoard's is in the summaries.
+    super().__init__(job_dir, save_steps=every_steps, listeners=[self._tells], save_graph_def=False)
+
+  def before_run(self, run_context: Any) -> Any:
+    if self._computed is not None:
+      super().after_run(run_context, self._computed)
+    return super().before_run(run_context)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if self._updates_later:
+      self._computed = run_values
+    else:
+      super().after_run(run_context, run_values)
+
+  def save_now(self, session: Any, evaluating: bool) -> str:
+    """Saves -> the checkpoint; if `evaluating` with what the Estimator does then: an evaluation."""
+    listeners = self._listeners
+    self._listeners: Any = listeners if evaluating else [self._tells]
+    try:
+      step = int(session.run(self._global_step_tensor))
+      self._save(session, step)
+    finally:
+      self._listeners = listeners
+    self._timer.update_last_triggered_step(step)
+    return self._tells.checkpoint
+
+  def _save(self, session: Any, step: int) -> Any:
+    try:
+      return super()._save(session, step)
+    except (tf.errors.OpError, ValueError):
+      saved = self._tells.checkpoint
+      if (
+        self._tells.step != step
+        or files.exists(f'{saved}.index')
+        or not files.is_dir(os.path.dirname(saved))
+      ):
+        raise
+      log.info('%s was deleted before it was evaluated; training goes on', saved)
+      return False
+
+
+class _Tells(tf.compat.v1.train.CheckpointSaverListener):
+  """Tells callbacks of a checkpoint, before the Estimator's own listener evaluates it."""
+
+  def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
+    self._job_dir = job_dir
+    self._identity = files.identity(job_dir)
+    self._callbacks = callbacks
+    self.checkpoint = ''
+    self.step = -1
+
+  def after_save(self, session: Any, global_step_value: int) -> None:
+    if files.identity(self._job_dir) != self._identity:
+      self._undo(global_step_value)
+      raise StorageError(
+        f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
+      )
+    self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
+    self.step = int(global_step_value)
+    for callback in self._callbacks:
+      callback.on_save(self.checkpoint, self.step)
+
+  def _undo(self, step: int) -> None:
+    """TensorFlow has made a folder anew for this checkpoint: it would be in the way of the old."""
+    for path in files.matching(self._job_dir, f'model.ckpt-{step}.*'):
+      files.remove(path)
+    with contextlib.suppress(OSError):
+      files.remove(os.path.join(self._job_dir, 'checkpoint'))
+      files.remove_empty_folder(self._job_dir)

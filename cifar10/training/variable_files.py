@@ -1,0 +1,223 @@
+"""Variables outside of a graph: read from checkpoints and .npz files, and written to them."""
+
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.core import files
+from cifar10.core.errors import InputError
+from cifar10.job import best_checkpoints, checkpoints
+from cifar10.networks.family import PROXY
+from cifar10.training import ema
+
+_REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
+# What readers raise where a file is not what it should be.
+_DAMAGE = (
+  OSError,
+  ValueError,
+  TypeError,
+  IndexError,
+  RuntimeError,
+  zipfile.BadZipFile,
+  tf.errors.OpError,
+)
+_GLOBAL_STEP = 'global_step'
+_MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
+
+
+class Source(NamedTuple):
+  """Variables by name, in a file."""
+
+  named: str  # As the user did, for messages: '--warm-start-from job'.
+  path: str  # Of the checkpoint or the .npz file.
+  all_shapes: dict[str, list[int]]
+  dtypes: dict[str, tf.DType]
+  read: Callable[[str], np.ndarray]
+
+  @property
+  def shapes(self) -> dict[str, list[int]]:
+    """Of the network's: no proxy's, no step, nothing that an optimizer or an average keeps."""
+    return {
+      name: shape
+      for name, shape in self.all_shapes.items()
+      if '/' in name
+      and name.rpartition('/')[0] not in self.all_shapes
+      and name.split('/')[1] != PROXY
+    }
+
+  @property
+  def averaged(self) -> dict[str, str]:
+    """The names of the averages of variables, by the variables'."""
+    names = ((name, name + ema.SUFFIX) for name in self.shapes)
+    return {name: average for name, average in names if average in self.all_shapes}
+
+  @property
+  def global_step(self) -> int:
+    """At which it was saved; 0 where it does not say."""
+    return int(self._read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
+
+  @property
+  def kinds(self) -> dict[str, str]:
+    """Of each: 'trainable', 'average', 'slot' (what an optimizer keeps) or 'other'.
+
+    Trained is what an optimizer keeps something for. Where it keeps nothing at all, that is
+    unknown, and every variable of the network counts that is no average.
+    """
+    slots = {
+      name
+      for name in self.all_shapes
+      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(ema.SUFFIX)
+    }
+    trained = {name.rpartition('/')[0] for name in slots} or set(self.shapes)
+    kinds = dict.fromkeys(self.all_shapes, 'other')
+    kinds.update(dict.fromkeys(trained, 'trainable'))
+    kinds.update(dict.fromkeys(slots, 'slot'))
+    ends = (ema.SUFFIX, *_MOVING)
+    kinds.update((name, 'average') for name in self.all_shapes if name.endswith(ends))
+    return kinds
+
+  def value(self, name: str) -> np.ndarray:
+    """One variable, float32; raises InputError for damage and what is no finite number."""
+    value = self._read(name)
+    if not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
+      raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
+    return value.astype(np.float32)
+
+  def _read(self, name: str) -> np.ndarray:
+    try:
+      return np.asarray(self.read(name))
+    except _DAMAGE as error:
+      said = str(error).partition('\n')[0]
+      raise InputError(f'{self.named} is damaged at {name} ({said}); {_REMEDY}') from None
+
+
+def open_source(path: str, flag: str = '') -> Source:
+  """Looks at what a user names.
+
+  Args:
+    path: a job dir, its best/, a checkpoint's prefix or an .npz file of arrays by variable name.
+    flag: with which it was named, for messages.
+
+  Raises:
+    InputError: it is none of these, or damaged.
+  """
+  named = f'{flag} {path}'.strip()
+  try:
+    if files.is_file(path):
+      return _open_arrays(path, named)
+    return open_checkpoint(_checkpoint(path, named), named)
+  except InputError:
+    raise
+  except _DAMAGE as error:
+    said = str(error).partition('\n')[0]
+    raise InputError(f'{named} cannot be read ({said}); {_REMEDY}') from None
+
+
+def open_checkpoint(prefix: str, named: str) -> Source:
+  """Looks at a checkpoint that is known to be whole; `named`: as the user did, for messages."""
+  reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+  shapes = {name: list(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+  dtypes = dict(reader.get_variable_to_dtype_map())
+  return Source(named, prefix, shapes, dtypes, reader.get_tensor)
+
+
+def _open_arrays(path: str, named: str) -> Source:
+  # Never a pickle, which could run code.
+  with files.opened(path) as file:
+    arrays = np.load(file, allow_pickle=False)
+    if not isinstance(arrays, np.lib.npyio.NpzFile):
+      raise ValueError('it is one array and no .npz file')
+    values = {name: arrays[name] for name in arrays.files}
+  if values.get(_GLOBAL_STEP, np.int64(0)).shape:
+    raise ValueError(f'{_GLOBAL_STEP} is no number')
+  shapes = {name: list(value.shape) for name, value in values.items()}
+  dtypes = {name: tf.as_dtype(value.dtype) for name, value in values.items()}
+  return Source(named, path, shapes, dtypes, values.__getitem__)
+
+
+def _checkpoint(path: str, named: str) -> str:
+  """The checkpoint that a path means; raises InputError."""
+  if not files.is_dir(path):
+    if not files.exists(path + '.index'):
+      raise InputError(f'{named} does not exist; {_REMEDY}')
+    return path
+  if files.exists(os.path.join(path, best_checkpoints.NAME)):
+    return best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))
+  found = checkpoints.survey(path)
+  if found.damaged:
+    raise InputError(f'{named} is damaged: {found.described()}; {_REMEDY}')
+  if not found.newest:
+    raise InputError(f'{named} holds no checkpoint; {_REMEDY}')
+  return found.newest
+
+
+def check_network(source: Source, shapes: Mapping[str, list[int]], family: str) -> None:
+  """Raises InputError for a source of another network, of which TensorFlow might take a part.
+
+  Args:
+    source: whose network's variables are compared.
+    shapes: of this network's variables, by name.
+    family: the scope of both.
+  """
+  theirs = source.shapes
+  differences = [
+    f'has no {name}' if name not in theirs else f'has {name} of {theirs[name]}, not {shape}'
+    for name, shape in shapes.items()
+    if theirs.get(name) != shape
+  ]
+  differences += [
+    f'has {name}, which is not in this one'
+    for name in sorted(theirs)
+    if name.startswith(f'{family}/') and name not in shapes
+  ]
+  if differences:
+    raise InputError(
+      f'{source.named} is of another network: it {differences[0]}; name one of this job, or the '
+      '--job-dir that it belongs to'
+    )
+
+
+def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
+  """Writes variables, whole or not at all.
+
+  Args:
+    path: of an .npz file; else a checkpoint's prefix.
+    values: by name.
+    global_step: at which they were.
+
+  Raises:
+    InputError: the file is there, or cannot be written.
+  """
+  check_new(path)
+  try:
+    files.make_folder(os.path.dirname(files.absolute(path)))
+    if path.endswith('.npz'):
+      with files.writing(path) as file:
+        np.savez(file, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
+    else:
+      _write_checkpoint(path, values, global_step)
+  except (OSError, tf.errors.OpError) as error:
+    said = str(error).partition('\n')[0]
+    raise InputError(f'--out {path} cannot be written ({said}); name another') from None
+
+
+def check_new(path: str) -> None:
+  """Raises InputError where something is that would be overwritten."""
+  if files.exists(path) or files.exists(path + '.index'):
+    raise InputError(f'--out {path} is there already; name another')
+
+
+def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
+  """The index comes last: without it there is no checkpoint."""
+  names = [*values, _GLOBAL_STEP]
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    fed = [tf.compat.v1.placeholder(value.dtype) for value in values.values()]
+    fed.append(tf.compat.v1.placeholder(tf.int64))
+    save = tf.raw_ops.SaveV2(
+      prefix=path, tensor_names=names, shape_and_slices=[''] * len(names), tensors=fed
+    )
+    session.run(save, dict(zip(fed, [*values.values(), global_step])))

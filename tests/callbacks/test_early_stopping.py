@@ -1,0 +1,134 @@
+"""What ends a training early, and whether that still holds later."""
+
+import types
+
+import pytest
+
+from cifar10.callbacks import early_stopping
+from cifar10.callbacks.base import Evaluation, Step
+from cifar10.core.errors import InputError
+from cifar10.job import control_requests, metrics_log, stop_record
+from cifar10.options.run_options import RunOptions
+
+
+def evaluations(*accuracies, split='validation'):
+  return [
+    {'event': 'evaluate', 'step': step, 'subset': split, 'accuracy': accuracy}
+    for step, accuracy in enumerate(accuracies)
+  ]
+
+
+@pytest.mark.parametrize(
+  ('accuracies', 'count'),
+  [
+    ([], 0),
+    ([0.5], 0),
+    ([0.5, 0.6], 0),
+    ([0.5, 0.5], 1),  # An equal one is no gain.
+    ([0.5, 0.7, 0.6, 0.65], 2),
+    ([0.7, 0.1, 0.2, 0.3], 3),
+  ],
+)
+def test_evaluations_without_a_gain(accuracies, count):
+  events = [*evaluations(*accuracies), *evaluations(0.9, split='eval'), {'event': 'save'}]
+  assert early_stopping.evaluations_without_gain(events) == count
+
+
+@pytest.fixture
+def run(tmp_path):
+  """A process that trains, its task and its minutes chosen by the test."""
+
+  def make(task='chief', minutes=0.0, **options):
+    return types.SimpleNamespace(
+      options=RunOptions(job_dir=str(tmp_path), **options),
+      job_dir=str(tmp_path),
+      is_chief=task == 'chief',
+      cluster=types.SimpleNamespace(task_type=task),
+      stop_request=stop_record.StopRequest(),
+      seconds=lambda: 60 * minutes,
+    )
+
+  return make
+
+
+def hear(run, accuracy, split='validation', on_the_way=True):
+  event = metrics_log.event('evaluate', 1, 'chief 0', subset=split, accuracy=accuracy)
+  metrics_log.append(run.job_dir, event)
+  callback = early_stopping.make(run)
+  callback.on_evaluate_end(Evaluation(1, split, 'c', {'accuracy': accuracy}, [[1]], on_the_way))
+
+
+def test_without_an_option_there_is_no_rule(run):
+  assert early_stopping.make(run()) is None
+  assert early_stopping.make(run('worker', max_minutes=1)) is None
+
+
+def test_an_accuracy_ends_it(run):
+  process = run(stop_at_accuracy=0.9)
+  hear(process, 0.8999)
+  assert process.stop_request.reason is None
+  hear(process, 0.9)
+  assert process.stop_request.reason[::2] == ('stop_at_accuracy', 0.9)
+
+
+@pytest.mark.parametrize(('split', 'on_the_way'), [('eval', True), ('validation', False)])
+def test_the_test_set_and_the_final_evaluation_end_nothing(run, split, on_the_way):
+  process = run(stop_at_accuracy=0.1, stop_without_gain=1)
+  hear(process, 0.9, split, on_the_way)
+  hear(process, 0.9, split, on_the_way)
+  assert process.stop_request.reason is None
+
+
+def test_evaluations_without_a_gain_end_it(run):
+  process = run(stop_without_gain=2)
+  for accuracy in (0.5, 0.4, 0.6, 0.6):
+    hear(process, accuracy)
+    assert process.stop_request.reason is None
+  hear(process, 0.3)
+  assert process.stop_request.reason[::2] == ('stop_without_gain', 2)
+
+
+@pytest.mark.parametrize(('minutes', 'ends'), [(1.99, False), (2.0, True)])
+def test_minutes_end_it(run, minutes, ends):
+  process = run(max_minutes=2.0, minutes=minutes)
+  early_stopping.make(process).on_step_end(Step(1, {}))
+  assert bool(process.stop_request.reason) == ends
+
+
+def test_an_evaluator_asks_the_chief_once(run, tmp_path):
+  process = run('evaluator', stop_at_accuracy=0.5)
+  hear(process, 0.75)
+  hear(process, 0.8)
+  [(_, command)] = control_requests.take(str(tmp_path))
+  assert (command.verb, *command.reason[:2]) == ('stop', 'stop_at_accuracy', 0.75)
+
+
+@pytest.mark.parametrize(
+  ('reason', 'options', 'holds'),
+  [
+    (('stop_at_accuracy', 'm', 0.9), {'stop_at_accuracy': 0.9}, True),
+    (('stop_at_accuracy', 'm', 0.9), {'stop_at_accuracy': 0.91}, False),
+    (('stop_at_accuracy', 'm', 0.9), {}, False),
+    (('stop_without_gain', 'm', 3), {'stop_without_gain': 3}, True),
+    (('stop_without_gain', 'm', 3), {'stop_without_gain': 4}, False),
+    (('max_minutes', 'm', 60.2), {'max_minutes': 60.0}, True),
+    (('max_minutes', 'm', 60.2), {'max_minutes': 90.0}, False),
+    (('control', 'm', 0), {}, True),
+  ],
+)
+def test_an_end_holds_as_long_as_its_reason(tmp_path, reason, options, holds):
+  stop_record.write(str(tmp_path), stop_record.StopReason(*reason), 7)
+  read, step = stop_record.read(str(tmp_path))
+  assert (read, step) == (stop_record.StopReason(*reason), 7)
+  assert stop_record.holds(read, RunOptions(job_dir='j', **options)) == holds
+  stop_record.lift(str(tmp_path))
+  assert stop_record.read(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+  'text', ['', '[]', '{"name": "x"}', '{"name": 1, "message": 2, "value": ""}']
+)
+def test_a_damaged_end_is_named(tmp_path, text):
+  (tmp_path / stop_record.NAME).write_text(text)
+  with pytest.raises(InputError, match=r'ended\.json is damaged .* remove it'):
+    stop_record.read(str(tmp_path))

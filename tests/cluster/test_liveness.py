@@ -1,0 +1,259 @@
+"""Signals reach a main thread that is inside TensorFlow; missing tasks are named and given up."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.tf_config import Cluster, reachable
+from cifar10.core.errors import InputError, TaskLostError, Terminated
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@pytest.mark.timeout(10)
+def test_sigterm_wakes_a_main_thread_that_is_blocked():
+  """Event.wait stands for a blocked session: no Python signal handler could set the event."""
+  woken = threading.Event()
+  with LivenessMonitor() as monitor:
+    monitor.call_on_stop(woken.set)
+    monitor.check()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert woken.wait(5)
+    assert monitor.stopping
+    with pytest.raises(Terminated):
+      monitor.check()
+
+
+@pytest.fixture
+def hears_ctrl_c():
+  """A shell starts what runs in its background with Ctrl-C ignored."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.usefixtures('hears_ctrl_c')
+def test_ctrl_c_wakes_it_too_and_stays_a_keyboard_interrupt():
+  woken = threading.Event()
+  with LivenessMonitor() as monitor:
+    monitor.call_on_stop(woken.set)
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+      woken.wait(5)
+    assert woken.wait(5)
+    assert not monitor.stopping
+
+
+@pytest.mark.timeout(20)
+def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses):
+  chief = Cluster({'chief': (addresses['nowhere'],)}, has_evaluator=True)
+  with LivenessMonitor(chief):
+    for _ in range(200):  # More than can wait at a door: each is let in.
+      assert reachable(addresses['nowhere'])
+      time.sleep(0.005)  # An evaluator knocks once a second; the watch's thread needs a moment.
+  deadline = time.monotonic() + 5
+  while reachable(addresses['nowhere']):
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
+  taken = Cluster({'chief': (addresses['here'],)}, has_evaluator=True)
+  with pytest.raises(InputError, match='cannot listen'), LivenessMonitor(taken):
+    pass
+
+
+def test_leaving_puts_signals_back():
+  before = signal.getsignal(signal.SIGTERM)
+  with LivenessMonitor():
+    assert signal.getsignal(signal.SIGTERM) != before
+  assert signal.getsignal(signal.SIGTERM) == before
+  assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.fixture
+def addresses():
+  """'here' has a listener; nobody listens at 'nowhere', and nobody else can."""
+  with socket.create_server(('127.0.0.1', 0)) as here, socket.socket() as nowhere:
+    nowhere.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    nowhere.bind(('127.0.0.1', 0))
+    yield {
+      name: f'127.0.0.1:{each.getsockname()[1]}'
+      for name, each in {'here': here, 'nowhere': nowhere}.items()
+    }
+
+
+GIVES_UP = """
+import sys, time
+sys.path.insert(0, {root!r})
+from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.liveness import LivenessMonitor
+with LivenessMonitor(Cluster({cluster!r}), {spare}, start_timeout=1) as monitor:
+  {before}
+  time.sleep(4)
+print('went on')
+"""
+
+
+@pytest.mark.parametrize(
+  ('tasks', 'spare', 'before', 'gives_up'),
+  [
+    (('here', ['nowhere']), 0, '', True),
+    (('here', ['nowhere']), 1, '', False),  # A backup worker may be missing,
+    (('here', ['nowhere', 'nowhere']), 1, '', True),  # but not two;
+    (('nowhere', ['here']), 1, '', True),  # a parameter server never.
+    (('here', ['here']), 0, '', False),
+    (('nowhere', ['here']), 0, 'monitor.progressed()', False),  # It was there: steps were made.
+    (('nowhere', ['here']), 0, 'monitor.closed()', False),
+  ],
+)
+def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
+  ps, workers = tasks
+  cluster = {
+    'chief': ('127.0.0.1:1',),
+    'ps': (addresses[ps],),
+    'worker': tuple(addresses[worker] for worker in workers),
+  }
+  script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=spare, before=before or 'pass')
+  result = subprocess.run(
+    [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
+  )
+  if not gives_up:
+    assert (result.returncode, result.stdout) == (0, 'went on\n')
+    return
+  assert result.returncode == 1
+  address = addresses['nowhere']
+  missing = 'ps 0' if ps == 'nowhere' else 'worker 0'
+  assert f'error: {missing} ({address})' in result.stderr
+  assert 'did not come up in 1 s' in result.stderr
+  assert '--start-timeout' in result.stderr
+
+
+def test_gives_up_on_a_session_that_waits_for_who_is_gone(addresses):
+  """Training is over, but to close its session TensorFlow asks the parameter server."""
+  cluster = {'chief': ('127.0.0.1:1',), 'ps': (addresses['nowhere'],)}
+  script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=0, before='monitor.finish()')
+  result = subprocess.run(
+    [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
+  )
+  assert result.returncode == 1
+  assert 'error: the training is over, but not closed in 1 s: ps 0' in result.stderr
+
+
+@pytest.mark.parametrize(
+  ('tasks', 'spare', 'lost'),
+  [
+    (('nowhere', ['here']), 1, 'ps 0'),
+    (('here', ['nowhere', 'here']), 0, 'worker 0'),
+    (('here', ['nowhere', 'here']), 1, ''),  # A backup worker: something else is the matter.
+  ],
+)
+def test_ends_when_who_is_needed_does_not_come_back(addresses, monkeypatch, tasks, spare, lost):
+  """Only tasks that were away for the whole time without a step; the main thread saves first."""
+  now = [100.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
+  ps, workers = tasks
+  cluster = {
+    'chief': ('127.0.0.1:1',),
+    'ps': (addresses[ps],),
+    'worker': tuple(addresses[worker] for worker in workers),
+  }
+  monitor = LivenessMonitor(Cluster(cluster), spare, start_timeout=60)
+  woken = []
+  monitor.call_on_stop(lambda: woken.append(now[0]))
+  monitor._left.set()  # Else the process would be ended after some seconds.
+
+  def look_at(seconds):
+    now[0] = seconds
+    monitor._report(is_starting=False)
+    monitor._give_up_on_gone()
+
+  for seconds in (115, 160):
+    look_at(seconds)
+  monitor.progressed()
+  for seconds in (170, 176, 235):
+    look_at(seconds)
+  assert not woken
+  assert not monitor.stopping
+  look_at(236)
+  if not lost:
+    assert not monitor.stopping
+    return
+  assert woken == [236]
+  with pytest.raises(TaskLostError, match=f'no step was made in 60 s: {lost} .*cannot be reached'):
+    monitor.check()
+
+
+def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
+  """After five seconds without a step, and three looks in a row that find nobody."""
+  said = []
+  now = [100.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.end_process', said.append)
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
+  monitor = LivenessMonitor(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['nowhere'],)}))
+  for seconds in (1, 4.9, 5, 6):
+    monitor._give_up_on_lost(100 + seconds)
+  assert not said
+  monitor._give_up_on_lost(107)
+  [line] = said
+  assert f'worker 0 ({addresses["nowhere"]}) is gone' in line
+  monitor = LivenessMonitor(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['here'],)}))
+  for seconds in (5, 6, 7, 8):
+    monitor._give_up_on_lost(100 + seconds)
+  assert len(said) == 1
+
+
+def test_all_reduce_waits_until_everyone_listens(addresses):
+  with socket.socket() as own:
+    own.bind(('127.0.0.1', 0))
+    port = own.getsockname()[1]
+  cluster = Cluster({'chief': (f'127.0.0.1:{port}',), 'worker': (addresses['nowhere'],)})
+  monitor = LivenessMonitor(cluster)
+  waiting = threading.Thread(target=monitor.wait_for_peers)
+  waiting.start()
+  waiting.join(1)
+  assert waiting.is_alive()
+  assert reachable(f'127.0.0.1:{port}')  # It can be seen itself meanwhile.
+  worker = int(addresses['nowhere'].rpartition(':')[2])
+  with socket.create_server(('127.0.0.1', worker), reuse_port=True):
+    waiting.join(5)
+  assert not waiting.is_alive()
+
+
+def test_missing_tasks_are_named(addresses, caplog, monkeypatch):
+  """At the report's time: those never seen; once all were seen, those gone if no step is made."""
+  caplog.set_level('INFO', logger='cifar10')
+  now = [100.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
+  cluster = {
+    'chief': ('127.0.0.1:1',),
+    'ps': (addresses['here'],),
+    'worker': (addresses['nowhere'],),
+  }
+  monitor = LivenessMonitor(Cluster(cluster))
+  monitor._report(is_starting=True)
+  monitor._report(is_starting=False)  # A step was just made, perhaps: nothing to say.
+  now[0] += 15
+  monitor._report(is_starting=False)
+  monitor.progressed()
+  monitor._report(is_starting=False)
+  line = f'waiting for worker 0 ({addresses["nowhere"]})'
+  assert [record.getMessage() for record in caplog.records] == [line, line]
+
+
+def test_a_data_service_without_data_workers_is_told_until_a_step_is_made(caplog):
+  """Its dispatcher answers, and TensorFlow waits for batches without a word."""
+  caplog.set_level('INFO', logger='cifar10')
+  with socket.create_server(('127.0.0.1', 0)) as dispatcher:
+    monitor = LivenessMonitor(data_service=f'127.0.0.1:{dispatcher.getsockname()[1]}')
+    monitor._report(is_starting=True)
+    said = 'no step yet: the data service answers, and needs a data worker for batches'
+    assert caplog.messages == [said]
+    monitor.progressed()
+    monitor._report(is_starting=False)
+  assert caplog.messages == [said]

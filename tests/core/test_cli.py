@@ -1,0 +1,127 @@
+"""What all commands share: their names in texts, --version, --print-completion."""
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+
+import pytest
+
+import cifar10
+import cifar10_main
+import generate_cifar10_tfrecords
+from cifar10 import commands, control, data_service, local_cluster, report
+from cifar10.core import cli
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# A command that is added stands here, and is tested as the others are.
+COMMANDS = {
+  'cifar10-generate': generate_cifar10_tfrecords,
+  'cifar10-train': cifar10_main,
+  'cifar10-cluster': local_cluster,
+  'cifar10-data-service': data_service,
+  'cifar10-control': control,
+  'cifar10-report': report,
+}
+
+
+def python(*arguments):
+  """A process in the checkout."""
+  return subprocess.run(
+    [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+  )
+
+
+@pytest.mark.parametrize('name', COMMANDS)
+def test_version_is_said_in_one_line(run_here, name):
+  result = run_here('--version', command=COMMANDS[name])
+  assert result.returncode == 0
+  tensorflow = importlib.metadata.version('tensorflow')
+  versions = f'(TensorFlow {tensorflow}, Python {platform.python_version()})'
+  assert result.stdout.endswith(f' {cifar10.__version__} {versions}\n')
+
+
+@pytest.mark.parametrize('flags', [['--version'], ['--help']])
+def test_does_not_wait_for_tensorflow(flags):
+  code = f"""
+import sys
+from cifar10 import commands
+sys.argv = ['cifar10-train', *{flags}]
+try:
+  commands.train()
+finally:
+  assert 'tensorflow.python' not in sys.modules  # What its `__init__` imports first.
+"""
+  result = python('-c', code)
+  assert result.returncode == 0, result.stderr
+  assert 'cifar10-train' in result.stdout
+
+
+def test_the_citation_has_the_programs_version():
+  with open(os.path.join(ROOT, 'CITATION.cff'), encoding='utf-8') as file:
+    assert re.search(r'^version: (.*)$', file.read(), re.M)[1] == cifar10.__version__
+
+
+def test_every_script_of_the_package_is_named_as_such():
+  with open(os.path.join(ROOT, 'pyproject.toml'), encoding='utf-8') as file:
+    table = re.search(r'^\[project.scripts\]\n(.*?)\n\n', file.read(), re.M | re.S)[1]
+  scripts = dict(re.findall(r'^(\S+) = "(.*)"$', table, re.M))
+  assert set(scripts) == set(cli.SCRIPTS.values())
+  for target in scripts.values():
+    module, _, function = target.partition(':')
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize(
+  ('text', 'shown'),
+  [
+    ('run: python generate_cifar10_tfrecords.py --x', 'run: cifar10-generate --x'),
+    ('python cifar10_main.py', 'cifar10-train'),
+    ("which are cifar10_main.py's", "which are cifar10-train's"),
+    ('  python -m cifar10.local_cluster --ps 1', '  cifar10-cluster --ps 1'),
+    ('/my/cifar10_main.py is no folder', '/my/cifar10_main.py is no folder'),
+    ('the record files', 'the record files'),
+  ],
+)
+def test_texts_name_what_was_typed(monkeypatch, text, shown):
+  """Of the checkout's files, and of the scripts where one of them was started."""
+  monkeypatch.setattr(sys, 'argv', ['/my/cifar10_main.py'])
+  assert cli.as_typed(text) == text
+  monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-cluster'])
+  assert cli.as_typed(text) == shown
+
+
+def test_usage_names_what_was_typed():
+  assert python('cifar10_main.py', '--help').stdout.startswith('usage: cifar10_main.py ')
+  module = python('-m', 'cifar10.local_cluster', '--help').stdout
+  assert module.startswith('usage: python -m cifar10.local_cluster ')
+  assert '\n  python -m cifar10.local_cluster --workers 2' in module
+
+
+def test_an_error_names_the_command_that_was_typed(monkeypatch, tmp_path, capsys):
+  flags = ['--data-dir', str(tmp_path), '--job-dir', str(tmp_path / 'job')]
+  monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-train', *flags])
+  with pytest.raises(SystemExit) as end:
+    commands.train()
+  assert end.value.code == 2
+  assert f'run: cifar10-generate --data-dir {tmp_path}\n' in capsys.readouterr().err
+
+
+def test_completion_is_of_the_scripts(run_here):
+  result = run_here('--print-completion', 'bash')
+  assert result.returncode == 2
+  assert 'not cifar10_main.py; run pip install .' in result.stderr
+
+
+def test_completion_without_shtab(monkeypatch, capsys):
+  monkeypatch.setitem(sys.modules, 'shtab', None)  # As where it is not installed.
+  monkeypatch.setattr(sys, 'argv', ['cifar10-train', '--print-completion', 'bash'])
+  with pytest.raises(SystemExit) as end:
+    commands.train()
+  assert end.value.code == 2
+  error = capsys.readouterr().err
+  assert error.startswith('error: --print-completion needs shtab')
+  assert error.count('\n') == 1

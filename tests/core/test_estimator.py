@@ -1,0 +1,35 @@
+"""The one place that knows TensorFlow's releases: what was not tested is refused in one line."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.core import estimator
+from cifar10.core.errors import InputError
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.training import placement, process
+
+
+@pytest.mark.parametrize('version', ['2.22.0', '2.16.1'])
+def test_a_release_that_was_not_tested_is_refused(monkeypatch, version):
+  monkeypatch.setattr(tf, '__version__', version)
+  with pytest.raises(InputError) as error:
+    estimator._restored()
+  assert f'TensorFlow {version}' in str(error.value)
+  assert 'requirements.txt' in str(error.value)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  monkeypatch.setattr(tf, '__version__', f'{estimator._TESTED}.0')
+  monkeypatch.setattr(estimator, '_PACKAGE', 'no_such_package')
+  with pytest.raises(InputError, match='without tensorflow-estimator'):
+    estimator._restored()
+
+
+def test_all_reduce_between_processes_needs_the_old_line(monkeypatch):
+  monkeypatch.setattr(placement, 'REDUCES_BETWEEN_PROCESSES', False)
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',)})
+  options = RunOptions('job', distribute='multi_worker_mirrored')
+  with pytest.raises(InputError, match=r'use parameter servers, or Python 3\.10 or 3\.11'):
+    process.Process(HParams(), options, cluster)

@@ -1,0 +1,95 @@
+"""Declared options: what is refused, and what comes of JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cifar10.core.errors import InputError
+from cifar10.core.option import (
+  Options,
+  above,
+  at_least,
+  below_one,
+  between,
+  declarations,
+  from_json,
+  option,
+  picked,
+  values,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Made(Options):
+  """One option of each kind."""
+
+  count: int = option(1, 'a count', check=at_least(1))
+  rate: float = option(0.5, 'a rate', check=above(0))
+  part: float = option(0.0, 'a part', check=below_one())
+  pixels: int = option(4, 'pixels', check=between(0, 32, ' pixels'))
+  kind: str = option('a', 'a kind', choices=('a', 'b'))
+  is_on: bool = option(False, 'a switch')
+  factors: tuple[float, ...] = option((1.0,), 'factors')
+  limit: int | None = option(None, 'a limit', check=at_least(2))
+  inner: object = None  # No option.
+
+
+@pytest.mark.parametrize(
+  'given',
+  [{}, {'count': 1}, {'rate': 3}, {'part': 0}, {'pixels': 32}, {'kind': 'b'}, {'limit': 2}],
+)
+def test_accepts(given):
+  made = Made(**given)
+  assert values(made) == {**values(Made()), **given}
+
+
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    ({'count': 0}, '--count is 0: it must be 1 or more'),
+    ({'count': 1.0}, '--count is 1.0: it must be a whole number below 2,147,483,648'),
+    ({'count': True}, '--count is True: it must be a whole number below 2,147,483,648'),
+    ({'count': '1'}, '--count is "1": it must be a whole number below 2,147,483,648'),
+    ({'count': None}, '--count is None: it must be a whole number below 2,147,483,648'),
+    ({'count': 1 << 31}, '--count is 2147483648: it must be a whole number below 2,147,483,648'),
+    ({'rate': 0}, '--rate is 0: it must be above 0'),
+    ({'rate': float('nan')}, '--rate is nan: it must be a finite number'),
+    ({'rate': float('inf')}, '--rate is inf: it must be a finite number'),
+    ({'rate': False}, '--rate is False: it must be a finite number'),
+    ({'part': 1}, '--part is 1: it must be at least 0 and below 1'),
+    ({'pixels': 33}, '--pixels is 33: it must be 0 to 32 pixels'),
+    ({'kind': 'A'}, '--kind is "A": it must be one of a, b'),
+    ({'is_on': 1}, '--is-on is 1: it must be True or False'),
+    ({'factors': [1.0]}, '--factors is [1.0]: it must be finite numbers with commas between'),
+    ({'factors': ('a',)}, "--factors is ('a',): it must be finite numbers with commas between"),
+    ({'limit': 1}, '--limit is 1: it must be 2 or more'),
+  ],
+)
+def test_refuses(given, message):
+  with pytest.raises(InputError) as error:
+    Made(**given)
+  assert str(error.value) == message
+
+
+def test_a_changed_copy_is_checked_too():
+  with pytest.raises(InputError, match='--count is -1'):
+    dataclasses.replace(Made(), count=-1)
+
+
+def test_declarations_stand_in_their_order():
+  found = {each.name: (each.flag, each.default, each.is_optional) for each in declarations(Made)}
+  assert list(found)[:2] == ['count', 'rate']
+  assert 'inner' not in found
+  assert found['is_on'] == ('--is-on', False, False)
+  assert found['limit'] == ('--limit', None, True)
+
+
+def test_json_has_lists_for_tuples():
+  given = dict(from_json([Made], {'factors': [1, 0.5], 'count': 3, 'inner': 5, 'other': 1}))
+  assert given == {'count': 3, 'factors': (1, 0.5)}
+
+
+def test_picks_its_own():
+  assert picked(Made, {'count': 3, 'other': 1}) == {'count': 3}

@@ -1,0 +1,192 @@
+"""From image files to records and a manifest, and back."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.core.errors import InputError
+from cifar10.data import image_files, info, manifest, records
+from cifar10.data.build import archive, image_folder, sources, writer
+from cifar10.data.build.image_folder import ImageFolder
+
+
+def write_image(path, image):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  encode = tf.io.encode_jpeg if path.suffix == '.jpg' else tf.io.encode_png
+  path.write_bytes(encode(np.asarray(image, np.uint8)).numpy())
+
+
+@pytest.fixture
+def photos(tmp_path):
+  """Three classes; image i of class c is grey 100 c + i: 10 PNG, 10 JPEG (two grey), 10 RGBA."""
+  folder = tmp_path / 'photos'
+  for number in range(10):
+    write_image(folder / '<b>&' / f'{number}.png', np.full([40, 30, 3], number))
+    shape = [32, 32, 1 if number < 2 else 3]
+    write_image(folder / 'big cat' / f'{number}.jpg', np.full(shape, 100 + number))
+    rgba = np.full([32, 32, 4], 200 + number)
+    rgba[..., 3] = 7
+    write_image(folder / 'dog' / f'{number}.png', rgba)
+  return folder
+
+
+def read(data_dir, split):
+  """A split's images, uint8 [n, 3072], and labels, as they lie in its file."""
+  path = manifest.record_path(str(data_dir), split)
+  serialized = list(tf.data.TFRecordDataset(path))
+  planes, labels = records.parse_examples(tf.stack(serialized))
+  return planes.numpy(), labels.numpy().tolist()
+
+
+def convert(photos, data_dir, **keywords):
+  data_dir.mkdir(exist_ok=True)
+  writer.convert(str(data_dir), ImageFolder(str(photos), **keywords), manifest.SPLITS)
+  return json.loads((data_dir / 'cifar10.json').read_text())
+
+
+def test_images_become_records(photos, tmp_path):
+  content = convert(photos, tmp_path / 'data')
+  assert content['classes'] == ['<b>&', 'big cat', 'dog']
+  assert {s: entry['examples'] for s, entry in content['subsets'].items()} == {
+    'train': 24,
+    'validation': 3,
+    'eval': 3,
+  }
+  seen = []
+  for split in manifest.SPLITS:
+    for image, label in zip(*read(tmp_path / 'data', split)):
+      assert np.ptp(image.astype(int)) <= 1  # JPEG may be off by one.
+      assert 0 <= round(image.mean()) - 100 * label < 10
+      seen.append(round(image.mean()))
+  assert sorted(seen) == [100 * label + number for label in range(3) for number in range(10)]
+
+
+def test_images_are_those_that_predictions_see(photos, tmp_path):
+  noise = np.random.default_rng(0).integers(0, 256, [75, 50, 3])
+  for number in range(10):
+    write_image(photos / 'dog' / f'{number}.png', noise)
+  convert(photos, tmp_path / 'data')
+  images, labels = read(tmp_path / 'data', 'eval')
+  seen, _ = image_files.read_image(str(photos / 'dog' / '0.png'))  # [32, 32, 3]
+  planes = images[labels.index(2)].reshape(3, 32, 32)
+  for channel in range(3):
+    np.testing.assert_array_equal(planes[channel], seen[:, :, channel])
+
+
+def test_means_and_deviations_are_the_training_splits(photos, tmp_path):
+  convert(photos, tmp_path / 'data')
+  pixels = read(tmp_path / 'data', 'train')[0].reshape(-1, 3, 1024) / 255
+  described = info.describe(str(tmp_path / 'data'))
+  np.testing.assert_allclose(described.means, pixels.mean((0, 2)), atol=1e-6)
+  np.testing.assert_allclose(described.stds, pixels.std((0, 2)), atol=1e-6)
+
+
+def test_unreadable_files_are_named_and_counted(photos, tmp_path, caplog):
+  caplog.set_level('INFO')
+  (photos / 'dog' / 'notes.txt').write_text('hello')
+  os.symlink('nowhere', photos / 'dog' / 'link.png')
+  os.mkfifo(photos / 'dog' / 'pipe.png')  # To open it would wait for a writer.
+  content = convert(photos, tmp_path / 'data')
+  assert content['unreadable'] == 3
+  assert [content['subsets'][split]['examples'] for split in manifest.SPLITS] == [24, 3, 3]
+  for name in ('notes.txt', 'link.png', 'pipe.png'):
+    assert f'{photos}/dog/{name} cannot be read as PNG or JPEG: left out' in caplog.messages
+
+
+def test_the_log_names_so_many_unreadable_files_and_no_more(photos, tmp_path, caplog, monkeypatch):
+  monkeypatch.setattr(image_folder, 'MOST_NAMED', 2)
+  caplog.set_level('INFO')
+  for number in range(10):
+    (photos / 'dog' / f'bad\n{number}').touch()
+  content = convert(photos, tmp_path / 'data')
+  named = [message for message in caplog.messages if 'left out' in message]
+  assert len(named) == 2
+  assert all(len(message.splitlines()) == 1 for message in named)
+  assert content['unreadable'] == 10
+  assert 'and 8 files more cannot be read' in caplog.messages
+
+
+@pytest.mark.parametrize(
+  ('bad', 'message'),
+  [
+    (['dog'], 'none of the 10 files of class dog in .*photos/dog can be read as PNG or JPEG'),
+    (['<b>&', 'big cat', 'dog'], 'none of the 30 files in .*photos can be read as PNG or JPEG'),
+  ],
+)
+def test_a_class_or_a_folder_that_cannot_be_read_is_refused(photos, tmp_path, bad, message):
+  for name in bad:
+    for path in (photos / name).iterdir():
+      path.write_bytes(b'x')
+  with pytest.raises(InputError, match=message):
+    convert(photos, tmp_path / 'data')
+  assert os.listdir(tmp_path / 'data') == []
+
+
+def test_all_or_nothing_is_written(tmp_path, monkeypatch):
+  def fail(*arguments):
+    raise OSError('no space left')
+
+  monkeypatch.setattr(manifest, 'as_text', fail)
+  source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
+  with pytest.raises(OSError, match='no space left'):
+    writer.convert(str(tmp_path), source, manifest.SPLITS)
+  assert os.listdir(tmp_path) == ['cifar-10-synthetic.tar.gz']
+
+
+def test_a_split_alone_keeps_the_others_and_what_was_computed(photos, tmp_path):
+  data_dir = str(tmp_path / 'data')
+  before = convert(photos, tmp_path / 'data')
+  (tmp_path / 'data' / 'eval.tfrecords').write_bytes(b'damaged')
+  source = ImageFolder(str(photos))
+  assert sources.missing_splits(data_dir, source) == ('eval',)
+  writer.convert(data_dir, source, ['eval'])
+  assert manifest.read_manifest(data_dir) == before
+  assert sources.missing_splits(data_dir, source) == ()
+
+
+def test_cifar_10_keeps_the_published_constants(tmp_path):
+  source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
+  writer.convert(str(tmp_path), source, manifest.SPLITS)
+  assert info.describe(str(tmp_path)) == info.CIFAR10
+
+
+def test_a_data_dir_of_format_1_is_kept_and_mended(tmp_path):
+  source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
+  writer.convert(str(tmp_path), source, manifest.SPLITS)
+  content = manifest.read_manifest(str(tmp_path))
+  format_1 = ('source', 'images_per_batch', 'seed', 'classes', 'subsets')
+  manifest.write_manifest(str(tmp_path), {'format': 1, **{key: content[key] for key in format_1}})
+  assert sources.missing_splits(str(tmp_path), source) == ()
+  os.remove(tmp_path / 'train.tfrecords')
+  assert sources.missing_splits(str(tmp_path), source) == ('train',)
+  writer.convert(str(tmp_path), source, ['train'])
+  assert manifest.read_manifest(str(tmp_path)) == content
+
+
+def test_cifar_100_is_described_by_its_archive(tmp_path):
+  source = sources.ArchiveSource(archive.CIFAR100, 'coarse', synthetic_images=4)
+  writer.convert(str(tmp_path), source, manifest.SPLITS)
+  described = info.describe(str(tmp_path))
+  assert described.name == 'cifar100-coarse'
+  assert described.num_classes == 20
+  pixels = read(tmp_path, 'train')[0].reshape(-1, 3, 1024) / 255
+  assert len(pixels) == 16  # Four fifths of 5 x 4.
+  np.testing.assert_allclose(described.means, pixels.mean((0, 2)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'source'),
+  [
+    ('', sources.ArchiveSource(archive.CIFAR10)),
+    ('--archive /a/b', sources.ArchiveSource(archive.CIFAR10, path='/a/b')),
+    (
+      '--dataset cifar100 --labels coarse --synthetic 3 --seed 2',
+      sources.ArchiveSource(archive.CIFAR100, 'coarse', synthetic_images=3, seed=2),
+    ),
+  ],
+)
+def test_a_source_says_its_flags(flags, source):
+  assert source.flags == flags.split()

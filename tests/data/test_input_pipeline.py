@@ -1,0 +1,332 @@
+"""The input pipeline: every example once, each image its own offsets, the same batches again."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.core.errors import InputError
+from cifar10.data import input_pipeline, manifest, records
+from cifar10.data.augmentation import Augmentation
+
+NUM_TRAIN = 23
+
+
+@pytest.fixture(scope='module')
+def numbered(tmp_path_factory):
+  """Record files whose image i has every byte i; labels i mod 10; 23, 5 and 7 examples."""
+  folder = tmp_path_factory.mktemp('numbered')
+  for split, first, count in [('train', 0, NUM_TRAIN), ('validation', 100, 5), ('eval', 200, 7)]:
+    numbers = np.arange(first, first + count, dtype=np.uint8)
+    images = np.repeat(numbers[:, np.newaxis], records.IMAGE_BYTES, axis=1)
+    records.write_records(manifest.record_path(str(folder), split), images, numbers % 10)
+  return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  """A v1 graph, which is where the Estimator builds the pipeline: eager tests would miss faults."""
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+def run(tensor):
+  with tf.compat.v1.Session() as session:
+    return session.run(tensor)
+
+
+def take(batches, count):
+  """The first `count` elements, or all where there are fewer, as NumPy."""
+  batch = tf.compat.v1.data.make_one_shot_iterator(batches.take(count)).get_next()
+  taken = []
+  with tf.compat.v1.Session() as session:
+    while True:
+      try:
+        taken.append(session.run(batch))
+      except tf.errors.OutOfRangeError:
+        return taken
+
+
+def numbers_of(batches, count):
+  return np.concatenate([images[:, 16, 16, 0] for images, _ in take(batches, count)])
+
+
+def test_names_its_files_and_counts_their_examples(numbered):
+  data_set = input_pipeline.RecordDataset(numbered, 'train+validation')
+  assert data_set.get_filenames() == [
+    f'{numbered}/train.tfrecords',
+    f'{numbered}/validation.tfrecords',
+  ]
+  assert data_set.num_examples_per_epoch() == NUM_TRAIN + 5
+
+
+def test_refuses_an_unknown_subset(numbered):
+  with pytest.raises(InputError, match="'test' is not one of train, validation, eval"):
+    input_pipeline.RecordDataset(numbered, 'test')
+
+
+def test_planes_become_pixels(tmp_path):
+  planes = np.arange(records.IMAGE_BYTES).astype(np.uint8)
+  records.write_records(manifest.record_path(str(tmp_path), 'eval'), planes[np.newaxis], [3])
+  [(images, labels)] = take(input_pipeline.RecordDataset(str(tmp_path), 'eval').one_pass(1), 2)
+  assert labels.tolist() == [3]
+  # Row 2, column 5: byte 2 x 32 + 5 = 69 of each plane; planes start at 0, 1024 and 2048, all
+  # multiples of 256, so all three read 69. Row 9: 9 x 32 + 5 = 293 = 37 mod 256.
+  assert images[0, 2, 5].tolist() == [69, 69, 69]
+  assert images[0, 9, 5].tolist() == [37, 37, 37]
+
+
+def test_colour_planes_are_red_green_blue(tmp_path):
+  planes = np.repeat(np.array([1, 2, 3], np.uint8), 1024)[np.newaxis]
+  records.write_records(manifest.record_path(str(tmp_path), 'eval'), planes, [0])
+  [(images, _)] = take(input_pipeline.RecordDataset(str(tmp_path), 'eval').one_pass(1), 2)
+  assert (images[0] == [1, 2, 3]).all()
+
+
+@pytest.mark.parametrize('batch_size', [1, 3, 7, 100])
+def test_evaluation_sees_every_example_once(numbered, batch_size):
+  batches = input_pipeline.RecordDataset(numbered, 'eval').one_pass(batch_size)
+  assert numbers_of(batches, 100).tolist() == list(range(200, 207))
+
+
+@pytest.mark.filterwarnings('ignore:To make it possible')  # Options are TensorFlow's own.
+def test_reading_begins_before_the_first_batch_is_asked_for(numbered):
+  options = input_pipeline.RecordDataset(numbered, 'train').make_batch(4).options()
+  assert options.experimental_warm_start
+
+
+def test_every_epoch_is_a_permutation_of_its_own(numbered):
+  # 23 batches of 4 are 92 examples: 4 epochs of 23, though 4 does not divide 23.
+  data_set = input_pipeline.RecordDataset(numbered, 'train', use_distortion=False)
+  epochs = numbers_of(data_set.make_batch(4, seed=1), 23).reshape(4, NUM_TRAIN)
+  for epoch in epochs:
+    assert sorted(epoch) == list(range(NUM_TRAIN))
+  assert len({tuple(epoch) for epoch in epochs}) == 4
+
+
+def test_labels_stay_with_their_images(numbered):
+  batches = input_pipeline.RecordDataset(numbered, 'train', use_distortion=False).make_batch(6)
+  for images, labels in take(batches, 5):
+    assert (images[:, 0, 0, 0] % 10 == labels).all()
+
+
+def test_seeds_and_workers_draw_different_orders(numbered):
+  data_set = input_pipeline.RecordDataset(numbered, 'train', use_distortion=False)
+  orders = {
+    tuple(numbers_of(data_set.make_batch(NUM_TRAIN, seed, worker), 1))
+    for seed, worker in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0)]
+  }
+  assert len(orders) == 4
+
+
+@pytest.fixture(scope='module')
+def sixteen(numbered):
+  """Batches of 4."""
+  with tf.Graph().as_default():
+    return take(input_pipeline.RecordDataset(numbered, 'train').make_batch(4, seed=7), 16)
+
+
+@pytest.mark.parametrize(
+  ('skipped', 'kind'),
+  [(1, int), (5, tf.constant), (6, int), (13, tf.constant)],
+  ids=['1', 'tensor 5', '6', 'tensor 13'],
+)
+def test_starting_at_an_example_continues_the_same_batches(numbered, sixteen, skipped, kind):
+  first = kind(np.int64(4 * skipped))
+  data_set = input_pipeline.RecordDataset(numbered, 'train')
+  rest = take(data_set.make_batch(4, seed=7, first_example=first), 3)
+  whole = sixteen[skipped : skipped + 3]
+  for (images, labels), (other_images, other_labels) in zip(whole, rest, strict=True):
+    np.testing.assert_array_equal(images, other_images)
+    np.testing.assert_array_equal(labels, other_labels)
+
+
+MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}
+
+
+def reference_pad(image, augmentation):
+  """By NumPy, one image."""
+  pixels = augmentation.crop_padding
+  padding = [(pixels, pixels), (pixels, pixels), (0, 0)]
+  return np.pad(image, padding, MODES_OF_NUMPY[augmentation.padding_mode])
+
+
+def reference_crop(padded, dy, dx, mirrored):
+  """Crop at (dy, dx), mirror."""
+  cropped = padded[dy : dy + 32, dx : dx + 32]
+  return cropped[:, ::-1] if mirrored else cropped
+
+
+def padded_strings(images, augmentation):
+  return input_pipeline.as_strings(input_pipeline.pad(tf.constant(images), augmentation))
+
+
+@pytest.mark.parametrize(
+  'augmentation', [Augmentation(), Augmentation(2, 'reflect')], ids=['zeros', 'reflect']
+)
+def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(augmentation):
+  count, places = 400, 2 * augmentation.crop_padding + 1
+  images = np.random.default_rng(0).integers(1, 256, [count, 32, 32, 3]).astype(np.uint8)
+  padded = padded_strings(images, augmentation)
+  augmented = run(input_pipeline.augment(padded, tf.constant([1, 2]), augmentation))
+  assert augmented.dtype == np.uint8
+  found = []
+  for image, result in zip(images, augmented, strict=True):
+    reference = reference_pad(image, augmentation)
+    matches = [
+      (dy, dx, mirrored)
+      for dy in range(places)
+      for dx in range(places)
+      for mirrored in (False, True)
+      if np.array_equal(reference_crop(reference, dy, dx, mirrored), result)
+    ]
+    assert len(matches) == 1
+    found += matches
+  # Each image draws for itself: of 400 draws all offsets come up each way, and about half are
+  # mirrored (200 +- 5 standard deviations of 10).
+  assert {dy for dy, _, _ in found} == {dx for _, dx, _ in found} == set(range(places))
+  assert 150 < sum(mirrored for _, _, mirrored in found) < 250
+  # Of 162 kinds, or 50; one shared offset would leave 2.
+  assert len(set(found)) > (120 if places == 9 else 45)
+
+
+def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path):
+  """Image i is i in its left half and 100 + i in its right: its first byte tells which way."""
+  count = 40
+  planes = np.zeros([count, 3, 32, 32], np.uint8)
+  planes[:, :, :, :16] = np.arange(count)[:, None, None, None]
+  planes[:, :, :, 16:] = 100 + np.arange(count)[:, None, None, None]
+  records.write_records(
+    manifest.record_path(str(tmp_path), 'train'), planes.reshape(count, -1), np.arange(count) % 10
+  )
+  augmentation = Augmentation(0, 'reflect', 'alternating')
+  data_set = input_pipeline.RecordDataset(str(tmp_path), 'train', augmentation=augmentation)
+
+  def flips(first_example, batches):  # By epoch: which images are mirrored.
+    taken = take(data_set.make_batch(8, seed=5, first_example=first_example), batches)
+    seen = np.concatenate([images[:, 0, 0, 0] for images, _ in taken]).reshape(-1, count)
+    assert all(sorted(epoch % 100) == list(range(count)) for epoch in seen)
+    return [{value % 100 for value in epoch if value >= 100} for epoch in seen]
+
+  everyone = set(range(count))
+  epochs = flips(0, 20)
+  assert 8 < len(epochs[0]) < 32  # 20 +- 4 standard deviations of 3.2.
+  assert epochs == [epochs[0], everyone - epochs[0]] * 2
+  assert flips(count, 10) == epochs[1:3]  # Resuming in the second epoch.
+
+
+def test_cutout_greys_one_whole_square():
+  images = np.full([200, 32, 32, 3], 7, np.uint8)
+  cut = run(input_pipeline.cutout(tf.constant(images), tf.constant([1, 2]), 12))
+  corners = set()
+  for image in cut:
+    assert set(np.unique(image)) == {7, 128}
+    rows, columns = np.nonzero(image[..., 0] == 128)
+    assert len(rows) == 12 * 12
+    assert np.ptp(rows) == np.ptp(columns) == 11
+    assert (image[..., 0] == image[..., 1]).all()
+    assert (image[..., 0] == image[..., 2]).all()
+    corners.add((rows.min(), columns.min()))
+  # 21 places each way: 200 draws find both ends, and hardly ever the same corner.
+  assert {y for y, _ in corners} >= {0, 20}
+  assert len(corners) > 130
+
+
+def test_cutout_is_a_part_of_distortion():
+  augmentation = Augmentation(cutout=4)
+  images = np.full([6, 32, 32, 3], 7, np.uint8)
+  augmented = run(
+    input_pipeline.augment(padded_strings(images, augmentation), tf.constant([1, 2]), augmentation)
+  )
+  assert [(image == 128).sum() for image in augmented] == [4 * 4 * 3] * 6
+
+
+@pytest.mark.parametrize('augmentation', [None, Augmentation(), Augmentation(cutout=4)])
+@pytest.mark.parametrize('batch_size', [1, 4])
+def test_the_size_of_a_training_batch_is_known(numbered, augmentation, batch_size):
+  """To the graph: a proxy's half of it has a number of images, too."""
+  using = (augmentation is not None, augmentation or Augmentation())
+  batches = input_pipeline.RecordDataset(numbered, 'train', *using).make_batch(batch_size)
+  images, labels = batches.element_spec
+  assert images.shape == [batch_size, 32, 32, 3]
+  assert labels.shape == [batch_size]
+
+
+def test_no_distortion_leaves_images_alone(numbered):
+  for images, _ in take(input_pipeline.RecordDataset(numbered, 'train', False).make_batch(5), 3):
+    assert (images == images[:, :1, :1, :1]).all()
+
+
+def test_example_i_belongs_to_tower_i_mod_n(numbered):
+  whole = input_pipeline.RecordDataset(numbered, 'train', False).make_batch(6, seed=3)
+  [(images, labels)] = take(whole, 1)
+  shards = input_pipeline.input_fn(numbered, 'train', 3, 6, False, seed=3)
+  for image_shards, label_shards in take(shards, 1):
+    assert len(image_shards) == len(label_shards) == 3
+    for tower in range(3):
+      np.testing.assert_array_equal(image_shards[tower], images[[tower, tower + 3]])
+      np.testing.assert_array_equal(label_shards[tower], labels[[tower, tower + 3]])
+
+
+@pytest.mark.filterwarnings('ignore:To make it possible to preserve tf.data options')
+@pytest.mark.parametrize('is_training', [True, False])
+def test_no_thread_tunes_it(numbered, is_training):
+  """An iterator that goes would wait for that thread, up to a minute."""
+  batches = input_pipeline.input_fn(numbered, 'train', 2, 4, is_training=is_training)
+  for some in (batches, input_pipeline.to_replicas(batches)):
+    assert some.options().autotune.enabled is False
+
+
+def test_refuses_a_batch_that_towers_cannot_share(numbered):
+  with pytest.raises(InputError, match='batch-size 100 is not divisible by 3 towers'):
+    input_pipeline.input_fn(numbered, 'train', 3, 100)
+
+
+def test_the_graph_has_no_op_per_image(numbered):
+  def num_nodes(batch_size):
+    with tf.Graph().as_default() as graph:
+      batches = input_pipeline.input_fn(numbered, 'train', 4, batch_size)
+      tf.compat.v1.data.make_initializable_iterator(batches).get_next()
+      definition = graph.as_graph_def()
+    return len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
+
+  assert num_nodes(128) == num_nodes(4)
+
+
+def test_normalised_values_by_hand():
+  # 0 / 128 - 1 = -1; 128 / 128 - 1 = 0; 192 / 128 - 1 = 0.5; 255 / 128 - 1 = 0.9921875.
+  normalised = input_pipeline.normalise(tf.constant([0, 128, 192, 255], tf.uint8), tf.float32)
+  assert run(normalised).tolist() == [-1, 0, 0.5, 0.9921875]
+
+
+def test_missing_files_name_the_command_that_makes_them(tmp_path):
+  with pytest.raises(InputError, match=r'python generate_cifar10_tfrecords\.py --data-dir'):
+    input_pipeline.RecordDataset(str(tmp_path), 'train').num_examples_per_epoch()
+
+
+@pytest.fixture
+def shapes(tmp_path):
+  """Writes a data set that a manifest alone makes -> its data dir."""
+
+  def write(labels, **more):
+    for split in manifest.SPLITS:
+      images = np.full([len(labels), records.IMAGE_BYTES], 7, np.uint8)
+      records.write_records(manifest.record_path(str(tmp_path), split), images, labels)
+    content = {'name': 'shapes', 'classes': ['circle', 'square', 'star'], **more}
+    manifest.write_manifest(str(tmp_path), content)
+    return str(tmp_path)
+
+  return write
+
+
+def test_reads_a_data_set_that_a_manifest_alone_makes(shapes):
+  data_set = input_pipeline.RecordDataset(shapes([0, 2, 1]), 'train')
+  assert data_set.num_examples_per_epoch() == 3
+  [(images, labels)] = take(data_set.one_pass(5), 2)
+  assert images.shape == (3, 32, 32, 3)
+  assert labels.tolist() == [0, 2, 1]
+
+
+def test_refuses_labels_that_a_manifest_has_no_class_for(shapes):
+  data_set = input_pipeline.RecordDataset(shapes([0, 1, 3]), 'train')
+  with pytest.raises(InputError, match=r'record 3 .*: its `label` is 3, not 0 to 2'):
+    data_set.make_batch(1)

@@ -1,0 +1,109 @@
+"""best/: which checkpoints it holds, and that best.json never names one that is not there."""
+
+import json
+import os
+
+import pytest
+
+from cifar10.core.errors import InputError
+from cifar10.job import best_checkpoints
+
+
+@pytest.fixture
+def save(tmp_path):
+  """Makes the files of a checkpoint, as TensorFlow names them."""
+
+  def make(step):
+    for suffix in ('index', 'meta', 'data-00000-of-00001'):
+      (tmp_path / f'model.ckpt-{step}.{suffix}').write_text(f'{suffix} of {step}')
+    return str(tmp_path / f'model.ckpt-{step}')
+
+  return make
+
+
+@pytest.fixture
+def keep(tmp_path, save):
+  def run(step, accuracy, count=1):
+    evaluation = {'accuracy': accuracy, 'global_step': step}
+    return best_checkpoints.keep(str(tmp_path), save(step), evaluation, count)
+
+  return run
+
+
+def kept(tmp_path):
+  """The steps whose checkpoints are in the folder."""
+  names = os.listdir(tmp_path / 'best')
+  return {int(name.split('-')[1].split('.')[0]) for name in names if name != 'best.json'}
+
+
+def test_the_best_stays(tmp_path, keep):
+  assert [keep(1, 0.5), keep(2, 0.7), keep(3, 0.6)] == [True, True, False]
+  assert kept(tmp_path) == {2}
+  assert (tmp_path / 'best' / 'model.ckpt-2.index').read_text() == 'index of 2'
+  with open(tmp_path / 'best' / 'best.json', encoding='utf-8') as file:
+    expected = {'accuracy': 0.7, 'global_step': 2, 'checkpoint': 'model.ckpt-2', 'others': []}
+    assert json.load(file) == expected
+  assert best_checkpoints.checkpoint(str(tmp_path)) == str(tmp_path / 'best' / 'model.ckpt-2')
+
+
+def test_of_equals_the_earlier_one_is_the_best(tmp_path, keep):
+  assert [keep(1, 0.5), keep(2, 0.5)] == [True, False]
+  assert kept(tmp_path) == {1}
+
+
+def test_several_are_ranked(tmp_path, keep):
+  for step, accuracy in enumerate([0.1, 0.4, 0.3, 0.2], start=1):
+    keep(step, accuracy, count=2)
+  assert [entry['global_step'] for entry in best_checkpoints.read(str(tmp_path))] == [2, 3]
+  assert kept(tmp_path) == {2, 3}
+
+
+def test_an_evaluation_made_again_takes_its_own_place(tmp_path, keep):
+  keep(1, 0.9)
+  assert keep(1, 0.8)
+  assert [entry['accuracy'] for entry in best_checkpoints.read(str(tmp_path))] == [0.8]
+
+
+def test_the_original_may_go(tmp_path, keep):
+  keep(1, 0.9)
+  for path in tmp_path.glob('model.ckpt-*'):
+    path.unlink()
+  keep(2, 0.8)
+  assert kept(tmp_path) == {1}
+
+
+@pytest.mark.parametrize('call', range(4))
+def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call):
+  """The copy's three files and best.json take their places one by one: the process dies at each."""
+  keep(1, 0.5)
+  replace, calls = os.replace, []
+
+  def dying(*names):
+    calls.append(names)
+    if len(calls) > call:
+      raise KeyboardInterrupt
+    replace(*names)
+
+  monkeypatch.setattr(os, 'replace', dying)
+  with pytest.raises(KeyboardInterrupt):
+    keep(2, 0.6)
+  monkeypatch.undo()
+  assert best_checkpoints.checkpoint(str(tmp_path)).endswith('model.ckpt-1')
+  assert 1 in kept(tmp_path)
+  assert keep(2, 0.6)
+  assert kept(tmp_path) == {2}
+
+
+def test_there_is_none(tmp_path):
+  with pytest.raises(InputError, match=r'--checkpoint best: .* has none'):
+    best_checkpoints.checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  'text', ['', '{', '[]', '{}', '{"others": 1}', '{"others": [], "accuracy": "high"}', 'null']
+)
+def test_a_damaged_file_is_named(tmp_path, text):
+  (tmp_path / 'best').mkdir()
+  (tmp_path / 'best' / 'best.json').write_text(text)
+  with pytest.raises(InputError, match=r'best\.json is damaged .* remove the folder'):
+    best_checkpoints.read(str(tmp_path))

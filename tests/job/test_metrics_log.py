@@ -1,0 +1,137 @@
+"""metrics.jsonl: events are whole lines, and stand as one curve."""
+
+import json
+import math
+import multiprocessing
+
+import pytest
+
+from cifar10.core import files
+from cifar10.job import metrics_log
+
+
+def written(tmp_path):
+  return (tmp_path / metrics_log.NAME).read_bytes()
+
+
+def add(tmp_path, *events):
+  for name, step in events:
+    metrics_log.append(str(tmp_path), metrics_log.event(name, step, 'chief 0'))
+
+
+def curve(tmp_path):
+  return [(event['event'], event['step']) for event in metrics_log.read(str(tmp_path))]
+
+
+def test_there_is_nothing_before_the_first_event(tmp_path):
+  assert metrics_log.read(str(tmp_path)) == []
+  assert metrics_log.go_back(str(tmp_path), 5) == 0
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_an_event_is_a_line_of_json(tmp_path):
+  event = metrics_log.event('train', 3, 'chief 0', loss=1.5, rate=math.nan, by_class={'a': [1.0]})
+  metrics_log.append(str(tmp_path), event)
+  [line] = written(tmp_path).splitlines()
+  expected = {'event': 'train', 'step': 3, 'task': 'chief 0', 'loss': 1.5, 'by_class': {'a': [1.0]}}
+  found = json.loads(line)
+  assert found.pop('time') > 1.7e9
+  assert found == {**expected, 'rate': None}
+
+
+def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
+  add(tmp_path, ('start', 0), ('train', 100), ('save', 150), ('train', 200), ('control', 210))
+  add(tmp_path, ('evaluate', 250), ('train', 300))
+  assert metrics_log.go_back(str(tmp_path), 150) == 150  # Steps 151 to 300 are made again.
+  add(tmp_path, ('start', 150), ('train', 200))
+  expected = [('start', 0), ('train', 100), ('save', 150), ('control', 210)]
+  assert curve(tmp_path) == [*expected, ('start', 150), ('train', 200)]
+
+
+def test_going_back_to_the_last_step_changes_nothing(tmp_path):
+  add(tmp_path, ('start', 0), ('train', 100))
+  before = written(tmp_path)
+  assert metrics_log.go_back(str(tmp_path), 100) == 0
+  assert written(tmp_path) == before
+
+
+@pytest.mark.parametrize('half', [b'{"event": "train", "st', b'{', b'\xff\xfe'])
+def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
+  add(tmp_path, ('train', 100))
+  with open(tmp_path / metrics_log.NAME, 'ab') as file:
+    file.write(half)
+  assert curve(tmp_path) == [('train', 100)]
+  add(tmp_path, ('train', 200))
+  assert curve(tmp_path) == [('train', 100), ('train', 200)]
+  assert half not in written(tmp_path).splitlines()
+
+
+@pytest.mark.parametrize(
+  'line', [b'[]', b'{"event": 1, "step": 2}', b'{"event": "x"}', b'nonsense']
+)
+def test_what_is_no_event_is_left_out(tmp_path, line):
+  (tmp_path / metrics_log.NAME).write_bytes(line + b'\n')
+  assert metrics_log.read(str(tmp_path)) == []
+
+
+def _add_many(folder, task):
+  for step in range(200):
+    metrics_log.append(folder, metrics_log.event('train', step, task))
+
+
+def _go_back_often(folder):
+  for _ in range(50):
+    metrics_log.go_back(folder, 1000)
+    metrics_log.append(folder, metrics_log.event('save', 2000, 'chief 0'))
+
+
+def test_processes_write_beside_each_other(tmp_path):
+  """Two append 200 events each while a third replaces the file: it takes out its own alone."""
+  folder = str(tmp_path)
+  context = multiprocessing.get_context('fork')
+  writers = [context.Process(target=_add_many, args=[folder, task]) for task in ('a', 'b')]
+  writers.append(context.Process(target=_go_back_often, args=[folder]))
+  for process in writers:
+    process.start()
+  for process in writers:
+    process.join(60)
+    assert process.exitcode == 0
+  events = [event for event in metrics_log.read(folder) if event['event'] == 'train']
+  for task in ('a', 'b'):
+    assert [event['step'] for event in events if event['task'] == task] == list(range(200))
+
+
+def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp_path):
+  """There nothing appends beside others, and a lost line would be a hole in the curve."""
+  folder = f'ram:/{tmp_path}'
+  for time, (name, step, task) in enumerate(
+    [
+      ('start', 0, 'chief 0'),
+      ('train', 10, 'chief 0'),
+      ('evaluate', 10, 'evaluator 0'),
+      ('train', 20, 'chief 0'),
+      ('evaluate', 20, 'evaluator 0'),
+    ]
+  ):
+    metrics_log.append(folder, {**metrics_log.event(name, step, task, subset='eval'), 'time': time})
+  assert [event['time'] for event in metrics_log.read(folder)] == [0, 1, 2, 3, 4]
+  assert [path.rpartition('/')[2] for path in files.matching(folder, '*')] == [
+    'metrics-evaluator-0.jsonl',
+    'metrics.jsonl',
+  ]
+  assert metrics_log.has_evaluation(folder, 20, 'eval')
+  assert metrics_log.go_back(folder, 10) == 10  # The steps 11 to 20 are made again.
+  assert [(event['event'], event['step']) for event in metrics_log.read(folder)] == [
+    ('start', 0),
+    ('train', 10),
+    ('evaluate', 10),
+  ]
+  assert metrics_log.go_back(folder, 10) == 0
+
+
+def test_half_a_line_behind_a_url_is_replaced(tmp_path):
+  folder = f'ram:/{tmp_path}'
+  files.write_text(f'{folder}/metrics.jsonl', '{"event":"train","step":1}\n{"event":"tr')
+  metrics_log.append(folder, metrics_log.event('train', 2, 'chief 0'))
+  assert [event['step'] for event in metrics_log.read(folder)] == [1, 2]
+  assert files.read_text(f'{folder}/metrics.jsonl').count('\n') == 2

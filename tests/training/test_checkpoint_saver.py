@@ -1,0 +1,53 @@
+"""Saving: what a step's checkpoint holds, and a job dir that is moved away meanwhile."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10.core.errors import StorageError
+from cifar10.training.checkpoint_saver import SaveHook
+
+
+class _Updates(tf.compat.v1.train.SessionRunHook):
+  """Makes a batch's update after the batch, as the chief of synchronous training does."""
+
+  def __init__(self, update):
+    self._update = update
+
+  def after_run(self, run_context, run_values):
+    run_context.session.run(self._update)
+
+
+def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path):
+  """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3."""
+  with tf.Graph().as_default():
+    step = tf.compat.v1.train.get_or_create_global_step()
+    average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
+    tf.compat.v1.add_to_collection('savers', tf.compat.v1.train.Saver(save_relative_paths=True))
+    hook = SaveHook(str(tmp_path), 3, [], updates_later=True)
+    hooks = [hook, _Updates(step.assign_add(1))]
+    batch = average.assign_add(1)
+    with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
+      for _ in range(5):
+        session.run(batch)
+  for at in (0, 3, 5):  # At the start, every third, at the end.
+    reader = tf.train.load_checkpoint(str(tmp_path / f'model.ckpt-{at}'))
+    assert (reader.get_tensor('global_step'), reader.get_tensor('average')) == (at, at)
+
+
+def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path):
+  job, away = tmp_path / 'job', tmp_path / 'away'
+  job.mkdir()
+  with tf.Graph().as_default():
+    step = tf.compat.v1.train.get_or_create_global_step()
+    tf.compat.v1.add_to_collection('savers', tf.compat.v1.train.Saver(save_relative_paths=True))
+    hook = SaveHook(str(job), 100, [], updates_later=False)
+    hook.begin()
+    with tf.compat.v1.Session() as session:
+      session.run(step.initializer)
+      assert hook.save_now(session, evaluating=False) == f'{job}/model.ckpt-0'
+      session.run(step.assign_add(1))
+      job.rename(away)
+      with pytest.raises(StorageError, match=f'{job} has vanished; put it back'):
+        hook.save_now(session, evaluating=False)
+  assert not job.exists()
+  assert tf.train.latest_checkpoint(str(away)) == f'{away}/model.ckpt-0'

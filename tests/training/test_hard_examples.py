@@ -1,0 +1,103 @@
+"""The harder half of a batch: which images it has, and what the proxy learns from it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import model_base
+from cifar10.training import hard_examples
+
+
+@pytest.fixture(autouse=True)
+def graph():
+  with tf.Graph().as_default() as graph:
+    yield graph
+
+
+class Proxy(model_base.Layers):
+  """Of images whose pixels are all x: logits x * weight."""
+
+  def __init__(self):
+    super().__init__(True, 'channels_last', 0.9, 1e-5)
+
+  def forward_pass(self, images):
+    ones = tf.compat.v1.ones_initializer()
+    weight = self._variable('weight', [2], ones, model_base.HEAD)
+    return images[:, 0, 0, :1] * weight * [0.0, 1.0]
+
+
+# Logits 0 and x: an image of class 0 costs ln(1 + e^x), one of class 1 ln(1 + e^-x).
+PIXELS = [3.0, 0.0, 2.0, 1.0, -4.0]
+LABELS = [0, 0, 1, 1, 1]
+# That is 3.049, 0.693, 0.127, 0.313 and 4.018: the hardest three of five are 4, 0 and 1.
+HARDEST = {0, 1, 4}
+
+
+def chosen(weight_decay=0.0):
+  tf.compat.v1.train.get_or_create_global_step()
+  images = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
+  return hard_examples.harder_half(images, tf.constant(LABELS), Proxy(), lambda _: weight_decay)
+
+
+def run(tensors, step=0):
+  with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    session.run(tf.compat.v1.train.get_global_step().assign(step))
+    return session.run(tensors)
+
+
+def test_the_images_with_the_highest_losses_are_left():
+  half = chosen()
+  assert half.images.shape == [3, 32, 32, 3]
+  images, labels = run([half.images, half.labels])
+  assert {PIXELS.index(image[0, 0, 0]) for image in images} == HARDEST
+  for image, label in zip(images, labels):
+    assert (image == image[0, 0, 0]).all()
+    assert label == LABELS[PIXELS.index(image[0, 0, 0])]
+
+
+def test_of_one_image_one_is_left():
+  tf.compat.v1.train.get_or_create_global_step()
+  image, label = tf.ones([1, 32, 32, 3]), tf.constant([1])
+  half = hard_examples.harder_half(image, label, Proxy(), lambda _: 0.0)
+  assert run([half.images, half.labels])[1].tolist() == [1]
+
+
+def test_smoothed_labels_choose_others():
+  """With 0.9 of it spread over two classes a target is 0.55 and 0.45.
+
+  The label's logit is s more than the other one: -3, 0, 2, 1 and -4. Cross entropy is
+  ln(1 + e^-s) + 0.45 s: 1.699, 0.693, 1.027, 0.763 and 2.218. So the hardest are 4, 0 and 2.
+  """
+  tf.compat.v1.train.get_or_create_global_step()
+  images = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
+  half = hard_examples.harder_half(images, tf.constant(LABELS), Proxy(), lambda _: 0.0, 0.9)
+  assert {PIXELS.index(image[0, 0, 0]) for image in run(half.images)} == {0, 2, 4}
+
+
+def test_what_momentum_changes_waits_for_the_forward_pass(graph):
+  """Also where the gradient is 0: else a variable could change while it is read.
+
+  What chooses the branch has to wait: TensorFlow runs a branch as soon as its own inputs are there.
+  """
+  chosen()
+  [condition] = [op for op in graph.get_operations() if op.type in ('If', 'StatelessIf')]
+  [choice] = [op for op in graph.get_operations() if op.type == 'TopKV2']
+  found, pending = set(), [condition.inputs[0].op]
+  while pending:
+    op = pending.pop()
+    if op not in found:
+      found.add(op)
+      pending += [tensor.op for tensor in op.inputs] + op.control_inputs
+  assert choice in found
+
+
+@pytest.mark.parametrize(('step', 'learns'), [(0, 1), (1, 0), (2, 0), (3, 0), (4, 1), (8, 1)])
+def test_the_proxy_learns_from_them_at_every_fourth_step(step, learns):
+  """Of the mean loss by the second weight, 1: x (sigmoid(x) - label), over images 0, 1 and 4.
+
+  (3 * 0.952574 + 0 - 4 * (0.017986 - 1)) / 3 = 2.261926; and 0.1 * 1 of the penalty for both.
+  """
+  [(gradient, variable)] = chosen(weight_decay=0.1).gradients
+  assert variable.op.name == 'proxy/weight'
+  np.testing.assert_allclose(run(gradient, step), [learns * 0.1, learns * 2.361926], rtol=1e-5)

@@ -1,0 +1,300 @@
+"""Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import generate_cifar10_tfrecords
+from cifar10.data import info, records
+from cifar10.data.build import synthetic
+from cifar10.job import metrics_log
+from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
+from cifar10.training.process import Process
+
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
+
+
+def succeeded(result):
+  """The last line's JSON; everything else on stderr is our own log."""
+  assert result.returncode == 0, result.stderr
+  for line in result.stderr.splitlines():
+    assert re.match(r'\d\d:\d\d:\d\d ', line), result.stderr
+  return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope='module')
+def job(run_main, data_dir, tmp_path_factory):
+  """A job dir after 8 steps, and what the run printed."""
+  folder = str(tmp_path_factory.mktemp('jobs') / 'job')
+  flags = ['--train-steps', 8, '--eval-every-steps', 4, '--save-every-steps', 2]
+  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags, *ONE_THREAD)
+  return folder, result
+
+
+def variables(job_dir, step):
+  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_ends_with_one_evaluation_of_the_test_set(job):
+  folder, result = job
+  line = succeeded(result)
+  assert line['subset'] == 'eval'
+  assert line['examples'] == 70  # 32 + 32 + 6: nothing dropped, nothing twice.
+  assert line['global_step'] == 8
+  assert line['checkpoint'] == os.path.join(folder, 'model.ckpt-8')
+  assert 0 <= line['accuracy'] <= line['accuracy_top5'] <= 1
+  assert line['loss'] > line['cross_entropy'] > 0
+  assert set(line['accuracy_by_class']) == set(info.CIFAR10.classes)
+  # Of seven images of each class: the mean over classes is the mean over images.
+  assert np.mean(list(line['accuracy_by_class'].values())) == pytest.approx(
+    line['accuracy'], abs=1e-5
+  )
+
+
+def test_saves_and_evaluates_as_often_as_asked(job):
+  folder, result = job
+  saved = {name for name in os.listdir(folder) if name.endswith('.index')}
+  assert saved == {f'model.ckpt-{step}.index' for step in (0, 2, 4, 6, 8)}
+  assert not [name for name in os.listdir(folder) if name.endswith(('.meta', '.pbtxt'))]
+  evaluated = re.findall(r'evaluated at step (\d+)', result.stderr)
+  assert evaluated == ['4', '8', '8']  # Validation twice, then the test set.
+  assert os.path.isdir(os.path.join(folder, 'validation'))
+  assert os.path.isdir(os.path.join(folder, 'eval'))
+
+
+def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
+  """4 steps and 4 more end with the variables of 8 steps: same data, same updates."""
+  for steps in (4, 8):
+    flags = ['--train-steps', steps, '--eval-every-steps', 100]
+    result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags, *ONE_THREAD)
+    line = succeeded(result)
+    assert line['global_step'] == steps
+  assert 'resuming at step 4 of 8' in result.stderr
+  expected, actual = variables(job[0], 8), variables(tmp_path, 8)
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+  assert any(np.abs(variables(job[0], 4)[name] - expected[name]).max() > 1e-3 for name in expected)
+
+
+def test_batches_start_where_the_session_stands(data_dir, tmp_path):
+  """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
+  options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
+  input_fn = Process(
+    from_values({'num_layers': 8, 'train_batch_size': 16}), options
+  ).train_input_fn()
+  seen = {}
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    step = tf.compat.v1.train.create_global_step()
+    iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
+    (images,), (labels,) = iterator.get_next()
+    for start in (0, 3):
+      session.run(step.assign(start))
+      session.run(iterator.initializer)
+      seen[start] = [session.run([images, labels]) for _ in range(5)]
+  for (images, labels), (other_images, other_labels) in zip(seen[0][3:], seen[3]):
+    np.testing.assert_array_equal(images, other_images)
+    np.testing.assert_array_equal(labels, other_labels)
+  assert not np.array_equal(seen[0][0][0], seen[3][0][0])
+
+
+def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
+  folder, first = job
+  flags = ['--train-steps', 8, '--eval-every-steps', 4]
+  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags))
+  before = succeeded(first)
+  assert line['global_step'] == 8
+  # On other threads: rounding may decide about one image in 70.
+  assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
+  assert line['loss'] == pytest.approx(before['loss'], rel=1e-4)
+
+
+@pytest.mark.bfloat16
+def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
+  flags = ['--train-steps', 3, '--num-cpu-towers', 2, '--dtype', 'bfloat16', '--sync']
+  flags += ['--mode', 'train']
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  assert succeeded(result)['global_step'] == 3
+  assert '2 tower(s)' in result.stderr
+  assert '--sync is ignored' in result.stderr
+
+
+@pytest.mark.slow
+def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path):
+  """From the same initial values: three steps of two replicas or two towers end alike.
+
+  Muon updates the convolution kernels, SGD everything else.
+  """
+  flags = ['--data-dir', data_dir, *SMALL, '--train-steps', 3, '--num-cpu-towers', 2]
+  flags += ['--muon-learning-rate', 0.02]
+  succeeded(run_main('--job-dir', tmp_path / 'towers', *flags))
+  shutil.copytree(tmp_path / 'towers', tmp_path / 'replicas')
+  os.remove(tmp_path / 'replicas' / 'model.ckpt-3.index')
+  (tmp_path / 'replicas' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-0"')
+  result = run_main('--job-dir', tmp_path / 'replicas', *flags, '--distribute', 'mirrored')
+  assert succeeded(result)['global_step'] == 3
+  expected, actual = (variables(tmp_path / name, 3) for name in ('towers', 'replicas'))
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 10**6]
+  step = 0
+  for _ in range(2):
+    with start_main(*flags, '--eval-every-steps', 10**6) as process:
+      log = []
+      for line in process.stderr:
+        log.append(line)
+        if 'images/s' in line:
+          process.terminate()
+    assert process.returncode == 143, log
+    assert 'goes on from the last checkpoint' in log[-1]
+    assert step == 0 or any(f'resuming at step {step:,} ' in line for line in log), log
+    step_before, step = step, int(tf.train.latest_checkpoint(str(tmp_path)).rpartition('-')[2])
+    assert step > step_before
+    last = metrics_log.read(str(tmp_path))[-1]
+    assert (last['event'], last['reason'], last['step']) == ('end', 'SIGTERM', step)
+
+
+def test_evaluates_an_earlier_checkpoint(job, run_here, data_dir):
+  checkpoint = os.path.join(job[0], 'model.ckpt-4')
+  flags = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', checkpoint]
+  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', job[0], *flags))
+  assert (line['global_step'], line['examples'], line['subset']) == (4, 64, 'validation')
+
+
+def test_a_missing_checkpoint_is_named(job, run_here, data_dir):
+  flags = ['--mode', 'evaluate', '--checkpoint', 'nowhere/model.ckpt-9']
+  result = run_here('--data-dir', data_dir, '--job-dir', job[0], *flags)
+  assert result.returncode == 2
+  assert result.stderr.count('\n') == 1
+  assert 'nowhere/model.ckpt-9 does not exist' in result.stderr
+
+
+def test_predicts_files_as_the_exported_model_does(job, run_here, tmp_path):
+  planes = synthetic.synthetic_images(np.array([3]), np.random.default_rng(1))
+  image = records.planes_to_images(tf.constant(planes))[0]
+  png, jpeg = str(tmp_path / 'a.png'), str(tmp_path / 'b.jpg')
+  tf.io.write_file(png, tf.io.encode_png(image))
+  tf.io.write_file(jpeg, tf.io.encode_jpeg(tf.image.resize(image, [50, 80], 'nearest')))
+  result = run_here('--job-dir', job[0], '--mode', 'predict', '--images', png, jpeg)
+  succeeded(result)
+  lines = [json.loads(line) for line in result.stdout.splitlines()]
+  assert [line['file'] for line in lines] == [png, jpeg]
+  assert f'{jpeg}: resized from 80x50 to 32x32' in result.stderr
+  for line in lines:
+    probabilities = line['probabilities']
+    assert list(probabilities) == list(info.CIFAR10.classes)
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
+    assert line['class'] == max(probabilities, key=probabilities.get)
+
+  exported = succeeded(run_here('--job-dir', job[0], '--mode', 'export'))
+  network = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
+  answer = network(images=image[tf.newaxis])
+  np.testing.assert_allclose(
+    answer['probabilities'][0], list(lines[0]['probabilities'].values()), atol=1e-4
+  )
+  assert info.CIFAR10.classes[int(answer['classes'][0])] == lines[0]['class']
+
+
+def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_path):
+  flags = ['--train-steps', 50, '--learning-rate', '1e30']
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  assert result.returncode == 2
+  assert 'the loss became NaN with --learning-rate 1e+30' in result.stderr.splitlines()[-1]
+  assert 'Traceback' not in result.stderr
+
+
+FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
+
+
+@pytest.mark.slow
+def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
+  run_main, run_here, data_dir, tmp_path
+):
+  job_dir = ['--job-dir', tmp_path / 'job']
+  flags = ['--data-dir', data_dir, *job_dir, *FAST, '--train-steps', 4]
+  result = run_main(*flags)
+  line = succeeded(result)
+  assert line['global_step'] == 4
+  without_tta = line['accuracy_without_tta']
+  assert 0 <= without_tta <= 1
+  assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
+  assert 'XLA' not in result.stderr
+  # The test set is what it evaluated on the way: once is enough.
+  assert len(re.findall('evaluated at step 4', result.stderr)) == 1
+  # The job dir knows the network, the views, the precision and what the loss is made of.
+  evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
+  again = succeeded(run_here(*evaluate))
+  assert line.pop('ended_by') == 'train_steps'
+  # Rounding may decide about one image of a class, which has seven here.
+  by_class = again.pop('accuracy_by_class')
+  assert by_class == pytest.approx(line.pop('accuracy_by_class'), abs=1.5 / 7)
+  for name in [name for name in line if name.startswith('accuracy')]:
+    assert again.pop(name) == pytest.approx(line.pop(name), abs=1.5 / 70)
+  assert again == pytest.approx(line, rel=1e-3)
+  plain = succeeded(run_here(*evaluate, '--tta', 'none'))
+  assert plain['accuracy'] == pytest.approx(without_tta, abs=1.5 / 70)
+  assert 'accuracy_without_tta' not in plain
+  path = succeeded(run_here(*job_dir, '--mode', 'export'))['saved_model']
+  images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)
+  served = tf.saved_model.load(path).signatures['serving_default'](images=tf.constant(images))
+  for index, image in enumerate(images):
+    tf.io.write_file(str(tmp_path / f'{index}.png'), tf.io.encode_png(image))
+  files = [tmp_path / f'{index}.png' for index in range(3)]
+  predicted = run_here(*job_dir, '--mode', 'predict', '--images', *files).stdout.splitlines()
+  for line, probabilities in zip(predicted, served['probabilities'].numpy(), strict=True):
+    assert list(json.loads(line)['probabilities'].values()) == pytest.approx(
+      probabilities, abs=1e-4
+    )
+  resumed = run_here(*flags, '--train-steps', 5)
+  assert succeeded(resumed)['global_step'] == 5
+  assert 'unlike before in this job: train_steps 4 -> 5' in resumed.stderr
+  refused = run_here(*flags, '--convs-per-group', 3)
+  assert refused.returncode == 2
+  assert 'convs_per_group is 2 there and 3 here' in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
+def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
+  """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
+  common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
+  # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
+  common += ['--mode', 'train', '--lookahead-steps', 2, '--train-steps', 4, '--ema-decay', 0.3]
+  succeeded(run_main(*common, '--job-dir', tmp_path / 'whole', '--save-every-steps', 2))
+  shutil.copytree(tmp_path / 'whole', tmp_path / 'parts')
+  os.remove(tmp_path / 'parts' / 'model.ckpt-4.index')
+  (tmp_path / 'parts' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"')
+  result = run_main(*common, '--job-dir', tmp_path / 'parts')
+  assert succeeded(result)['global_step'] == 4
+  assert 'resuming at step 2 of 4' in result.stderr
+  expected, actual = (variables(tmp_path / name, 4) for name in ('whole', 'parts'))
+  assert expected.keys() == actual.keys()
+  assert any(name.endswith('/slow') for name in expected)
+  assert any(name.endswith('/conv1/kernel/ExponentialMovingAverage') for name in expected)
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_program_learns(run_here, tmp_path):
+  """Textures that no linear model tells apart: three seeds reached 99 %, and chance is 10 %."""
+  synthetic_data = ['--data-dir', tmp_path / 'data', '--synthetic', 400]
+  assert run_here(*synthetic_data, command=generate_cifar10_tfrecords).returncode == 0
+  schedule = ['--learning-rate', 0.05, '--lr-values', '1,0.1', '--lr-boundaries-steps', 180]
+  flags = [*SMALL, *schedule, '--train-batch-size', 32, '--batch-norm-decay', 0.9]
+  job_dir = ['--data-dir', tmp_path / 'data', '--job-dir', tmp_path / 'job']
+  line = succeeded(run_here(*job_dir, *flags, '--train-steps', 250))
+  assert line['accuracy'] > 0.9

@@ -1,0 +1,45 @@
+"""Variables of checkpoints: those of another network are refused."""
+
+import pytest
+import tensorflow as tf
+
+from cifar10.core.errors import InputError
+from cifar10.training import variable_files
+
+SHAPES = {'resnet/init/conv/kernel': [3, 3, 3, 4], 'resnet/fully_connected/bias': [10]}
+
+
+@pytest.fixture
+def source(tmp_path):
+  """A network with these variables; the step, and what momentum keeps of one."""
+  shapes = {**SHAPES, 'global_step': [], 'resnet/init/conv/kernel/Momentum': [3, 3, 3, 4]}
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    for name, shape in shapes.items():
+      tf.compat.v1.get_variable(name, shape)
+    session.run(tf.compat.v1.global_variables_initializer())
+    path = tf.compat.v1.train.Saver().save(session, str(tmp_path / 'model.ckpt'), 3)
+  return variable_files.open_checkpoint(path, '--checkpoint x')
+
+
+def test_one_of_the_same_network_serves(source):
+  variable_files.check_network(source, SHAPES, 'resnet')
+
+
+@pytest.mark.parametrize(
+  ('shapes', 'said'),
+  [
+    ({**SHAPES, 'resnet/stage1/kernel': [1]}, 'it has no resnet/stage1/kernel; name'),
+    (
+      {**SHAPES, 'resnet/fully_connected/bias': [20]},
+      r'it has resnet/fully_connected/bias of \[10\], not \[20\]; name',
+    ),
+    (
+      {'resnet/init/conv/kernel': [3, 3, 3, 4]},
+      'it has resnet/fully_connected/bias, which is not in this one; name one of this job, or the '
+      '--job-dir that it belongs to',
+    ),
+  ],
+)
+def test_one_of_another_network_is_refused(source, shapes, said):
+  with pytest.raises(InputError, match=f'^--checkpoint x is of another network: {said}'):
+    variable_files.check_network(source, shapes, 'resnet')
