@@ -1,5 +1,7 @@
 """Image files, as predictions and own data sets read them."""
 
+from __future__ import annotations
+
 import collections
 import os
 from collections.abc import Callable, Iterable, Iterator
