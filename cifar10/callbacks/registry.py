@@ -3,21 +3,33 @@
 import importlib
 
 from cifar10.callbacks.base import Callback, Run
+from cifar10.core import parts
 
-_MODULES = (  # In the order in which they hear of an event.
-  'metrics',
-  'summaries',
-  'resources',
-  'profile',
-  'best_checkpoint',
-  'early_stopping',
-  'control_listener',
-  'on_evaluation',
-  'progress',
-)
+# In the order in which they hear of an event: a module of this folder, or a part of the program
+# with the options of which one must be given, else it is not loaded.
+_CALLBACKS: dict[str, tuple[str, ...]] = {
+  'metrics': (),
+  'summaries': (),
+  'resources': (),
+  'profile': ('profile_steps',),
+  'best_checkpoint': (),
+  'early_stopping': ('stop_at_accuracy', 'stop_without_gain', 'max_minutes'),
+  'control_listener': (),
+  'on_evaluation': ('on_evaluation',),
+  'progress': (),
+}
 
 
 def make_all(run: Run) -> list[Callback]:
   """Those that have something to do in this process."""
-  modules = (importlib.import_module(f'{__package__}.{name}') for name in _MODULES)
-  return [callback for module in modules if (callback := module.make(run))]
+  made = []
+  for name, asked_by in _CALLBACKS.items():
+    if not asked_by:
+      module = importlib.import_module(f'{__package__}.{name}')
+    elif name in parts.PARTS and any(getattr(run.options, each) is not None for each in asked_by):
+      module = parts.load(name)
+    else:
+      continue
+    if callback := module.make(run):
+      made.append(callback)
+  return made

@@ -17,6 +17,7 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from cifar10.core import parts
 from cifar10.core.errors import InputError
 
 _LARGEST = 1 << 31  # Of whole numbers: TensorFlow holds most of them in 32 bits.
@@ -38,6 +39,12 @@ class Option(NamedTuple):
   metavar: str | None = None
   fixed: bool = False  # A job dir belongs to one value: its checkpoints fit, or mean, no other.
   switch: bool = False  # Zero or not is fixed: that decides which variables an optimizer keeps.
+  part: str = ''  # The part of the program (core/parts.py) without which there is no such option.
+
+  @property
+  def is_there(self) -> bool:
+    """Whether the program has the part that it belongs to."""
+    return not self.part or self.part in parts.PARTS
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:
@@ -154,12 +161,15 @@ class Declaration(NamedTuple):
 
 
 def declarations(cls: type) -> tuple[Declaration, ...]:
-  """The options that a class declares, its bases' among them, in their order."""
+  """The options that a class declares, its bases' among them, in their order.
+
+  Options of parts that the program is without are left out: they keep their defaults.
+  """
   kinds = typing.get_type_hints(cls)
   return tuple(
     Declaration(field.name, *_kind(kinds[field.name]), field.default, field.metadata['option'])
     for field in dataclasses.fields(cls)
-    if 'option' in field.metadata
+    if 'option' in field.metadata and field.metadata['option'].is_there
   )
 
 

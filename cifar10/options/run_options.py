@@ -97,15 +97,22 @@ class RunOptions(Options):
     check=between(0, 1000),
   )
   stop_at_accuracy: float | None = option(
-    None, 'end training when the validation split has this accuracy', check=between(0, 1)
+    None,
+    'end training when the validation split has this accuracy',
+    check=between(0, 1),
+    part='early_stopping',
   )
   stop_without_gain: int | None = option(
-    None, 'end training after so many evaluations in a row without a better one', check=at_least(1)
+    None,
+    'end training after so many evaluations in a row without a better one',
+    check=at_least(1),
+    part='early_stopping',
   )
   max_minutes: float | None = option(
     None,
     'end training after so many minutes, those of earlier runs of the job included',
     check=above(0, ' minutes'),
+    part='early_stopping',
   )
   on_evaluation: str | None = option(
     None,
@@ -113,6 +120,7 @@ class RunOptions(Options):
     'CIFAR10_STEP and others in its environment',
     check=is_command(),
     metavar='COMMAND',
+    part='on_evaluation',
   )
   log_every: float = option(
     10.0, 'seconds between two lines about progress', check=above(0, ' seconds')
@@ -129,6 +137,7 @@ class RunOptions(Options):
       f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
     ),
     metavar='FIRST:LAST',
+    part='profile',
   )
   debug_shell: bool = option(
     False, 'let `control JOB shell` open a Python shell in the process that trains'
