@@ -22,7 +22,7 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cifar10.core.lazy_tf import tf
 from cifar10.ops import convolution
@@ -37,26 +37,22 @@ HEAD = 'head'  # The kernel and the bias of a fully connected layer.
 AVERAGE = 'moving average'  # Batch norm's; it has no gradient.
 
 
+class LayerSettings(NamedTuple):
+  """What all layers of one network share."""
+
+  is_training: bool  # Normalise by the batch and update the moving averages, or normalise by them.
+  data_format: str  # 'channels_first' or 'channels_last', of every activation.
+  batch_norm_decay: float  # What the moving averages keep of themselves at each step.
+  batch_norm_epsilon: float  # Added to the variance before the square root.
+  dtype: tf.DType | str = 'float32'  # Of activations and of kernels at use: or bfloat16.
+
+
 class Layers:
   """Layers; a subclass stacks them in `forward_pass`."""
 
-  def __init__(
-    self,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    dtype: tf.DType | str = 'float32',
-  ):
-    """Fixes what all layers share.
-
-    Args:
-      is_training: normalise by the batch and update the moving averages, or normalise by them.
-      data_format: 'channels_first' or 'channels_last', of every activation.
-      batch_norm_decay: what the moving averages keep of themselves at each step.
-      batch_norm_epsilon: added to the variance before the square root.
-      dtype: of activations and of the kernels at use: tf.float32 or tf.bfloat16.
-    """
+  def __init__(self, settings: LayerSettings):
+    """Raises ValueError for a data format or a dtype that layers cannot have."""
+    is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype = settings
     if data_format not in _NHWC_OR_NCHW:
       raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
     dtype = tf.as_dtype(dtype)

@@ -28,6 +28,7 @@ import tensorflow as tf
 from cifar10.core import devices, errors
 from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
+from cifar10.networks import registry
 from cifar10.networks.family import Start
 from cifar10.options import hparams
 from cifar10.training import model_fn, network_builder, placement, towers
@@ -110,7 +111,7 @@ def _trace(session: Any, op: Any, by: str, steps: int, seconds: collections.Coun
 
 def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
-  parser.add_argument('--recipe', choices=tuple(hparams.RECIPES), default='fast94')
+  parser.add_argument('--recipe', choices=tuple(registry.RECIPES), default='fast94')
   parser.add_argument('--num-layers', type=int, help="(default: the recipe's)")
   parser.add_argument('--batch-size', type=commands.count, default=500)
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), help="(default: the recipe's)")

@@ -12,8 +12,8 @@ import sys
 import pytest
 import yaml
 
-import cifar10_main
 from cifar10.cluster.tf_config import read_cluster
+from cifar10.options import flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEPLOY = os.path.join(ROOT, 'deploy')
@@ -25,8 +25,8 @@ def read(name):
 
 
 def parse(arguments):
-  """cifar10_main.py's own parser: exits where a flag does not exist."""
-  return cifar10_main._parser().parse_args(arguments)
+  """cifar10_main.py's parser: exits where a flag does not exist."""
+  return flags.full_parser().parse_args(arguments)
 
 
 # What the TFJob API (kubeflow.org/v1) and Kubernetes' pods call the fields that are used here.

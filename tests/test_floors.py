@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from cifar10.networks.registry import FAMILIES
-from cifar10.options.hparams import RECIPES
+from cifar10.networks.registry import FAMILIES, RECIPES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FLOORS = (  # The highest first.
@@ -16,8 +15,8 @@ FLOORS = (  # The highest first.
   'inference',
   'callbacks',
   'job',
-  'cluster',
   'options',
+  'cluster',
   'networks',
   'data',
   'model_base',

@@ -37,7 +37,7 @@ import model_base
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Check, below_one, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, LayerSettings
+from cifar10.networks.family import Family
 
 _FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
 
@@ -49,29 +49,11 @@ class InceptionV3(model_base.Layers):
   """Blocks of several branches side by side, on three sizes of grid."""
 
   def __init__(
-    self,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    *,
-    width: float = 1.0,
-    dropout: float = 0.2,
-    num_classes: int,
-    dtype: tf.DType | str = 'float32',
+    self, options: InceptionFamily, settings: model_base.LayerSettings, data: DatasetInfo
   ):
-    """Chooses the network; `forward_pass` builds it.
-
-    Args:
-      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
-      width: what every convolution's channels are multiplied by.
-      dropout: the share of the dense layer's inputs that is dropped.
-      num_classes: how many logits.
-    """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    self._width = width
-    self._dropout_rate = dropout
-    self._num_classes = num_classes
+    super().__init__(settings)
+    self._options = options
+    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._stem(self._input(images))
@@ -84,7 +66,7 @@ class InceptionV3(model_base.Layers):
     for name in ('mixed_7b', 'mixed_7c'):
       x = self._mixed_7(x, name)
     x = self._global_avg_pool(x)  # [batch, channels] float32
-    x = self._dropout(x, self._dropout_rate)
+    x = self._dropout(x, self._options.inception_dropout)
     return self._fully_connected(x, self._num_classes)
 
   def _stem(self, x: tf.Tensor) -> tf.Tensor:
@@ -171,7 +153,7 @@ class InceptionV3(model_base.Layers):
       return x
 
   def _scaled(self, filters: int) -> int:
-    return max(int(filters * self._width), _FEWEST_CHANNELS)
+    return max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,14 +178,8 @@ class InceptionFamily(Family):
     scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
     return f'Inception v3{scaled}'
 
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> InceptionV3:
+  def build(
+    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
+  ) -> InceptionV3:
     """The network, whose `forward_pass` makes its layers."""
-    return InceptionV3(
-      **settings._asdict(),
-      width=self.inception_width,
-      dropout=self.inception_dropout,
-      num_classes=data.num_classes,
-    )
-
-
-FAMILY = InceptionFamily
+    return InceptionV3(self, settings, data)

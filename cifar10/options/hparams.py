@@ -25,15 +25,16 @@ from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.networks.family import Family
 
-RECIPES = registry.recipes()
-DEFAULT_RECIPE = 'classic'
+
+def _default_family() -> Family:
+  return registry.FAMILIES[registry.DEFAULT]()
 
 
 @dataclasses.dataclass(frozen=True)
 class HParams(Options):
   """What is trained, and how. Defaults are the old program's, except where a reason says not."""
 
-  family: Family = dataclasses.field(default_factory=registry.FAMILIES[registry.DEFAULT])
+  family: Family = dataclasses.field(default_factory=_default_family)
   augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
   # The data: a job dir belongs to one split.
@@ -218,7 +219,7 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   What was given holds: over the recipe's own value, over what another of its options says of the
   learning rate, and, where another network was given, over what it says of its own network.
   """
-  defaults = dict(RECIPES[name].defaults)
+  defaults = dict(registry.recipe(name).defaults)
   network = given.get('network', defaults.get('network', registry.DEFAULT))
   if network in registry.FAMILIES:
     kept = names(HParams, Augmentation, registry.FAMILIES[network]) | {'network'}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from cifar10.core import parts
+from cifar10.core.errors import InputError
 from cifar10.core.option import (
   Check,
   Options,
@@ -81,10 +83,14 @@ class RunOptions(Options):
     'saved_model',
     'what to export: for servers, for other runtimes (onnx needs requirements-onnx.txt), or to '
     'train on (keras)',
-    choices=('saved_model', 'onnx', 'keras'),
+    choices=tuple(parts.EXPORT_FORMATS),
+    part='export',
   )
   export_batch: int | None = option(
-    None, 'images in each call of an exported network (default: any number)', check=at_least(1)
+    None,
+    'images in each call of an exported network (default: any number)',
+    check=at_least(1),
+    part='export',
   )
   eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
   save_every_steps: int | None = option(
@@ -190,3 +196,23 @@ class RunOptions(Options):
     check=above(0, ' seconds'),
   )
   num_workers: int = option(1, 'ignored: TF_CONFIG says how many there are')
+
+  def check(self) -> None:
+    """Raises InputError for values that do not fit each other."""
+    if self.backup_workers and self.distribute:
+      raise InputError(
+        f'--distribute {self.distribute} waits for everyone; leave --backup-workers '
+        f'{self.backup_workers} out'
+      )
+    if self.backup_workers and not self.sync:
+      raise InputError(f'--backup-workers {self.backup_workers} belongs to --sync; add it')
+    if self.data_service and self.source_processes > 1:
+      raise InputError(
+        f'--source-processes {self.source_processes} runs the source here, and --data-service '
+        f'{self.data_service} in data workers; leave one out'
+      )
+    if self.data_service and self.deterministic:
+      raise InputError(
+        f'--data-service {self.data_service} gives batches as data workers have made them, in no '
+        'order that can be repeated; leave --deterministic out'
+      )

@@ -9,7 +9,6 @@ import model_base
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.inference import tta
-from cifar10.networks.family import LayerSettings
 from cifar10.options.hparams import HParams
 
 
@@ -73,8 +72,8 @@ def build_proxy(
   return hparams.family.build_proxy(settings, data, beginning.prepared)
 
 
-def _settings(hparams: HParams, is_training: bool, data_format: str) -> LayerSettings:
-  return LayerSettings(
+def _settings(hparams: HParams, is_training: bool, data_format: str) -> model_base.LayerSettings:
+  return model_base.LayerSettings(
     is_training=is_training,
     data_format=data_format,
     batch_norm_decay=hparams.batch_norm_decay,

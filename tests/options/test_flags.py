@@ -4,20 +4,17 @@ import os
 
 import pytest
 
-from cifar10.core.errors import OneLineParser
 from cifar10.core.option import declarations
 from cifar10.networks.registry import FAMILIES
 from cifar10.options import flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DECLARED = [declared for cls in flags.GROUPS.values() for declared in declarations(cls)]
+DECLARED = [declared for cls in flags.groups().values() for declared in declarations(cls)]
 
 
 @pytest.fixture
 def parser():
-  parser = OneLineParser()
-  flags.add_flags(parser)
-  return parser
+  return flags.full_parser()
 
 
 def test_no_two_options_have_one_name():
@@ -31,8 +28,8 @@ def test_a_default_can_be_given_as_it_is_shown(parser, declared):
   if declared.default is None or declared.name == 'job_dir':
     return
   given = flags.as_flag(declared.name, declared.default).split(' ')
-  parsed = vars(parser.parse_args(['--job-dir', 'j', *given]))
-  assert parsed == {'job_dir': 'j', declared.name: declared.default}
+  command = flags.command_of(vars(parser.parse_args(['--job-dir', 'j', *given])))
+  assert {**command.run, **command.learning} == {'job_dir': 'j', declared.name: declared.default}
 
 
 def test_a_familys_options_stand_under_its_name(parser):

@@ -47,7 +47,7 @@ class Tiny(Family):
     return 'tiny'
 
   def build(self, settings, data, prepared):
-    return TinyNetwork(*settings)
+    return TinyNetwork(settings)
 
 
 def joined(values):

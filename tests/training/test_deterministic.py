@@ -68,7 +68,7 @@ TWO_WORKERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, '
   ],
 )
 def test_refuses_what_the_faster_one_decides(cluster, gradients, said):
-  options = RunOptions('job', deterministic=True, backup_workers=1)
+  options = RunOptions('job', deterministic=True, sync=True, backup_workers=1)
   with pytest.raises(InputError, match=said):
     placement.check_deterministic(options, cluster, gradients)
 

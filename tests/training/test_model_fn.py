@@ -376,7 +376,7 @@ class PlainFamily(Family):
     return 'plain'
 
   def build(self, settings, data, prepared):
-    return Plain(*settings)
+    return Plain(settings)
 
 
 def after_two_steps(num_towers, **given):
