@@ -33,7 +33,7 @@ def main() -> None:
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
   """The table on standard error -> its sums."""
-  from cifar10.training import variable_files  # noqa: PLC0415 - it takes TensorFlow
+  from cifar10.job import variable_files  # noqa: PLC0415 - it takes TensorFlow
 
   source = variable_files.open_source(command.path)
   kinds = source.kinds
@@ -53,7 +53,7 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _dump(command: argparse.Namespace) -> dict[str, Any]:
-  from cifar10.training import variable_files  # noqa: PLC0415
+  from cifar10.job import variable_files  # noqa: PLC0415
 
   variable_files.check_new(command.out)
   source = variable_files.open_source(command.path)
@@ -69,11 +69,10 @@ def _dump(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _average(command: argparse.Namespace) -> dict[str, Any]:
-  from cifar10.job import job_config  # noqa: PLC0415
+  from cifar10.job import job_config, variable_files  # noqa: PLC0415
   from cifar10.training import (  # noqa: PLC0415
     batch_norm_recalibration,
     network_size,
-    variable_files,
   )
 
   variable_files.check_new(command.out)
@@ -96,7 +95,7 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:
-  from cifar10.training import variable_files  # noqa: PLC0415
+  from cifar10.job import variable_files  # noqa: PLC0415
 
   variable_files.write(path, values, global_step)
   numbers = sum(value.size for value in values.values())

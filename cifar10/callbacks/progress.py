@@ -8,11 +8,10 @@ import tqdm
 
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.callbacks.meter import Means, Window
-from cifar10.core.logs import log
+from cifar10.core.logs import IMAGES_BAR, format_duration, log
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
-IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 
 
 def make(run: Run) -> Callback:
@@ -156,11 +155,3 @@ class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):
     step, values = session.run([self._global_step, self._values])
     shown = '  '.join(f'{name} {value:.4f}' for name, value in values.items())
     log.info('evaluated at step %s  %s', f'{step:,}', shown)
-
-
-def format_duration(seconds: float) -> str:
-  """7 -> '7 s', 90 -> '2 min', 5400 -> '1 h 30 min'."""
-  if seconds < 60:
-    return f'{seconds:.0f} s'
-  minutes = round(seconds / 60)
-  return f'{minutes} min' if minutes < 60 else f'{minutes // 60} h {minutes % 60} min'

@@ -11,11 +11,15 @@ from types import ModuleType
 from typing import Any
 
 PARTS: dict[str, str] = {  # name -> module
+  'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
+  'control_listener': 'cifar10.callbacks.control_listener',
+  'debug_shell': 'cifar10.callbacks.shell',
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'export': 'cifar10.exporters.export',
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
   'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
+  'resources': 'cifar10.callbacks.resources',
   'tta': 'cifar10.inference.tta',
 }
 

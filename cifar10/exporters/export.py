@@ -10,8 +10,7 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.exporters import freeze_graph, keras_file, keras_layers, onnx_file, saved_model
-from cifar10.job import metrics_log
-from cifar10.training import checkpoint_choice
+from cifar10.job import checkpoints, metrics_log
 from cifar10.training.evaluation_result import JsonObject
 from cifar10.training.process import Process
 
@@ -100,7 +99,7 @@ def _moved(written: str, exports: str, suffix: str) -> str:
 
 
 def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
-  hparams, step = process.hparams, checkpoint_choice.global_step(checkpoint)
+  hparams, step = process.hparams, checkpoints.global_step(checkpoint)
   weights = 'ema' if process.options.use_ema else 'last'
   return {
     'checkpoint': checkpoint,

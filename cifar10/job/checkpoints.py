@@ -1,4 +1,4 @@
-"""Which of a job's checkpoints are whole, and where those go that are not.
+"""A job's checkpoints: which one a mode uses, which are whole, where the damaged ones go.
 
 A checkpoint is MODEL.index, which says where each tensor lies, and MODEL.data-... with them. Whole
 is one whose every tensor can be read: TensorFlow compares the checksum of each, and of each part of
@@ -14,10 +14,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cifar10.core import files
+from cifar10.core.errors import DamagedError, InputError
 from cifar10.core.logs import log
 from cifar10.job import best_checkpoints
 
 ASIDE = 'damaged'
+BEST = 'best'  # What --checkpoint takes for the one in JOB/best/.
+# What TensorFlow's own averages are called, so that programs that know those find these.
+EMA_SUFFIX = '/ExponentialMovingAverage'
 _LIST = 'checkpoint'
 _FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
 _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
@@ -117,6 +121,98 @@ def step_of(checkpoint: str) -> int | None:
   """The step in its name."""
   named = _OF_A_STEP.fullmatch(os.path.basename(checkpoint))
   return int(named[1]) if named else None
+
+
+def find(job_dir: str, named: str | None) -> str:
+  """The path of a checkpoint.
+
+  Args:
+    job_dir: the job's folder.
+    named: a path; BEST; None: the latest.
+
+  Raises:
+    InputError: there is none.
+    DamagedError: it cannot be read; the message names the newest one that can.
+  """
+  if named == BEST:
+    named = best_checkpoints.checkpoint(job_dir)
+  if not named:
+    found = survey(job_dir)
+    if found.is_new:
+      raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
+    if found.damaged:
+      raise _damaged(job_dir, found.described())
+    assert found.newest
+    return found.newest
+  try:
+    is_there = exists(named)
+  except OSError as error:  # Of a URL.
+    raise InputError(
+      f'--checkpoint {named} cannot be read ({error.strerror}); name another'
+    ) from None
+  if not is_there:
+    raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
+  fault = fault_of(named)
+  if fault:
+    raise _damaged(job_dir, f'{named} ({fault})')
+  return named
+
+
+def _damaged(job_dir: str, described: str) -> DamagedError:
+  """What to raise where another checkpoint may take the place of one that cannot be read."""
+  newest = survey(job_dir).newest or newest_best(job_dir)
+  if not newest:
+    return DamagedError(f'damaged: {described}; no checkpoint of {job_dir} is whole: restore it')
+  return DamagedError(
+    f'damaged: {described}; the newest whole checkpoint is {newest}: name it with --checkpoint, or '
+    'train on, which starts there'
+  )
+
+
+def to_resume_from(job_dir: str) -> Survey:
+  """Where training goes on; raises DamagedError where checkpoints are there and none is whole."""
+  found = survey(job_dir)
+  if found.damaged and not found.newest:
+    raise DamagedError(
+      f'damaged: {found.described()}; no checkpoint of --job-dir {job_dir} is whole: restore one, '
+      'or name another folder'
+    )
+  return found
+
+
+def check_has_ema(checkpoint: str) -> None:
+  """Raises InputError for a checkpoint in which no average of the weights is."""
+  if not _has_ema(checkpoint):
+    raise InputError(
+      f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
+      '--ema-decay; leave --use-ema out'
+    )
+
+
+def check_resumes_ema(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
+  """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
+  if ema_decay and checkpoint and not _has_ema(checkpoint):
+    raise InputError(
+      f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
+      'another folder'
+    )
+
+
+def global_step(checkpoint: str) -> int:
+  """The step at which it was saved."""
+  return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
+
+
+def latest_step(job_dir: str) -> int:
+  """Of the newest whole checkpoint; 0 before there is one."""
+  newest = survey(job_dir).newest
+  return global_step(newest) if newest else 0
+
+
+def _has_ema(checkpoint: str) -> bool:
+  """Whether a checkpoint has moving averages of the weights."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
 def _cost(found: Survey) -> str:

@@ -101,6 +101,7 @@ class RunOptions(Options):
     1,
     'how many of the most accurate ones on the validation split to keep, under best/',
     check=between(0, 1000),
+    part='best_checkpoint',
   )
   stop_at_accuracy: float | None = option(
     None,
@@ -146,7 +147,9 @@ class RunOptions(Options):
     part='profile',
   )
   debug_shell: bool = option(
-    False, 'let `control JOB shell` open a Python shell in the process that trains'
+    False,
+    'let `control JOB shell` open a Python shell in the process that trains',
+    part='debug_shell',
   )
   num_gpus: int | None = option(
     None,

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cifar10.callbacks.progress import format_duration
+from cifar10.core.logs import format_duration
 from cifar10.job import metrics_log
 from cifar10.reporting import event_files
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cifar10.callbacks.progress import format_duration
 from cifar10.core import option
+from cifar10.core.logs import format_duration
 from cifar10.networks.registry import FAMILIES
 from cifar10.reporting import formats, job_report
 from cifar10.reporting.job_report import JobReport

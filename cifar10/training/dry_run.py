@@ -13,15 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import progress
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.core.logs import log
+from cifar10.core.logs import format_duration, log
 from cifar10.data import manifest
-from cifar10.job import job_config
+from cifar10.job import checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_choice, feed, network_size, placement, schedules
+from cifar10.training import feed, network_size, placement, schedules
 from cifar10.training.evaluation_result import JsonObject
 from cifar10.training.modes import Job
 from cifar10.training.process import Process
@@ -89,7 +88,7 @@ def dry_run(
     )
     log.info(
       'training would take about %s, evaluations and checkpoints not counted',
-      progress.format_duration(found['training_seconds']),
+      format_duration(found['training_seconds']),
     )
   return found
 
@@ -133,10 +132,10 @@ def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject
   )
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   epochs = hparams.train_steps * examples_per_step / num_examples
-  found = checkpoint_choice.to_go_on_from(options.job_dir)
+  found = checkpoints.to_resume_from(options.job_dir)
   if found.damaged:
     log.info('damaged: %s; training would go on from %s', found.described(), found.newest)
-  global_step = checkpoint_choice.global_step(found.newest) if found.newest else 0
+  global_step = checkpoints.global_step(found.newest) if found.newest else 0
   log.info(
     '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
     f'{num_examples:,}',

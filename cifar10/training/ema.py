@@ -14,10 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.training.towers import GradientsAndVariables
-
-# What TensorFlow's own averages are called, so that programs that know those find these.
-SUFFIX = '/ExponentialMovingAverage'
 
 
 class EmaOptimizer:
@@ -69,7 +67,7 @@ def _average(variable: Any) -> Any:
   """The variable's average, which starts as the variable does."""
   with tf.compat.v1.device(variable.device):
     return tf.compat.v1.get_variable(
-      variable.op.name + SUFFIX,
+      variable.op.name + EMA_SUFFIX,
       initializer=variable.initial_value,
       trainable=False,
       use_resource=True,
@@ -89,13 +87,7 @@ def scaffold() -> Any:
   """
   averaged = {variable.op.name for variable in _averaged_variables()}
   stored = {
-    name + SUFFIX if name in averaged else name: variable
+    name + EMA_SUFFIX if name in averaged else name: variable
     for name, variable in ((each.op.name, each) for each in tf.compat.v1.global_variables())
   }
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
-
-
-def are_in(checkpoint: str) -> bool:
-  """Whether a checkpoint has averages."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(SUFFIX) for name in reader.get_variable_to_shape_map())

@@ -13,7 +13,7 @@ from cifar10.core.estimator import tf_estimator
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
 from cifar10.job import best_checkpoints, checkpoints, stop_record
-from cifar10.training import checkpoint_choice, evaluation_result
+from cifar10.training import evaluation_result
 from cifar10.training.evaluation_result import JsonObject
 from cifar10.training.evaluation_session import KeptEvaluation
 from cifar10.training.process import Process
@@ -49,14 +49,14 @@ class Evaluator:
   def _pointed_at(self) -> str:
     """The checkpoint to evaluate, whether or not it is still there; '' for none."""
     named = self._process.options.checkpoint
-    if named == checkpoint_choice.BEST:
+    if named == checkpoints.BEST:
       return best_checkpoints.checkpoint(self._process.options.job_dir)
     return named or checkpoints.listed(self._process.options.job_dir) or ''
 
   def _evaluated(self, split: str, on_the_way: bool) -> JsonObject:
     checkpoint = self._process.checkpoint()
     last = self._last
-    step = checkpoint_choice.global_step(checkpoint)
+    step = checkpoints.global_step(checkpoint)
     if (last.get('subset'), last.get('global_step')) != (split, step):
       if self.callbacks:
         summaries.drop_evaluation(self._process.options.job_dir, split, step)

@@ -8,8 +8,7 @@ from cifar10.cluster import parameter_server
 from cifar10.core.logs import log
 from cifar10.inference import predict
 from cifar10.inference.predictions import Predictions, read_predictions
-from cifar10.job import stop_record
-from cifar10.training import checkpoint_choice
+from cifar10.job import checkpoints, stop_record
 from cifar10.training.evaluation_result import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
@@ -106,4 +105,4 @@ class Job:
   def _saved(self) -> JsonObject:
     """The last checkpoint, as the program prints it."""
     checkpoint = self._process.checkpoint()
-    return {'global_step': checkpoint_choice.global_step(checkpoint), 'checkpoint': checkpoint}
+    return {'global_step': checkpoints.global_step(checkpoint), 'checkpoint': checkpoint}

@@ -14,17 +14,15 @@ from cifar10.cluster.tf_config import Cluster
 from cifar10.core import sessions
 from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
-from cifar10.job import job_config
+from cifar10.job import checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import (
-  checkpoint_choice,
   feed,
   model_fn,
   network_size,
   placement,
   run_config,
-  variable_files,
 )
 from cifar10.training.network_builder import DEFAULT_INIT, Initialization
 
@@ -190,7 +188,7 @@ class Process:
     """
     if self.strategy is None:
       return tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
-    return checkpoint_choice.latest_step(self.options.job_dir)
+    return checkpoints.latest_step(self.options.job_dir)
 
   def eval_input_fn(self, split: str) -> Callable[[], Any]:
     """Each example of a split once."""
@@ -210,11 +208,13 @@ class Process:
   def checkpoint(self) -> str:
     """The one that was named, or the latest; raises InputError where there is none."""
     named = self.options.checkpoint
-    checkpoint = checkpoint_choice.find(self.options.job_dir, named)
-    if named and named != checkpoint_choice.BEST:  # It need not be of this job.
+    checkpoint = checkpoints.find(self.options.job_dir, named)
+    if named and named != checkpoints.BEST:  # It need not be of this job.
+      from cifar10.job import variable_files  # noqa: PLC0415 - no other mode reads them
+
       source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')
       shapes, _ = network_size.variable_shapes(self.hparams, self.data)
       variable_files.check_network(source, shapes, self.hparams.family.NAME)
     if self.options.use_ema:
-      checkpoint_choice.check_has_averages(checkpoint)
+      checkpoints.check_has_ema(checkpoint)
     return checkpoint

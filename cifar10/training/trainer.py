@@ -21,7 +21,6 @@ from cifar10.data import input_pipeline, manifest
 from cifar10.job import checkpoints, control_requests, job_config, stop_record
 from cifar10.networks.family import Start
 from cifar10.training import (
-  checkpoint_choice,
   checkpoint_saver,
   control_hooks,
   network_size,
@@ -164,8 +163,8 @@ class Trainer:
     hparams, options = self._process.hparams, self._process.options
     num_towers = len(self._process.placement.tower_devices)
     if self._process.cluster.is_chief:
-      found = checkpoint_choice.to_go_on_from(options.job_dir)
-      checkpoint_choice.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
+      found = checkpoints.to_resume_from(options.job_dir)
+      checkpoints.check_resumes_ema(options.job_dir, found.newest, hparams.ema_decay)
       data = manifest.digests(self._process.data_dir)
       changes = job_config.claim(
         options.job_dir, hparams, self._process.data_dir, self._process.data, data
@@ -229,7 +228,7 @@ class Trainer:
 
   def _wait_for_whole_checkpoints(self) -> None:
     """Returns when the chief has set aside what is damaged: each replica restores by itself."""
-    while checkpoint_choice.to_go_on_from(self._process.options.job_dir).damaged:
+    while checkpoints.to_resume_from(self._process.options.job_dir).damaged:
       self._process.monitor.check()
       time.sleep(1)
 
@@ -298,7 +297,7 @@ class Trainer:
       stop_record.write(
         self._process.options.job_dir,
         reason,
-        checkpoint_choice.latest_step(self._process.options.job_dir),
+        checkpoints.latest_step(self._process.options.job_dir),
       )
     self._tell_train_end(reason.name, reason.message, step)
     self._announce_done()

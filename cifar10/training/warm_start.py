@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.training import variable_files
-from cifar10.training.variable_files import Source
+from cifar10.job import variable_files
+from cifar10.job.variable_files import Source
 
 _FLAG = '--warm-start-from'
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks.family import PROXY
-from cifar10.training import ema
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 # What readers raise where a file is not what it should be.
@@ -52,7 +52,7 @@ class Source(NamedTuple):
   @property
   def averaged(self) -> dict[str, str]:
     """The names of the averages of variables, by the variables'."""
-    names = ((name, name + ema.SUFFIX) for name in self.shapes)
+    names = ((name, name + EMA_SUFFIX) for name in self.shapes)
     return {name: average for name, average in names if average in self.all_shapes}
 
   @property
@@ -70,13 +70,13 @@ class Source(NamedTuple):
     slots = {
       name
       for name in self.all_shapes
-      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(ema.SUFFIX)
+      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(EMA_SUFFIX)
     }
     trained = {name.rpartition('/')[0] for name in slots} or set(self.shapes)
     kinds = dict.fromkeys(self.all_shapes, 'other')
     kinds.update(dict.fromkeys(trained, 'trainable'))
     kinds.update(dict.fromkeys(slots, 'slot'))
-    ends = (ema.SUFFIX, *_MOVING)
+    ends = (EMA_SUFFIX, *_MOVING)
     kinds.update((name, 'average') for name in self.all_shapes if name.endswith(ends))
     return kinds
 
