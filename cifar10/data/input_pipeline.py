@@ -23,6 +23,7 @@ from cifar10.data import manifest, record_check, records
 from cifar10.data.augmentation import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
+_TRAINING_SPLITS = ('train', TRAIN_AND_VALIDATION)
 
 _CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
 # Not AUTOTUNE: all are parsed before it would have settled on a number. Each takes about 15 MB.
@@ -51,20 +52,20 @@ class RecordDataset:
 
     Args:
       data_dir: the folder that generate_cifar10_tfrecords.py filled.
-      subset: 'train', 'validation', 'eval' or 'train+validation'.
-      use_distortion: crop and flip training batches at random.
-      distortion: how.
+      split: 'train', 'validation', 'eval' or 'train+validation'.
+      use_distortion: augment the batches of a training split; those of other splits never are.
+      augmentation: how.
 
     Raises:
-      InputError: no such subset.
+      InputError: there is no such split.
     """
     self._splits = split.split('+') if split == TRAIN_AND_VALIDATION else [split]
     if not set(self._splits) <= set(manifest.SPLITS):
       known = ', '.join((*manifest.SPLITS, TRAIN_AND_VALIDATION))
       raise InputError(f'subset {split!r} is not one of {known}')
     self._data_dir = data_dir
-    self._use_distortion = use_distortion
-    self._distortion = augmentation
+    self._use_distortion = use_distortion and split in _TRAINING_SPLITS
+    self._augmentation = augmentation
 
   def get_filenames(self) -> list[str]:
     """The record files to read, in order."""
@@ -89,9 +90,9 @@ class RecordDataset:
   ) -> tf.Tensor:
     """A training batch, distorted where that was asked for: string [n] -> uint8 [n, 32, 32, 3]."""
     if not self._use_distortion:
-      centre = tf.fill(tf.shape(padded), self._distortion.crop_padding)
-      return crop(padded, centre, centre, self._distortion.crop_padding)
-    return augment(padded, seed, self._distortion, is_mirrored)
+      centre = tf.fill(tf.shape(padded), self._augmentation.crop_padding)
+      return crop(padded, centre, centre, self._augmentation.crop_padding)
+    return augment(padded, seed, self._augmentation, is_mirrored)
 
   def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
     """The same of images as they are, uint8 [n, 32, 32, 3].
@@ -100,8 +101,8 @@ class RecordDataset:
     """
     if not self._use_distortion:
       return images
-    is_mirrored = alternating if self._distortion.flip == 'alternating' else None
-    return augment(as_strings(pad(images, self._distortion)), seed, self._distortion, is_mirrored)
+    is_mirrored = alternating if self._augmentation.flip == 'alternating' else None
+    return augment(as_strings(pad(images, self._augmentation)), seed, self._augmentation, is_mirrored)
 
   @_no_autograph
   def make_batch(
@@ -129,7 +130,7 @@ class RecordDataset:
     def gather(batch_number, indices, epochs, padded, labels):
       batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
       is_mirrored = None
-      if self._distortion.flip == 'alternating':
+      if self._augmentation.flip == 'alternating':
         is_mirrored = (tf.gather(mirrored_first, indices) + epochs) % 2
       images = self.preprocess(tf.gather(padded, indices), batch_seed, is_mirrored)
       return images, tf.gather(labels, indices)
@@ -179,7 +180,7 @@ class RecordDataset:
       images, labels = self.parser(serialized)
       rest = _CHUNK - tf.shape(labels)[0]
       images = tf.pad(images, [[0, rest], [0, 0], [0, 0], [0, 0]])
-      strings = as_strings(pad(images, self._distortion))
+      strings = as_strings(pad(images, self._augmentation))
       return tf.ensure_shape(strings, [_CHUNK]), tf.ensure_shape(
         tf.pad(labels, [[0, rest]]), [_CHUNK]
       )
@@ -190,6 +191,9 @@ class RecordDataset:
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
     chunks = serialized.map(parse_and_pad, num_parallel_calls=_CHUNKS_AT_A_TIME)
     return chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True).map(join)
+
+
+Cifar10DataSet = RecordDataset  # The name in the original program.
 
 
 def check_shards(batch_size: int, num_shards: int) -> None:
@@ -228,13 +232,14 @@ def input_fn(
   image, which made TensorFlow's old example slower with four GPUs than with two.
 
   Args:
-    data_dir, subset: which files.
+    data_dir, split: which files.
     num_shards: how many towers.
     batch_size: examples in a batch, all towers together.
-    use_distortion_for_training: random crops and flips while training.
-    distortion: how.
-    seed, worker, first_example: as in `Cifar10DataSet.make_batch`.
-    is_training: endless and shuffled, or one pass; by default one pass only for 'eval'.
+    use_distortion_for_training: augment the batches of a training split.
+    augmentation: how.
+    seed, worker, first_example: as in `RecordDataset.make_batch`.
+    is_training: endless and shuffled, or one pass; by default whether this is a training split,
+      'train' or 'train+validation'.
 
   Returns:
     A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), a shard a tower.
@@ -244,7 +249,7 @@ def input_fn(
   """
   data_set = RecordDataset(data_dir, split, use_distortion_for_training, augmentation)
   if is_training is None:
-    is_training = split != 'eval'
+    is_training = split in _TRAINING_SPLITS
   if is_training:
     check_shards(batch_size, num_shards)
     batches = data_set.make_batch(batch_size, seed, worker, first_example)
@@ -344,7 +349,7 @@ def augment(
   Args:
     padded: string [batch], from `as_strings`.
     seed: int32 [2]; equal seeds distort equally.
-    distortion: how.
+    augmentation: how.
     is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.
 
   Returns:

@@ -267,6 +267,32 @@ def test_example_i_belongs_to_tower_i_mod_n(numbered):
       np.testing.assert_array_equal(label_shards[tower], labels[[tower, tower + 3]])
 
 
+def test_by_default_only_a_training_split_is_shuffled_and_augmented(numbered):
+  # Validation's images are 100 to 104, all bytes of an image alike: one pass, as they lie there.
+  validation = take(input_pipeline.input_fn(numbered, 'validation', 1, 3), 3)
+  assert [images[:, 0, 0, 0].tolist() for [images], _ in validation] == [[100, 101, 102], [103, 104]]
+  for [images], _ in validation:
+    assert (images == images[:, :1, :1, :1]).all()
+  # The training split is endless, and crops of its images show the padding's zeros.
+  training = take(input_pipeline.input_fn(numbered, 'train', 1, 23), 2)
+  assert len(training) == 2
+  for [images], _ in training:
+    assert not (images == images[:, :1, :1, :1]).all()
+  both = input_pipeline.input_fn(numbered, 'train+validation', 1, NUM_TRAIN + 5)
+  assert len(take(both, 2)) == 2
+
+
+def test_no_other_split_is_augmented_though_it_is_trained_on(numbered):
+  batches = input_pipeline.input_fn(numbered, 'validation', 1, 5, is_training=True)
+  for [images], _ in take(batches, 3):
+    assert sorted(images[:, 16, 16, 0]) == [100, 101, 102, 103, 104]
+    assert (images == images[:, :1, :1, :1]).all()
+
+
+def test_the_class_has_the_name_of_the_original_program_too():
+  assert input_pipeline.Cifar10DataSet is input_pipeline.RecordDataset
+
+
 @pytest.mark.filterwarnings('ignore:To make it possible to preserve tf.data options')
 @pytest.mark.parametrize('is_training', [True, False])
 def test_no_thread_tunes_it(numbered, is_training):
