@@ -1,0 +1,193 @@
+"""deploy/slurm.sh under a real Slurm, of nodes that are hosts of their own (tests/slurm.py).
+
+Two nodes of two tasks each: a chief and a parameter server, a worker and an evaluator.
+"""
+
+import json
+import os
+import stat
+import sys
+
+import numpy as np
+import psutil
+import pytest
+import slurm
+import tensorflow as tf
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(600)]
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
+SMALL += ['--batch-norm-decay', 0.9, '--learning-rate', 0.01, '--sync', '--log-every', 1]
+FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10**5]
+TASKS = ['--nodes=2', '--ntasks-per-node=2']
+START_SECONDS = 180  # For a job to start and make steps, where other programs slow this machine.
+
+
+@pytest.fixture
+def cluster(tmp_path_factory):
+  """A Slurm of three nodes."""
+  if reason := slurm.why_not():
+    pytest.skip(reason)
+  with slurm.Slurm(tmp_path_factory.mktemp('slurm') / 'slurm', ['n1', 'n2', 'n3']) as started:
+    yield started
+
+
+class Job:
+  """A job of deploy/slurm.sh, and what it says and leaves."""
+
+  def __init__(self, cluster, folder, data_dir, *flags, options=(), held=''):
+    """`held`: as tests/held_training.py has it."""
+    self.cluster, self.folder, self.log = cluster, folder / 'job', folder / 'log'
+    folder.mkdir()
+    python = folder / 'python'
+    held_training = os.path.join(ROOT, 'tests', 'held_training.py')
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {held_training} "$@"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    options = [*TASKS, '--time=10', *options]
+    started = {'PYTHON': str(python), 'HELD': held}
+    self.id = cluster.submit(
+      self.log, data_dir, self.folder, *SMALL, *flags, options=options, **started
+    )
+
+  def text(self):
+    """What its tasks and the script have said, of all its starts."""
+    return self.log.read_text() if self.log.exists() else ''
+
+  def over(self, timeout):
+    """Waits for its end -> its state, and how often it was started again."""
+    about = self.cluster.until_over(self.id, timeout)
+    return about['JobState'], int(about['Restarts'])
+
+  def until_step(self, step):
+    """Waits until the newest checkpoint is of this step, or a later one."""
+    self.cluster.until(lambda: self.step() >= step, START_SECONDS)
+
+  def step(self):
+    """Of the newest checkpoint; -1 before there is one."""
+    checkpoint = tf.train.latest_checkpoint(str(self.folder))
+    return int(checkpoint.rpartition('-')[2]) if checkpoint else -1
+
+  def until_trains(self):
+    """Waits until the chief makes steps."""
+    self.cluster.until(lambda: 'images/s' in self.text(), START_SECONDS)
+
+  def result(self):
+    """The evaluator's last evaluation, of the test set."""
+    lines = [json.loads(line) for line in self.text().splitlines() if line.startswith('{')]
+    [result] = [line for line in lines if line.get('subset') == 'eval']
+    return result
+
+  def weights(self):
+    """The trained variables of the newest checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(self.folder))
+    kept = ('/kernel', '/bias', '/gamma', '/beta')
+    return {name: reader.get_tensor(name) for name in shapes(reader) if name.endswith(kept)}
+
+  def task(self, name):
+    """The process of a task, as 'worker 0'."""
+    job, index = name.split()
+    for node in self.cluster.nodes:
+      for process in self.cluster.processes(node, 'cifar10_main.py', str(self.folder)):
+        task = json.loads(process.environ()['TF_CONFIG'])['task']
+        if task == {'type': job, 'index': int(index)}:
+          return process
+    raise psutil.NoSuchProcess(0, name)
+
+
+def shapes(reader):
+  return reader.get_variable_to_shape_map()
+
+
+def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
+  """It ends with the weights, and so the accuracy, of one that nothing disturbed.
+
+  That one runs at the same time on the same nodes. The limit is Slurm's shortest but one: Slurm
+  looks every 30 s, and sends the signal up to a minute before the script's 60 s.
+  """
+  flags = ['--train-steps', 80, '--eval-every-steps', 20, '--deterministic']
+  chained = Job(
+    cluster, tmp_path / 'chained', data_dir, *flags, options=['--time=2'], held='chief 20 20 20'
+  )
+  undisturbed = Job(cluster, tmp_path / 'undisturbed', data_dir, *flags)
+  assert undisturbed.over(300) == ('COMPLETED', 0), undisturbed.text()
+  assert chained.over(550) == ('COMPLETED', 3), chained.text()
+  for step in (20, 40, 60):
+    assert f'resuming at step {step}' in chained.text()
+  assert chained.step() == undisturbed.step() == 80
+  expected, actual = undisturbed.weights(), chained.weights()
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(actual[name], value, name)
+  assert chained.result()['accuracy'] == undisturbed.result()['accuracy']
+  for job in (chained, undisturbed):
+    assert tf.train.latest_checkpoint(str(job.folder / 'best'))
+    steps = [json.loads(line) for line in (job.folder / 'metrics-evaluator-0.jsonl').open()]
+    evaluated = {line['step'] for line in steps if line.get('subset') == 'validation'}
+    assert evaluated >= {20, 40, 60, 80}
+
+
+@pytest.mark.parametrize('node', ['n2', pytest.param('n1', marks=pytest.mark.long)])
+def test_a_node_loses_power(cluster, data_dir, tmp_path, node):
+  """Slurm starts the job again on the nodes that are left, and it goes on from its checkpoint."""
+  flags = ['--train-steps', 40, '--eval-every-steps', 10]
+  job = Job(cluster, tmp_path / 'job', data_dir, *flags, held='chief 15')
+  job.until_step(10)
+  cluster.lose_power(node)
+  assert job.over(400) == ('COMPLETED', 1), job.text()
+  assert node not in cluster.about(job.id)['NodeList']
+  assert cluster.states()[node].startswith('down')
+  assert 'resuming at step 1' in job.text()  # 10, or 15 if the chief could still save.
+  assert job.result()['global_step'] == 40
+  assert tf.train.latest_checkpoint(str(job.folder / 'best'))
+
+
+def test_a_worker_that_fails(cluster, data_dir, tmp_path):
+  """The chief, which waits for it, saves before the job ends; then Slurm starts the job again."""
+  flags = ['--train-steps', 40, '--eval-every-steps', 10**5]
+  job = Job(cluster, tmp_path / 'job', data_dir, *flags, held='worker 15')
+  job.until_trains()
+  job.task('worker 0').kill()
+  assert job.over(400) == ('COMPLETED', 1), job.text()
+  assert 'error: rank 1 ended with code 137; ending the others' in job.text()
+  assert job.result()['global_step'] == 40
+
+
+def test_a_mistake_in_the_flags_is_not_repeated(cluster, data_dir, tmp_path):
+  job = Job(cluster, tmp_path / 'job', data_dir, '--num-layers', 9)
+  assert job.over(120) == ('FAILED', 0), job.text()
+  assert 'error: --num-layers 9' in job.text()
+  assert 'nothing was saved since the start; giving up' in job.text()
+
+
+def test_a_cancelled_job_saves_and_stays_cancelled(cluster, data_dir, tmp_path):
+  job = Job(cluster, tmp_path / 'job', data_dir, *FOREVER)
+  job.until_trains()
+  cluster.run('scancel', job.id)
+  assert job.over(60) == ('CANCELLED', 0), job.text()
+  cluster.until(lambda: set(cluster.states().values()) == {'idle'}, 60)
+  assert job.step() > 0  # Saved because of it, and not before.
+
+
+def test_replicas_of_a_node_share_its_gpus(cluster):
+  """Slurm shows all of them to all tasks of the node."""
+  script = 'HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); export HOSTS\n'
+  script += 'settings=$("$PYTHON" deploy/slurm_environment.py); eval "$settings"\n'
+  script += 'echo "$SLURM_PROCID $(hostname) $CUDA_VISIBLE_DEVICES $TF_CONFIG"'
+  said = cluster.run(
+    *['srun', *TASKS, '--gres=gpu:4', '--distribution=cyclic', 'env', f'PYTHON={sys.executable}'],
+    *['NUM_PS=1', 'EVALUATOR=0', 'bash', '-c', script],
+  )
+  seen = {}
+  for line in said.splitlines():
+    rank, node, gpus, text = line.split(maxsplit=3)
+    config = json.loads(text)
+    seen[int(rank)] = node, config['task']['type'], gpus
+    [*jobs] = config['cluster']
+    assert jobs == ['chief', 'worker', 'ps']
+  assert seen == {
+    0: ('n1', 'chief', '0,1'),
+    1: ('n2', 'worker', '0,1,2,3'),
+    2: ('n1', 'worker', '2,3'),
+    3: ('n2', 'ps', '0,1,2,3'),  # It hides them from itself.
+  }
