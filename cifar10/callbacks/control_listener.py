@@ -7,9 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import shell
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
-from cifar10.core import files
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
+from cifar10.core import files, parts
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
@@ -37,18 +36,23 @@ class Control(Callback):
     self._paused = False
     self._evaluation: Evaluation | None = None
     self._hyper_read = self._hyper_changed()  # What stood there before was obeyed before.
+    self._batch_tensors: dict[str, Any] = {}  # For a shell.
     self._batch: Any = None
     self._forget_old_requests()
 
+  def on_graph(self, graph: TrainingGraph) -> None:
+    if self._run.options.debug_shell:
+      self._batch_tensors = {'images': graph.images, 'labels': graph.labels}
+
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
-    self._batch_tensors = shell.batch_tensors() if self._run.options.debug_shell else None
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._step = int(session.run(self._global_step))
 
   def before_run(self, run_context: Any) -> Any:
-    return self._batch_tensors and tf.compat.v1.train.SessionRunArgs(self._batch_tensors)
+    tensors = self._batch_tensors
+    return tf.compat.v1.train.SessionRunArgs(tensors) if tensors else None
 
   def on_step_end(self, step: Step) -> None:
     self._step = step.step
@@ -117,7 +121,7 @@ class Control(Callback):
     control = self._run.control
     ordered: dict[str, Any] = {command.verb: command.value}
     control.state = control.state._replace(**ordered)
-    self._tell(session)
+    control.tell(session)
     now = {rate: getattr(control.state, rate) for rate in RATES}
     self._run.remember({rate: value for rate, value in now.items() if value is not None})
     said = 'the schedule says it' if command.value is None else f'it is {command.value:g}'
@@ -138,11 +142,7 @@ class Control(Callback):
   def _pause(self, pauses: bool, session: Any) -> None:
     self._paused = pauses
     self._run.control.state = self._run.control.state._replace(pauses=pauses)
-    self._tell(session)
-
-  def _tell(self, session: Any) -> None:
-    if not self._run.control.is_all_reduce:  # There the chief's next step does.
-      self._run.control.tell(session)
+    self._run.control.tell(session)
 
   def _open_shell(self, session: Any) -> str:
     if not self._run.options.debug_shell:
@@ -151,7 +151,7 @@ class Control(Callback):
       raise InputError('shell: the process that trains has no terminal; start it in one')
     was_paused = self._paused
     self._pause(True, session)
-    shell.open_shell(session, self._step, self._batch, self._run)
+    parts.load('shell').open_shell(session, self._step, self._batch, self._run)
     self._pause(was_paused, session)
     return 'the shell was left; training goes on'
 

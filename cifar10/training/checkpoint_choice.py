@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.job import best_checkpoints, checkpoints
-from cifar10.training import ema
 
 BEST = 'best'
 
@@ -64,24 +63,6 @@ def to_go_on_from(job_dir: str) -> checkpoints.Survey:
       'or name another folder'
     )
   return found
-
-
-def check_has_averages(checkpoint: str) -> None:
-  """Raises InputError for a checkpoint in which no average of the weights is."""
-  if not ema.are_in(checkpoint):
-    raise InputError(
-      f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
-      '--ema-decay; leave --use-ema out'
-    )
-
-
-def check_resumes_averages(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
-  """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
-  if ema_decay and checkpoint and not ema.are_in(checkpoint):
-    raise InputError(
-      f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
-      'another folder'
-    )
 
 
 def global_step(checkpoint: str) -> int:

@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
+from cifar10.data.info import DatasetInfo
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.networks.family import PROXY
-from cifar10.training import ema
+from cifar10.options.hparams import HParams
+from cifar10.training import ema, network_size
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 # What readers raise where a file is not what it should be.
@@ -153,6 +155,13 @@ def _checkpoint(path: str, named: str) -> str:
   if not found.newest:
     raise InputError(f'{named} holds no checkpoint; {_REMEDY}')
   return found.newest
+
+
+def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: DatasetInfo) -> None:
+  """Raises InputError for a checkpoint, named by the user, of another network than the job's."""
+  source = open_checkpoint(checkpoint, f'--checkpoint {named}')
+  shapes, _ = network_size.variable_shapes(hparams, data)
+  check_network(source, shapes, hparams.family.NAME)
 
 
 def check_network(source: Source, shapes: Mapping[str, list[int]], family: str) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import model_base
 from cifar10.callbacks.meter import MeterHook
+from cifar10.cluster import roles
 from cifar10.core.estimator import tf_estimator
 from cifar10.core.option import names
 from cifar10.data.augmentation import Augmentation
@@ -22,7 +23,7 @@ from cifar10.networks.family import Family, Start
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, network_builder, placement
+from cifar10.training import feed, model_fn, network_builder, placement, trainer
 from cifar10.training.process import Process
 
 MODES = tf_estimator.ModeKeys
@@ -74,9 +75,8 @@ def observe_training(hparams, data_dir):
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
   beginning = network_builder.Initialization(hparams.family.prepare(start))
-  function = model_fn.get_model_fn(
-    hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, beginning=beginning
-  )
+  training = model_fn.Training(roles.Role(), EPOCH, beginning, meter.on_graph)
+  function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
     step = tf.compat.v1.train.get_or_create_global_step()
@@ -128,9 +128,10 @@ def observe_evaluation(hparams, data_dir):
 def observe_input(hparams, data_dir):
   """The first training batch that a job reads, and the first evaluation batch."""
   work = Process(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
+  examples = feed.make(hparams, work.options, roles.ALONE, work.data)
   seen = {}
   for kind, make in (
-    ('batches', work.train_input_fn()),
+    ('batches', trainer.input_fn(work, examples)),
     ('evaluation batches', work.eval_input_fn('eval')),
   ):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
