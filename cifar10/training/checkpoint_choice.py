@@ -6,6 +6,8 @@ from cifar10.core.errors import DamagedError, InputError
 from cifar10.job import best_checkpoints, checkpoints
 
 BEST = 'best'
+# What TensorFlow's own averages are called, so that programs that know those find these.
+AVERAGE_SUFFIX = '/ExponentialMovingAverage'
 
 
 def find(job_dir: str, named: str | None) -> str:
@@ -68,6 +70,12 @@ def to_go_on_from(job_dir: str) -> checkpoints.Survey:
 def global_step(checkpoint: str) -> int:
   """The step at which it was saved."""
   return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
+
+
+def has_averages(checkpoint: str) -> bool:
+  """Whether a checkpoint has averages of the weights."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return any(name.endswith(AVERAGE_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
 def latest_step(job_dir: str) -> int:

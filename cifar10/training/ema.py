@@ -15,11 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
+from cifar10.training.checkpoint_choice import AVERAGE_SUFFIX, has_averages
 from cifar10.training.step_parts import Step, StepPart
 from cifar10.training.towers import GradientsAndVariables
-
-# What TensorFlow's own averages are called, so that programs that know those find these.
-SUFFIX = '/ExponentialMovingAverage'
 
 
 class _Part(StepPart):
@@ -82,7 +80,7 @@ def _average(variable: Any) -> Any:
   """The variable's average, which starts as the variable does."""
   with tf.compat.v1.device(variable.device):
     return tf.compat.v1.get_variable(
-      variable.op.name + SUFFIX,
+      variable.op.name + AVERAGE_SUFFIX,
       initializer=variable.initial_value,
       trainable=False,
       use_resource=True,
@@ -102,21 +100,15 @@ def scaffold() -> Any:
   """
   averaged = {variable.op.name for variable in _averaged_variables()}
   stored = {
-    name + SUFFIX if name in averaged else name: variable
+    name + AVERAGE_SUFFIX if name in averaged else name: variable
     for name, variable in ((each.op.name, each) for each in tf.compat.v1.global_variables())
   }
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
 
 
-def are_in(checkpoint: str) -> bool:
-  """Whether a checkpoint has averages."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(SUFFIX) for name in reader.get_variable_to_shape_map())
-
-
 def check_are_in(checkpoint: str) -> None:
   """Raises InputError for a checkpoint in which no average of the weights is."""
-  if not are_in(checkpoint):
+  if not has_averages(checkpoint):
     raise InputError(
       f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
       '--ema-decay; leave --use-ema out'
@@ -125,7 +117,7 @@ def check_are_in(checkpoint: str) -> None:
 
 def check_resumes(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
   """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
-  if checkpoint and not are_in(checkpoint):
+  if checkpoint and not has_averages(checkpoint):
     raise InputError(
       f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
       'another folder'

@@ -82,5 +82,9 @@ _PARTS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
 
 
 def make_all(step: Step) -> list[StepPart]:
-  """Those that this step asks for, in the order of the data."""
-  return [parts.load(name).make(step) for name, is_asked in _PARTS if is_asked(step)]
+  """Those that there are and that this step asks for, in the order of the data."""
+  return [
+    parts.load(name).make(step)
+    for name, is_asked in _PARTS
+    if name in parts.PARTS and is_asked(step)
+  ]

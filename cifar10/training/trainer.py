@@ -105,14 +105,9 @@ def _train(
   """
   job_dir, role = process.options.job_dir, process.role
   ended = stop_record.read(job_dir)
-  if ended:
-    reason, step = ended
-    said = f'the job ended at step {step:,}: {reason.message}'
-    if stop_record.holds(reason, process.options):
-      log.info('%s; %s', said, stop_record.remedy(reason, job_dir))
-      role.announce_done()
-      return reason.name, 0
-    log.info('%s; that holds no longer', said)
+  if ended and _still_holds(process, *ended):
+    role.announce_done()
+    return ended[0].name, 0
   # What can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
   num_examples, beginning = _check_data(process, examples)
@@ -123,20 +118,7 @@ def _train(
     _log_start(process, num_examples)
     stop_request = stop_record.StopRequest()
     saver_hooks = _saver_hooks(process, callbacks, evaluator)
-    run = Run(
-      process.hparams,
-      process.options,
-      process.data,
-      role,
-      stop_request,
-      examples_per_epoch=num_examples,
-      examples_per_step=schedules.examples_per_global_step(
-        process.hparams.train_batch_size, role.gradients_per_update or 1
-      ),
-      evaluates=evaluator is not None and role.evaluates_on_the_way,
-      save=saver_hooks[0].save_now if saver_hooks else Run.save,
-      remember=functools.partial(job_config.remember_control, job_dir),
-    )
+    run = _make_run(process, stop_request, num_examples, saver_hooks, evaluating=bool(evaluator))
     callbacks += registry.make_all(run)
     meter = MeterHook(callbacks, role.counts_steps)
     task_hook = _TaskHook(role)
@@ -154,6 +136,42 @@ def _train(
       role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
     _end(process, callbacks, stop_request, meter.step)
   return (stop_request.reason or _LAST_STEP).name, task_hook.steps
+
+
+def _make_run(
+  process: Process,
+  stop_request: stop_record.StopRequest,
+  num_examples: int,
+  saver_hooks: Sequence[checkpoint_saver.SaveHook],
+  *,
+  evaluating: bool,
+) -> Run:
+  """What callbacks know of this training."""
+  role = process.role
+  return Run(
+    process.hparams,
+    process.options,
+    process.data,
+    role,
+    stop_request,
+    examples_per_epoch=num_examples,
+    examples_per_step=schedules.examples_per_global_step(
+      process.hparams.train_batch_size, role.gradients_per_update or 1
+    ),
+    evaluates=evaluating and role.evaluates_on_the_way,
+    save=saver_hooks[0].save_now if saver_hooks else Run.save,
+    remember=functools.partial(job_config.remember_control, process.options.job_dir),
+  )
+
+
+def _still_holds(process: Process, reason: stop_record.StopReason, step: int) -> bool:
+  """Whether the job has ended before its last step, by what the options still say; logs it."""
+  said = f'the job ended at step {step:,}: {reason.message}'
+  if stop_record.holds(reason, process.options):
+    log.info('%s; %s', said, stop_record.remedy(reason, process.options.job_dir))
+    return True
+  log.info('%s; that holds no longer', said)
+  return False
 
 
 def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:

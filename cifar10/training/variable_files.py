@@ -14,7 +14,8 @@ from cifar10.data.info import DatasetInfo
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.networks.family import PROXY
 from cifar10.options.hparams import HParams
-from cifar10.training import ema, network_size
+from cifar10.training import network_size
+from cifar10.training.checkpoint_choice import AVERAGE_SUFFIX
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 # What readers raise where a file is not what it should be.
@@ -54,7 +55,7 @@ class Source(NamedTuple):
   @property
   def averaged(self) -> dict[str, str]:
     """The names of the averages of variables, by the variables'."""
-    names = ((name, name + ema.SUFFIX) for name in self.shapes)
+    names = ((name, name + AVERAGE_SUFFIX) for name in self.shapes)
     return {name: average for name, average in names if average in self.all_shapes}
 
   @property
@@ -72,13 +73,13 @@ class Source(NamedTuple):
     slots = {
       name
       for name in self.all_shapes
-      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(ema.SUFFIX)
+      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(AVERAGE_SUFFIX)
     }
     trained = {name.rpartition('/')[0] for name in slots} or set(self.shapes)
     kinds = dict.fromkeys(self.all_shapes, 'other')
     kinds.update(dict.fromkeys(trained, 'trainable'))
     kinds.update(dict.fromkeys(slots, 'slot'))
-    ends = (ema.SUFFIX, *_MOVING)
+    ends = (AVERAGE_SUFFIX, *_MOVING)
     kinds.update((name, 'average') for name in self.all_shapes if name.endswith(ends))
     return kinds
 
