@@ -113,9 +113,11 @@ class KeptEvaluation:
       with tf.device('/cpu:0'):
         iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
       spec = estimator.model_fn(*iterator.get_next(), mode, estimator.config)
-      metrics = {**spec.eval_metric_ops, 'loss': tf.compat.v1.metrics.mean(spec.loss)}
-      self._values = {name: value for name, (value, _) in metrics.items()} | {_STEP: global_step}
-      self._update = tf.group(*(update for _, update in metrics.values()))
+      values = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
+      # Not the mean of the batches' losses, of which the last one may have fewer examples.
+      loss = values['loss_parts/cross_entropy'] + values['loss_parts/weight_penalty']
+      self._values = {**values, 'loss': loss, _STEP: global_step}
+      self._update = tf.group(*(update for _, update in spec.eval_metric_ops.values()))
       [self._matrix] = tf.compat.v1.get_collection(MATRIX)
       # It completes the graph, and lets nothing be added.
       scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
@@ -204,14 +206,12 @@ def make_evaluation(
   metrics, matrix = measured
   values = {name: _rounded(value) for name, value in metrics.items()}
   plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
-  cross_entropy, penalty = metrics['loss_parts/cross_entropy'], metrics['loss_parts/weight_penalty']
   result: JsonObject = {
     'accuracy': values['accuracy'],
     **{name: value for name, value in plain.items() if value is not None},
     'accuracy_top5': values['other_accuracies/top5'],
-    # The Estimator's own `loss` is a mean over batches, and the last batch may be smaller.
-    'loss': _rounded(cross_entropy + penalty),
-    'cross_entropy': _rounded(cross_entropy),
+    'loss': values['loss'],
+    'cross_entropy': values['loss_parts/cross_entropy'],
     'accuracy_by_class': {name: values[f'per_class_accuracy/{name}'] for name in classes},
     'global_step': int(metrics['global_step']),
     'examples': int(matrix.sum()),

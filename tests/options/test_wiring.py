@@ -75,7 +75,13 @@ def observe_training(hparams, data_dir):
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
   beginning = network_builder.Initialization(hparams.family.prepare(start))
-  training = model_fn.Training(roles.Role(), EPOCH, beginning, meter.on_graph)
+  built = []
+
+  def on_graph(graph):
+    built.append(graph)
+    meter.on_graph(graph)
+
+  training = model_fn.Training(roles.Role(), EPOCH, beginning, on_graph)
   function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
@@ -90,8 +96,10 @@ def observe_training(hparams, data_dir):
     described = repr([(name, v.shape) for name, v in trainable.items()]).encode()
     seen = {'variables': np.frombuffer(described, np.uint8)}
     seen['initial values'] = joined(session.run(list(trainable.values())))
-    loss, _ = session.run([spec.loss, spec.train_op])
+    of_proxy = [v for name, v in built[0].loss_parts.items() if name.startswith('proxy')]
+    loss, of_proxy, _ = session.run([spec.loss, of_proxy, spec.train_op])
     seen['loss'] = joined([loss])
+    seen['loss of the proxy'] = joined([[], *of_proxy])
     first = session.run(trainable)
     seen['averages'] = joined(session.run(averages))
     session.run(spec.train_op)
@@ -121,8 +129,12 @@ def observe_evaluation(hparams, data_dir):
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir='unused')
     spec = function((tf.constant(images),), (tf.constant(labels),), MODES.EVAL, config)
-    session.run(tf.compat.v1.global_variables_initializer())
-    return {'evaluation': joined([session.run(spec.loss)])}
+    plain = [m for name, m in spec.eval_metric_ops.items() if name.endswith('/without_tta')]
+    session.run(
+      [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
+    )
+    seen = session.run([spec.loss, [update for _, update in plain]])
+    return {'evaluation': joined([seen[0]]), 'accuracy without views': joined([[], *seen[1]])}
 
 
 def observe_input(hparams, data_dir):
@@ -187,7 +199,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'use_distortion_for_training': False}, BASE, {'batches'}),
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
-  ({'tta': 'mirror'}, BASE, {'evaluation'}),
+  ({'tta': 'mirror'}, BASE, {'evaluation', 'accuracy without views'}),
   # Of ten classes the likeliest has a tenth at least: no image is doubtful.
   ({'tta_below': 0.05}, {**BASE, 'tta': 'mirror'}, {'evaluation'}),
   # Of a batch norm its scale alone, which then does not decay either.
@@ -205,6 +217,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
 SHAPES = {'variables', 'initial values', *EVERYTHING}
 RESNET = {**BASE, 'network': 'resnet', 'num_layers': 8}
 FASTNET = {**BASE, 'network': 'fastnet', 'widths': (24, 24, 24)}
+PROXIED = {**FASTNET, 'proxy_widths': (24, 24, 32)}
 ROWS += [
   pytest.param({'dtype': 'bfloat16'}, RESNET, EVERYTHING, marks=pytest.mark.bfloat16),
   ({'num_layers': 14}, RESNET, SHAPES),
@@ -213,7 +226,8 @@ ROWS += [
   ({'widths': (24, 32, 48)}, FASTNET, SHAPES),
   ({'convs_per_group': 3}, FASTNET, SHAPES),
   # Further operations, by whose numbers later ones' seeds are drawn; evaluation has none of them.
-  ({'proxy_widths': (24, 24, 32)}, FASTNET, SHAPES - {'evaluation'}),
+  ({'proxy_widths': (24, 24, 32)}, FASTNET, {'loss of the proxy', *SHAPES} - {'evaluation'}),
+  ({'label_smoothing': 0.1}, PROXIED, {'loss', 'loss of the proxy', *UPDATES}),
   # The first step still teaches the first bias, the second one does not.
   ({'first_bias_steps': 1}, FASTNET, {'second step'}),
 ]

@@ -16,7 +16,14 @@ from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import evaluation, model_fn, placement, schedules, towers
+from cifar10.training import (
+  evaluation,
+  model_fn,
+  network_builder,
+  placement,
+  schedules,
+  towers,
+)
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
@@ -351,6 +358,49 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   )
   assert metrics['per_class_accuracy/airplane'] == pytest.approx(right[:2].mean())
   assert metrics['per_class_accuracy/cat'] == pytest.approx(right[4:].mean())
+
+
+def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_path):
+  """Batches of 3, 3 and 1 images: the last image counts as much as any other."""
+  rng = np.random.default_rng(5)
+  images = rng.integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
+  labels = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
+
+  def input_fn(batch_size):
+    examples = tf.data.Dataset.from_tensor_slices((images, labels)).batch(batch_size)
+    return examples.map(lambda images, labels: ((images,), (labels,)))
+
+  config = tf_estimator.RunConfig(model_dir=str(tmp_path), tf_random_seed=0)
+  function = model_fn.get_model_fn(TINY, place(), CIFAR10)
+  estimator = tf_estimator.Estimator(function, config=config)
+  kept = {
+    size: evaluation.KeptEvaluation(
+      estimator, lambda size=size: input_fn(size), f'{tmp_path}/{size}'
+    )
+    for size in (3, 7)
+  }
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.train.create_global_step()
+    with tf.compat.v1.variable_scope('resnet'):
+      network_builder.build(TINY, CIFAR10, is_training=False).forward_pass(tf.zeros([1, 32, 32, 3]))
+    session.run(tf.compat.v1.global_variables_initializer())
+    checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
+  losses = {}
+  for size, each in kept.items():
+    measured = each.evaluate(checkpoint, [])
+    said = evaluation.make_evaluation(
+      measured, 'eval', checkpoint, CIFAR10.classes, on_the_way=False
+    )
+    [path] = (tmp_path / str(size)).iterdir()
+    shown = [
+      value.simple_value
+      for event in tf.compat.v1.train.summary_iterator(str(path))
+      for value in event.summary.value
+      if value.tag == 'loss'
+    ]
+    assert [said.result['loss']] == pytest.approx(shown, abs=1e-6)
+    losses[size] = shown[0]
+  assert losses[3] == pytest.approx(losses[7], rel=1e-5)
 
 
 def test_learning_rate_follows_the_schedule_in_the_graph(graph):
