@@ -13,8 +13,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster, read_cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.core import errors, lazy_tf, logs, parts, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.job import job_config
@@ -29,12 +28,7 @@ def main() -> None:
   options = RunOptions(**command.run)
   checks.check_mode(command.mode, options, command.images, command.dry_run)
   training = command.mode.startswith('train')
-  num_ps_needed = 0 if options.distribute else 1
-  cluster = (
-    read_cluster(os.environ.get('TF_CONFIG', ''), options.job_dir, num_ps_needed)
-    if training
-    else Cluster()
-  )
+  cluster = _cluster(options) if training else Cluster()
   hparams = _hparams(command, options.job_dir, training)
   checks.check_run(hparams, options, cluster, command.mode)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
@@ -44,30 +38,24 @@ def main() -> None:
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   if not command.verbose:
     lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.training import dry_run, process  # noqa: PLC0415
+  from cifar10.cluster import roles, signals  # noqa: PLC0415
+  from cifar10.training.process import Process  # noqa: PLC0415
 
   logs.set_up(command.verbose)
   if command.dry_run:
     evaluating = command.mode == 'train_and_evaluate'
-    with LivenessMonitor() as monitor:
-      found = dry_run.dry_run(hparams, options, cluster, monitor, evaluating=evaluating)
+    with signals.SignalMonitor() as monitor:
+      found = parts.load('dry_run').dry_run(
+        hparams, options, cluster, monitor, evaluating=evaluating
+      )
     errors.print_result(json.dumps(found))
     return
-  spare_workers = options.backup_workers if options.sync else cluster.num_workers
-  if options.distribute:
-    spare_workers = 0
-  monitor = LivenessMonitor(
-    cluster,
-    spare_workers,
-    options.start_timeout,
-    options.distribute is not None,
-    options.data_service if cluster.task_type in ('chief', 'worker') else None,
-  )
+  role = roles.choose(cluster, options)
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
-  watching = monitor if training or command.mode == 'evaluate' else contextlib.nullcontext()
+  ends_when_told = training or command.mode == 'evaluate'
+  watching = role.monitor if ends_when_told else contextlib.nullcontext()
   with storage_errors.named('--job-dir', options.job_dir), watching:
-    part = process.Process(hparams, options, cluster, monitor)
-    results = _run(command, part, cluster.task_type)
+    results = _run(command, Process(hparams, options, role))
   for result in results:
     errors.print_result(json.dumps(result))
 
@@ -82,25 +70,34 @@ def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
   return from_values(command.learning)
 
 
-def _run(command: flags.Command, process: Any, task_type: str) -> Iterable[dict[str, Any]]:
-  """One mode, or one task's part -> the JSON objects to print as they come, the result last."""
-  from cifar10.training.modes import Job  # noqa: PLC0415
+def _cluster(options: RunOptions) -> Cluster:
+  """What TF_CONFIG says; without it a process alone."""
+  text = os.environ.get('TF_CONFIG')
+  if not text:
+    return Cluster()
+  num_ps_needed = 0 if options.distribute else 1
+  return parts.load('tf_config').read_cluster(text, options.job_dir, num_ps_needed)
 
+
+def _run(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
+  """One mode, or one task's part -> the JSON objects to print as they come, the result last."""
+  from cifar10.training import evaluator, trainer  # noqa: PLC0415
+
+  task_type = process.role.cluster.task_type
+  if task_type == 'ps':
+    return [parts.load('parameter_server').serve(process.role)]
+  if task_type == 'evaluator':
+    return [trainer.evaluate_on_the_way(process)]
   if command.mode == 'export':
     return [parts.load('export').export(process)]
-  job = Job(process)
-  if task_type == 'ps':
-    return [job.serve()]
-  if task_type == 'evaluator':
-    return [job.evaluate_on_the_way()]
   if command.mode == 'predict':
-    return job.predict(command.images)
-  modes = {
-    'train_and_evaluate': job.train_and_evaluate,
-    'train': job.train,
-    'evaluate': job.evaluate,
-  }
-  return [modes[command.mode]()]
+    predict = parts.load('predict').predict
+    estimator, checkpoint = process.estimator(), process.checkpoint()
+    return predict(estimator, command.images, checkpoint, process.data.classes)
+  if command.mode == 'evaluate':
+    return [evaluator.evaluate_once(process)]
+  modes = {'train_and_evaluate': trainer.train_and_evaluate, 'train': trainer.train}
+  return [modes[command.mode](process)]
 
 
 if __name__ == '__main__':

@@ -25,6 +25,7 @@ import environment
 import numpy as np
 import tensorflow as tf
 
+from cifar10.cluster import roles
 from cifar10.core import devices, errors
 from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
@@ -76,7 +77,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
     beginning = network_builder.Initialization(chosen.family.prepare(start))
     build = model_fn.get_model_fn(
-      chosen, where, CIFAR10, examples_per_epoch=50_000, beginning=beginning
+      chosen, where, CIFAR10, model_fn.Training(roles.Role(), 50_000, beginning)
     )
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
 from cifar10.core import files, parts
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
@@ -40,19 +40,24 @@ class ControlListener(Callback):
     self._evaluation: Evaluation | None = None
     self._hyper_read = (0, 0)
     self._hyper_lines()  # An earlier run obeyed what stands there.
-    self._shell = parts.load('debug_shell') if run.options.debug_shell else None
+    self._shell = parts.load('shell') if run.options.debug_shell else None
+    self._batch_tensors: dict[str, Any] = {}  # For the shell.
     self._batch: Any = None  # The last one, for the shell.
     self._forget_old_requests()
 
+  def on_graph(self, graph: TrainingGraph) -> None:
+    if self._shell:
+      self._batch_tensors = {'images': graph.images, 'labels': graph.labels}
+
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
-    self._batch_tensors = self._shell.batch_tensors() if self._shell else None
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._step = int(session.run(self._global_step))
 
   def before_run(self, run_context: Any) -> Any:
-    return self._batch_tensors and tf.compat.v1.train.SessionRunArgs(self._batch_tensors)
+    tensors = self._batch_tensors
+    return tf.compat.v1.train.SessionRunArgs(tensors) if tensors else None
 
   def on_step_end(self, step: Step) -> None:
     self._step = step.step
@@ -120,7 +125,7 @@ class ControlListener(Callback):
     control = self._run.control
     ordered: dict[str, Any] = {command.verb: command.value}
     control.state = control.state._replace(**ordered)
-    self._tell(session)
+    control.tell(session)
     now = {rate: getattr(control.state, rate) for rate in RATES}
     self._run.remember({rate: value for rate, value in now.items() if value is not None})
     rate = 'the schedule says it' if command.value is None else f'it is {command.value:g}'
@@ -141,11 +146,7 @@ class ControlListener(Callback):
   def _pause(self, pauses: bool, session: Any) -> None:
     self._paused = pauses
     self._run.control.state = self._run.control.state._replace(pauses=pauses)
-    self._tell(session)
-
-  def _tell(self, session: Any) -> None:
-    if not self._run.control.is_all_reduce:  # There the chief's next step does.
-      self._run.control.tell(session)
+    self._run.control.tell(session)
 
   def _open_shell(self, session: Any) -> str:
     if not self._shell:

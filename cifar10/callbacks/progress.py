@@ -139,19 +139,3 @@ class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
 
   def end(self, session: Any) -> None:
     self._bar.close()
-
-
-class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):
-  """Logs one line when an evaluation is over."""
-
-  def __init__(self, values: dict[str, tf.Tensor]):
-    """`values` are the metrics' value tensors, by name."""
-    self._values = values
-
-  def begin(self) -> None:
-    self._global_step = tf.compat.v1.train.get_global_step()
-
-  def end(self, session: Any) -> None:
-    step, values = session.run([self._global_step, self._values])
-    shown = '  '.join(f'{name} {value:.4f}' for name, value in values.items())
-    log.info('evaluated at step %s  %s', f'{step:,}', shown)

@@ -11,16 +11,31 @@ from types import ModuleType
 from typing import Any
 
 PARTS: dict[str, str] = {  # name -> module
+  'all_reduce': 'cifar10.cluster.all_reduce',
   'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
   'control_listener': 'cifar10.callbacks.control_listener',
-  'debug_shell': 'cifar10.callbacks.shell',
+  'data_service': 'cifar10.training.service_feed',
+  'dry_run': 'cifar10.training.dry_run',
   'early_stopping': 'cifar10.callbacks.early_stopping',
+  'ema': 'cifar10.training.ema',
   'export': 'cifar10.exporters.export',
+  'gpu_prefetch': 'cifar10.training.gpu_prefetch',
+  'hard_examples': 'cifar10.training.hard_examples',
+  'liveness': 'cifar10.cluster.liveness',
+  'lookahead': 'cifar10.training.lookahead',
+  'muon': 'cifar10.training.muon',
+  'network_size': 'cifar10.training.network_size',
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
+  'parameter_server': 'cifar10.cluster.parameter_server',
   'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
   'resources': 'cifar10.callbacks.resources',
+  'shell': 'cifar10.callbacks.shell',
+  'source': 'cifar10.training.source_feed',
+  'sync': 'cifar10.cluster.sync',
+  'tf_config': 'cifar10.cluster.tf_config',
   'tta': 'cifar10.inference.tta',
+  'warm_start': 'cifar10.training.warm_start',
 }
 
 

@@ -11,7 +11,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.exporters import freeze_graph, keras_file, keras_layers, onnx_file, saved_model
 from cifar10.job import checkpoints, metrics_log
-from cifar10.training.evaluation_result import JsonObject
+from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
 
 _FOLDER = 'export'

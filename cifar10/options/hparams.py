@@ -51,11 +51,13 @@ class HParams(Options):
     check=is_function(),
     metavar='MODULE:FUNCTION',
     fixed=True,
+    part='source',
   )
   examples_per_epoch: int | None = option(
     None,
     'how many examples --source yields (default: the len of what its function returns)',
     check=at_least(1),
+    part='source',
   )
   # The optimization.
   train_steps: int = option(
@@ -111,8 +113,14 @@ class HParams(Options):
     'of Muon, which updates convolution kernels in place of SGD; 0: SGD does',
     check=at_least(0),
     switch=True,
+    part='muon',
   )
-  muon_momentum: float = option(0.6, 'of Muon', check=below_one())
+  muon_momentum: float = option(
+    0.6,
+    'of Muon',
+    check=below_one(),
+    part='muon',
+  )
   label_smoothing: float = option(
     0.0, 'part of the target that is spread evenly over the classes', check=below_one()
   )
@@ -122,6 +130,7 @@ class HParams(Options):
     'that average; 0: no lookahead',
     check=at_least(0),
     switch=True,
+    part='lookahead',
   )
   ema_decay: float = option(
     0.0,
@@ -129,6 +138,7 @@ class HParams(Options):
     'place; 0: no average',
     check=below_one(),
     switch=True,
+    part='ema',
   )
   use_distortion_for_training: bool = option(
     True, 'distort training images: crops, mirrors, cutout'
@@ -159,6 +169,7 @@ class HParams(Options):
     check=is_pattern(),
     metavar='REGEX',
     fixed=True,
+    part='warm_start',
   )
   seed: int = option(0, 'of initial values, order and distortions')
 

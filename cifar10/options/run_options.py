@@ -47,12 +47,14 @@ class RunOptions(Options):
     1,
     'processes that run --source, each its shard; 0 or 1: the training process does',
     check=between(0, MOST_PROCESSES),
+    part='source',
   )
   data_service: str | None = option(
     None,
     'the dispatcher whose data workers make the training batches (docs/clusters.md)',
     check=is_address(),
     metavar='HOST:PORT',
+    part='data_service',
   )
   subset: str | None = option(
     None,
@@ -66,18 +68,21 @@ class RunOptions(Options):
     False,
     'evaluate, predict with and export the average of the weights that --ema-decay keeps, not the '
     'last ones',
+    part='ema',
   )
   warm_start_from: tuple[str, ...] = option(
     (),
     "start a new job with another's variables: a job dir, its best/, a checkpoint or an .npz; can "
     'be given several times, and later ones win',
     metavar='PATH',
+    part='warm_start',
   )
   warm_start_skip: str | None = option(
     None,
     'a regular expression; variables whose names match start as without --warm-start-from',
     check=is_pattern(),
     metavar='REGEX',
+    part='warm_start',
   )
   format: str = option(
     'saved_model',
@@ -149,7 +154,7 @@ class RunOptions(Options):
   debug_shell: bool = option(
     False,
     'let `control JOB shell` open a Python shell in the process that trains',
-    part='debug_shell',
+    part='shell',
   )
   num_gpus: int | None = option(
     None,
@@ -176,9 +181,12 @@ class RunOptions(Options):
     None,
     'all-reduce in place of parameter servers: on one host, or between chief and workers',
     choices=('mirrored', 'multi_worker_mirrored'),
+    part='all_reduce',
   )
   sync: bool = option(
-    False, "make each update from the mean of all workers' gradients; one process ignores it"
+    False,
+    "make each update from the mean of all workers' gradients; one process ignores it",
+    part='sync',
   )
   deterministic: bool = option(
     False,
@@ -186,17 +194,22 @@ class RunOptions(Options):
     'cluster need --sync',
   )
   backup_workers: int = option(
-    0, 'with --sync, updates go on without the last N workers', check=at_least(0)
+    0,
+    'with --sync, updates go on without the last N workers',
+    check=at_least(0),
+    part='sync',
   )
   start_timeout: float = option(
     600.0,
     "seconds after which a process ends if a cluster's task that it needs has not come up, or back",
     check=above(0, ' seconds'),
+    part='liveness',
   )
   evaluator_patience: float = option(
     600.0,
     'seconds for which an evaluator waits for a chief that is gone',
     check=above(0, ' seconds'),
+    part='liveness',
   )
   num_workers: int = option(1, 'ignored: TF_CONFIG says how many there are')
 

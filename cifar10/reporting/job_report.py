@@ -17,7 +17,6 @@ from cifar10.options.run_options import RunOptions
 from cifar10.reporting import formats, history, split_predictions
 from cifar10.reporting.history import History
 from cifar10.reporting.split_predictions import Evaluated
-from cifar10.training.modes import Job
 from cifar10.training.process import Process
 
 DEFAULT_SPLIT = 'eval'
@@ -138,7 +137,7 @@ def _predicted(
     checkpoint=wanted.checkpoint,
     use_ema=use_ema,
   )
-  predictions = Job(Process(hparams, options)).predictions()
+  predictions = Process(hparams, options).predictions()
   images, labels = RecordDataset(data_dir, split).all_examples()
   recorded = [
     event

@@ -14,8 +14,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.job.checkpoints import EMA_SUFFIX
+from cifar10.core.errors import InputError
+from cifar10.job.checkpoints import EMA_SUFFIX, has_ema
+from cifar10.training.step_parts import Step, StepPart
 from cifar10.training.towers import GradientsAndVariables
+
+
+class _Part(StepPart):
+  def __init__(self, step: Step):
+    self._decay = step.hparams.ema_decay
+
+  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
+    return EmaOptimizer(optimizer, self._decay, update_ops)
+
+
+make = _Part
 
 
 class EmaOptimizer:
@@ -91,3 +104,21 @@ def scaffold() -> Any:
     for name, variable in ((each.op.name, each) for each in tf.compat.v1.global_variables())
   }
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
+
+
+def check_are_in(checkpoint: str) -> None:
+  """Raises InputError for a checkpoint in which no average of the weights is."""
+  if not has_ema(checkpoint):
+    raise InputError(
+      f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
+      '--ema-decay; leave --use-ema out'
+    )
+
+
+def check_resumes(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
+  """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
+  if checkpoint and not has_ema(checkpoint):
+    raise InputError(
+      f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
+      'another folder'
+    )

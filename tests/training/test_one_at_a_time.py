@@ -7,7 +7,7 @@ import pytest
 from outcome import succeeded
 
 from cifar10.job import control_requests, metrics_log
-from cifar10.training.evaluation_session import KeptEvaluation
+from cifar10.training.evaluation import KeptEvaluation
 from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
