@@ -146,12 +146,14 @@ class HParams(Options):
     'none',
     'views of a test image whose logits are averaged',
     choices=('none', 'mirror', 'mirror+shift', 'mirror+8shifts'),
+    part='tta',
   )
   tta_below: float = option(
     1.0,
     '--tta is only for images whose likeliest class has a smaller probability than this; 1: for '
     'all',
     check=between(0, 1),
+    part='tta',
   )
   freeze: str = option(
     '',

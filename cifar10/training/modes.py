@@ -5,8 +5,8 @@ from typing import Any
 
 from cifar10.callbacks import registry
 from cifar10.cluster import parameter_server
+from cifar10.core import parts
 from cifar10.core.logs import log
-from cifar10.inference import predict
 from cifar10.inference.predictions import Predictions, read_predictions
 from cifar10.job import stop_record
 from cifar10.training import checkpoint_choice
@@ -92,7 +92,9 @@ class Job:
   def predict(self, images: Sequence[str]) -> Iterator[JsonObject]:
     """One result for each image file, in order, as they come: as `inference.predict` says."""
     classes = self._process.data.classes
-    return predict.predict(self._process.estimator(), images, self._process.checkpoint(), classes)
+    return parts.load('predict').predict(
+      self._process.estimator(), images, self._process.checkpoint(), classes
+    )
 
   def predictions(self) -> Predictions:
     """What one checkpoint says of every image of one split."""
