@@ -37,7 +37,7 @@ class Option(NamedTuple):
   choices: tuple[Any, ...] = ()
   check: Check | None = None
   metavar: str | None = None
-  fixed: bool = False  # A job dir belongs to one value: its checkpoints fit, or mean, no other.
+  fixed: bool = False  # Cannot change once the job exists: its checkpoints fit no other value.
   switch: bool = False  # Zero or not is fixed: that decides which variables an optimizer keeps.
   part: str = ''  # The part of the program (core/parts.py) without which there is no such option.
 

@@ -321,14 +321,15 @@ class FastNetFamily(Family):
 
   widths: tuple[int, ...] = option(
     (64, 256, 256),
-    'channels of the three groups',
+    'channels of the three groups of convolutions',
     check=Check(_are_widths, 'must be three numbers that do not fall, from 24 to 4096'),
     fixed=True,
   )
   proxy_widths: tuple[int, ...] = option(
     (),
-    'channels of the three groups of a small network that learns beside the other one and chooses '
-    'the harder half of each batch, from which both learn; none: all of it is learned from',
+    'channels of the three groups of a small proxy network that is trained beside the other '
+    'one and chooses the harder half of each batch, which both train on; none: both halves '
+    'are trained on',
     check=Check(
       lambda widths: not widths or _are_widths(widths),
       'must be three numbers that do not fall, from 24 to 4096, or none',
@@ -336,10 +337,15 @@ class FastNetFamily(Family):
     fixed=True,
   )
   convs_per_group: int = option(
-    2, 'convolutions a group; from 3 on, with a shortcut', check=between(1, 100), fixed=True
+    2,
+    'convolutions in each group; from 3 on, a group has a shortcut',
+    check=between(1, 100),
+    fixed=True,
   )
   first_bias_steps: int = option(
-    0, 'global steps for which the first bias learns; 0: to the end', check=at_least(0)
+    0,
+    'global steps for which the bias of the whitening layer is trained; 0: to the end of training',
+    check=at_least(0),
   )
 
   def describe(self) -> str:

@@ -165,12 +165,12 @@ class InceptionFamily(Family):
 
   inception_width: float = option(
     1.0,
-    "times the source's channels; at least 16 remain",
+    "factor of the source's numbers of channels, of which each convolution keeps at least 16",
     check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
     fixed=True,
   )
   inception_dropout: float = option(
-    0.2, "part of the dense layer's inputs that is dropped", check=below_one()
+    0.2, "dropout rate of the dense layer's inputs", check=below_one()
   )
 
   def describe(self) -> str:

@@ -114,12 +114,20 @@ class ResNetFamily(Family):
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
 
   num_layers: int = option(
-    44, '6n+2, or 9n+2 with --bottleneck', check=at_most(MOST_LAYERS), fixed=True
+    44,
+    'depth of the ResNet: 6n+2 layers, or 9n+2 with --bottleneck',
+    check=at_most(MOST_LAYERS),
+    fixed=True,
   )
   resnet_version: int = option(
-    1, '1: conv, bn, relu; 2: bn, relu, conv', choices=(1, 2), fixed=True
+    1,
+    'order in a residual block; 1: conv, bn, relu; 2: bn, relu, conv (pre-activation)',
+    choices=(1, 2),
+    fixed=True,
   )
-  bottleneck: bool = option(False, '1x1, 3x3, 1x1 blocks; version 2 only', fixed=True)
+  bottleneck: bool = option(
+    False, 'residual blocks of 1x1, 3x3 and 1x1 convolutions; need --resnet-version 2', fixed=True
+  )
 
   RECIPES: ClassVar[dict[str, Recipe]] = {
     'classic': Recipe('not measured', '80,000 steps of 128 images, of 40,000', {}),

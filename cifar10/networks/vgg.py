@@ -86,11 +86,12 @@ class VggFamily(Family):
   RECIPES: ClassVar[dict[str, Recipe]] = {'vgg16': _VGG16}
 
   vgg_layers: int = option(
-    16, 'convolutions and dense layers of the source', choices=tuple(_CONVS_PER_GROUP), fixed=True
+    16,
+    'depth of the VGG network as its source counts it, with three dense layers in place of one',
+    choices=tuple(_CONVS_PER_GROUP),
+    fixed=True,
   )
-  vgg_dropout: float = option(
-    0.0, "part of the dense layer's inputs that is dropped", check=below_one()
-  )
+  vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=below_one())
 
   def describe(self) -> str:
     """'VGG-16'"""

@@ -119,12 +119,17 @@ class WideResNetFamily(Family):
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
   RECIPES: ClassVar[dict[str, Recipe]] = {'wrn-28-10': _WRN_28_10}
 
-  wrn_depth: int = option(16, 'layers: 6n+4', check=at_most(MOST_LAYERS), fixed=True)
+  wrn_depth: int = option(
+    16, 'depth of the wide ResNet: 6n+4 layers', check=at_most(MOST_LAYERS), fixed=True
+  )
   wrn_widen_factor: int = option(
-    4, 'times as many channels as a ResNet has', check=between(1, 100), fixed=True
+    4,
+    'width of the wide ResNet: how many times as many channels as a ResNet has',
+    check=between(1, 100),
+    fixed=True,
   )
   wrn_dropout: float = option(
-    0.0, 'part of the activations that is dropped inside each block', check=below_one()
+    0.0, 'dropout rate between the convolutions of each block', check=below_one()
   )
 
   def check(self) -> None:

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions, first_and_last
+
+
+class Tasks(Protocol):
+  """What is checked of a run's tasks."""
+
+  @property
+  def addresses(self) -> Mapping[str, Sequence[str]]: ...
+
+  @property
+  def task_type(self) -> str: ...
+
+  @property
+  def has_evaluator(self) -> bool: ...
+
+  @property
+  def is_distributed(self) -> bool: ...
+
+  @property
+  def num_ps(self) -> int: ...
+
+  @property
+  def num_workers(self) -> int: ...
 
 
 def check_mode(
@@ -51,7 +73,7 @@ def check_mode(
     raise InputError(f'--mode {mode} needs --data-dir DIR')
 
 
-def check_run(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
+def check_run(hparams: HParams, options: RunOptions, cluster: Tasks, mode: str) -> None:
   """Raises InputError for options that do not fit the hyper-parameters, the mode or the cluster.
 
   Args:
@@ -93,7 +115,7 @@ def check_run(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str
   _check_early_stopping(hparams, options, cluster, mode)
 
 
-def _check_distribution(options: RunOptions, cluster: Cluster) -> None:
+def _check_distribution(options: RunOptions, cluster: Tasks) -> None:
   """Raises InputError for an all-reduce that does not fit the cluster or the other options."""
   if not options.distribute:
     return
@@ -121,9 +143,7 @@ def _check_distribution(options: RunOptions, cluster: Cluster) -> None:
     raise InputError(f'{name} copies variables to every device; leave --variable-strategy GPU out')
 
 
-def _check_early_stopping(
-  hparams: HParams, options: RunOptions, cluster: Cluster, mode: str
-) -> None:
+def _check_early_stopping(hparams: HParams, options: RunOptions, cluster: Tasks, mode: str) -> None:
   """Raises InputError for early stopping without the evaluations that it may choose by."""
   for name in ('stop_at_accuracy', 'stop_without_gain'):
     value = getattr(options, name)
