@@ -33,7 +33,7 @@ def main() -> None:
   _check(command)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.reporting import job_report, summary, table  # noqa: PLC0415
+  from cifar10.reporting import job_report, summary  # noqa: PLC0415
 
   logs.set_up()
   wanted = job_report.Wanted(command.subset, command.checkpoint, command.data_dir)
@@ -45,7 +45,7 @@ def main() -> None:
   if command.out:
     result = {'report': command.out, 'bytes': _write_page(command.out, jobs), **result}
   if command.table:
-    print(table.table(jobs), file=sys.stderr)
+    print(summary.terminal_table(jobs), file=sys.stderr)
   errors.print_result(json.dumps(result))
 
 

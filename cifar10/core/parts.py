@@ -11,11 +11,12 @@ from types import ModuleType
 PARTS: dict[str, str] = {  # name -> module
   'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
   'control_listener': 'cifar10.callbacks.control_listener',
-  'debug_shell': 'cifar10.callbacks.shell',
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
   'profile': 'cifar10.callbacks.profile',
   'resources': 'cifar10.callbacks.resources',
+  'shell': 'cifar10.callbacks.shell',
+  'variable_files': 'cifar10.job.variable_files',
 }
 
 

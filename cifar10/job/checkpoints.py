@@ -180,24 +180,6 @@ def to_resume_from(job_dir: str) -> Survey:
   return found
 
 
-def check_has_ema(checkpoint: str) -> None:
-  """Raises InputError for a checkpoint in which no average of the weights is."""
-  if not _has_ema(checkpoint):
-    raise InputError(
-      f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
-      '--ema-decay; leave --use-ema out'
-    )
-
-
-def check_resumes_ema(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
-  """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
-  if ema_decay and checkpoint and not _has_ema(checkpoint):
-    raise InputError(
-      f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
-      'another folder'
-    )
-
-
 def global_step(checkpoint: str) -> int:
   """The step at which it was saved."""
   return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
@@ -207,12 +189,6 @@ def latest_step(job_dir: str) -> int:
   """Of the newest whole checkpoint; 0 before there is one."""
   newest = survey(job_dir).newest
   return global_step(newest) if newest else 0
-
-
-def _has_ema(checkpoint: str) -> bool:
-  """Whether a checkpoint has moving averages of the weights."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
 def _cost(found: Survey) -> str:

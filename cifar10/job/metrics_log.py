@@ -53,7 +53,7 @@ def event(name: str, step: int, task: str, **rest: Any) -> Event:
 
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
   """Adds one event as a whole line, beside other processes that do so; raises OSError."""
-  line = json.dumps(_finite(event), separators=(',', ':')).encode() + b'\n'
+  line = json.dumps(finite(event), separators=(',', ':')).encode() + b'\n'
   if files.is_url(job_dir):
     path = os.path.join(job_dir, _name(event['task']))
     _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
@@ -61,6 +61,17 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
   with _locked(os.path.join(job_dir, NAME)) as file:
     _drop_half_line(file)
     file.write(line)
+
+
+def finite(value: Any) -> Any:
+  """A value with None in place of NaN and the infinities, which JSON lacks."""
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {key: finite(each) for key, each in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [finite(each) for each in value]
+  return value
 
 
 def has_evaluation(job_dir: str, step: int, split: str) -> bool:
@@ -164,14 +175,3 @@ def _drop_half_line(file: IO[bytes]) -> None:
   if file.read(1) != b'\n':
     file.seek(0)
     file.truncate(file.read().rfind(b'\n') + 1)
-
-
-def _finite(value: Any) -> Any:
-  """With null for what JSON has no number for: NaN and the infinities."""
-  if isinstance(value, float):
-    return value if math.isfinite(value) else None
-  if isinstance(value, Mapping):
-    return {key: _finite(each) for key, each in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [_finite(each) for each in value]
-  return value

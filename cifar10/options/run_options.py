@@ -143,7 +143,7 @@ class RunOptions(Options):
   debug_shell: bool = option(
     False,
     'let `control JOB shell` open a Python shell in the process that trains',
-    part='debug_shell',
+    part='shell',
   )
   num_gpus: int | None = option(
     None,

@@ -1,4 +1,4 @@
-"""What is told from labels and probabilities: rates with intervals, classes, calibration, mistakes.
+"""Statistics of labels and predictions: rates with intervals, classes, calibration, mistakes.
 
 Nothing here needs TensorFlow.
 """
@@ -93,13 +93,13 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int
 
 def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
   """The numbers of every class, by label, from a confusion matrix."""
-  found = []
+  numbers = []
   for label, name in enumerate(classes):
     row = matrix[label]
     right, examples, answers = int(row[label]), int(row.sum()), int(matrix[:, label].sum())
     wrong = np.where(np.arange(len(row)) == label, 0, row)
     most = int(np.argmax(wrong))
-    found.append(
+    numbers.append(
       ClassNumbers(
         name,
         examples,
@@ -109,7 +109,7 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
         int(wrong[most]),
       )
     )
-  return found
+  return numbers
 
 
 def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:

@@ -11,13 +11,14 @@ from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control_state import SharedControl
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
-from cifar10.core import sessions
+from cifar10.core import parts, sessions
 from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.job import checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import (
+  ema,
   feed,
   model_fn,
   network_size,
@@ -210,11 +211,10 @@ class Process:
     named = self.options.checkpoint
     checkpoint = checkpoints.find(self.options.job_dir, named)
     if named and named != checkpoints.BEST:  # It need not be of this job.
-      from cifar10.job import variable_files  # noqa: PLC0415 - no other mode reads them
-
+      variable_files = parts.load('variable_files')
       source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')
       shapes, _ = network_size.variable_shapes(self.hparams, self.data)
       variable_files.check_network(source, shapes, self.hparams.family.NAME)
     if self.options.use_ema:
-      checkpoints.check_has_ema(checkpoint)
+      ema.check_are_in(checkpoint)
     return checkpoint

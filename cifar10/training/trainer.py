@@ -23,6 +23,7 @@ from cifar10.networks.family import Start
 from cifar10.training import (
   checkpoint_saver,
   control_hooks,
+  ema,
   network_size,
   preemption,
   run_config,
@@ -164,7 +165,8 @@ class Trainer:
     num_towers = len(self._process.placement.tower_devices)
     if self._process.cluster.is_chief:
       found = checkpoints.to_resume_from(options.job_dir)
-      checkpoints.check_resumes_ema(options.job_dir, found.newest, hparams.ema_decay)
+      if hparams.ema_decay:
+        ema.check_resumes(options.job_dir, found.newest, hparams.ema_decay)
       data = manifest.digests(self._process.data_dir)
       changes = job_config.claim(
         options.job_dir, hparams, self._process.data_dir, self._process.data, data
