@@ -15,7 +15,7 @@ import tensorflow as tf
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import variable_files
-from cifar10.job.variable_files import Source
+from cifar10.job.variable_files import VariableFile
 
 _FLAG = '--warm-start-from'
 
@@ -46,7 +46,7 @@ def initializers(
   return found
 
 
-def _taken(source: Source, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
+def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
   """The names of what fits; logs what does not, on both sides."""
   common = [name for name in shapes if name in source.shapes]
   left = [name for name in common if skipped is not None and re.search(skipped, name)]
