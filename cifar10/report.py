@@ -32,7 +32,7 @@ def main() -> None:
   command = _parser().parse_args()
   _check(command)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
+  lazy_tf.import_tensorflow()  # Not before: --help and refusals do not wait for it.
   from cifar10.reporting import job_report, summary  # noqa: PLC0415
 
   logs.set_up()
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _check(command: argparse.Namespace) -> None:
-  """Raises InputError for what can be refused before anything is read."""
+  """Raises InputError for flags that can be refused before anything is read."""
   if not command.out and not command.table:
     raise InputError('nothing to make: give --out FILE for a page, --table for text')
   if len(command.jobs) > len(string.ascii_uppercase):

@@ -21,15 +21,15 @@ from cifar10.reporting.history import History, is_number
 from cifar10.reporting.job_report import JobReport, SplitReport
 from cifar10.reporting.stats import Calibration
 
-# Drawn in these, which nothing else uses, and then named as variables of the page's style.
+# Charts are drawn in these colours, which `_svg` replaces by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _RULE, _ACCENT = _COLOURS
-_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a whole line.
+_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a solid line.
 _STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
 _MARK_DASHES = ((3, 2), (1, 2))
-_MOST_POINTS = 500  # Of a line: more than a screen has pixels in a chart's width.
-_MOST_DOTS = 40  # Of a line; more would hide it.
-_INCHES = (4.2, 2.5)  # So that its text has the page's size on a phone.
+_MOST_POINTS = 500  # Of a line: about the pixels of a chart's width.
+_MOST_DOTS = 40  # Of a line: more would hide the line.
+_INCHES = (4.2, 2.5)  # On a phone a chart's text then has the size of the page's.
 _FONT_SIZE = 8.0
 
 Points = list[tuple[int, float]]
@@ -42,8 +42,10 @@ class Line(NamedTuple):
 
   label: str  # Fixed words, or a job's letter.
   points: Sequence[tuple[float, float]]  # By x.
-  style: int | None = 0  # Lines of one number look alike in all charts; None: behind the others.
-  has_dots: bool = False  # Each point is a measurement of its own.
+  style: int | None = (
+    0  # The same number looks the same in all charts; None: pale, behind the others.
+  )
+  has_dots: bool = False  # Marks each point, as of single measurements.
 
 
 class Mark(NamedTuple):
@@ -55,7 +57,7 @@ class Mark(NamedTuple):
 
 
 class Key(NamedTuple):
-  """A line of the legend, which the page sets in its own type."""
+  """An entry of the legend, which the page sets in its own font."""
 
   label: str
   colour: str  # 'var(--accent)'
@@ -180,7 +182,7 @@ def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]
 
 
 def _described(line: Line, shown: Callable[[float], str]) -> str:
-  """Where a line begins and ends, and between which numbers it stays."""
+  """A line in words: its first, last, lowest and highest values."""
   (first, value), (last, last_value) = line.points[0], line.points[-1]
   values = [y for _, y in line.points if is_number(y)]
   if len(values) == 1:
@@ -213,7 +215,7 @@ def _line_chart(
 
 
 def _reliability_diagram(calibration: Calibration) -> str:
-  """Accuracy by confidence over the number of answers by confidence."""
+  """Two diagrams by confidence: the accuracy, and below it the number of predictions."""
   with _style():
     figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -250,7 +252,11 @@ def _heat_map(matrix: np.ndarray) -> str:
     axes = figure.add_subplot()
     rates = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     colours = np.empty([*matrix.shape, 4])
-    colours[..., :3] = (0.24, 0.51, 0.74)  # Of pixels: no variable; seen on white and on black.
+    colours[..., :3] = (
+      0.24,
+      0.51,
+      0.74,
+    )  # Pixels cannot take a page's variable: a blue for white and black pages.
     colours[..., 3] = np.sqrt(rates)  # So that rare mistakes can be seen.
     axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
     axes.set_xlabel('taken for class number')
@@ -284,7 +290,7 @@ def _draw_line(axes: Any, line: Line, number: int) -> None:
 
 
 def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
-  """Limits and the form of the numbers."""
+  """Sets the limits of the axes and the format of their numbers."""
   values = [y for line in lines for _, y in line.points]
   last = max(x for line in lines for x, _ in line.points) or 1
   axes.set_xlim(-0.02 * last, 1.02 * last)
@@ -305,7 +311,7 @@ def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-  """As many as can be seen: the means of neighbours."""
+  """At most as many points as can be seen: means of neighbours."""
   size = -(-len(points) // _MOST_POINTS)
   if size <= 1:
     return list(points)
@@ -315,7 +321,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 @contextmanager
 def _style() -> Iterator[None]:
-  """Matplotlib with every choice that its users can make overridden."""
+  """Matplotlib with the charts' style alone, whatever the user has configured."""
   with mpl.rc_context():
     mpl.rcdefaults()
     mpl.rcParams.update(
@@ -337,7 +343,7 @@ def _style() -> Iterator[None]:
         'legend.fontsize': _FONT_SIZE,
         'legend.frameon': False,
         'legend.labelcolor': _INK,
-        'svg.fonttype': 'none',  # Text as text: the page's font, and readers can find it.
+        'svg.fonttype': 'none',  # Text stays text, in the page's font, and can be searched.
         'svg.hashsalt': 'report',  # The same numbers make the same bytes.
         'xtick.color': _RULE,
         'xtick.labelcolor': _MUTED,
@@ -350,14 +356,14 @@ def _style() -> Iterator[None]:
 
 
 def _svg(figure: Figure) -> str:
-  """The figure as an element of the page, without size, names of fonts and what describes it."""
+  """The figure as an <svg> element without size, font names and metadata."""
   file = io.StringIO()
   figure.savefig(file, format='svg', transparent=True)
   svg = file.getvalue()
   svg = svg[svg.index('<svg') :]
   svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
   svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
-  svg = svg.replace('xlink:href', 'href')  # The other needs a namespace.
+  svg = svg.replace('xlink:href', 'href')  # xlink needs a namespace.
   svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
   for colour, variable in _COLOURS.items():
     svg = svg.replace(colour, f'var({variable})')

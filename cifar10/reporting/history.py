@@ -13,14 +13,14 @@ from cifar10.core.logs import format_duration
 from cifar10.job import metrics_log
 from cifar10.job.metrics_log import Event
 
-_TRAINING = {  # TensorBoard's name: the event's.
+_TRAINING = {  # TensorBoard's tag -> the name in events.
   'loss': 'loss',
   'accuracy': 'accuracy',
   'learning_rate': 'learning_rate',
   'examples_per_second': 'images_per_second',
 }
 _EVALUATION = ('accuracy', 'accuracy_top5', 'accuracy_without_tta', 'loss', 'cross_entropy')
-_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Older and newer.
+_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Tags of older and of newer jobs.
 
 
 class Moment(NamedTuple):
@@ -54,7 +54,7 @@ class History(NamedTuple):
     return described if isinstance(described, dict) else {}
 
   def curve(self, kind: str, name: str, split: str | None = None) -> list[tuple[int, float]]:
-    """(step, number) of all events of a kind that have this number, by step.
+    """The curve of a number: (step, number) of all events of a kind that have it, by step.
 
     Args:
       kind: 'train' or 'evaluate'.
@@ -79,22 +79,22 @@ class History(NamedTuple):
 
   @property
   def last_step(self) -> int:
-    """The last that is known to have been made."""
+    """The last step that the events know of."""
     return max((event['step'] for event in self.events), default=0)
 
   @property
   def seconds(self) -> float | None:
-    """Of training, all runs together; None: it was not written."""
+    """Time of training, all runs together; None where it was not written."""
     known = [event['seconds'] for event in self.events if is_number(event.get('seconds'))]
     return max(known, default=None)
 
   @property
   def restarts(self) -> list[int]:
-    """The steps from which training went on."""
+    """The steps at which training resumed."""
     return [event['step'] for event in self.of('start') if event.get('resumed')]
 
   def moments(self) -> list[Moment]:
-    """Starts, restarts, commands and ends; between two starts without an end, its absence."""
+    """Starts, restarts, commands and ends; a restart after a run without an end says so."""
     moments, is_running = [], False
     for event in filter(_counts, self.events):
       if event['event'] == 'start':
@@ -188,7 +188,7 @@ def is_number(value: Any) -> bool:
 
 
 def utc(seconds: Any) -> str:
-  """Unix seconds -> '2026-03-01 12:00:00'; nothing for what is no time."""
+  """Unix seconds -> '2026-03-01 12:00:00'; '' for what is no time."""
   try:
     return f'{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}'
   except (TypeError, ValueError, OverflowError, OSError):

@@ -31,7 +31,7 @@ _TOP = 5
 
 
 class Wanted(NamedTuple):
-  """Which evaluation a report is of; what is None is taken from the job."""
+  """The evaluation that a report is to show; None: what the job says."""
 
   split: str | None = None
   checkpoint: str | None = None
@@ -57,7 +57,7 @@ class SplitReport(NamedTuple):
   weights: str
   examples: int | None
   accuracy: Interval | None
-  top5: Interval | None  # Also None where there are no more than five classes.
+  top5: Interval | None  # None also with five classes or fewer.
   plain_accuracy: Interval | None  # Without test-time augmentation, where that is on.
   cross_entropy: float | None
   cross_entropy_interval: Interval | None
@@ -71,7 +71,7 @@ class SplitReport(NamedTuple):
 class JobReport(NamedTuple):
   """One job."""
 
-  letter: str  # What it is called beside others.
+  letter: str  # Its name among several jobs.
   path: str
   history: History
   data: DatasetInfo
@@ -82,15 +82,15 @@ class JobReport(NamedTuple):
 
   @property
   def name(self) -> str:
-    """The folder's."""
+    """The name of its folder."""
     return formats.text(os.path.basename(files.absolute(self.path)))
 
 
 def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   """Reads a job and evaluates its checkpoint.
 
-  Where the data dir or the checkpoint that the job itself names is gone, the job's own evaluation
-  takes that one's place, and a note says what is missing.
+  Where the data dir or the checkpoint that the job itself names is gone, the report shows the
+  evaluation that the job recorded, and a note says what is missing.
 
   Raises:
     InputError: this is no job dir; what was named by a flag is not there; or a file is damaged.
@@ -136,7 +136,7 @@ def _evaluated(
   split = wanted.split or DEFAULT_SPLIT
   try:
     return _predicted(path, events, data, hparams, wanted)
-  except DamagedError:  # What is there and wrong is not for a note.
+  except DamagedError:  # A note tells of what is missing, not of damage.
     raise
   except InputError as error:
     if wanted.data_dir or wanted.checkpoint:
@@ -166,7 +166,7 @@ def _predicted(
   if not files.is_dir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   split = wanted.split or DEFAULT_SPLIT
-  use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluates.
+  use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluated.
   weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS
   options = RunOptions(
     job_dir=path,

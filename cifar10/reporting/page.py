@@ -1,4 +1,4 @@
-"""Jobs -> one page that needs no other file, no network and no script."""
+"""Writes the page: HTML that needs no other file, no network and no script."""
 
 import base64
 import io
@@ -23,11 +23,11 @@ _SHOWN_PROBABILITIES = 3
 
 
 class Cell(NamedTuple):
-  """One number of the confusion matrix."""
+  """A cell of the confusion matrix."""
 
   times: int
   is_right: bool
-  shade: float  # 0..1: of a mistake, its part of the most frequent one.
+  shade: float  # 0..1: a mistake's frequency, relative to the most frequent one.
 
 
 class Picture(NamedTuple):
@@ -74,7 +74,7 @@ def _title(jobs: Sequence[JobReport]) -> str:
 
 
 def _section(number: int, job: JobReport) -> dict[str, Any]:
-  """What the template shows of one job."""
+  """The template's values for one job."""
   evaluation = job.evaluation
   changed, unchanged = summary.options(job)
   diagram = charts.reliability(evaluation) if evaluation else None
@@ -102,7 +102,7 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
 
 
 def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
-  """What stands above several jobs: their numbers side by side, and what differs."""
+  """The template's values for several jobs: their numbers side by side, and what differs."""
   return {
     'jobs': jobs,
     'rows': summary.side_by_side(jobs),
@@ -143,7 +143,7 @@ def _cells(evaluation: SplitReport) -> list[tuple[str, list[Cell]]]:
 
 
 def _named_confusions(evaluation: SplitReport) -> list[tuple[str, str, int]]:
-  """Of a matrix that is too large for a table: class, what it was taken for, how often."""
+  """The most frequent mistakes, for a matrix too large for a table: class, prediction, count."""
   if evaluation.matrix is None or len(evaluation.matrix) <= charts.MOST_CLASSES_OF_A_TABLE:
     return []
   names = [each.name for each in evaluation.classes]
@@ -175,7 +175,7 @@ def _png(image: np.ndarray) -> str:
 
 
 def _commands(job: JobReport) -> list[str]:
-  """Every command that trained here, once, in order."""
+  """The commands that trained the job, in order, each once."""
   argvs = [event.get('command') for event in job.history.of('start')]
   lines = [shlex.join(map(formats.text, argv)) for argv in argvs if isinstance(argv, list)]
   return list(dict.fromkeys(lines))

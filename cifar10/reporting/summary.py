@@ -20,14 +20,14 @@ class Row(NamedTuple):
 
   label: str
   value: str
-  interval: str = ''  # Of 95 %, where there is one.
+  interval: str = ''  # The 95 % interval, where there is one.
 
 
 class Difference(NamedTuple):
   """An option, a version or the hardware that is not the same in all jobs."""
 
   name: str
-  texts: list[str]  # Of each job.
+  texts: list[str]  # The values, by job.
 
 
 def rows(job: JobReport) -> list[Row]:
@@ -69,7 +69,7 @@ def rows(job: JobReport) -> list[Row]:
 
 
 def to_json(job: JobReport) -> dict[str, Any]:
-  """The same numbers, unrounded, and those of each class; null for what is not known."""
+  """The same numbers unrounded, and those of each class; None for what is not known."""
   evaluation, history = job.evaluation, job.history
   content: dict[str, Any] = {
     'job': formats.text(job.path),
@@ -115,9 +115,9 @@ def side_by_side(jobs: Sequence[JobReport]) -> list[tuple[str, list[Row]]]:
 
 
 def differences(jobs: Sequence[JobReport]) -> list[Difference]:
-  """The options, versions and machines that are not the same where they are known.
+  """The options, versions and hardware that differ between the jobs that know them.
 
-  An option of a family of networks that only some jobs have is one; the job dir is none.
+  An option of a network family that only some jobs have counts; the job dir does not.
   """
   settings = [_settings(job) for job in jobs]
   names = dict.fromkeys(name for each in settings for name in each)
@@ -134,7 +134,7 @@ def differences(jobs: Sequence[JobReport]) -> list[Difference]:
 
 
 def options(job: JobReport) -> tuple[list[Row], list[Row]]:
-  """The options that have other values than their defaults, and the others."""
+  """The options with other values than their defaults, and those at their defaults."""
   usual = job_report.defaults(job.options)
   changed, unchanged = [], []
   for name, value in sorted(job.options.items()):
@@ -218,7 +218,7 @@ def _numbers(jobs: Sequence[JobReport]) -> list[list[str]]:
 
 
 def _classes(jobs: Sequence[JobReport]) -> list[list[str]]:
-  """Accuracies by class; nothing where no job knows them."""
+  """Accuracies by class; [] where no job knows them."""
   by_name = [
     {each.name: each for each in job.evaluation.classes} if job.evaluation else {} for job in jobs
   ]
@@ -242,7 +242,7 @@ def _letters(jobs: Sequence[JobReport]) -> list[str]:
 
 
 def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
-  """Cells below each other, the first `left` columns from the left, the others from the right."""
+  """Aligns cells in columns: the first `left` to the left, the others to the right."""
   if not lines:
     return ''
   shown = [[_printable(cell) for cell in line] for line in lines]
@@ -257,5 +257,5 @@ def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def _printable(cell: str) -> str:
-  """Without characters that would break the line, or be an order to the terminal."""
+  """A cell without control characters, which break lines or steer terminals."""
   return ''.join('?' if unicodedata.category(each)[0] == 'C' else each for each in cell)
