@@ -1,11 +1,11 @@
-"""Looks into checkpoints, and makes others of them.
+"""Lists, dumps and averages checkpoints.
 
   python -m cifar10.checkpoint list PATH
   python -m cifar10.checkpoint dump PATH --out FILE
   python -m cifar10.checkpoint average PATH PATH... --job-dir JOB --data-dir D --out FILE
 
 A PATH is a job dir (its latest checkpoint), its best/, a checkpoint or an .npz file. `list` shows
-names, shapes and sizes. `dump` writes what inference needs, without what the optimizer keeps.
+names, shapes and sizes. `dump` writes the variables that inference needs, without the optimizer's.
 `average` writes the mean of several, with batch norm's moving averages computed anew over the
 training images. A FILE that ends in .npz has numpy arrays; any other is a checkpoint, which
 `cifar10_main.py --checkpoint FILE` takes.
@@ -24,7 +24,7 @@ from cifar10.core.errors import InputError
 
 
 def main() -> None:
-  """The command: does what is asked, prints one JSON object."""
+  """The command: runs `list`, `dump` or `average`, and prints one JSON object."""
   command = _parser().parse_args()
   lazy_tf.import_tensorflow()
   logs.set_up()
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
-  """The table on standard error -> its sums."""
+  """Prints the table of variables on standard error -> its sums by kind."""
   from cifar10.job import variable_files  # noqa: PLC0415 - it takes TensorFlow
 
   source = variable_files.open_source(command.path)
@@ -47,8 +47,8 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
     for what, number in zip(total, (1, count, size)):
       total[what] += number
   for kind, total in sums.items():
-    said = ', '.join(f'{number:,} {what}' for what, number in total.items())
-    print(f'{kind}: {said}', file=sys.stderr)
+    counts = ', '.join(f'{number:,} {what}' for what, number in total.items())
+    print(f'{kind}: {counts}', file=sys.stderr)
   return {'checkpoint': source.path, 'global_step': source.global_step, **sums}
 
 

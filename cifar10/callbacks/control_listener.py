@@ -40,13 +40,12 @@ class ControlListener(Callback):
     self._evaluation: Evaluation | None = None
     self._hyper_read = (0, 0)
     self._hyper_lines()  # An earlier run obeyed what stands there.
-    self._shell = parts.load('shell') if run.options.debug_shell else None
     self._batch_tensors: dict[str, Any] = {}  # For the shell.
     self._batch: Any = None  # The last one, for the shell.
     self._forget_old_requests()
 
   def on_graph(self, graph: TrainingGraph) -> None:
-    if self._shell:
+    if self._run.options.debug_shell:
       self._batch_tensors = {'images': graph.images, 'labels': graph.labels}
 
   def begin(self) -> None:
@@ -149,13 +148,13 @@ class ControlListener(Callback):
     self._run.control.tell(session)
 
   def _open_shell(self, session: Any) -> str:
-    if not self._shell:
+    if not self._run.options.debug_shell:
       raise InputError('shell: the training was started without --debug-shell')
     if not sys.stdin.isatty():
       raise InputError('shell: the process that trains has no terminal; start it in one')
     was_paused = self._paused
     self._pause(True, session)
-    self._shell.open_shell(session, self._step, self._batch, self._run)
+    parts.load('shell').open_shell(session, self._step, self._batch, self._run)
     self._pause(was_paused, session)
     return 'the shell was left; training goes on'
 

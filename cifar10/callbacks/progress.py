@@ -1,4 +1,4 @@
-"""How training comes along, for people: lines in the log, or a bar on a terminal."""
+"""The progress of a training: lines in the log, or a bar on a terminal."""
 
 import sys
 from typing import Any
@@ -21,7 +21,7 @@ def make(run: Run) -> Callback:
 
 
 class _Progress(Callback):
-  """Says where training goes on, and reports means over steps every few seconds."""
+  """Logs the step at which training begins, and reports means over steps every few seconds."""
 
   def __init__(self, run: Run, every_seconds: float):
     self._run = run
@@ -36,7 +36,7 @@ class _Progress(Callback):
     began_before, step = self._began_at, int(session.run(self._global_step))
     self._window.restart(step)
     self._began_at = step
-    if step != began_before:  # Again and again while a task is away: once is enough.
+    if step != began_before:  # While a task is away, sessions begin again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
 
@@ -102,7 +102,7 @@ class ProgressBar(_Progress):
     self._close()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    self._close()  # After an error, too, when hooks hear of no end.
+    self._close()  # After an error `end` is not called.
 
   def _close(self) -> None:
     if self._bar is not None:
@@ -111,12 +111,12 @@ class ProgressBar(_Progress):
 
 
 class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
-  """The bar of one evaluation; nothing where standard error is no terminal."""
+  """The bar of one evaluation, where standard error is a terminal."""
 
   def __init__(self, split: str, num_examples: int, batch_size: int):
     """Args:
-    subset: the split's name.
-    num_examples: that it has.
+    split: its name.
+    num_examples: of the split.
     batch_size: of each run of the session but the last.
     """
     self._split = split

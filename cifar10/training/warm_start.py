@@ -16,7 +16,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data.info import DatasetInfo
 from cifar10.job import checkpoints, variable_files
-from cifar10.job.variable_files import Source
+from cifar10.job.variable_files import VariableFile
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import network_size
@@ -76,7 +76,7 @@ def initializers(
   return found
 
 
-def _taken(source: Source, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
+def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
   """The names of what fits; logs what does not, on both sides."""
   common = [name for name in shapes if name in source.shapes]
   left = [name for name in common if skipped is not None and re.search(skipped, name)]

@@ -94,10 +94,10 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
   predictions = Process(hparams, options).predictions()
   wrong = np.sum(predictions.classes != labels)
-  assert job.evaluated.num_mistakes == wrong
-  assert len(job.evaluated.mistakes) == min(wrong, 40)
+  assert job.evaluation.num_mistakes == wrong
+  assert len(job.evaluation.mistakes) == min(wrong, 40)
   of_truth = []
-  for mistake in job.evaluated.mistakes:
+  for mistake in job.evaluation.mistakes:
     np.testing.assert_array_equal(mistake.image, images[mistake.place])
     assert mistake.label == classes[labels[mistake.place]]
     assert mistake.predicted == classes[predictions.classes[mistake.place]] != mistake.label
