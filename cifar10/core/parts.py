@@ -12,6 +12,7 @@ PARTS: dict[str, str] = {  # name -> module
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
   'profile': 'cifar10.callbacks.profile',
+  'urls': 'cifar10.core.remote_files',
 }
 
 

@@ -102,7 +102,9 @@ class RecordDataset:
     if not self._use_distortion:
       return images
     is_mirrored = alternating if self._augmentation.flip == 'alternating' else None
-    return augment(as_strings(pad(images, self._augmentation)), seed, self._augmentation, is_mirrored)
+    return augment(
+      as_strings(pad(images, self._augmentation)), seed, self._augmentation, is_mirrored
+    )
 
   @_no_autograph
   def make_batch(

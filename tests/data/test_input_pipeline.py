@@ -270,7 +270,10 @@ def test_example_i_belongs_to_tower_i_mod_n(numbered):
 def test_by_default_only_a_training_split_is_shuffled_and_augmented(numbered):
   # Validation's images are 100 to 104, all bytes of an image alike: one pass, as they lie there.
   validation = take(input_pipeline.input_fn(numbered, 'validation', 1, 3), 3)
-  assert [images[:, 0, 0, 0].tolist() for [images], _ in validation] == [[100, 101, 102], [103, 104]]
+  assert [images[:, 0, 0, 0].tolist() for [images], _ in validation] == [
+    [100, 101, 102],
+    [103, 104],
+  ]
   for [images], _ in validation:
     assert (images == images[:, :1, :1, :1]).all()
   # The training split is endless, and crops of its images show the padding's zeros.
