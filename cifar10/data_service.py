@@ -20,7 +20,7 @@ from cifar10.core import errors, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import Check, is_address, is_function
-from cifar10.data.python_source import Source
+from cifar10.data.python_source import PythonSource
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     raise InputError('a worker needs --dispatcher HOST:PORT')
   ended = threading.Event()
   signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
-  source = Source(flags.source) if flags.source else None
+  source = PythonSource(flags.source) if flags.source else None
   if source:
     source.check_shards('a data worker')
   lazy_tf.import_tensorflow()
@@ -47,7 +47,7 @@ def main() -> None:
   os._exit(0)
 
 
-def _started(flags: argparse.Namespace, source: Source | None) -> Any:
+def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
   """The server, and what has to live as long."""
   import tensorflow as tf  # noqa: PLC0415
 

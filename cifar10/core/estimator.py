@@ -29,8 +29,8 @@ def _restored() -> Any:
   if package is None or not tf.__version__.startswith(f'{_TESTED}.'):
     installed = f'TensorFlow {tf.__version__} with{"" if package else "out"} tensorflow-estimator'
     raise InputError(
-      f'{installed} was not tested; install 2.15.1, or {_TESTED} with tensorflow-estimator 2.15.0, as '
-      'requirements.txt has them'
+      f'{installed} was not tested; install 2.15.1, or {_TESTED} with tensorflow-estimator 2.15.0, '
+      'as requirements.txt has them'
     )
   _put_back()
   bare = types.ModuleType(_PACKAGE)
