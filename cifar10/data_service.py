@@ -38,7 +38,8 @@ def main() -> None:
   lazy_tf.import_tensorflow()
   logs.set_up(verbose=False)
   server = _started(flags, source)
-  _keep_others_out(flags.address)
+  if is_loopback(flags.address):
+    sockets.keep_others_out(int(flags.address.rpartition(':')[2]))
   log.info('the data %s serves at %s', flags.role, flags.address)
   while not ended.wait(1):  # Python receives signals between two waits on every system.
     pass
@@ -62,19 +63,8 @@ def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
     config = service.WorkerConfig(flags.dispatcher, worker_address=flags.address, port=port)
     return service.WorkerServer(config), offer
   except tf.errors.OpError as error:
-    said = error.message.partition('\n')[0]
-    raise InputError(f'--address {flags.address} cannot be listened at: {said:.200}') from None
-
-
-def _keep_others_out(address: str) -> None:
-  """Closes the port to other hosts where its address says that none has business there."""
-  if not is_loopback(address):
-    return
-  port = int(address.rpartition(':')[2])
-  try:
-    sockets.keep_others_out(port)
-  except OSError as error:
-    log.info('other hosts can reach port %s: %s (SECURITY.md)', port, error.strerror)
+    reason = error.message.partition('\n')[0]
+    raise InputError(f'--address {flags.address} cannot be listened at: {reason:.200}') from None
 
 
 def _parser() -> argparse.ArgumentParser:
