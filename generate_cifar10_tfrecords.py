@@ -72,7 +72,7 @@ def _lock(data_dir: str) -> Iterator[None]:
     yield
 
 
-def _convert(data_dir: str, source: sources.Source, splits: tuple[str, ...]) -> None:
+def _convert(data_dir: str, source: sources.ImageSource, splits: tuple[str, ...]) -> None:
   os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
   lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
   from cifar10.data.build import writer  # noqa: PLC0415
@@ -80,7 +80,7 @@ def _convert(data_dir: str, source: sources.Source, splits: tuple[str, ...]) -> 
   writer.convert(data_dir, source, splits)
 
 
-def _result(data_dir: str, source: sources.Source) -> dict[str, Any]:
+def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
   content = manifest.read_manifest(data_dir) or {}
   return {
     'data_dir': data_dir,
@@ -91,7 +91,7 @@ def _result(data_dir: str, source: sources.Source) -> dict[str, Any]:
   }
 
 
-def _source(flags: argparse.Namespace) -> sources.Source:
+def _source(flags: argparse.Namespace) -> sources.ImageSource:
   """What the flags name."""
   if flags.images is not None:
     return image_folder.ImageFolder(flags.images, flags.name, flags.split, flags.seed)

@@ -20,7 +20,7 @@ from cifar10.core import errors, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import Check, is_address, is_function
-from cifar10.data.python_source import Source
+from cifar10.data.python_source import PythonSource
 
 
 def main() -> None:
@@ -32,13 +32,14 @@ def main() -> None:
     raise InputError('a worker needs --dispatcher HOST:PORT')
   ended = threading.Event()
   signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
-  source = Source(flags.source) if flags.source else None
+  source = PythonSource(flags.source) if flags.source else None
   if source:
     source.check_shards('a data worker')
   lazy_tf.import_tensorflow()
   logs.set_up(verbose=False)
   server = _started(flags, source)
-  _keep_others_out(flags.address)
+  if is_loopback(flags.address):
+    sockets.keep_others_out(int(flags.address.rpartition(':')[2]))
   log.info('the data %s serves at %s', flags.role, flags.address)
   while not ended.wait(1):  # Python receives signals between two waits on every system.
     pass
@@ -47,7 +48,7 @@ def main() -> None:
   os._exit(0)
 
 
-def _started(flags: argparse.Namespace, source: Source | None) -> Any:
+def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
   """The server, and what has to live as long."""
   import tensorflow as tf  # noqa: PLC0415
 
@@ -62,19 +63,8 @@ def _started(flags: argparse.Namespace, source: Source | None) -> Any:
     config = service.WorkerConfig(flags.dispatcher, worker_address=flags.address, port=port)
     return service.WorkerServer(config), offer
   except tf.errors.OpError as error:
-    said = error.message.partition('\n')[0]
-    raise InputError(f'--address {flags.address} cannot be listened at: {said:.200}') from None
-
-
-def _keep_others_out(address: str) -> None:
-  """Closes the port to other hosts where its address says that none has business there."""
-  if not is_loopback(address):
-    return
-  port = int(address.rpartition(':')[2])
-  try:
-    sockets.keep_others_out(port)
-  except OSError as error:
-    log.info('other hosts can reach port %s: %s (SECURITY.md)', port, error.strerror)
+    reason = error.message.partition('\n')[0]
+    raise InputError(f'--address {flags.address} cannot be listened at: {reason:.200}') from None
 
 
 def _parser() -> argparse.ArgumentParser:

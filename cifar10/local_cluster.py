@@ -241,15 +241,15 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       let_go = _let_go(cluster, late - codes.keys() | failed.keys())
     for name in failed.keys() - let_go:
       code = failed[name]
-      said = f'signal {-code}' if code < 0 else f'code {code}'
+      end = f'signal {-code}' if code < 0 else f'code {code}'
       restarts_it = name.startswith('data ') or (restart and name != 'dispatcher 0')
       # 2 is a mistake in the flags, which another start would only repeat.
       if not restarts_it or code == 2 or len(restarted) == _MAX_RESTARTS:
-        show(name, f'ended with {said}; ending all tasks')
+        show(name, f'ended with {end}; ending all tasks')
         cluster.end()
         return 128 - code if code < 0 else code or 1
       restarted.append(name)
-      show(name, f'ended with {said}; starting it again')
+      show(name, f'ended with {end}; starting it again')
       cluster.start(name)
     if failed.keys() <= let_go and len(codes) == len(cluster.names):
       return 0

@@ -89,9 +89,9 @@ def test(version, form):
   code = make(version, f'test-{form}', check=False).returncode
   ask = 'from importlib.metadata import version; print(version("tensorflow"))'
   python = os.path.join(environment(version), 'bin', 'python')
-  found = subprocess.run([python, '-c', ask], check=True, capture_output=True, text=True)
+  asked = subprocess.run([python, '-c', ask], check=True, capture_output=True, text=True)
   outcome = f'failed (code {code}): {FORMS[form]}' if code else f'passed: {FORMS[form]}'
-  return {'tensorflow': found.stdout.strip(), 'outcome': outcome}
+  return {'tensorflow': asked.stdout.strip(), 'outcome': outcome}
 
 
 def test_across(one, other):
@@ -107,8 +107,8 @@ def test_across(one, other):
       check=False,
       stdout=sys.stderr,
     ).returncode
-  said = f'checkpoints and SavedModels between Python {one} and {other}'
-  return {'outcome': f'failed: {said}' if code else f'passed: {said}'}
+  what = f'checkpoints and SavedModels between Python {one} and {other}'
+  return {'outcome': f'failed: {what}' if code else f'passed: {what}'}
 
 
 if __name__ == '__main__':

@@ -108,7 +108,7 @@ OF_ITS_OWN = {
   'cifar10.core.devices': '/proc',
   'cifar10.core.errors': 'the null device',
   'cifar10.core.lock': '/proc',
-  'cifar10.core.lazy_tf': 'what TensorFlow prints, for a moment',
+  'cifar10.core.lazy_tf': 'what TensorFlow prints, for a moment, and links for its patterns',
   'cifar10.core.limits': '/proc, and the disks of this machine',
   'cifar10.job.metrics_log': 'a lock of the system on a local file',
   'cifar10.callbacks.resources': '/proc',

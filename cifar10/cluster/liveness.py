@@ -98,13 +98,9 @@ class LivenessMonitor(SignalMonitor):
 
   def keep_others_out(self) -> None:
     """Lets other hosts reach nothing of a cluster on this machine; to be called once it listens."""
-    if not self._keeps_out:
-      return
-    try:
-      self._kept_out = sockets.keep_others_out(self._own_port)
-    except OSError as error:
-      self._keeps_out = False
-      log.info('other hosts can reach port %s: %s (SECURITY.md)', self._own_port, error.strerror)
+    if self._keeps_out:
+      closed = sockets.keep_others_out(self._own_port)
+      self._keeps_out, self._kept_out = closed is not None, bool(closed)
 
   def progressed(self) -> None:
     """To be called when a step is over: no task is being waited for."""

@@ -11,6 +11,8 @@ import socket
 import struct
 from collections.abc import Iterator
 
+from cifar10.core.logs import log
+
 PATIENCE_SECONDS = 60  # A cut of less ends no connection; after that it is an error on both sides.
 _PROBE_SECONDS = 15  # Between two questions to a silent peer, which answers where it has given up.
 _KEEPALIVE = (
@@ -80,25 +82,32 @@ def watch_over() -> None:
         found.setsockopt(level, getattr(socket, name), value)
 
 
-def keep_others_out(port: int) -> bool:
+def keep_others_out(port: int) -> bool | None:
   """Lets the kernel drop what other hosts send to this process's `port`.
 
   TensorFlow's server listens at all addresses, whichever it is given.
 
   Returns:
-    Whether this process listens there.
-
-  Raises:
-    OSError: this system has no packet filters, or not for this process.
+    Whether this process listens there and the port is closed to others; None, after a line in the
+    log, where this system has no packet filters or none for this process.
   """
+  try:
+    return _filter(port)
+  except OSError as error:
+    log.info('other hosts can reach port %s: %s (SECURITY.md)', port, error.strerror)
+    return None
+
+
+def _filter(port: int) -> bool:
+  """Filters the packets of each socket at this port -> whether one listens; raises OSError."""
   listens = False
   code = b''.join(struct.pack('HBBI', *instruction) for instruction in _FROM_LOOPBACK)
   buffer = ctypes.create_string_buffer(code, len(code))
   program = struct.pack('HP', len(_FROM_LOOPBACK), ctypes.addressof(buffer))
-  for found in _tcp_sockets():
-    if found.getsockname()[1] == port:
-      found.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-      listens = listens or bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+  for tcp in _tcp_sockets():
+    if tcp.getsockname()[1] == port:
+      tcp.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+      listens = listens or bool(tcp.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
   return listens
 
 

@@ -47,7 +47,7 @@ def as_typed(text: str) -> str:
   has_files = os.path.exists(os.path.join(_ROOT, 'pyproject.toml'))
   if has_files and typed_name() not in SCRIPTS.values():
     return text
-  return _IN_TEXT.sub(lambda found: SCRIPTS[found[1]], text)
+  return _IN_TEXT.sub(lambda match: SCRIPTS[match[1]], text)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

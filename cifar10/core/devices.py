@@ -26,9 +26,9 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
       flags = set(file.read().split())
   except OSError:
     return 'float32', 'this system does not say what its processor can do'
-  found = sorted(flags & {'avx512_bf16', 'amx_bf16'})
-  if found:
-    return 'bfloat16', f'this processor has {" and ".join(found)}'
+  fast = sorted(flags & {'avx512_bf16', 'amx_bf16'})
+  if fast:
+    return 'bfloat16', f'this processor has {" and ".join(fast)}'
   return 'float32', 'this processor has neither avx512_bf16 nor amx_bf16'
 
 
@@ -51,16 +51,16 @@ def can_compile(session_config: Any) -> bool:
   config.device_count['GPU'] = 0
   config.use_per_session_threads = True  # Or it would also fix how many operations run at once.
   del config.device_filters[:]
-  with tf.Graph().as_default(), tempfile.TemporaryFile() as said:
+  with tf.Graph().as_default(), tempfile.TemporaryFile() as output:
     number = tf.compat.v1.placeholder(tf.float32, [])
     twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
     try:
-      with lazy_tf.standard_error_to(said), tf.compat.v1.Session(config=config) as session:
+      with lazy_tf.standard_error_to(output), tf.compat.v1.Session(config=config) as session:
         return session.run(twice, {number: 1.0}) == 2
     except tf.errors.OpError:
       return False
     finally:
-      lazy_tf.repeat(said, but=_ON_COMPILING)
+      lazy_tf.repeat(output, but=_ON_COMPILING)
 
 
 def described_hardware() -> dict[str, Any]:

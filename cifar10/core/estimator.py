@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.core import lazy_tf
 from cifar10.core.errors import InputError
 
 _PACKAGE = 'tensorflow_estimator'
@@ -26,10 +27,10 @@ def _restored() -> Any:
   """The part of `tf.estimator`'s API that the program uses, from the package of its own."""
   package = importlib.util.find_spec(_PACKAGE)
   if package is None or not tf.__version__.startswith(f'{_TESTED}.'):
-    found = f'TensorFlow {tf.__version__} with{"" if package else "out"} tensorflow-estimator'
+    installed = f'TensorFlow {tf.__version__} with{"" if package else "out"} tensorflow-estimator'
     raise InputError(
-      f'{found} was not tested; install 2.15.1, or {_TESTED} with tensorflow-estimator 2.15.0, as '
-      'requirements.txt has them'
+      f'{installed} was not tested; install 2.15.1, or {_TESTED} with tensorflow-estimator 2.15.0, '
+      'as requirements.txt has them'
     )
   _put_back()
   bare = types.ModuleType(_PACKAGE)
@@ -77,6 +78,7 @@ def _init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
   config._maybe_overwrite_session_config_for_distributed_training()
 
 
+lazy_tf.take_names_literally()
 # Whether a strategy can train between processes; within one it can with every TensorFlow.
 REDUCES_BETWEEN_PROCESSES = hasattr(tf, 'estimator')
 

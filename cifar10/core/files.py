@@ -1,31 +1,88 @@
 """Files and folders, local ones and those that URLs name; files written whole or not at all.
 
-All that lies in a data dir or a job dir is reached through this module, or by TensorFlow itself:
-`--job-dir gs://bucket/job` then works like `--job-dir job`. Errors are OSErrors in both cases; of a
-URL also InputError, for a filesystem that TensorFlow does not know.
+The program reaches the files of a data dir or a job dir through this module, or by TensorFlow: so
+`--job-dir gs://bucket/job` works like `--job-dir job`. Errors are OSErrors in both cases; a URL of
+a filesystem that TensorFlow does not know raises InputError.
 """
 
 import contextlib
 import fnmatch
+import functools
 import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
-from cifar10.core import remote_files
+from cifar10.core import parts
 from cifar10.core.errors import InputError
+
+_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
+
+
+class _LocalFiles:
+  """What remote_files.py does of URLs, for local paths."""
+
+  exists = staticmethod(os.path.exists)
+  is_named = staticmethod(os.path.lexists)
+  is_dir = staticmethod(os.path.isdir)
+  is_file = staticmethod(os.path.isfile)
+  make_folder = staticmethod(functools.partial(os.makedirs, exist_ok=True))
+  remove = staticmethod(os.remove)
+  remove_folder = staticmethod(shutil.rmtree)
+  rename = staticmethod(os.rename)
+  copy = staticmethod(shutil.copyfile)
+  opened = staticmethod(functools.partial(open, mode='rb'))
+
+  @staticmethod
+  def signature(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+  @staticmethod
+  def identity(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+  @staticmethod
+  def names(folder: str) -> list[str]:
+    try:
+      return sorted(os.listdir(folder or os.curdir))
+    except OSError:
+      return []
+
+  @staticmethod
+  def commit(temporary: str, path: str) -> None:
+    _flush_to_disk(temporary)
+    os.replace(temporary, path)
+
+  @staticmethod
+  def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
+    with open(path, 'xb' if is_new else 'r+b') as file:
+      file.write(content)
+
+
+def _on(path: str) -> Any:
+  """The functions for a path's filesystem."""
+  return parts.load('urls') if is_url(path) else _LocalFiles
+
+
+def scheme(path: str) -> str:
+  """'gs' of 'gs://bucket/job'; empty for a local path."""
+  match = _SCHEME.match(path)
+  return match[1] if match else ''
 
 
 def is_url(path: str) -> bool:
   """Whether it names a place on another filesystem than the local one: 'gs://bucket/job'."""
-  return bool(remote_files.scheme(path))
+  return bool(scheme(path)) and 'urls' in parts.PARTS
 
 
 def check_shared(flag: str, path: str) -> None:
   """Raises InputError for a folder of which each process of a cluster would see another."""
-  if remote_files.scheme(path) == 'ram':
+  if scheme(path) == 'ram':
     raise InputError(
       f'{flag} {path} lies in the memory of one process; name a folder that all tasks see'
     )
@@ -34,7 +91,7 @@ def check_shared(flag: str, path: str) -> None:
 def absolute(path: str) -> str:
   """A path that means the same in other working folders, without a '/' at its end."""
   if is_url(path):
-    return path.rstrip('/') if path.rstrip('/') != f'{remote_files.scheme(path)}:' else path
+    return path.rstrip('/') if path.rstrip('/') != f'{scheme(path)}:' else path
   return os.path.abspath(path)
 
 
@@ -48,29 +105,27 @@ def is_inside(path: str, folder: str) -> bool:
 
 def exists(path: str) -> bool:
   """Whether something is there."""
-  return remote_files.exists(path) if is_url(path) else os.path.exists(path)
+  return _on(path).exists(path)
 
 
 def is_named(path: str) -> bool:
-  """Whether something has this name, a link to nothing, too."""
-  return remote_files.exists(path) if is_url(path) else os.path.lexists(path)
+  """Whether something has this name; unlike `exists`, also a link that leads nowhere."""
+  return _on(path).is_named(path)
 
 
 def is_dir(path: str) -> bool:
   """Whether it is a folder. Some filesystems have those only in which something is."""
-  return remote_files.is_dir(path) if is_url(path) else os.path.isdir(path)
+  return _on(path).is_dir(path)
 
 
 def is_file(path: str) -> bool:
   """Whether it is there and no folder."""
-  if is_url(path):
-    return remote_files.exists(path) and not remote_files.is_dir(path)
-  return os.path.isfile(path)
+  return _on(path).is_file(path)
 
 
 def size(path: str) -> int:
   """A file's bytes."""
-  return remote_files.size_and_time(path)[0] if is_url(path) else os.path.getsize(path)
+  return signature(path)[0]
 
 
 def signature(path: str) -> tuple[int, int]:
@@ -78,28 +133,17 @@ def signature(path: str) -> tuple[int, int]:
 
   A filesystem that keeps no times, as ram://, has 0 for them: there the size alone tells.
   """
-  if is_url(path):
-    return remote_files.size_and_time(path)
-  found = os.stat(path)
-  return found.st_size, found.st_mtime_ns
+  return _on(path).signature(path)
 
 
 def identity(folder: str) -> tuple[int, int]:
-  """Of a folder whatever its name; one behind a URL has none but its name."""
-  if is_url(folder):
-    return 0, 0
-  found = os.stat(folder)
-  return found.st_dev, found.st_ino
+  """Tells a local folder from others, whatever its name is; (0, 0) of every URL."""
+  return _on(folder).identity(folder)
 
 
 def matching(folder: str, pattern: str) -> list[str]:
   """The paths in a folder whose names fit a pattern, sorted; none where there is no folder."""
-  if not is_url(folder):
-    return sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
-  try:
-    names = remote_files.names(folder)
-  except FileNotFoundError:
-    return []
+  names = _on(folder).names(folder)
   return [os.path.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
@@ -110,26 +154,17 @@ def escape(name: str) -> str:
 
 def make_folder(path: str) -> None:
   """Makes a folder, and those above it, where it is missing."""
-  if is_url(path):
-    remote_files.make_folder(path)
-  else:
-    os.makedirs(path, exist_ok=True)
+  _on(path).make_folder(path)
 
 
 def remove(path: str) -> None:
   """Removes a file."""
-  if is_url(path):
-    remote_files.remove(path)
-  else:
-    os.remove(path)
+  _on(path).remove(path)
 
 
 def remove_folder(path: str) -> None:
   """Removes a folder with all that is in it."""
-  if is_url(path):
-    remote_files.remove_folder(path)
-  else:
-    shutil.rmtree(path)
+  _on(path).remove_folder(path)
 
 
 def remove_empty_folder(path: str) -> None:
@@ -139,25 +174,19 @@ def remove_empty_folder(path: str) -> None:
 
 def move(path: str, new: str) -> None:
   """Gives a file another name in the same filesystem."""
-  if is_url(path):
-    remote_files.rename(path, new)
-  else:
-    os.rename(path, new)
+  _on(path).rename(path, new)
 
 
 def copy(path: str, new: str) -> None:
   """Copies a file, whole or not at all."""
   # Not over what is there: ram:// would append to it.
   with _named_at_the_end(new) as temporary:
-    if is_url(path) or is_url(new):
-      remote_files.copy(path, temporary)
-    else:
-      shutil.copyfile(path, temporary)
+    _on(path if is_url(path) else new).copy(path, temporary)
 
 
 def opened(path: str) -> IO[bytes]:
   """A file to read from, at any place."""
-  return remote_files.opened(path) if is_url(path) else open(path, 'rb')
+  return _on(path).opened(path)
 
 
 def read(path: str) -> bytes:
@@ -178,19 +207,12 @@ def write_text(path: str, text: str) -> None:
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-  """Writes a small file; a local one in its place, without an effort for who reads it meanwhile.
+  """Writes a small file, a local one in place: who reads it meanwhile may see half of it.
 
   Raises:
-    OSError: it is not there, unless `is_new`, or there, if so.
+    OSError: it exists, though `is_new`; or it does not, and is not.
   """
-  if is_url(path):
-    if remote_files.exists(path) == is_new:
-      raise FileExistsError(path) if is_new else FileNotFoundError(path)
-    with writing(path) as file:
-      file.write(content)
-  else:
-    with open(path, 'xb' if is_new else 'r+b') as file:
-      file.write(content)
+  _on(path).overwrite(path, content, is_new=is_new)
 
 
 @contextlib.contextmanager
@@ -241,8 +263,8 @@ def move_in(local: str, path: str, last: str = '') -> None:
   paths = [os.path.join(folder, name) for folder, _, names in os.walk(local) for name in names]
   for each in sorted(paths, key=lambda each: (os.path.basename(each) == last, each)):
     target = os.path.join(path, os.path.relpath(each, local))
-    remote_files.make_folder(os.path.dirname(target))
-    remote_files.copy(each, target)
+    make_folder(os.path.dirname(target))
+    _on(path).copy(each, target)
 
 
 def scratch(folder: str) -> IO[bytes]:
@@ -251,7 +273,10 @@ def scratch(folder: str) -> IO[bytes]:
 
 
 def remove_unfinished(path: str) -> None:
-  """Removes what killed processes wrote to take this file's place; only for who alone writes it."""
+  """Removes the temporary files that killed processes left beside a file which they were writing.
+
+  No other process may be writing the file.
+  """
   folder, name = os.path.split(path)
   for temporary in matching(folder, f'{glob.escape(name)}.*.tmp'):
     remove(temporary)
@@ -263,11 +288,7 @@ def _named_at_the_end(path: str) -> Iterator[str]:
   temporary = f'{path}.{os.getpid()}.tmp'
   try:
     yield temporary
-    if is_url(path):
-      remote_files.rename(temporary, path)
-    else:
-      _flush_to_disk(temporary)
-      os.replace(temporary, path)
+    _on(path).commit(temporary, path)
   except BaseException:
     with contextlib.suppress(OSError):
       remove(temporary)

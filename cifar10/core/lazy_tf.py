@@ -6,16 +6,21 @@ families' options, and `--help` should not wait seconds for TensorFlow. So these
 itself. What uses `tf` while a file is imported (a decorator, a default) loads it after all.
 """
 
+import atexit
 import contextlib
 import functools
 import gc
 import importlib.util
 import os
+import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from types import ModuleType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
+
+_OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
 
 def _later(name: str) -> ModuleType:
@@ -47,13 +52,62 @@ def import_tensorflow() -> None:
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what TensorFlow prints after its import.
   if 'tensorflow.python' in sys.modules:
     return
-  with tempfile.TemporaryFile() as said:
+  with tempfile.TemporaryFile() as output:
     try:
-      with standard_error_to(said), _no_collection():
+      with standard_error_to(output), _no_collection():
         import tensorflow  # noqa: F401, PLC0415
     except BaseException:
-      repeat(said)
+      repeat(output)
       raise
+  take_names_literally()
+
+
+@functools.cache
+def take_names_literally() -> None:
+  """Lets TensorFlow keep checkpoints in folders like 'lr[0.1]', whose names it takes for patterns.
+
+  Each path of a checkpoint that TensorFlow takes for a pattern passes one of these three functions.
+  Two end in C++ code that matches the path with the files and then opens the path itself: there is
+  no way to escape it, so that code is given a link to the folder.
+  """
+  from tensorflow.python.lib.io import file_io  # noqa: PLC0415
+  from tensorflow.python.training import py_checkpoint_reader, saver  # noqa: PLC0415
+
+  matching, restore = file_io.get_matching_files, saver.Saver.restore
+  reader = py_checkpoint_reader.CheckpointReader
+  open_reader = reader.__init__
+
+  def matching_in_folder(pattern: Any) -> Any:
+    folder, name = os.path.split(os.fsdecode(pattern))
+    return matching(os.path.join(_OF_PATTERNS.sub(r'\\\g<0>', folder), name))
+
+  def restore_by_link(self: Any, session: Any, path: Any) -> Any:
+    return restore(self, session, _without_patterns(path))
+
+  def open_by_link(self: Any, path: Any) -> None:
+    open_reader(self, _without_patterns(path))
+
+  file_io.get_matching_files = matching_in_folder
+  saver.Saver.restore = restore_by_link
+  reader.__init__ = open_by_link
+
+
+def _without_patterns(path: Any) -> Any:
+  """A checkpoint's path, by a link to its folder where that is named like a pattern."""
+  folder, name = os.path.split(os.fsdecode(path or ''))
+  if not _OF_PATTERNS.search(folder):
+    return path
+  return os.path.join(_link_to(os.path.abspath(folder)), name)
+
+
+@functools.cache
+def _link_to(folder: str) -> str:
+  """A link, in a folder of its own, that lasts as long as this process."""
+  parent = tempfile.mkdtemp(prefix='cifar10-')
+  atexit.register(shutil.rmtree, parent, ignore_errors=True)
+  link = os.path.join(parent, 'folder')
+  os.symlink(folder, link)
+  return link
 
 
 @contextlib.contextmanager
@@ -86,9 +140,9 @@ def standard_error_to(file: IO[bytes]) -> Iterator[None]:
     os.close(kept)
 
 
-def repeat(said: IO[bytes], but: tuple[bytes, ...] = ()) -> None:
+def repeat(output: IO[bytes], but: tuple[bytes, ...] = ()) -> None:
   """Writes the lines to standard error, except those that contain one of `but`."""
-  said.seek(0)
-  for line in said:
+  output.seek(0)
+  for line in output:
     if not any(part in line for part in but):
       os.write(2, line)

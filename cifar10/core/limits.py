@@ -1,4 +1,4 @@
-"""What this process may use: memory and disk, so that what cannot fit is refused; cores."""
+"""The memory, disk and cores that this process may use, so that what cannot fit is refused."""
 
 import math
 import os
@@ -21,14 +21,14 @@ _QUOTAS = (
 
 
 def memory() -> int:
-  """Bytes that this process can get, at the most: what is free, or what it may have, if less."""
-  found = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
-  found += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
-  found += [limit for path in _LIMITS for limit in _numbers(path)]
+  """Bytes that this process can get at most: the free memory, or its limit where that is less."""
+  limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
+  limits += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
+  limits += [limit for path in _LIMITS for limit in _numbers(path)]
   allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
   if allowed != resource.RLIM_INFINITY:
-    found.append(allowed)
-  return min(found)
+    limits.append(allowed)
+  return min(limits)
 
 
 def cores() -> int:
@@ -44,7 +44,7 @@ def own_cores() -> int:
 
 
 def _quotas() -> Iterator[float]:
-  """In cores; none where the container, or the process outside of one, has no limit."""
+  """The limits of control groups on processor time, in cores; none where there is no limit."""
   for paths in _QUOTAS:
     words = [word for path in paths for word in _first_line(path).split()]
     if len(words) == 2 and all(word.isdecimal() for word in words):
@@ -52,10 +52,10 @@ def _quotas() -> Iterator[float]:
 
 
 def disk(folder: str) -> int:
-  """Bytes that are free where the folder is, or is to be made.
+  """Free bytes on the disk of a folder, which may still have to be made.
 
-  How much a URL's filesystem has, nobody tells: there it is the folder for temporary files, in
-  which what is written there is made.
+  The filesystem of a URL does not say how much is free. For a URL the answer is that of the folder
+  for temporary files, where files are made before they are copied to a URL.
   """
   there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
   while not os.path.exists(there):
@@ -64,13 +64,13 @@ def disk(folder: str) -> int:
 
 
 def _numbers(path: str, start: str = '') -> list[int]:
-  """The number in the first line that starts so; none where that cannot be read, as on macOS."""
+  """The number in the first line with this start; none where there is no such file, as on macOS."""
   words = _first_line(path, start).removeprefix(start).split()
   return [int(words[0])] if words and words[0].isdecimal() else []
 
 
 def _first_line(path: str, start: str = '') -> str:
-  """The first that starts so; '' where there is none, or no file."""
+  """The first line of a file with this start; '' where there is none, or no file."""
   try:
     with open(path, encoding='ascii') as file:
       return next((line for line in file if line.startswith(start)), '')

@@ -1,13 +1,14 @@
-"""Who works in a folder: one process at a time, and one that was killed is in nobody's way.
+"""A lock on a folder: one process at a time works in it, and a killed process blocks no other.
 
-Whoever wants a folder leaves a claim there, a small file of its own, then looks at the others'
-claims: one that holds refuses him, and of two that still want it, one waits and one leaves. This
-asks of a file system only that a file that was written is listed and read by whoever looks later:
-no kernel's lock, no clocks that agree. (It is Lamport's bakery, with refusals for queues.) So a
-folder may also be a URL.
+A process that wants a folder writes a claim there, a small file of its own, and then reads the
+other claims. If another claim holds the folder, the process is refused; of two processes that still
+want it, one waits and one leaves. (This is Lamport's bakery algorithm, with refusals in place of
+queues.) It needs no lock of the kernel and no clocks that agree, only a file system on which a file
+that was written is listed and read by whoever looks later. So the folder may be a URL.
 
-The claim of a dead process counts for nothing. In the same system its number and the time of its
-start tell; from elsewhere, that its claim no longer beats while one watches it.
+The claim of a dead process is ignored. A process of this machine is dead if its number, with the
+time of its start, is gone. A process of another machine is dead if its claim is not written anew,
+once every second, while this process watches it.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ _WANTS, _HOLDS = 'wants', 'holds'  # Of one length: a claim is written again in 
 _BEAT_SECONDS = 1
 _DEAD_SECONDS = 10  # Without a beat, elsewhere.
 _LOOK_SECONDS = 0.1
-# Of a URL: a store of objects takes one write a second of each, charges for it, and needs a while.
+# Times longer for a URL: an object store takes one write a second of an object, and charges for it.
 _URL_SLOWER = 6
 
 Claim = dict[str, Any]
@@ -78,7 +79,7 @@ class Lock:
       files.remove(self._path)
 
   def _contend(self) -> None:
-    """Returns when this process has the folder."""
+    """Waits until this process has the folder; raises InputError where another has it."""
     dead: set[str] = set()
     while True:
       others = _read_all(self._folder, but={self._path, *dead})
@@ -106,7 +107,7 @@ class Lock:
         pass
 
   def _reclaim(self) -> None:
-    """Somebody took the claim away: one who thought this process dead, or cleaned the folder."""
+    """Writes the claim again after another process, or a user who cleaned up, removed it."""
     if not files.is_dir(self._folder):
       return  # It has vanished as a whole, which is named where something is written.
     for claim in _read_all(self._folder, but={self._path}).values():
@@ -126,7 +127,10 @@ class Lock:
 
 
 def holder(folder: str) -> Claim | None:
-  """Who has a folder, with 'host', 'pid' and 'since'; for one elsewhere it waits for a beat."""
+  """The claim that holds a folder, with 'host', 'pid' and 'since'; None where none does.
+
+  For a claim from another machine it waits until that is written anew.
+  """
   held = {
     path: claim
     for path, claim in _read_all(folder, but=set()).items()
@@ -145,7 +149,7 @@ def described(claim: Claim) -> str:
 
 
 def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
-  """Those whose processes live, as they are now; for claims from elsewhere it takes seconds."""
+  """The claims whose processes live, read anew; it takes seconds for claims of other machines."""
   elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim)}
   living = {p: claim for p, claim in claims.items() if p not in elsewhere and _is_alive(claim)}
   deadline = time.monotonic() + _DEAD_SECONDS * _slower(folder)
@@ -161,19 +165,19 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
 
 
 def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
-  """The claims by their paths; {} for one that is half written."""
-  found: dict[str, Claim] = {}
+  """The claims in a folder by their paths; {} for a claim that is half written."""
+  claims: dict[str, Claim] = {}
   for path in files.matching(folder, f'{_PREFIX}*.json'):
     if path in but:
       continue
     try:
       claim = json.loads(files.read_text(path))
-      found[path] = claim if isinstance(claim, dict) else {}
+      claims[path] = claim if isinstance(claim, dict) else {}
     except FileNotFoundError:  # Given up meanwhile.
       continue
     except (OSError, ValueError, RecursionError):
-      found[path] = {}
-  return found
+      claims[path] = {}
+  return claims
 
 
 def _slower(folder: str) -> float:
@@ -181,12 +185,12 @@ def _slower(folder: str) -> float:
 
 
 def _is_here(claim: Claim) -> bool:
-  """Whether its process is one that this system can see."""
+  """Whether the claim is of a process that this system can see."""
   return bool(_system()) and claim.get('system') == _system() and type(claim.get('pid')) is int
 
 
 def _is_alive(claim: Claim) -> bool:
-  """Of a claim from here: its process runs, and is not another that was given its number."""
+  """Whether the process of a claim from here runs, and is no later one with the same number."""
   try:
     os.kill(claim['pid'], 0)
   except (ProcessLookupError, OverflowError):
@@ -197,7 +201,7 @@ def _is_alive(claim: Claim) -> bool:
 
 
 def _system() -> str:
-  """Names this boot of this machine and this view of its processes; '' where nothing does."""
+  """Identifies this boot of this machine and this namespace of processes; '' where unknown."""
   try:
     with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
       return f'{socket.gethostname()} {file.read().strip()} {os.readlink("/proc/self/ns/pid")}'
@@ -206,8 +210,10 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str:
-  """When a process was started, in ticks since the boot; 'dead' for one that only has to be
-  waited for, '' where it cannot be seen."""
+  """When a process was started, in ticks since the boot.
+
+  'dead' for a process that has ended and only has to be waited for, '' for one that is not seen.
+  """
   try:
     with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
       fields = file.read().rpartition(')')[2].split()  # After the name, which may hold blanks.

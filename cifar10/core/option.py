@@ -1,8 +1,8 @@
-"""What a person can choose, declared once: a field with its type, default, help, choices and check.
+"""Options, each declared once: a field with its type, default, help, choices and check.
 
-A frozen dataclass derived from `Options` declares its fields with `option`. From the declaration
-come the command-line flags and their help, the refusal of wrong values wherever they come from, the
-job dir's configuration and docs/flags.md.
+A frozen dataclass derived from `Options` declares its fields with `option`. The command-line flags,
+their help, the refusal of wrong values, a job dir's configuration and docs/flags.md all come from
+this declaration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Option(NamedTuple):
   check: Check | None = None
   metavar: str | None = None
   fixed: bool = False  # Cannot change once the job exists: its checkpoints fit no other value.
-  switch: bool = False  # Zero or not is fixed: that decides which variables an optimizer keeps.
+  switch: bool = False  # Zero or not is fixed: it decides which variables the optimizer keeps.
   part: str = ''  # The part of the program (core/parts.py) without which there is no such option.
 
   @property
@@ -73,7 +73,7 @@ def at_most(high: float) -> Check:
 
 
 def below_one() -> Check:
-  """At least 0 and below 1: what is kept, or left out, of a whole."""
+  """At least 0 and below 1: a share."""
   return Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 
 

@@ -36,6 +36,7 @@ PARTS: dict[str, str] = {  # name -> module
   'tf_config': 'cifar10.cluster.tf_config',
   'tta': 'cifar10.inference.tta',
   'warm_start': 'cifar10.training.warm_start',
+  'urls': 'cifar10.core.remote_files',
 }
 
 

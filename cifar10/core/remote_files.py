@@ -1,7 +1,7 @@
-"""Files behind URLs, on every filesystem that TensorFlow knows, with the errors that Python has.
+"""Files behind URLs, on every filesystem that TensorFlow knows, with Python's errors.
 
-`files.py` is what the program uses; docs/filesystems.md says what such a filesystem does not give.
-TensorFlow is loaded with the first URL that is looked at.
+`files.py` loads this module, and with it TensorFlow, for the first URL. docs/filesystems.md says
+what such a filesystem does not give.
 """
 
 import contextlib
@@ -10,14 +10,13 @@ import functools
 import importlib
 import io
 import os
-import re
 from collections.abc import Iterator
 from typing import IO, Any
 
 from cifar10.core import lazy_tf
 from cifar10.core.errors import InputError
+from cifar10.core.files import scheme, writing
 
-_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
 _BUFFER_BYTES = 1 << 20
 _NUMBERS = {  # What is not here is EIO.
   'NotFoundError': errno.ENOENT,
@@ -26,12 +25,6 @@ _NUMBERS = {  # What is not here is EIO.
   'UnauthenticatedError': errno.EACCES,
   'ResourceExhaustedError': errno.ENOSPC,
 }
-
-
-def scheme(path: str) -> str:
-  """'gs' of 'gs://bucket/job'; empty for a local path."""
-  found = _SCHEME.match(path)
-  return found[1] if found else ''
 
 
 def exists(path: str) -> bool:
@@ -50,26 +43,37 @@ def is_dir(path: str) -> bool:
     return False
 
 
-def size_and_time(path: str) -> tuple[int, int]:
+def is_file(path: str) -> bool:
+  """Whether it is there and no folder; raises OSError."""
+  return exists(path) and not is_dir(path)
+
+
+def signature(path: str) -> tuple[int, int]:
   """A file's bytes and when it was written, in nanoseconds: 0 where nobody keeps that.
 
   Raises:
     OSError: it is not there, or cannot be asked.
   """
   with _python_errors(path):
-    found = _gfile(path).stat(path)
-  return found.length, found.mtime_nsec
+    status = _gfile(path).stat(path)
+  return status.length, status.mtime_nsec
+
+
+def identity(folder: str) -> tuple[int, int]:
+  """A URL's folder has nothing but its name to tell it from others."""
+  del folder
+  return 0, 0
 
 
 def names(folder: str) -> list[str]:
-  """What is in a folder; raises OSError."""
+  """What is in a folder, [] where there is none; raises OSError where it cannot be listed."""
   try:
     with _python_errors(folder):
       return sorted(name.rstrip('/') for name in _gfile(folder).listdir(folder))
   except FileNotFoundError:  # As TensorFlow says of a place that cannot be reached, too.
     if is_dir(folder):
       raise OSError(errno.EIO, 'cannot be listed', folder) from None
-    raise
+    return []
 
 
 def make_folder(path: str) -> None:
@@ -96,10 +100,21 @@ def rename(path: str, new: str) -> None:
     _gfile(path).rename(path, new, overwrite=True)
 
 
+def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
+  """Writes a file whole; raises OSError, also if it exists though `is_new`, or the reverse."""
+  if exists(path) == is_new:
+    raise FileExistsError(path) if is_new else FileNotFoundError(path)
+  with writing(path) as file:
+    file.write(content)
+
+
 def copy(path: str, new: str) -> None:
   """Copies a file; one of the two may be local; raises OSError."""
   with _python_errors(path):
     _gfile(path if scheme(path) else new).copy(path, new, overwrite=True)
+
+
+is_named, commit = exists, rename  # There are no links, and nothing to flush.
 
 
 def opened(path: str) -> IO[bytes]:
@@ -163,19 +178,19 @@ def _of_scheme(name: str) -> Any:
   lazy_tf.import_tensorflow()
   import tensorflow as tf  # noqa: PLC0415 - local paths do not wait for it
 
-  gfile, said = tf.io.gfile, ''
+  gfile, reason = tf.io.gfile, ''
   if name not in gfile.get_registered_schemes():
     try:
       importlib.import_module('tensorflow_io')  # It brings more.
     except Exception as error:  # What is missing or does not fit raises errors of many kinds.
-      said = f' and tensorflow-io cannot be imported ({str(error).partition(chr(10))[0]})'
+      reason = f' and tensorflow-io cannot be imported ({str(error).partition(chr(10))[0]})'
   known = gfile.get_registered_schemes()
   if name not in known:
     listed = ', '.join(sorted(f'{each}://' for each in known if each))
     remedy = 'run: pip install tensorflow-io, which brings s3://, hdfs:// and others, or '
     raise InputError(
-      f'{name}:// is no filesystem that TensorFlow knows (it knows {listed}){said}; '
-      f'{remedy if said else ""}name another folder'
+      f'{name}:// is no filesystem that TensorFlow knows (it knows {listed}){reason}; '
+      f'{remedy if reason else ""}name another folder'
     )
   return gfile
 
@@ -189,5 +204,5 @@ def _python_errors(path: str) -> Iterator[None]:
     if not type(error).__module__.startswith('tensorflow'):
       raise
     number = _NUMBERS.get(type(error).__name__, errno.EIO)
-    said = str(error).partition('\n')[0] or os.strerror(number)
-    raise OSError(number, said, path) from error
+    message = str(error).partition('\n')[0] or os.strerror(number)
+    raise OSError(number, message, path) from error

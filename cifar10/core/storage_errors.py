@@ -1,4 +1,4 @@
-"""A disk that is full, a folder that is gone or turned read-only: named in one line."""
+"""One-line errors for a full disk, and for a folder that vanished or became read-only."""
 
 import contextlib
 import errno
@@ -17,14 +17,14 @@ _BROKEN = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO)
 
 @contextlib.contextmanager
 def named(flag: str, folder: str) -> Iterator[None]:
-  """Names a folder in which files could not be written or read.
+  """A context that names the folder in which files could not be written or read.
 
   Args:
-    flag: the option that named it.
-    folder: the folder.
+    flag: the option that named the folder.
+    folder: its path.
 
   Raises:
-    StorageError: in place of what Python or TensorFlow raised.
+    StorageError: in place of the error of Python or TensorFlow.
   """
   try:
     with _quiet_threads(folder):
@@ -40,7 +40,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(flag: str, folder: str) -> Iterator[None]:
-  """The same where a command begins to write: then it is a mistake, unless the disk is full.
+  """A context for a command's first write: an OSError is the user's mistake, but for a full disk.
 
   Raises:
     InputError: in place of the OSError.
@@ -57,7 +57,7 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_threads(folder: str) -> Iterator[None]:
-  """TensorFlow's thread for summaries logs and raises what the main thread raises, too."""
+  """A context without the reports of TensorFlow's summary thread on what the main thread raises."""
   before = threading.excepthook
   logger = logging.getLogger('tensorflow')
 
@@ -78,25 +78,25 @@ def _quiet_threads(folder: str) -> Iterator[None]:
 
 
 def _fault(error: Exception, folder: str) -> str:
-  """What befell the folder, and what to do; empty where the error is of another kind."""
+  """What is wrong with the folder, and the remedy; empty where the error has another cause."""
   if files.is_url(folder):
     is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
-    said = str(error).partition('\n')[0]
-    return f'fails ({said}); mend it' if is_of_files and folder in str(error) else ''
+    message = str(error).partition('\n')[0]
+    return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
   if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
   number = _number(error)
-  said = os.strerror(number) if number else ''
+  reason = os.strerror(number) if number else ''
   if number in _FULL:
-    return f'cannot take what was to be written ({said}); make room'
+    return f'cannot take what was to be written ({reason}); make room'
   if number in _CLOSED:
-    return f'cannot be written ({said}); allow it'
-  return f'fails ({said}); mend it' if number in _BROKEN else ''
+    return f'cannot be written ({reason}); allow it'
+  return f'fails ({reason}); mend it' if number in _BROKEN else ''
 
 
 def _number(error: Exception) -> int | None:
-  """The system's number of an error of Python's, or of TensorFlow's, which has its text alone."""
+  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
   if isinstance(error, OSError):
     return error.errno
-  said = str(error)
-  return next((n for n in (*_FULL, *_CLOSED, *_BROKEN) if os.strerror(n) in said), None)
+  text = str(error)
+  return next((n for n in (*_FULL, *_CLOSED, *_BROKEN) if os.strerror(n) in text), None)

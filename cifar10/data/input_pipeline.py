@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from cifar10.core import limits, sessions
 from cifar10.core.errors import InputError
-from cifar10.data import manifest, record_check, records
+from cifar10.data import manifest, records
 from cifar10.data.augmentation import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
@@ -78,7 +78,7 @@ class RecordDataset:
       InputError: a file is missing, damaged or not what its manifest describes, or has an image or
         a label that cannot be.
     """
-    return sum(record_check.num_examples(self._data_dir, split) for split in self._splits)
+    return sum(records.num_examples(self._data_dir, split) for split in self._splits)
 
   def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Serialized Examples [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""

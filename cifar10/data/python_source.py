@@ -1,16 +1,25 @@
 """Training examples from a Python function: found by its name, checked, cut into chunks.
 
-Nothing here needs TensorFlow, so that processes that only run such a function do not load it.
+The function runs in this process or in processes of its own, a shard of it in each. Their chunks
+come through a pipe for each process and are taken from one process after the other: the order of
+the examples does not depend on the processes' speed. Nothing here needs TensorFlow, so that these
+processes do not load it.
 """
 
 import contextlib
+import fcntl
 import functools
 import importlib
 import inspect
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing import connection, parent_process
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +29,10 @@ from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
 _CHUNK = 256  # Examples: few enough that a slow function's first ones come soon.
+# A forked copy of a process in which TensorFlow runs may hang.
+_CONTEXT = multiprocessing.get_context('spawn')
+_END_SECONDS = 10
+_PIPE_BYTES = 1 << 20  # What Linux lets every user have.
 
 
 class Chunk(NamedTuple):
@@ -32,7 +45,7 @@ class Chunk(NamedTuple):
 NOTHING = Chunk(np.zeros([0, *_SHAPE], np.uint8), np.zeros([0], np.int32))
 
 
-class Source:
+class PythonSource:
   """A function that yields an epoch's examples, or one shard of them."""
 
   def __init__(self, name: str):
@@ -96,9 +109,9 @@ class Source:
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     number = 1
     for items in self._drawn(shard, num_shards, part, most):
-      together = _together(items, num_classes)
-      for chunk in [together] if together else self._one_by_one(items, num_classes, part, number):
-        number += len(chunk.labels)
+      chunk = self._chunk(items, num_classes, part, number)
+      number += len(chunk.labels)
+      if len(chunk.labels):
         yield chunk
     if number == 1 and num_shards == 1:
       raise SourceError(
@@ -138,27 +151,26 @@ class Source:
       number = 1 + drawn + sum(map(_size, items))
       raise self._error(part, number, _described(fault, self._function)) from None
 
-  def _one_by_one(
-    self, items: list[Any], num_classes: int, part: str, number: int
-  ) -> Iterator[Chunk]:
-    """A list's examples, each looked at by itself, the first of which has this number."""
-    images, labels = [], []
+  def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
+    """A list's examples, the first of which has this number; raises SourceError for a wrong one."""
+    images: list[np.ndarray] = []
+    labels: list[int] = []
+    fault = ''
     for item in items:
       try:
         image, label = _arrays(item)
-        wrong = _wrong_label(label, num_classes)
       except ValueError as error:
-        raise self._error(part, number, str(error)) from None
-      if wrong is not None:
-        last = num_classes - 1
-        said = f'its label is {label.flat[wrong]}, not 0 to {last}'
-        raise self._error(part, number + wrong, said)
-      number += label.size
+        fault = str(error)
+        break
       images.append(image if label.ndim else image[np.newaxis])
-      labels.append(np.atleast_1d(label).astype(np.int32))
-    chunk = Chunk(np.concatenate(images), np.concatenate(labels))
-    if chunk.labels.size:
-      yield chunk
+      labels += label.tolist() if label.ndim else [label.item()]
+    for place, value in enumerate(labels):
+      if not 0 <= value < num_classes:
+        wrong = f'its label is {value}, not 0 to {num_classes - 1}'
+        raise self._error(part, number + place, wrong)
+    if fault:
+      raise self._error(part, number + len(labels), fault)
+    return Chunk(np.concatenate(images), np.array(labels, np.int32))
 
   def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
     """What the function returns: called anew for each epoch only if that is used up by one."""
@@ -187,6 +199,86 @@ class Source:
 
   def _error(self, part: str, number: int, fault: str) -> SourceError:
     return SourceError(f'--source {self.name}{part}: example {number} (counted from 1): {fault}')
+
+
+class SourceProcesses:
+  """Processes that run a source, a shard each: a context, at whose end they are ended."""
+
+  def __init__(self, name: str, num_classes: int, shards: range, num_shards: int):
+    """Starts one for each shard.
+
+    Args:
+      name: of the source, which takes shards.
+      num_classes: labels are below it.
+      shards: of this training process.
+      num_shards: of all.
+    """
+    self._name = name
+    self._shards = shards
+    self._num_shards = num_shards
+    self._processes = []
+    self._pipes = []
+    self._turn: list[int] = []  # Those that have more examples of this epoch, the next one first.
+    for shard in shards:
+      receiver, sender = _CONTEXT.Pipe(duplex=False)
+      _widen(sender)
+      arguments = (name, num_classes, shard, num_shards, sender)
+      process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
+      process.start()
+      sender.close()  # So that the pipe ends with the process.
+      self._processes.append(process)
+      self._pipes.append(receiver)
+
+  def __enter__(self) -> 'SourceProcesses':
+    return self
+
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+  ) -> None:
+    for process in self._processes:
+      process.terminate()
+    for process in self._processes:
+      process.join(_END_SECONDS)
+      process.kill()
+
+  def epoch(self) -> Iterator[Chunk]:
+    """What is left of an epoch, or the next one; raises SourceError where a process fails."""
+    if not self._turn:
+      self._turn = list(range(len(self._pipes)))
+    count = 0
+    while self._turn:
+      index = self._turn.pop(0)
+      chunk = self._received(index)
+      if chunk is not None:
+        self._turn.append(index)
+        count += len(chunk.labels)
+        yield chunk
+    if not count:
+      raise SourceError(f'--source {self._name} yields no examples')
+
+  def _received(self, index: int) -> Chunk | None:
+    """The next chunk of a process; None where its epoch is over."""
+    pipe = self._pipes[index]
+    try:
+      message = pipe.recv()
+      if isinstance(message, np.ndarray):
+        images = np.frombuffer(pipe.recv_bytes(), np.uint8)
+        return Chunk(images.reshape([-1, HEIGHT, WIDTH, DEPTH]), message)
+    except (EOFError, OSError):
+      process, shard = self._processes[index], self._shards[index]
+      process.join(_END_SECONDS)
+      code = process.exitcode or 0
+      how = f'signal {-code}' if code < 0 else f'code {code}'
+      raise SourceError(
+        f'--source {self._name}: the process of shard {shard} of {self._num_shards} (number '
+        f'{process.pid}) was ended by {how}'
+      ) from None
+    if isinstance(message, str):
+      raise SourceError(message)
+    return None
 
 
 def _imported(name: str) -> Callable[..., Any]:
@@ -233,23 +325,6 @@ def _binds(signature: inspect.Signature, *arguments: int) -> bool:
   return True
 
 
-def _together(items: list[Any], num_classes: int) -> Chunk | None:
-  """A list of single examples as they mostly are; None: each has to be looked at by itself."""
-  if not all(
-    type(item) is tuple
-    and len(item) == 2
-    and isinstance(item[0], np.ndarray)
-    and item[0].shape == _SHAPE
-    and item[0].dtype == np.uint8
-    and (type(item[1]) is int or isinstance(item[1], np.integer))
-    and 0 <= item[1] < num_classes
-    for item in items
-  ):
-    return None
-  images, labels = zip(*items)
-  return Chunk(np.stack(images), np.array(labels, np.int32))
-
-
 def _is_batch(item: Any) -> bool:
   """Whether it is no array of one image: a batch, something that becomes an array, or wrong."""
   return not (isinstance(item, (tuple, list)) and item and getattr(item[0], 'ndim', 0) == 3)
@@ -276,12 +351,6 @@ def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
   return image, label
 
 
-def _wrong_label(labels: np.ndarray, num_classes: int) -> int | None:
-  """Which of the labels, of one or of a batch, is out of range first; None: none is."""
-  wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-  return int(wrong[0]) if wrong.size else None
-
-
 def _size(item: Any) -> int:
   """How many examples an item that was checked has."""
   return np.size(item[1])
@@ -303,5 +372,41 @@ def _described(error: BaseException, function: Callable[..., Any] | None) -> str
     frame for frame in frames if frame.filename != __file__
   ]
   where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
-  said = ' '.join(str(error).split())
-  return f'{type(error).__name__}: {said}{where}' if said else f'{type(error).__name__}{where}'
+  message = ' '.join(str(error).split())
+  return f'{type(error).__name__}{": " if message else ""}{message}{where}'
+
+
+def _run(
+  name: str, num_classes: int, shard: int, num_shards: int, pipe: connection.Connection
+) -> None:
+  """One process: sends chunks, None after each epoch, and what went wrong as text.
+
+  A chunk is its labels and, in a message of their own that needs no pickle, its images.
+  """
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training's, who ends this one.
+  threading.Thread(target=_end_with_parent, daemon=True).start()
+  with contextlib.suppress(BrokenPipeError):  # Nobody reads any more.
+    try:
+      source = PythonSource(name)
+      while True:
+        for chunk in source.chunks(num_classes, shard, num_shards):
+          pipe.send(chunk.labels)
+          pipe.send_bytes(chunk.images.tobytes())
+        pipe.send(None)
+    except (InputError, SourceError) as error:
+      pipe.send(str(error))
+
+
+def _widen(pipe: connection.Connection) -> None:
+  """Makes room for a chunk, where the system allows it: else both ends wake for each 64 KB."""
+  if hasattr(fcntl, 'F_SETPIPE_SZ'):  # Linux.
+    with contextlib.suppress(OSError):  # A user may have only so much room for all pipes.
+      fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+def _end_with_parent() -> None:
+  """Ends this process with the one that started it, however that ends, whatever this one does."""
+  parent = parent_process()
+  assert parent
+  connection.wait([parent.sentinel])
+  os._exit(1)

@@ -30,11 +30,11 @@ ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # What a `Server` returns.
 # What reads a split, as a dataset of images, labels and the number of the first of them.
 ReadSplit = Callable[[tf.Tensor], tf.data.Dataset]
 
-# As in dataset.py: nothing here is for AutoGraph.
+# As in input_pipeline.py: there is no Python loop or branch here for AutoGraph to convert.
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
-class Examples(NamedTuple):
+class PlacedExamples(NamedTuple):
   """Some examples, and what tells each from all others: the epoch, and its place in that."""
 
   images: tf.Tensor  # uint8 [n, 32, 32, 3]
@@ -97,7 +97,7 @@ def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
 
 @_no_autograph
 def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) -> tf.data.Dataset:
-  """Endless epochs, each all splits in an order of its own: elements are `Examples` of some."""
+  """Endless epochs, each all splits in an order of its own: elements are `PlacedExamples`."""
   key = tf.constant([seed, 0], tf.int32)
 
   def read_element(element: tf.Tensor) -> tf.data.Dataset:
@@ -108,10 +108,10 @@ def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) 
     )
     split = order[element % num_splits]
 
-    def described(images: tf.Tensor, labels: tf.Tensor, first: tf.Tensor) -> Examples:
+    def described(images: tf.Tensor, labels: tf.Tensor, first: tf.Tensor) -> PlacedExamples:
       count = tf.size(labels, tf.int64)
       places = split * (1 << _NUMBER_BITS) + first + tf.range(count)
-      return Examples(images, labels, tf.fill([count], epoch), places)
+      return PlacedExamples(images, labels, tf.fill([count], epoch), places)
 
     return read(split).map(described)
 
@@ -144,7 +144,7 @@ def batches(
   """
   key = tf.constant([seed, worker], tf.int32)
 
-  def augmented(batch: Examples) -> tuple[tf.Tensor, tf.Tensor]:
+  def augmented(batch: PlacedExamples) -> tuple[tf.Tensor, tf.Tensor]:
     batch_seed = key
     for number in (batch.epochs[0], batch.places[0]):  # Which no other batch begins with.
       batch_seed = tf.random.experimental.stateless_fold_in(batch_seed, number)

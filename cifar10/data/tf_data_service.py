@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from cifar10.core.errors import SourceError
 from cifar10.data import input_pipeline, stream
-from cifar10.data.python_source import Chunk, Source
+from cifar10.data.python_source import Chunk, PythonSource
 
 SPLITS = 16  # Of an epoch: a data worker that dies loses the one that it reads, and its buffer.
 _TOKEN = 'pyfunc_0'  # TensorFlow's name for the first Python function of a process.
@@ -25,7 +25,7 @@ _CHUNK = 100  # Records parsed at a time.
 class Offer:
   """What a data worker does for those who train: one for each process."""
 
-  def __init__(self, source: Source | None, address: str):
+  def __init__(self, source: PythonSource | None, address: str):
     """Registers it, before anything else registers a Python function.
 
     Args:
@@ -56,7 +56,7 @@ class Offer:
     return self._servers[int(num_classes)](*asked)
 
   @staticmethod
-  def _reader(source: Source, num_classes: int) -> Any:
+  def _reader(source: PythonSource, num_classes: int) -> Any:
     def read(split: int, num_splits: int) -> Iterator[Chunk]:
       return source.chunks(num_classes, split, num_splits)
 

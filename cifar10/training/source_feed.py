@@ -12,8 +12,7 @@ from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError, SourceError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, stream
-from cifar10.data.python_source import Chunk, Source
-from cifar10.data.source_processes import SourceProcesses
+from cifar10.data.python_source import Chunk, PythonSource, SourceProcesses
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training.feed import Feed, naming_faults
@@ -30,7 +29,7 @@ class SourceFeed(Feed):
     super().__init__(hparams, options, cluster)
     assert hparams.source
     self._num_classes = num_classes
-    self._source = Source(hparams.source)
+    self._source = PythonSource(hparams.source)
     self._told_length = False
     self._shards = cluster.num_workers if self._source.takes_shards else 1
     self._processes: SourceProcesses | None = None

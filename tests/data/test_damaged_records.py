@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cifar10 import report
 from cifar10.core.errors import DamagedError, InputError
-from cifar10.data import manifest, record_check, records
+from cifar10.data import manifest, records
 from cifar10.data.input_pipeline import RecordDataset
 
 COUNTS = {'train': 20, 'validation': 6, 'eval': 5}
@@ -215,11 +215,11 @@ def test_other_forms_of_a_record_are_whole_too(folder):
   ]
   path = manifest.record_path(str(folder), 'train')
   write(path, extra)
-  assert record_check.num_examples(str(folder), 'train') == 3
+  assert records.num_examples(str(folder), 'train') == 3
   splits = {name: manifest.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
   splits['train']['examples'] = 3
   manifest.write_manifest(str(folder), {'subsets': splits})
-  assert record_check.num_examples(str(folder), 'train') == 3
+  assert records.num_examples(str(folder), 'train') == 3
 
 
 def test_labels_of_two_bytes(folder):
@@ -236,7 +236,7 @@ def test_labels_of_two_bytes(folder):
     if fault:
       assert fault in refusal(folder)
     else:
-      assert record_check.num_examples(str(folder), 'train') == 3
+      assert records.num_examples(str(folder), 'train') == 3
 
 
 def test_a_class_too_few_is_found(folder):
@@ -281,8 +281,8 @@ def test_evaluation_and_report_refuse(run_here, folder, tmp_path):
 def test_a_damaged_file_is_told_from_a_missing_one(folder):
   put(folder, 1, b'')
   with pytest.raises(DamagedError):
-    record_check.num_examples(str(folder), 'train')
+    records.num_examples(str(folder), 'train')
   os.remove(folder / 'train.tfrecords')
   with pytest.raises(InputError) as error:
-    record_check.num_examples(str(folder), 'train')
+    records.num_examples(str(folder), 'train')
   assert not isinstance(error.value, DamagedError)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cifar10.core.errors import InputError, SourceError
-from cifar10.data.python_source import Source
+from cifar10.data.python_source import PythonSource
 
 
 def source(name):
-  return Source(f'given_sources:{name}')
+  return PythonSource(f'given_sources:{name}')
 
 
 def read(name, *shard):
@@ -96,13 +96,13 @@ def test_what_is_refused_at_once(name, message):
 
 def test_modules_that_cannot_be_imported(tmp_path, monkeypatch):
   with pytest.raises(InputError, match=r'^--source no_such:f cannot be imported: ModuleNotFound'):
-    Source('no_such:f')
+    PythonSource('no_such:f')
   (tmp_path / 'broken_source.py').write_text('import os\n1 / 0\n')
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(
     InputError, match=r'imported: ZeroDivisionError: .* \(.*broken_source.py, line 2\)'
   ):
-    Source('broken_source:f')
+    PythonSource('broken_source:f')
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_example_of_the_docs(tmp_path, monkeypatch):
   block = re.search('```python\n((?:(?!```).)*class Squares.*?)```', text, re.S)[1]
   (tmp_path / 'my_source.py').write_text(block)
   monkeypatch.syspath_prepend(tmp_path)
-  found = Source('my_source:Squares')
+  found = PythonSource('my_source:Squares')
   assert found.check(10) == 1000
   whole, *parts = (
     np.concatenate([chunk.labels for chunk in found.chunks(10, *shard)])

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from cifar10.core.errors import SourceError
-from cifar10.data.source_processes import SourceProcesses
+from cifar10.data.python_source import SourceProcesses
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -77,7 +77,7 @@ def test_they_end_with_a_killed_training():
   """Also one whose function is busy, and does not notice that nobody reads."""
   code = (
     'import sys, time\n'
-    'from cifar10.data.source_processes import SourceProcesses\n'
+    'from cifar10.data.python_source import SourceProcesses\n'
     "made = SourceProcesses('given_sources:busy', 10, range(2), 2)\n"
     "print('started', flush=True)\n"
     'time.sleep(600)\n'

@@ -12,7 +12,7 @@ from hostile import damaged, refusals, values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cifar10.data import image_files, manifest, record_check, records
+from cifar10.data import image_files, manifest, records
 from cifar10.data.build import archive, synthetic
 
 COUNT = 3
@@ -67,9 +67,9 @@ def whole(folder):
 def check(folder):
   """It is refused, or TensorFlow reads as many images of the right size, of known classes."""
   path = manifest.record_path(str(folder), 'train')
-  record_check._checked_once.cache_clear()  # The clock of a file system may stand for a while.
+  records._checked_once.cache_clear()  # The clock of a file system may stand for a while.
   with refusals():
-    count = record_check.num_examples(str(folder), 'train')
+    count = records.num_examples(str(folder), 'train')
     found = list(tf.compat.v1.io.tf_record_iterator(path))
     assert len(found) == count > 0
     planes, labels = records.parse_examples(tf.constant(found))

@@ -155,7 +155,7 @@ class Archive:
     """One split's images and labels, verified.
 
     Args:
-      subset: 'train', 'validation' or 'eval'.
+      split: 'train', 'validation' or 'eval'.
       num_classes: a label is 0 to one less than that.
 
     Returns:
@@ -222,8 +222,8 @@ def decode_batch(
     raise InputError(f'{name} has labels that are no list of whole numbers; fetch it again')
   wanted = (len(labels), IMAGE_BYTES)
   if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != wanted:
-    found = f'{getattr(data, "dtype", type(data))} {getattr(data, "shape", "")}'
-    raise InputError(f'{name} has images of {found}, not uint8 {wanted}; fetch it again')
+    kind_and_shape = f'{getattr(data, "dtype", type(data))} {getattr(data, "shape", "")}'
+    raise InputError(f'{name} has images of {kind_and_shape}, not uint8 {wanted}; fetch it again')
   bad = (labels < 0) | (labels >= num_classes)
   if bad.any():
     raise InputError(
@@ -267,24 +267,24 @@ def _read_members(source: str, names: Iterable[str], published: Published) -> di
   try:
     if files.is_dir(source):
       present = (name for name in names if files.is_file(os.path.join(source, name)))
-      found = {name: files.read(os.path.join(source, name)) for name in present}
+      members = {name: files.read(os.path.join(source, name)) for name in present}
     else:
-      found = _read_tar(source, names, published)
+      members = _read_tar(source, names, published)
   except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
     why = str(error).partition('\n')[0]  # tarfile lists all compressions that it has tried.
     raise InputError(f'{source} cannot be read ({why}); delete it and run again') from error
-  missing = ', '.join(sorted(names - set(found)))
+  missing = ', '.join(sorted(names - set(members)))
   if missing:
     raise InputError(
       f'{source} lacks {missing}: it is not {published.title}; name what it is with --dataset, or '
       'delete it and run again'
     )
-  return found
+  return members
 
 
 def _read_tar(path: str, names: set[str], published: Published) -> dict[str, bytes]:
   """Those of the named members that are there; raises OSError or tarfile.TarError."""
-  found: dict[str, bytes] = {}
+  members: dict[str, bytes] = {}
   with files.opened(path) as opened, tarfile.open(fileobj=opened, mode='r:*') as tar:
     for member in tar:
       folder, _, name = member.name.rpartition('/')
@@ -293,7 +293,7 @@ def _read_tar(path: str, names: set[str], published: Published) -> dict[str, byt
           raise InputError(f'{name} in {path} has {member.size} bytes: not {published.title}')
         file = tar.extractfile(member)
         assert file is not None  # It is a regular file.
-        found[name] = file.read()
-        if len(found) == len(names):
+        members[name] = file.read()
+        if len(members) == len(names):
           break
-  return found
+  return members

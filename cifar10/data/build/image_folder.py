@@ -14,7 +14,7 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build.sources import Examples
+from cifar10.data.build.sources import SplitExamples
 from cifar10.data.image_files import read_ahead
 from cifar10.data.info import IMAGE_BYTES
 
@@ -24,7 +24,7 @@ Image = TypeVar('Image')  # However one image is known: by its path, by its plac
 
 
 class ImageFolder:
-  """A `Source` of PNG and JPEG files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE."""
+  """A source of PNG and JPEG files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE."""
 
   def __init__(
     self,
@@ -66,7 +66,7 @@ class ImageFolder:
 
   @property
   def identity(self) -> dict[str, Any]:
-    """As `Source` says; the images are known by their names and sizes, reading all takes long."""
+    """What the manifest says; images are known by name and size, as reading all takes long."""
     divided = {'split': list(self._split)} if self._split else {}
     return {
       'name': self._name,
@@ -79,18 +79,18 @@ class ImageFolder:
 
   @property
   def flags(self) -> list[str]:
-    """As `Source` says."""
+    """The flags that name the source on the command line."""
     split = ['--split', ','.join(map(str, self._split))] if self._split else []
     folder = os.path.abspath(self._folder)
     return ['--images', folder, '--name', self._name, *split, '--seed', str(self._seed)]
 
   @property
   def description(self) -> None:
-    """As `Source` says: nothing is known before the images are read."""
+    """Nothing is known of the data set before the images are read."""
 
   @contextlib.contextmanager
   def open(self, data_dir: str) -> Iterator[tuple[str, ...]]:
-    """As `Source` says: reads all images, small, into a file without a name, and divides them.
+    """Reads all images, small, into a file without a name, and divides them among the splits.
 
     Only what can be read is divided, so that each class comes to every split.
 
@@ -105,12 +105,12 @@ class ImageFolder:
       self._splits = {split: _shuffled(parts[split], rng) for split in manifest.SPLITS}
       yield tuple(self._listed['train'])
 
-  def examples(self, split: str) -> Examples:
-    """As `Source` says."""
-    return Examples(len(self._splits[split]), self._each(split))
+  def examples(self, split: str) -> SplitExamples:
+    """The examples of a split, read from that file one by one."""
+    return SplitExamples(len(self._splits[split]), self._each(split))
 
   def remarks(self) -> dict[str, Any]:
-    """As `Source` says: how many files could not be read."""
+    """How many files could not be read."""
     return {'unreadable': self._num_unreadable}
 
   def _each(self, split: str) -> Iterator[tuple[np.ndarray, int]]:

@@ -1,4 +1,4 @@
-"""Where records come from, and which of a data dir's files are to be made from there."""
+"""Sources of images for record files, and which files of a data dir are to be made from one."""
 
 import contextlib
 import os
@@ -14,23 +14,23 @@ from cifar10.data import info, manifest
 from cifar10.data.build import archive, download, synthetic
 
 
-class Examples(NamedTuple):
-  """One split's, to be written as they come."""
+class SplitExamples(NamedTuple):
+  """The examples of one split, to be written as they come."""
 
   total: int
   each: Iterator[tuple[np.ndarray, int]]  # Image uint8 [3072], planes R, G, B; label.
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
   """Images and labels for the three splits."""
 
   @property
   def identity(self) -> dict[str, Any]:
-    """What the manifest says of it: the same for the same records, whatever path they came by."""
+    """What the manifest says of the source: equal for equal records, whatever path they come by."""
 
   @property
   def flags(self) -> list[str]:
-    """What names it on the command line."""
+    """The flags that name the source on the command line."""
 
   @property
   def description(self) -> info.DatasetInfo | None:
@@ -39,11 +39,11 @@ class Source(Protocol):
   def open(self, data_dir: str) -> contextlib.AbstractContextManager[tuple[str, ...]]:
     """A context with the classes in which the examples can be read; raises InputError."""
 
-  def examples(self, split: str) -> Examples:
-    """One split's, while it is open; raises InputError."""
+  def examples(self, split: str) -> SplitExamples:
+    """The examples of a split, while the source is open; raises InputError."""
 
   def remarks(self) -> dict[str, Any]:
-    """What else the manifest is to say of what was read."""
+    """What else the manifest says, known only when all was read."""
 
 
 class ArchiveSource:
@@ -81,7 +81,7 @@ class ArchiveSource:
 
   @property
   def identity(self) -> dict[str, Any]:
-    """As `Source` says."""
+    """The data set's name, and which archive it is: published or synthetic."""
     name = self._published.labels[self._labels].name
     if self._synthetic_images is None:
       return {'name': name, 'source': 'published'}
@@ -94,7 +94,7 @@ class ArchiveSource:
 
   @property
   def flags(self) -> list[str]:
-    """As `Source` says: those that differ from the defaults."""
+    """The flags that name the source on the command line, where they are not the defaults."""
     [dataset] = [name for name, known in archive.PUBLISHED.items() if known is self._published]
     flags = [] if self._published is archive.CIFAR10 else ['--dataset', dataset]
     if self._labels != 'fine':
@@ -112,21 +112,21 @@ class ArchiveSource:
 
   @contextlib.contextmanager
   def open(self, data_dir: str) -> Iterator[tuple[str, ...]]:
-    """As `Source` says: makes, finds or downloads the archive."""
+    """Makes, finds or downloads the archive; a context with the classes."""
     path, digests = self._found(data_dir)
     self._archive = archive.Archive(path, self._published, digests, self._labels)
     classes = self._archive.classes()
     self._num_classes = len(classes)
     yield classes
 
-  def examples(self, split: str) -> Examples:
-    """As `Source` says: all of a split are in memory."""
+  def examples(self, split: str) -> SplitExamples:
+    """The examples of a split, all of them in memory."""
     assert self._archive  # It was opened.
     images, labels = self._archive.read_split(split, self._num_classes)
-    return Examples(len(labels), zip(images, map(int, labels)))
+    return SplitExamples(len(labels), zip(images, map(int, labels)))
 
   def remarks(self) -> dict[str, Any]:
-    """As `Source` says: nothing, there are all examples."""
+    """Nothing: an archive has all its examples, or is refused."""
     return {}
 
   def _found(self, data_dir: str) -> tuple[str, dict[str, str]]:
@@ -146,7 +146,7 @@ class ArchiveSource:
     return path, dict(published.digests)
 
 
-def missing_splits(data_dir: str, source: Source) -> tuple[str, ...]:
+def missing_splits(data_dir: str, source: ImageSource) -> tuple[str, ...]:
   """The splits to make: those that are not there or not intact.
 
   Raises:
@@ -168,7 +168,7 @@ def missing_splits(data_dir: str, source: Source) -> tuple[str, ...]:
   )
 
 
-def _check_same(data_dir: str, content: dict[str, Any], source: Source) -> None:
+def _check_same(data_dir: str, content: dict[str, Any], source: ImageSource) -> None:
   """Raises InputError where the records there were made from another source."""
   there = {'name': info.CIFAR10.name, **content}  # Format 1 has no names.
   differing = [

@@ -12,7 +12,7 @@ import tqdm
 from cifar10.core import files
 from cifar10.core.logs import log
 from cifar10.data import manifest, records
-from cifar10.data.build.sources import Source
+from cifar10.data.build.sources import ImageSource
 from cifar10.data.info import DEPTH, DatasetInfo
 
 _LEVELS = 256
@@ -59,13 +59,13 @@ def _values() -> np.ndarray:
   return np.arange(_LEVELS) / (_LEVELS - 1)
 
 
-def convert(data_dir: str, source: Source, splits: Sequence[str]) -> None:
+def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
   """Writes these splits and the manifest of all, or nothing. No other process may do so meanwhile.
 
   Args:
     data_dir: what its manifest says of splits that are not written stays.
     source: what they are made from.
-    subsets: which.
+    splits: which.
 
   Raises:
     InputError: all that the source refuses.
@@ -98,7 +98,7 @@ def convert(data_dir: str, source: Source, splits: Sequence[str]) -> None:
     log.info('wrote %s: %s examples', path, f'{count:,}')
 
 
-def _write(path: str, source: Source, split: str, statistics: ChannelStatistics) -> int:
+def _write(path: str, source: ImageSource, split: str, statistics: ChannelStatistics) -> int:
   """Writes one split's records -> how many; counts the training split's pixels."""
   total, examples = source.examples(split)
   if split == 'train' and source.description is None:
@@ -116,7 +116,9 @@ def _counted(
     yield image, label
 
 
-def _content(source: Source, description: DatasetInfo, entries: dict[str, Any]) -> dict[str, Any]:
+def _content(
+  source: ImageSource, description: DatasetInfo, entries: dict[str, Any]
+) -> dict[str, Any]:
   """The manifest's."""
   return {
     'format': manifest.FORMAT,
