@@ -44,9 +44,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     replicas = [other for other in here if jobs[other] in _REPLICAS]
     gpus = [gpu for gpu in environment.get('CUDA_VISIBLE_DEVICES', '').split(',') if gpu]
     if gpus and len(replicas) > 1:
-      set_here['CUDA_VISIBLE_DEVICES'] = ','.join(
-        _share(gpus, replicas.index(rank), len(replicas))
-      )
+      set_here['CUDA_VISIBLE_DEVICES'] = ','.join(_share(gpus, replicas.index(rank), len(replicas)))
   return set_here
 
 
