@@ -9,11 +9,11 @@ import functools
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
 
+import debian
 import hosts
 import psutil
 
@@ -56,24 +56,10 @@ _PARTITION = 'PartitionName=all Nodes={nodes} Default=YES MaxTime=INFINITE State
 
 @functools.cache
 def why_not():
-  """Why no Slurm can run here; '' where it can. Installs what is missing, as root on Debian."""
-  if reason := hosts.why_not():
-    return reason
-  if not all(map(shutil.which, ('slurmctld', 'slurmd', 'sbatch', 'munged'))):
-    if not shutil.which('apt-get'):
-      return f'there is no Slurm, and no apt-get to install {" ".join(PACKAGES)} with'
-    for command in (['update'], ['install', '--yes', '--no-install-recommends', *PACKAGES]):
-      ran = subprocess.run(
-        ['apt-get', '-qq', *command],
-        env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-      )
-    if ran.returncode:
-      return f'there is no Slurm, and apt-get does not install it: {ran.stderr.strip()[-200:]}'
-  return ''
+  """Why no Slurm can run here; '' where it can. Installs what is missing."""
+  return hosts.why_not() or debian.why_missing(
+    ('slurmctld', 'slurmd', 'sbatch', 'munged'), PACKAGES
+  )
 
 
 class Slurm:

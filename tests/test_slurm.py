@@ -5,6 +5,7 @@ Two nodes of two tasks each: a chief and a parameter server, a worker and an eva
 
 import json
 import os
+import re
 import stat
 import sys
 
@@ -13,6 +14,8 @@ import psutil
 import pytest
 import slurm
 import tensorflow as tf
+
+from cifar10.job import best_checkpoints, metrics_log
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(600)]
 
@@ -78,11 +81,20 @@ class Job:
     [result] = [line for line in lines if line.get('subset') == 'eval']
     return result
 
-  def weights(self):
-    """The trained variables of the newest checkpoint, by name."""
+  def validated(self):
+    """The steps at which the evaluator has evaluated the validation split."""
+    events = [event for event in metrics_log.read(str(self.folder)) if 'subset' in event]
+    assert {event['task'] for event in events} == {'evaluator 0'}
+    return {event['step'] for event in events if event['subset'] == 'validation'}
+
+  def learned(self):
+    """All variables of the newest checkpoint but batch norm's averages, by name.
+
+    Those may be of one batch more, whose update SIGTERM prevented (docs/repeating.md).
+    """
     reader = tf.train.load_checkpoint(str(self.folder))
-    kept = ('/kernel', '/bias', '/gamma', '/beta')
-    return {name: reader.get_tensor(name) for name in shapes(reader) if name.endswith(kept)}
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name) for name in names if '/moving_' not in name}
 
   def task(self, name):
     """The process of a task, as 'worker 0'."""
@@ -95,15 +107,11 @@ class Job:
     raise psutil.NoSuchProcess(0, name)
 
 
-def shapes(reader):
-  return reader.get_variable_to_shape_map()
-
-
 def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
   """It ends with the weights, and so the accuracy, of one that nothing disturbed.
 
-  That one runs at the same time on the same nodes. The limit is Slurm's shortest but one: Slurm
-  looks every 30 s, and sends the signal up to a minute before the script's 60 s.
+  That one runs at the same time on the same nodes. Under a limit of two minutes the signal comes
+  after half a minute or more: the script wants it 60 s before the end, and Slurm looks every 30 s.
   """
   flags = ['--train-steps', 80, '--eval-every-steps', 20, '--deterministic']
   chained = Job(
@@ -111,20 +119,22 @@ def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
   )
   undisturbed = Job(cluster, tmp_path / 'undisturbed', data_dir, *flags)
   assert undisturbed.over(300) == ('COMPLETED', 0), undisturbed.text()
-  assert chained.over(550) == ('COMPLETED', 3), chained.text()
-  for step in (20, 40, 60):
-    assert f'resuming at step {step}' in chained.text()
+  cluster.until(lambda: cluster.about(chained.id)['Restarts'] == '3', 400)
+  cluster.run('scontrol', 'update', f'JobId={chained.id}', 'TimeLimit=10')
+  assert chained.over(200) == ('COMPLETED', 3), chained.text()
+  resumed = re.findall(r'resuming at step (\d+)', chained.text())
+  assert len({step for step in map(int, resumed) if 0 < step < 80}) == 3, resumed
   assert chained.step() == undisturbed.step() == 80
-  expected, actual = undisturbed.weights(), chained.weights()
+  expected, actual = undisturbed.learned(), chained.learned()
   assert expected.keys() == actual.keys()
+  assert len(expected) > 40
   for name, value in expected.items():
     np.testing.assert_array_equal(actual[name], value, name)
   assert chained.result()['accuracy'] == undisturbed.result()['accuracy']
   for job in (chained, undisturbed):
-    assert tf.train.latest_checkpoint(str(job.folder / 'best'))
-    steps = [json.loads(line) for line in (job.folder / 'metrics-evaluator-0.jsonl').open()]
-    evaluated = {line['step'] for line in steps if line.get('subset') == 'validation'}
-    assert evaluated >= {20, 40, 60, 80}
+    assert best_checkpoints.checkpoint(str(job.folder))
+    assert len(job.validated()) >= 4
+    assert max(job.validated()) == 80
 
 
 @pytest.mark.parametrize('node', ['n2', pytest.param('n1', marks=pytest.mark.long)])
@@ -139,7 +149,7 @@ def test_a_node_loses_power(cluster, data_dir, tmp_path, node):
   assert cluster.states()[node].startswith('down')
   assert 'resuming at step 1' in job.text()  # 10, or 15 if the chief could still save.
   assert job.result()['global_step'] == 40
-  assert tf.train.latest_checkpoint(str(job.folder / 'best'))
+  assert best_checkpoints.checkpoint(str(job.folder))
 
 
 def test_a_worker_that_fails(cluster, data_dir, tmp_path):
@@ -150,6 +160,7 @@ def test_a_worker_that_fails(cluster, data_dir, tmp_path):
   job.task('worker 0').kill()
   assert job.over(400) == ('COMPLETED', 1), job.text()
   assert 'error: rank 1 ended with code 137; ending the others' in job.text()
+  assert re.search(r'resuming at step 1\d of 40', job.text())  # Saved because of it.
   assert job.result()['global_step'] == 40
 
 
