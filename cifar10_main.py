@@ -112,7 +112,7 @@ def _run(command: argparse.Namespace, process: Any) -> Iterable[dict[str, Any]]:
   if task_type == 'ps':
     return [parts.load('parameter_server').serve(process.role)]
   if task_type == 'evaluator':
-    return [trainer.evaluate_on_the_way(process)]
+    return [parts.load('follow').follow(process)]
   if command.mode == 'export':
     from cifar10.exporters import export  # noqa: PLC0415
 
@@ -304,11 +304,14 @@ def _parser() -> argparse.ArgumentParser:
     metavar='PATH',
     help="for --mode predict: PNG or JPEG files, folders with them, patterns as 'photos/*.png'",
   )
-  add(
-    '--dry-run',
-    action='store_true',
-    help='say what training would be: check everything, time twenty steps, leave the job dir alone',
-  )
+  parser.set_defaults(dry_run=False)
+  if 'dry_run' in parts.PARTS:
+    add(
+      '--dry-run',
+      action='store_true',
+      help='say what training would be: check everything, time twenty steps, leave the job dir '
+      'alone',
+    )
   add('--verbose', action='store_true', help="show TensorFlow's own log")
   flags.add_flags(parser)
   return parser

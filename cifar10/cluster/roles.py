@@ -127,11 +127,6 @@ class Role:
   def announce_done(self) -> None:
     """Tells the other tasks that this one needs them no more."""
 
-  def chief_is_there(self) -> bool:
-    """Whether the chief can be reached, where its address is known."""
-    chiefs = self.cluster.addresses.get('chief', ())
-    return bool(chiefs) and any(map(parts.load('liveness').reachable, chiefs))
-
 
 class TaskRole(Role):
   """One of several processes that train together."""

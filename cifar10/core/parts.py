@@ -14,6 +14,7 @@ PARTS: dict[str, str] = {  # name -> module
   'dry_run': 'cifar10.training.dry_run',
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'ema': 'cifar10.training.ema',
+  'follow': 'cifar10.training.follow',
   'gpu_prefetch': 'cifar10.training.gpu_prefetch',
   'hard_examples': 'cifar10.training.hard_examples',
   'liveness': 'cifar10.cluster.liveness',

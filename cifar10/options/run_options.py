@@ -202,6 +202,6 @@ class RunOptions(Options):
     600.0,
     'seconds for which an evaluator waits for a chief that is gone',
     check=above(0, ' seconds'),
-    part='liveness',
+    part='follow',
   )
   num_workers: int = option(1, 'ignored: TF_CONFIG says how many there are')
