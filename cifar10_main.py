@@ -87,7 +87,7 @@ def _run(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
   if task_type == 'ps':
     return [parts.load('parameter_server').serve(process.role)]
   if task_type == 'evaluator':
-    return [trainer.evaluate_on_the_way(process)]
+    return [parts.load('follow').follow(process)]
   if command.mode == 'export':
     return [parts.load('export').export(process)]
   if command.mode == 'predict':

@@ -34,9 +34,6 @@ class MultiWorker(TaskRole):
   all_reduce = True
   ends_by_itself = False
 
-  def _gradients_per_update(self, options: RunOptions) -> int:
-    return self.cluster.gradients_per_update(True)
-
   def _make_control(self) -> SharedControl:
     return SummedControl(self.cluster.is_chief)
 

@@ -63,9 +63,6 @@ class SyncReplica(Replica):
     super().__init__(cluster, options, monitor)
     self._in_order = options.deterministic
 
-  def _gradients_per_update(self, options: RunOptions) -> int:
-    return self.cluster.gradients_per_update(True, options.backup_workers)
-
   def _spare_workers(self, options: RunOptions) -> int:
     return options.backup_workers
 

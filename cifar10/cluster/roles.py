@@ -46,12 +46,9 @@ class Role:
     monitor: of a process that has one already.
     """
     self.cluster = cluster
-    self.gradients_per_update = self._gradients_per_update(options)
+    self.gradients_per_update = _gradients_per_update(cluster, options)
     self.monitor = monitor or self._make_monitor(options)
     self.control = self._make_control()
-
-  def _gradients_per_update(self, options: RunOptions) -> int:
-    return 0
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
     """One that also watches who is needed, and that an evaluator can reach where there is one."""
@@ -127,11 +124,6 @@ class Role:
   def announce_done(self) -> None:
     """Tells the other tasks that this one needs them no more."""
 
-  def chief_is_there(self) -> bool:
-    """Whether the chief can be reached, where its address is known."""
-    chiefs = self.cluster.addresses.get('chief', ())
-    return bool(chiefs) and any(map(parts.load('liveness').reachable, chiefs))
-
 
 class TaskRole(Role):
   """One of several processes that train together."""
@@ -178,8 +170,7 @@ def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None 
     InputError: all-reduce that this TensorFlow cannot do, or --deterministic where what comes first
       decides the result.
   """
-  sync = options.sync or options.distribute is not None
-  check_deterministic(options, cluster, cluster.gradients_per_update(sync, options.backup_workers))
+  check_deterministic(options, cluster, _gradients_per_update(cluster, options))
   kind: Any = Role
   if options.distribute:
     all_reduce = parts.load('all_reduce')
@@ -191,6 +182,11 @@ def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None 
   if cluster.task_type == 'evaluator':
     kind = Evaluator
   return kind(cluster, options, monitor)
+
+
+def _gradients_per_update(cluster: Cluster, options: RunOptions) -> int:
+  sync = options.sync or options.distribute is not None
+  return cluster.gradients_per_update(sync, options.backup_workers)
 
 
 def check_deterministic(options: RunOptions, cluster: Cluster, gradients_per_update: int) -> None:

@@ -19,6 +19,7 @@ PARTS: dict[str, str] = {  # name -> module
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'ema': 'cifar10.training.ema',
   'export': 'cifar10.exporters.export',
+  'follow': 'cifar10.training.follow',
   'gpu_prefetch': 'cifar10.training.gpu_prefetch',
   'hard_examples': 'cifar10.training.hard_examples',
   'liveness': 'cifar10.cluster.liveness',

@@ -147,12 +147,14 @@ def _add_own_flags(group: Any) -> None:
       default=[],
       help="for --mode predict: PNG or JPEG files, folders of them, or patterns as 'photos/*.png'",
     )
-  group.add_argument(
-    '--dry-run',
-    action='store_true',
-    help='check a training without doing it: report its size and time twenty steps, and write '
-    'nothing to the job dir',
-  )
+  parser.set_defaults(dry_run=False)
+  if 'dry_run' in parts.PARTS:
+    group.add_argument(
+      '--dry-run',
+      action='store_true',
+      help='check a training without doing it: report its size and time twenty steps, and write '
+      'nothing to the job dir',
+    )
   group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
 
 

@@ -217,7 +217,7 @@ class RunOptions(Options):
     600.0,
     'seconds for which an evaluator waits for a lost chief',
     check=above(0, ' seconds'),
-    part='liveness',
+    part='follow',
   )
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 

@@ -90,14 +90,11 @@ def dry_run(
     found.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
     log.info('timed was this host alone: the exchange with the other tasks adds to a step')
-  else:
-    found['training_seconds'] = round(
-      (found['train_steps'] - found['global_step']) * found['seconds_per_step'], 1
-    )
-    log.info(
-      'training would take about %s, evaluations and checkpoints not counted',
-      format_duration(found['training_seconds']),
-    )
+    return found
+  steps = found['train_steps'] - found['global_step']
+  found['training_seconds'] = round(steps * found['seconds_per_step'], 1)
+  duration = format_duration(found['training_seconds'])
+  log.info('training would take about %s, evaluations and checkpoints not counted', duration)
   return found
 
 

@@ -1,7 +1,6 @@
-"""Evaluates a job's checkpoints: one, those that come while another process trains, or its own."""
+"""Evaluates a job's checkpoints: one, or those that a training saves."""
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,10 @@ from cifar10.callbacks import progress, summaries
 from cifar10.callbacks.base import Callback
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files
-from cifar10.core.errors import TaskLostError, Terminated
+from cifar10.core.errors import Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.job import best_checkpoints, checkpoints, stop_record
+from cifar10.job import best_checkpoints, checkpoints
 from cifar10.training import evaluation
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
@@ -97,45 +96,6 @@ class Evaluator:
     log.info('evaluated at step %s  %s', f'{made.step:,}', values)
     for callback in self._callbacks:
       callback.on_evaluate_end(made)
-
-  def follow(self) -> JsonObject:
-    """Evaluates new checkpoints as they come, and the last one like the chief.
-
-    Raises:
-      InputError: the chief has gone, and no checkpoint came for so long as the options say.
-      Terminated: SIGTERM came.
-    """
-    patience = self._process.options.evaluator_patience
-    seen, seen_at = None, time.monotonic()
-    while True:
-      self._process.role.monitor.check()
-      checkpoint = checkpoints.listed(self._process.options.job_dir)
-      fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
-      if fault and checkpoint != checkpoints.listed(self._process.options.job_dir):
-        continue  # It was deleted before it was read: the next is there.
-      if checkpoint and checkpoint != seen:
-        seen, seen_at = checkpoint, time.monotonic()
-        if fault:  # The chief may be about to set it aside.
-          log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
-        else:
-          self.evaluated(self._process.split_on_the_way, on_the_way=True)
-      elif checkpoint and not fault and self._is_last(checkpoint):
-        return self.evaluated(self._process.final_split)
-      elif self._process.role.chief_is_there():
-        seen_at = time.monotonic()
-      elif time.monotonic() - seen_at > patience:
-        raise TaskLostError(
-          f'no new checkpoint in {self._process.options.job_dir} for {patience:g} s, and the chief '
-          'cannot be reached; start it again, or raise --evaluator-patience'
-        )
-      time.sleep(1)
-
-  def _is_last(self, checkpoint: str) -> bool:
-    """Whether training ended with it, at the last step or before."""
-    step = int(checkpoint.rpartition('-')[2])  # By its name: it may be deleted already.
-    ended = stop_record.read(self._process.options.job_dir)
-    ended_here = ended and ended[1] == step and stop_record.holds(ended[0], self._process.options)
-    return step >= self._process.hparams.train_steps or bool(ended_here)
 
 
 def evaluate_once(process: Process) -> JsonObject:

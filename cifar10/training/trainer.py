@@ -65,21 +65,6 @@ def train(process: Process, more_hooks: Sequence[Any] = ()) -> JsonObject:
   return {**_saved(process), 'ended_by': ended_by}
 
 
-def evaluate_on_the_way(process: Process) -> JsonObject:
-  """Is an evaluator: evaluates new checkpoints as they come, and the last one like the chief.
-
-  Raises:
-    InputError: the chief has gone, and no checkpoint came for so long as the options say.
-    Terminated: SIGTERM came.
-  """
-  run = Run(process.hparams, process.options, process.data, process.role, stop_record.StopRequest())
-  callbacks: list[Callback] = []
-  evaluator = Evaluator(process, callbacks)
-  evaluator.check_splits()
-  callbacks += registry.make_all(run)
-  return evaluator.follow()
-
-
 def _saved(process: Process) -> JsonObject:
   """The last checkpoint, as the program prints it."""
   checkpoint = process.checkpoint()
