@@ -16,6 +16,7 @@ PARTS: dict[str, str] = {  # name -> module
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
   'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
+  'small_conv2d': 'cifar10.ops.convolution',
   'tta': 'cifar10.inference.tta',
 }
 
