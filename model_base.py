@@ -24,8 +24,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cifar10.core import parts
 from cifar10.core.lazy_tf import tf
-from cifar10.ops import convolution
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 
@@ -131,10 +131,10 @@ class Layers:
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       after = self._zeros_after(x, kernel_size, strides, pool_size)
-      if self._is_training and convolution.gains_from_small_conv2d(
-        x, kernel, strides, self._op_data_format
-      ):
-        return convolution.small_conv2d(x, kernel, after)
+      if self._is_training and self._dtype == tf.bfloat16 and 'small_conv2d' in parts.PARTS:
+        faster = parts.load('small_conv2d')
+        if faster.gains_from_small_conv2d(x, kernel, strides, self._op_data_format):
+          return faster.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would

@@ -32,12 +32,13 @@ PARTS: dict[str, str] = {  # name -> module
   'profile': 'cifar10.callbacks.profile',
   'resources': 'cifar10.callbacks.resources',
   'shell': 'cifar10.callbacks.shell',
+  'small_conv2d': 'cifar10.ops.convolution',
   'source': 'cifar10.training.source_feed',
   'sync': 'cifar10.cluster.sync',
   'tf_config': 'cifar10.cluster.tf_config',
   'tta': 'cifar10.inference.tta',
-  'warm_start': 'cifar10.training.warm_start',
   'urls': 'cifar10.core.remote_files',
+  'warm_start': 'cifar10.training.warm_start',
 }
 
 

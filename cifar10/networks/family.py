@@ -64,12 +64,12 @@ class Family(Options, abc.ABC):
   NAME: ClassVar[str]  # --network NAME, and the scope of its variables.
   TITLE: ClassVar[str]  # For people, with its source.
   RECIPES: ClassVar[Mapping[str, Recipe]] = {}
+  NETWORK: ClassVar[Any]  # Of its layers: NETWORK(options, settings, data) is a model_base.Layers.
 
   @abc.abstractmethod
   def describe(self) -> str:
     """The network in a log: 'ResNet-44'."""
 
-  @abc.abstractmethod
   def build(
     self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
   ) -> model_base.Layers:
@@ -80,6 +80,8 @@ class Family(Options, abc.ABC):
       data: what it classifies.
       prepared: from `prepare`, in training; else None: a checkpoint has what it needs.
     """
+    del prepared
+    return self.NETWORK(self, settings, data)
 
   def build_proxy(
     self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any

@@ -31,7 +31,7 @@ As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.lazy_tf import tf
@@ -162,6 +162,7 @@ class InceptionFamily(Family):
 
   NAME: ClassVar[str] = 'inception'
   TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
+  NETWORK: ClassVar[type] = InceptionV3
 
   inception_width: float = option(
     1.0,
@@ -177,9 +178,3 @@ class InceptionFamily(Family):
     """'Inception v3, 0.5 times as wide'"""
     scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
     return f'Inception v3{scaled}'
-
-  def build(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> InceptionV3:
-    """The network, whose `forward_pass` makes its layers."""
-    return InceptionV3(self, settings, data)

@@ -14,7 +14,7 @@ ResNet-164 and ResNet-1001 of 'Identity Mappings'):
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.errors import InputError
@@ -112,6 +112,7 @@ class ResNetFamily(Family):
 
   NAME: ClassVar[str] = 'resnet'
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
+  NETWORK: ClassVar[type] = ResNetCifar10
 
   num_layers: int = option(
     44,
@@ -153,8 +154,3 @@ class ResNetFamily(Family):
 
   def describe(self) -> str:
     return f'ResNet-{self.num_layers}'
-
-  def build(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> ResNetCifar10:
-    return ResNetCifar10(self, settings, data)

@@ -17,7 +17,7 @@ The names count the source's layers: VGG-16 has 13 convolutions and here one den
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.lazy_tf import tf
@@ -83,6 +83,7 @@ class VggFamily(Family):
 
   NAME: ClassVar[str] = 'vgg'
   TITLE: ClassVar[str] = 'VGG with batch norm (Simonyan and Zisserman 2014)'
+  NETWORK: ClassVar[type] = Vgg
   RECIPES: ClassVar[dict[str, Recipe]] = {'vgg16': _VGG16}
 
   vgg_layers: int = option(
@@ -96,7 +97,3 @@ class VggFamily(Family):
   def describe(self) -> str:
     """'VGG-16'"""
     return f'VGG-{self.vgg_layers}'
-
-  def build(self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any) -> Vgg:
-    """The network, whose `forward_pass` makes its layers."""
-    return Vgg(self, settings, data)

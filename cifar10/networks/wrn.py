@@ -15,7 +15,7 @@ stage:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.errors import InputError
@@ -117,6 +117,7 @@ class WideResNetFamily(Family):
 
   NAME: ClassVar[str] = 'wrn'
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
+  NETWORK: ClassVar[type] = WideResNet
   RECIPES: ClassVar[dict[str, Recipe]] = {'wrn-28-10': _WRN_28_10}
 
   wrn_depth: int = option(
@@ -139,9 +140,3 @@ class WideResNetFamily(Family):
   def describe(self) -> str:
     """'WRN-16-4'"""
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'
-
-  def build(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> WideResNet:
-    """The network, whose `forward_pass` makes its layers."""
-    return WideResNet(self, settings, data)

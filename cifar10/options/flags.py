@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from cifar10.core import parts
-from cifar10.core.errors import OneLineParser
+from cifar10.core.errors import InputError, OneLineParser
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
@@ -57,11 +57,12 @@ def parse(description: str) -> Command:
   try:
     given, unknown = parser.parse_known_args()
     if unknown:
-      family = registry.FAMILIES[_network(given)]
+      by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
+      family = registry.FAMILIES[getattr(given, 'network', by_recipe)]
       _add_flags(parser, {family.TITLE: family})
       given, unknown = parser.parse_known_args()
-  except _CannotParseError:
-    unknown = ['something']
+  except InputError:
+    unknown = ['?']
   if unknown:
     given = full_parser(description).parse_args()
   return command_of(vars(given))
@@ -80,20 +81,11 @@ def command_of(given: dict[str, Any]) -> Command:
   return Command(mode, images, dry_run, verbose, run, learning)
 
 
-def _network(given: argparse.Namespace) -> str:
-  chosen_by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
-  return getattr(given, 'network', chosen_by_recipe)
-
-
-class _CannotParseError(Exception):
-  """The full parser says why."""
-
-
 class _QuietParser(argparse.ArgumentParser):
-  """A parser that leaves it to another one to say what is wrong."""
+  """A parser that leaves it to the full one to say what is wrong."""
 
   def error(self, message: str) -> NoReturn:
-    raise _CannotParseError(message)
+    raise InputError(message)
 
 
 def full_parser(description: str | None = None) -> argparse.ArgumentParser:
@@ -115,10 +107,13 @@ def full_parser(description: str | None = None) -> argparse.ArgumentParser:
 
 
 class _ListRecipes(argparse.Action):
-  """Prints the recipes and ends, as --help does."""
+  """Prints each recipe, its accuracy, cost and flags, and ends, as --help does."""
 
   def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
-    print(list_recipes())
+    for name in registry.RECIPES:
+      accuracy, cost, defaults = registry.recipe(name)
+      print(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}')
+      print('  is:', ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults')
     parser.exit()
 
 
@@ -147,7 +142,7 @@ def _add_own_flags(group: Any) -> None:
       default=[],
       help="for --mode predict: PNG or JPEG files, folders of them, or patterns as 'photos/*.png'",
     )
-  parser.set_defaults(dry_run=False)
+  group.set_defaults(dry_run=False)
   if 'dry_run' in parts.PARTS:
     group.add_argument(
       '--dry-run',
@@ -158,13 +153,10 @@ def _add_own_flags(group: Any) -> None:
   group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
 
 
-def groups(networks: Iterable[str] = registry.FAMILIES) -> dict[str, type]:
+def groups() -> dict[str, type]:
   """The groups of --help and of docs/flags.md: a title, and the class whose options it has."""
-  families = {name: registry.FAMILIES[name] for name in networks}
-  return {
-    **_COMMON,
-    **{f'--network {name}: {family.TITLE}': family for name, family in families.items()},
-  }
+  families = {f'--network {name}: {each.TITLE}': each for name, each in registry.FAMILIES.items()}
+  return {**_COMMON, **families}
 
 
 def _add_flags(parser: argparse.ArgumentParser, titled: Mapping[str, type]) -> None:
@@ -173,17 +165,6 @@ def _add_flags(parser: argparse.ArgumentParser, titled: Mapping[str, type]) -> N
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
       _add_flag(group, declared)
-
-
-def list_recipes() -> str:
-  """Every recipe: what it leads to, what it costs, and the flags that it stands for."""
-  lines = []
-  for name in registry.RECIPES:
-    recipe = registry.recipe(name)
-    flags = ' '.join(as_flag(option, value) for option, value in recipe.defaults.items())
-    lines += [name, f'  accuracy: {recipe.accuracy}', f'  cost: {recipe.cost}']
-    lines.append(f'  is: {flags or "the defaults"}')
-  return '\n'.join(lines)
 
 
 def as_flag(name: str, value: Any) -> str:
