@@ -308,11 +308,11 @@ def test_training_takes_over_only_what_the_job_dir_belongs_to():
 def test_a_job_dir_remembers_the_last_run(tmp_path):
   data = {'train': 'digest'}
   folder = str(tmp_path / 'job')
-  assert job_config.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   config = job_config.read_config(folder)
-  assert job_config.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
-  changes = job_config.claim(folder, longer, 'data', CIFAR10, None)
+  changes = job_config.update_config(folder, longer, 'data', CIFAR10, None)
   assert changes == ['train_steps 10 -> 20', 'lr_triangle [] -> [0.0, 0.5, 0.0]']
   expected = {**config, 'train_steps': 20, 'lr_triangle': [0.0, 0.5, 0.0]}
   assert job_config.read_config(folder) == expected
@@ -320,11 +320,11 @@ def test_a_job_dir_remembers_the_last_run(tmp_path):
 
 
 def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp_path):
-  job_config.claim(str(tmp_path), HParams(), 'data', CIFAR10, None)
+  job_config.update_config(str(tmp_path), HParams(), 'data', CIFAR10, None)
   config = job_config.read_config(str(tmp_path))
   del config['tta_below']
   (tmp_path / 'config.json').write_text(json.dumps(config), encoding='utf-8')
-  changes = job_config.claim(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
+  changes = job_config.update_config(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
   assert changes == ['tta_below 1.0 -> 0.7']
 
 

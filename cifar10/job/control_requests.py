@@ -101,7 +101,7 @@ def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   return content
 
 
-def taking(job_dir: str) -> lock.Lock:
+def training_lock(job_dir: str) -> lock.Lock:
   """A context in which this process trains in the job dir, and no other does."""
   refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
   return lock.Lock(os.path.join(job_dir, FOLDER), refusal)

@@ -153,7 +153,7 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   return job or here
 
 
-def claim(
+def update_config(
   job_dir: str,
   hparams: HParams,
   data_dir: str,

@@ -120,7 +120,7 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
   assert options.data_dir  # The command asks for it.
   data = job_config.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
-  changes = job_config.claim(
+  changes = job_config.update_config(
     options.job_dir, hparams, options.data_dir, data, digests, writes=False
   )
   if changes:

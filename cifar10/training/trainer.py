@@ -205,7 +205,7 @@ def _lock(process: Process) -> Iterator[None]:
   folder = process.options.job_dir
   with contextlib.ExitStack() as stack:
     with storage_errors.refusing('--job-dir', folder):
-      stack.enter_context(control_requests.taking(folder))
+      stack.enter_context(control_requests.training_lock(folder))
     checkpoint_saver.remove_half_saved(folder)
     yield
 
@@ -226,7 +226,9 @@ def _claim(process: Process) -> None:
   if hparams.ema_decay:
     parts.load('ema').check_resumes(options.job_dir, found.newest, hparams.ema_decay)
   digests = manifest.digests(process.data_dir)
-  changes = job_config.claim(options.job_dir, hparams, process.data_dir, process.data, digests)
+  changes = job_config.update_config(
+    options.job_dir, hparams, process.data_dir, process.data, digests
+  )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
   checkpoints.set_aside(options.job_dir, found)

@@ -98,7 +98,7 @@ def test_config(tmp_path_factory, content):
       assert hparams.family.describe()
     job_config.described_data(path, None)
     job_config.read_control(path)
-    job_config.claim(path, hparams, 'data', info.CIFAR10, None, writes=False)
+    job_config.update_config(path, hparams, 'data', info.CIFAR10, None, writes=False)
 
 
 ENDED = {'name': 'control', 'message': 'stop', 'value': 0.0, 'step': 8}

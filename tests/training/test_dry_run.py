@@ -153,7 +153,7 @@ def test_refuses_a_job_dir_that_cannot_be_written():
     os.seteuid(user or 65534)
     try:
       with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
-        job_config.claim(job, HParams(), 'data', CIFAR10, None, writes=False)
+        job_config.update_config(job, HParams(), 'data', CIFAR10, None, writes=False)
     finally:
       os.seteuid(user)
 
