@@ -71,7 +71,8 @@ class Images:
 
   def build(self, name):
     """Of deploy/Dockerfile -> CompletedProcess."""
-    ways = ['--network=host', '--isolation=chroot', '--pull=never']
+    # One layer: without overlays each is a copy of all.
+    ways = ['--network=host', '--isolation=chroot', '--pull=never', '--layers=false']
     return self.podman('build', *ways, '-f', 'deploy/Dockerfile', '-t', name, '.', timeout=900)
 
   def run(self, name, folder, *arguments, entrypoint=(), timeout=300):
