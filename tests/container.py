@@ -34,14 +34,17 @@ class Images:
 
   def __init__(self, folder):
     self._folder = str(folder)
+    # No overlay in an overlay, which the tests' folder is in where they run in a container.
+    ask = ['stat', '--file-system', '--format=%T', self._folder]
+    kind = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    self._driver = 'vfs' if kind == 'overlayfs' else 'overlay'
 
   def podman(self, *arguments, timeout=600):
     """Runs a podman command -> CompletedProcess."""
     places = [f'--{place}={os.path.join(self._folder, place)}' for place in ('root', 'runroot')]
-    # No overlays in a container's own overlay, no daemon for cgroups.
-    command = ['podman', '--storage-driver=vfs', '--runtime=runc', '--cgroup-manager=cgroupfs']
+    drivers = [f'--storage-driver={self._driver}', '--runtime=runc', '--cgroup-manager=cgroupfs']
     return subprocess.run(
-      [*command, *places, *map(str, arguments)],
+      ['podman', *drivers, *places, *map(str, arguments)],
       cwd=ROOT,
       capture_output=True,
       text=True,
@@ -71,7 +74,7 @@ class Images:
 
   def build(self, name):
     """Of deploy/Dockerfile -> CompletedProcess."""
-    # One layer: without overlays each is a copy of all.
+    # One layer, because without overlays each is a copy of all.
     ways = ['--network=host', '--isolation=chroot', '--pull=never', '--layers=false']
     return self.podman('build', *ways, '-f', 'deploy/Dockerfile', '-t', name, '.', timeout=900)
 
@@ -98,4 +101,6 @@ class Images:
     return self
 
   def __exit__(self, *exception):
+    mounted = os.path.join(self._folder, 'root', self._driver)  # On itself, by podman.
+    subprocess.run(['umount', '--lazy', mounted], capture_output=True, check=False)
     shutil.rmtree(self._folder, ignore_errors=True)
