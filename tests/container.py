@@ -16,6 +16,9 @@ PACKAGES = ('podman', 'buildah', 'runc', 'debootstrap')
 BASE = 'docker.io/library/python:3.11-slim'
 MIRROR = 'http://deb.debian.org/debian'
 RELEASE = 'bookworm'  # The one with Python 3.11.
+# What a command mounts is gone with it, also when it is killed: whoever removes the folder must not
+# come upon files of this machine.
+ALONE = ('unshare', '--mount')
 CERTIFICATES = 'etc/ssl/certs/ca-certificates.crt'
 # Lower than those of most users: where they cannot be raised, podman's own would be refused.
 LIMITS = ('--ulimit=nofile=1024:1024', '--ulimit=nproc=4096:4096')
@@ -44,7 +47,7 @@ class Images:
     places = [f'--{place}={os.path.join(self._folder, place)}' for place in ('root', 'runroot')]
     drivers = [f'--storage-driver={self._driver}', '--runtime=runc', '--cgroup-manager=cgroupfs']
     return subprocess.run(
-      ['podman', *drivers, *places, *map(str, arguments)],
+      [*ALONE, 'podman', *drivers, *places, *map(str, arguments)],
       cwd=ROOT,
       capture_output=True,
       text=True,
@@ -56,7 +59,7 @@ class Images:
     """The base image; returns '' or why the archive of packages gave none."""
     tree = os.path.join(self._folder, 'tree')
     packages = '--include=python3,python3-pip,ca-certificates'
-    command = ['debootstrap', '--variant=minbase', packages, RELEASE, tree, MIRROR]
+    command = [*ALONE, 'debootstrap', '--variant=minbase', packages, RELEASE, tree, MIRROR]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if ran.returncode:
       return f'debootstrap: {ran.stdout.strip()[-300:]}'
@@ -101,6 +104,4 @@ class Images:
     return self
 
   def __exit__(self, *exception):
-    mounted = os.path.join(self._folder, 'root', self._driver)  # On itself, by podman.
-    subprocess.run(['umount', '--lazy', mounted], capture_output=True, check=False)
     shutil.rmtree(self._folder, ignore_errors=True)
