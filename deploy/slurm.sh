@@ -34,6 +34,7 @@ srun --distribution=cyclic --kill-on-bad-exit=0 --wait=0 bash -c '
   run "$@" || code=$?
   if [ "$code" != 0 ] && [ "$code" != 143 ]; then
     echo "error: rank $SLURM_PROCID ended with code $code; ending the others" >&2
+    trap "" TERM  # scancel is in this step, too.
     scancel --signal=TERM "$SLURM_JOB_ID.$SLURM_STEP_ID" || true
   fi
   exit "$code"

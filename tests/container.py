@@ -16,6 +16,9 @@ PACKAGES = ('podman', 'buildah', 'runc', 'debootstrap')
 BASE = 'docker.io/library/python:3.11-slim'
 MIRROR = 'http://deb.debian.org/debian'
 RELEASE = 'bookworm'  # The one with Python 3.11.
+# What a command mounts is gone with it, also when it is killed: whoever removes the folder must not
+# come upon files of this machine.
+ALONE = ('unshare', '--mount')
 CERTIFICATES = 'etc/ssl/certs/ca-certificates.crt'
 # Lower than those of most users: where they cannot be raised, podman's own would be refused.
 LIMITS = ('--ulimit=nofile=1024:1024', '--ulimit=nproc=4096:4096')
@@ -34,14 +37,17 @@ class Images:
 
   def __init__(self, folder):
     self._folder = str(folder)
+    # No overlay in an overlay, which the tests' folder is in where they run in a container.
+    ask = ['stat', '--file-system', '--format=%T', self._folder]
+    kind = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    self._driver = 'vfs' if kind == 'overlayfs' else 'overlay'
 
   def podman(self, *arguments, timeout=600):
     """Runs a podman command -> CompletedProcess."""
     places = [f'--{place}={os.path.join(self._folder, place)}' for place in ('root', 'runroot')]
-    # No overlays in a container's own overlay, no daemon for cgroups.
-    command = ['podman', '--storage-driver=vfs', '--runtime=runc', '--cgroup-manager=cgroupfs']
+    drivers = [f'--storage-driver={self._driver}', '--runtime=runc', '--cgroup-manager=cgroupfs']
     return subprocess.run(
-      [*command, *places, *map(str, arguments)],
+      [*ALONE, 'podman', *drivers, *places, *map(str, arguments)],
       cwd=ROOT,
       capture_output=True,
       text=True,
@@ -53,7 +59,7 @@ class Images:
     """The base image; returns '' or why the archive of packages gave none."""
     tree = os.path.join(self._folder, 'tree')
     packages = '--include=python3,python3-pip,ca-certificates'
-    command = ['debootstrap', '--variant=minbase', packages, RELEASE, tree, MIRROR]
+    command = [*ALONE, 'debootstrap', '--variant=minbase', packages, RELEASE, tree, MIRROR]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if ran.returncode:
       return f'debootstrap: {ran.stdout.strip()[-300:]}'
@@ -71,7 +77,8 @@ class Images:
 
   def build(self, name):
     """Of deploy/Dockerfile -> CompletedProcess."""
-    ways = ['--network=host', '--isolation=chroot', '--pull=never']
+    # One layer, because without overlays each is a copy of all.
+    ways = ['--network=host', '--isolation=chroot', '--pull=never', '--layers=false']
     return self.podman('build', *ways, '-f', 'deploy/Dockerfile', '-t', name, '.', timeout=900)
 
   def run(self, name, folder, *arguments, entrypoint=(), timeout=300):

@@ -35,6 +35,8 @@ def hold(steps):
   after_run = TaskHook.after_run
 
   def after_run_held(self, run_context, run_values):
+    if self.steps + 1 >= steps:
+      print(f'held after {self.steps} steps', file=sys.stderr, flush=True)
     while self.steps + 1 >= steps and not self._monitor.stopping:
       time.sleep(0.1)
     after_run(self, run_context, run_values)

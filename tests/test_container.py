@@ -12,7 +12,7 @@ NAME = 'cifar10-estimator'
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture
 def images(tmp_path_factory):
   """A store with the image in it."""
   if reason := container.why_not():
@@ -25,21 +25,25 @@ def images(tmp_path_factory):
     yield images
 
 
-@pytest.fixture(scope='module')
-def volume(images, tmp_path_factory):
-  """A folder of the image's user, with record files that the image has made."""
-  folder = tmp_path_factory.mktemp('volume')
-  os.chown(folder, 1000, 1000)
+def test_the_image(images, tmp_path):
+  """One test, for the image takes minutes: it makes records, trains and exports in its fences."""
+  check_that_it_has_the_program_and_nothing_else(images)
+  os.chown(tmp_path, 1000, 1000)
+  check_its_fences(images, tmp_path)
+  check_that_it_makes_records(images, tmp_path)
+  check_that_it_trains_and_exports(images, tmp_path)
+
+
+def check_that_it_makes_records(images, folder):
   made = images.run(
     *[NAME, folder, 'generate_cifar10_tfrecords.py', '--data-dir', '/cifar10/data'],
     *['--synthetic', 40],
     entrypoint='python',
   )
   assert made.returncode == 0, made.stderr
-  return folder
 
 
-def test_the_image_has_the_program_and_nothing_else(images):
+def check_that_it_has_the_program_and_nothing_else(images):
   """Neither data nor tests, whatever is in the folder that it is built from."""
   listed = images.podman('run', '--rm', *container.LIMITS, '--entrypoint=find', NAME, '.')
   assert listed.returncode == 0, listed.stderr
@@ -51,7 +55,7 @@ def test_the_image_has_the_program_and_nothing_else(images):
   assert '__pycache__' not in listed.stdout
 
 
-def test_it_trains_and_exports_without_privileges(images, volume):
+def check_that_it_trains_and_exports(images, volume):
   folders = ['--data-dir', '/cifar10/data', '--job-dir', '/cifar10/job']
   trained = images.run(
     NAME, volume, *folders, *SMALL, '--train-steps', 20, '--eval-every-steps', 10
@@ -74,7 +78,7 @@ def test_it_trains_and_exports_without_privileges(images, volume):
   assert owners == {1000}
 
 
-def test_it_is_what_its_fences_say(images, volume):
+def check_its_fences(images, volume):
   """User 1000, no capability, a root that cannot be written, no network but its own loopback."""
   script = (
     'import json, os, socket\n'
