@@ -16,19 +16,15 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.job.checkpoints import EMA_SUFFIX, has_ema
-from cifar10.training.step_parts import Step, StepPart
+from cifar10.training.step_parts import StepPart
 from cifar10.training.towers import GradientsAndVariables
 
 
-class _Part(StepPart):
-  def __init__(self, step: Step):
-    self._decay = step.hparams.ema_decay
+class Part(StepPart):
+  """Puts it into a training step."""
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
-    return EmaOptimizer(optimizer, self._decay, update_ops)
-
-
-make = _Part
+    return EmaOptimizer(optimizer, self._step.hparams.ema_decay, update_ops)
 
 
 class EmaOptimizer:

@@ -12,15 +12,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.training.step_parts import Shards, Step, StepPart
+from cifar10.training.step_parts import Shards, StepPart
 
 
-class _Part(StepPart):
-  def __init__(self, step: Step):
-    self._devices = step.tower_devices
+class Part(StepPart):
+  """Puts it into a training step."""
 
   def shards(self, shards: Shards) -> Shards:
-    self._prefetch = GpuPrefetch(shards, self._devices)
+    self._prefetch = GpuPrefetch(shards, self._step.tower_devices)
     return self._prefetch.shards
 
   def train_op(self, train_op: tf.Operation) -> tf.Operation:
@@ -28,9 +27,6 @@ class _Part(StepPart):
 
   def hooks(self) -> list[Any]:
     return [self._prefetch.make_hook()]
-
-
-make = _Part
 
 
 class GpuPrefetch:

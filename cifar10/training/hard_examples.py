@@ -32,9 +32,11 @@ class HarderHalf(NamedTuple):
   gradients: towers.GradientsAndVariables  # The proxy's; 0 at steps at which it does not learn.
 
 
-class _Part(StepPart):
+class Part(StepPart):
+  """Puts it into a training step."""
+
   def __init__(self, step: Step):
-    self._step = step
+    super().__init__(step)
     self._halves: list[HarderHalf] = []
 
   def examples(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -54,9 +56,6 @@ class _Part(StepPart):
   def loss_parts(self) -> dict[str, tf.Tensor]:
     total = tf.add_n([half.cross_entropy for half in self._halves])
     return {'proxy_cross_entropy': total / len(self._halves)}
-
-
-make = _Part
 
 
 def harder_half(

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.training.step_parts import Step, StepPart
+from cifar10.training.step_parts import StepPart
 from cifar10.training.towers import GradientsAndVariables
 
 # What the slow variables keep of themselves when they are averaged with the fast ones:
@@ -12,16 +12,12 @@ _DECAY = 0.95  # this, to the power of the steps between two averagings,
 _POWER = 3  # times this power of the part of training that is over.
 
 
-class _Part(StepPart):
-  def __init__(self, step: Step):
-    self._hparams = step.hparams
+class Part(StepPart):
+  """Puts it into a training step."""
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
-    hparams = self._hparams
+    hparams = self._step.hparams
     return Lookahead(optimizer, hparams.lookahead_steps, hparams.train_steps, update_ops)
-
-
-make = _Part
 
 
 class Lookahead:

@@ -4,24 +4,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.training.step_parts import GroupOf, Step, StepPart
+from cifar10.training.step_parts import GroupOf, StepPart
 from cifar10.training.towers import GradientsAndVariables
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 3
 
 
-class _Part(StepPart):
-  def __init__(self, step: Step):
-    self._step = step
+class Part(StepPart):
+  """Puts it into a training step."""
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
     hparams = self._step.hparams
     muon = Muon(muon_learning_rate, hparams.muon_momentum, tf.as_dtype(hparams.dtype))
     return _Split(self._step.group_of, muon, optimizer)
-
-
-make = _Part
 
 
 class _Split:

@@ -1,7 +1,7 @@
 """What options add to a training step: one list of parts, in the order of the data.
 
-A part is loaded when the step asks for it. Its module has `make(step)`, which returns a `StepPart`
-that overrides what it changes. How a cluster makes an update of gradients is its role's affair
+A part is loaded when the step asks for it. Its module has a class `Part`, a `StepPart` that
+overrides what it changes. How a cluster makes an update of gradients is its role's affair
 (cluster/roles.py), after all of these.
 """
 
@@ -32,6 +32,10 @@ class Step(NamedTuple):
 
 class StepPart:
   """Changes nothing; a subclass overrides what it changes."""
+
+  def __init__(self, step: Step):
+    """`step`: which this is a part of."""
+    self._step = step
 
   def shards(self, shards: Shards) -> Shards:
     """What the towers take in place of these batches."""
@@ -84,7 +88,7 @@ _PARTS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
 def make_all(step: Step) -> list[StepPart]:
   """Those that there are and that this step asks for, in the order of the data."""
   return [
-    parts.load(name).make(step)
+    parts.load(name).Part(step)
     for name, is_asked in _PARTS
     if name in parts.PARTS and is_asked(step)
   ]
