@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from cifar10.data.input_pipeline import mirror
+from cifar10.data.augmentation import mirror
 
 # By what an image is moved, in pixels down and right. Each move is also seen mirrored.
 _MOVES = {
