@@ -22,10 +22,10 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from cifar10.core import parts
 from cifar10.core.lazy_tf import tf
-from cifar10.ops import convolution
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 
@@ -37,26 +37,22 @@ HEAD = 'head'  # The kernel and the bias of a fully connected layer.
 AVERAGE = 'moving average'  # Batch norm's; it has no gradient.
 
 
+class LayerSettings(NamedTuple):
+  """What all layers of one network share."""
+
+  is_training: bool  # Normalise by the batch and update the moving averages, or normalise by them.
+  data_format: str  # 'channels_first' or 'channels_last', of every activation.
+  batch_norm_decay: float  # What the moving averages keep of themselves at each step.
+  batch_norm_epsilon: float  # Added to the variance before the square root.
+  dtype: tf.DType | str = 'float32'  # Of activations and of kernels at use: or bfloat16.
+
+
 class Layers:
   """Layers; a subclass stacks them in `forward_pass`."""
 
-  def __init__(
-    self,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    dtype: tf.DType | str = 'float32',
-  ):
-    """Fixes what all layers share.
-
-    Args:
-      is_training: normalise by the batch and update the moving averages, or normalise by them.
-      data_format: 'channels_first' or 'channels_last', of every activation.
-      batch_norm_decay: what the moving averages keep of themselves at each step.
-      batch_norm_epsilon: added to the variance before the square root.
-      dtype: of activations and of the kernels at use: tf.float32 or tf.bfloat16.
-    """
+  def __init__(self, settings: LayerSettings):
+    """Raises ValueError for a data format or a dtype that layers cannot have."""
+    is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype = settings
     if data_format not in _NHWC_OR_NCHW:
       raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
     dtype = tf.as_dtype(dtype)
@@ -135,10 +131,10 @@ class Layers:
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       after = self._zeros_after(x, kernel_size, strides, pool_size)
-      if self._is_training and convolution.gains_from_small_conv2d(
-        x, kernel, strides, self._op_data_format
-      ):
-        return convolution.small_conv2d(x, kernel, after)
+      if self._is_training and self._dtype == tf.bfloat16 and 'small_conv2d' in parts.PARTS:
+        faster = parts.load('small_conv2d')
+        if faster.gains_from_small_conv2d(x, kernel, strides, self._op_data_format):
+          return faster.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would

@@ -96,7 +96,7 @@ def _measure(data_dir: str, case: Case) -> float:
   import tensorflow as tf  # noqa: PLC0415
 
   from cifar10.options import hparams, run_options  # noqa: PLC0415
-  from cifar10.training import modes, process  # noqa: PLC0415
+  from cifar10.training import evaluator, process, trainer  # noqa: PLC0415
 
   class StepTimes(tf.compat.v1.train.SessionRunHook):
     """When each step ended, in seconds."""
@@ -121,13 +121,13 @@ def _measure(data_dir: str, case: Case) -> float:
       num_inter_threads=case.threads,
     )
     step_times = StepTimes()
-    work = modes.Job(process.Process(chosen, options))
-    work.train([step_times])
+    work = process.Process(chosen, options)
+    trainer.train(work, [step_times])
     if not case.evaluates:
       times = step_times.times[_WARM_UP - 1 :]
       return (len(times) - 1) * chosen.train_batch_size / (times[-1] - times[0])
     since = time.perf_counter()
-    examples = work.evaluate()['examples']
+    examples = evaluator.evaluate_once(work)['examples']
     return examples / (time.perf_counter() - since)
 
 

@@ -23,7 +23,7 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.core import errors
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams

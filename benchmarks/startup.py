@@ -29,6 +29,7 @@ import commands
 import environment
 import tensorflow as tf
 
+from cifar10.cluster import roles
 from cifar10.core import errors
 from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
@@ -204,7 +205,7 @@ def _large_graph() -> dict[str, float]:
     images = [tf.zeros([shard, 32, 32, 3], tf.uint8) for _ in range(num_towers)]
     labels = [tf.zeros([shard], tf.int32) for _ in range(num_towers)]
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-    build = model_fn.get_model_fn(chosen, where, CIFAR10, examples_per_epoch=40_000)
+    build = model_fn.get_model_fn(chosen, where, CIFAR10, model_fn.Training(roles.Role(), 40_000))
     build(images, labels, tf_estimator.ModeKeys.TRAIN, config)
   spent = time.perf_counter() - since
   return {'seconds': spent, 'before': before, 'after': _peak('self')}

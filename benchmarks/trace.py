@@ -25,9 +25,11 @@ import environment
 import numpy as np
 import tensorflow as tf
 
+from cifar10.cluster import roles
 from cifar10.core import devices, errors
 from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
+from cifar10.networks import registry
 from cifar10.networks.family import Start
 from cifar10.options import hparams
 from cifar10.training import model_fn, network_builder, placement, towers
@@ -75,7 +77,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
     beginning = network_builder.Initialization(chosen.family.prepare(start))
     build = model_fn.get_model_fn(
-      chosen, where, CIFAR10, examples_per_epoch=50_000, beginning=beginning
+      chosen, where, CIFAR10, model_fn.Training(roles.Role(), 50_000, beginning)
     )
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)
@@ -110,7 +112,7 @@ def _trace(session: Any, op: Any, by: str, steps: int, seconds: collections.Coun
 
 def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
-  parser.add_argument('--recipe', choices=tuple(hparams.RECIPES), default='fast94')
+  parser.add_argument('--recipe', choices=tuple(registry.RECIPES), default='fast94')
   parser.add_argument('--num-layers', type=int, help="(default: the recipe's)")
   parser.add_argument('--batch-size', type=commands.count, default=500)
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), help="(default: the recipe's)")

@@ -37,13 +37,14 @@ import peers
 import tensorflow as tf
 import turns
 
+from cifar10.cluster import roles
 from cifar10.core import errors
 from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import HParams, from_recipe
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, modes, placement, process, towers
+from cifar10.training import model_fn, placement, process, towers, trainer
 
 
 class StepPrinter(tf.compat.v1.train.SessionRunHook):
@@ -143,7 +144,7 @@ def _run(flags: argparse.Namespace) -> None:
 def _program(flags: argparse.Namespace, hparams: HParams) -> None:
   """What cifar10_main.py runs, with one more hook."""
   options = RunOptions(job_dir=flags.job_dir, data_dir=flags.data_dir, num_gpus=0)
-  modes.Job(process.Process(hparams, options)).train([StepPrinter()])
+  trainer.train(process.Process(hparams, options), [StepPrinter()])
 
 
 def _bare(flags: argparse.Namespace, hparams: HParams) -> None:
@@ -178,7 +179,7 @@ def _train_op(hparams: HParams, images: np.ndarray, labels: np.ndarray) -> tf.Op
   where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   tf.compat.v1.train.get_or_create_global_step()
   config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-  build = model_fn.get_model_fn(hparams, where, CIFAR10, examples_per_epoch=40_000)
+  build = model_fn.get_model_fn(hparams, where, CIFAR10, model_fn.Training(roles.Role(), 40_000))
   shards = (tf.constant(images),), (tf.constant(labels),)
   return build(*shards, tf_estimator.ModeKeys.TRAIN, config).train_op
 

@@ -1,11 +1,11 @@
-"""Looks into checkpoints, and makes others of them.
+"""Lists, dumps and averages checkpoints.
 
   python -m cifar10.checkpoint list PATH
   python -m cifar10.checkpoint dump PATH --out FILE
   python -m cifar10.checkpoint average PATH PATH... --job-dir JOB --data-dir D --out FILE
 
 A PATH is a job dir (its latest checkpoint), its best/, a checkpoint or an .npz file. `list` shows
-names, shapes and sizes. `dump` writes what inference needs, without what the optimizer keeps.
+names, shapes and sizes. `dump` writes the variables that inference needs, without the optimizer's.
 `average` writes the mean of several, with batch norm's moving averages computed anew over the
 training images. A FILE that ends in .npz has numpy arrays; any other is a checkpoint, which
 `cifar10_main.py --checkpoint FILE` takes.
@@ -24,7 +24,7 @@ from cifar10.core.errors import InputError
 
 
 def main() -> None:
-  """The command: does what is asked, prints one JSON object."""
+  """The command: runs `list`, `dump` or `average`, and prints one JSON object."""
   command = _parser().parse_args()
   lazy_tf.import_tensorflow()
   logs.set_up()
@@ -32,8 +32,8 @@ def main() -> None:
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
-  """The table on standard error -> its sums."""
-  from cifar10.training import variable_files  # noqa: PLC0415 - it takes TensorFlow
+  """Prints the table of variables on standard error -> its sums by kind."""
+  from cifar10.job import variable_files  # noqa: PLC0415 - it takes TensorFlow
 
   source = variable_files.open_source(command.path)
   kinds = source.kinds
@@ -47,13 +47,13 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
     for what, number in zip(total, (1, count, size)):
       total[what] += number
   for kind, total in sums.items():
-    said = ', '.join(f'{number:,} {what}' for what, number in total.items())
-    print(f'{kind}: {said}', file=sys.stderr)
+    counts = ', '.join(f'{number:,} {what}' for what, number in total.items())
+    print(f'{kind}: {counts}', file=sys.stderr)
   return {'checkpoint': source.path, 'global_step': source.global_step, **sums}
 
 
 def _dump(command: argparse.Namespace) -> dict[str, Any]:
-  from cifar10.training import variable_files  # noqa: PLC0415
+  from cifar10.job import variable_files  # noqa: PLC0415
 
   variable_files.check_new(command.out)
   source = variable_files.open_source(command.path)
@@ -69,11 +69,10 @@ def _dump(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _average(command: argparse.Namespace) -> dict[str, Any]:
-  from cifar10.job import job_config  # noqa: PLC0415
+  from cifar10.job import job_config, variable_files  # noqa: PLC0415
   from cifar10.training import (  # noqa: PLC0415
     batch_norm_recalibration,
     network_size,
-    variable_files,
   )
 
   variable_files.check_new(command.out)
@@ -96,7 +95,7 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:
-  from cifar10.training import variable_files  # noqa: PLC0415
+  from cifar10.job import variable_files  # noqa: PLC0415
 
   variable_files.write(path, values, global_step)
   numbers = sum(value.size for value in values.values())

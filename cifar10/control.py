@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _lift(job_dir: str) -> bool:
-  """Lifts an end that `stop` made -> whether there was one."""
+  """Lifts the end that an earlier `stop` made -> whether there was one."""
   ended = stop_record.read(job_dir)
   if not ended or ended[0].name != stop_record.BY_CONTROL:
     return False
@@ -74,7 +74,7 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
-  """Leaves no request behind, as after Ctrl-C: a later training would obey it."""
+  """Removes the request at the end, as after Ctrl-C: a later training would obey it."""
   try:
     yield
   finally:

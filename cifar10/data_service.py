@@ -15,7 +15,7 @@ import threading
 from typing import Any
 
 from cifar10.cluster import sockets
-from cifar10.cluster.tf_config import is_loopback
+from cifar10.cluster.sockets import is_loopback
 from cifar10.core import errors, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log

@@ -213,6 +213,8 @@ def main() -> None:
     evaluator=options.evaluator,
     data_workers=options.data_workers,
   )
+  if not options.evaluator and len(cluster.names) > 1:
+    show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
   with _signals() as received, cluster:
     cluster.start()
     code = _supervise(cluster, options.restart, received)

@@ -32,8 +32,8 @@ def main() -> None:
   command = _parser().parse_args()
   _check(command)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
-  from cifar10.reporting import job_report, summary, table  # noqa: PLC0415
+  lazy_tf.import_tensorflow()  # Not before: --help and refusals do not wait for it.
+  from cifar10.reporting import job_report, summary  # noqa: PLC0415
 
   logs.set_up()
   wanted = job_report.Wanted(command.subset, command.checkpoint, command.data_dir)
@@ -45,12 +45,12 @@ def main() -> None:
   if command.out:
     result = {'report': command.out, 'bytes': _write_page(command.out, jobs), **result}
   if command.table:
-    print(table.table(jobs), file=sys.stderr)
+    print(summary.terminal_table(jobs), file=sys.stderr)
   errors.print_result(json.dumps(result))
 
 
 def _check(command: argparse.Namespace) -> None:
-  """Raises InputError for what can be refused before anything is read."""
+  """Raises InputError for flags that can be refused before anything is read."""
   if not command.out and not command.table:
     raise InputError('nothing to make: give --out FILE for a page, --table for text')
   if len(command.jobs) > len(string.ascii_uppercase):

@@ -166,8 +166,13 @@ def _sweep():
       _remove(name)
 
 
+def pids(namespace):
+  """Of all processes on a host."""
+  return [int(pid) for pid in _ip('netns', 'pids', namespace).split()]
+
+
 def _remove(namespace):
-  for pid in _ip('netns', 'pids', namespace).split():
+  for pid in pids(namespace):
     with contextlib.suppress(ProcessLookupError):
-      os.kill(int(pid), signal.SIGKILL)
+      os.kill(pid, signal.SIGKILL)
   _ip('netns', 'del', namespace)

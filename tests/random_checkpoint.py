@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.data.info import CIFAR10
-from cifar10.training import ema, network_builder
+from cifar10.job.checkpoints import EMA_SUFFIX
+from cifar10.training import network_builder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
 
@@ -31,7 +32,7 @@ def save(hparams, *, with_averages=False):
     variables = tf.compat.v1.global_variables()
     stored = {variable.op.name: variable for variable in variables}
     if with_averages:
-      stored = {f'{name}{ema.SUFFIX}': variable for name, variable in stored.items()}
+      stored = {f'{name}{EMA_SUFFIX}': variable for name, variable in stored.items()}
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for variable in variables:

@@ -1,5 +1,9 @@
-"""deploy/ cannot run here: its files are checked for what can be checked without the real thing."""
+"""What can be checked of deploy/ without the real thing.
 
+A real Slurm runs deploy/slurm.sh in test_slurm.py, podman the image in test_container.py.
+"""
+
+import copy
 import importlib.util
 import json
 import os
@@ -9,11 +13,12 @@ import stat
 import subprocess
 import sys
 
+import kubernetes_validate
 import pytest
 import yaml
 
-import cifar10_main
 from cifar10.cluster.tf_config import read_cluster
+from cifar10.options import flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEPLOY = os.path.join(ROOT, 'deploy')
@@ -25,20 +30,59 @@ def read(name):
 
 
 def parse(arguments):
-  """cifar10_main.py's own parser: exits where a flag does not exist."""
-  return cifar10_main._parser().parse_args(arguments)
+  """cifar10_main.py's parser: exits where a flag does not exist."""
+  return flags.full_parser().parse_args(arguments)
 
 
-# What the TFJob API (kubeflow.org/v1) and Kubernetes' pods call the fields that are used here.
-REPLICA = {'replicas', 'restartPolicy', 'template'}
-POD = {
-  'automountServiceAccountToken',
-  'containers',
-  'securityContext',
-  'terminationGracePeriodSeconds',
-  'volumes',
-}
-CONTAINER = {'name', 'image', 'args', 'ports', 'securityContext', 'volumeMounts'}
+REPLICA = {'replicas', 'restartPolicy', 'template'}  # Of the TFJob API (kubeflow.org/v1).
+
+
+def check(definition):
+  """Against the schemas that Kubernetes publishes, where no field may be unknown."""
+  kubernetes_validate.validate(definition, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize('name', ['tfjob.yaml', 'networkpolicy.yaml'])
+def test_kubernetes_own_schemas_admit_the_manifests(name):
+  """Of the TFJob, which is no type of Kubernetes' own, the templates of its pods."""
+  definition = yaml.safe_load(read(name))
+  if definition['kind'] != 'TFJob':
+    check(definition)
+    return
+  assert len(definition['spec']['tfReplicaSpecs']) == 4
+  for spec in definition['spec']['tfReplicaSpecs'].values():
+    check(pod_template(spec))
+
+
+def pod_template(spec):
+  return {
+    'apiVersion': 'v1',
+    'kind': 'PodTemplate',
+    'metadata': {'name': 'cifar10'},
+    'template': copy.deepcopy(spec['template']),
+  }
+
+
+def test_the_schemas_refuse_a_field_in_the_wrong_place():
+  spec = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']['Chief']
+  definition = pod_template(spec)
+  definition['template']['spec']['containers'][0]['memory'] = '4Gi'
+  with pytest.raises(kubernetes_validate.ValidationError, match='memory'):
+    check(definition)
+
+
+def test_chief_and_workers_compute_and_the_others_help():
+  """They have the larger part of the resources, and all have as much as they ask for."""
+  replicas = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']
+  asked = {}
+  for job, spec in replicas.items():
+    [container] = spec['template']['spec']['containers']
+    resources = container['resources']
+    assert resources['requests'] == resources['limits']
+    asked[job] = resources['limits']
+  assert asked['Chief'] == asked['Worker']
+  assert asked['PS'] == asked['Evaluator']
+  assert asked['Chief']['cpu'] > asked['PS']['cpu']
 
 
 def test_the_tfjob_uses_the_fields_that_there_are():
@@ -57,10 +101,8 @@ def test_the_tfjob_uses_the_fields_that_there_are():
     assert set(spec) == REPLICA
     assert spec['restartPolicy'] in ('Always', 'OnFailure', 'Never', 'ExitCode')
     pod = spec['template']['spec']
-    assert set(pod) == POD
     assert pod['terminationGracePeriodSeconds'] > 20  # What the program may need after SIGTERM.
     [container] = pod['containers']
-    assert set(container) == CONTAINER
     assert container['name'] == 'tensorflow'  # The operator sets TF_CONFIG in this one only.
     assert {'name': 'tfjob-port', 'containerPort': 2222} in container['ports']
     mounted = {mount['name']: mount['mountPath'] for mount in container['volumeMounts']}
@@ -113,64 +155,123 @@ def test_the_image_holds_all_that_the_program_imports():
   copied = {source for step in steps if step[0] == 'COPY' for source in step[1:-1]}
   assert all(os.path.exists(os.path.join(ROOT, source)) for source in copied)
   program = {name for name in os.listdir(ROOT) if name.endswith('.py')} | {'cifar10'}
-  assert copied == program | {'requirements.txt'}
+  assert copied == program | {'requirements.txt', 'requirements-gpu.txt'}
+  with open(os.path.join(ROOT, '.dockerignore'), encoding='utf-8') as file:
+    ignored = file.read().splitlines()
+  assert '*' in ignored  # All but these, above all no data.
+  assert {line[1:].removesuffix('/**') for line in ignored if line.startswith('!')} == copied
   [base] = [step[1] for step in steps if step[0] == 'FROM']
   assert re.fullmatch(r'python:3\.1[01]-slim', base)
   [entry] = [' '.join(step[1:]) for step in steps if step[0] == 'ENTRYPOINT']
   assert json.loads(entry) == ['python', 'cifar10_main.py']
 
 
-def tf_config(**environment):
+def settings(**environment):
+  """deploy/slurm_environment.py's, of one parameter server and an evaluator."""
   specification = importlib.util.spec_from_file_location(
-    'slurm_tf_config', os.path.join(DEPLOY, 'slurm_tf_config.py')
+    'slurm_environment', os.path.join(DEPLOY, 'slurm_environment.py')
   )
   module = importlib.util.module_from_spec(specification)
   specification.loader.exec_module(module)
-  return module.tf_config({'NUM_PS': '1', 'BASE_PORT': '2222', **environment})
+  return module.settings({'NUM_PS': '1', 'EVALUATOR': '1', 'SLURM_JOB_ID': '7', **environment})
 
 
 @pytest.mark.parametrize(
-  ('hosts', 'tasks', 'num_ps', 'cluster'),
+  ('hosts', 'tasks', 'num_ps', 'evaluators', 'cluster'),
   [
+    # Job 7 has the ports from 10,000 + 7 x 32.
     (
       'n1\nn2\nn3\nn4\n',
       4,
       1,
-      {'chief': ['n1:2222'], 'ps': ['n2:2223'], 'worker': ['n3:2224', 'n4:2225']},
+      1,
+      {
+        'chief': ['n1:10224'],
+        'worker': ['n2:10224'],
+        'ps': ['n3:10224'],
+        'evaluator': ['n4:10224'],
+      },
     ),
     # Two nodes of three tasks each: a port of its own for each task of a node.
     (
       'gpu-007\ngpu-012\n',
       6,
       2,
+      1,
       {
-        'chief': ['gpu-007:2222'],
-        'ps': ['gpu-007:2223', 'gpu-007:2224'],
-        'worker': ['gpu-012:2225', 'gpu-012:2226', 'gpu-012:2227'],
+        'chief': ['gpu-007:10224'],
+        'worker': ['gpu-012:10224', 'gpu-007:10225'],
+        'ps': ['gpu-012:10225', 'gpu-007:10226'],
+        'evaluator': ['gpu-012:10226'],
       },
     ),
     # All-reduce: no parameter server.
-    ('a\nb\n', 2, 0, {'chief': ['a:2222'], 'worker': ['b:2223']}),
+    ('a\nb\n', 2, 0, 0, {'chief': ['a:10224'], 'worker': ['b:10224']}),
+    # One process, and one whose checkpoints another evaluates.
+    ('a\n', 1, 0, 0, {'chief': ['a:10224']}),
+    ('a\n', 2, 0, 1, {'chief': ['a:10224'], 'evaluator': ['a:10225']}),
   ],
 )
-def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, cluster):
+def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, evaluators, cluster):
   names = []
   for rank in range(tasks):
-    text = tf_config(
-      HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID=str(rank), NUM_PS=str(num_ps)
-    )
-    assert {job: at for job, at in json.loads(text)['cluster'].items() if at} == cluster
+    given = {'NUM_PS': str(num_ps), 'EVALUATOR': str(evaluators)}
+    given.update(SLURM_NTASKS=str(tasks), SLURM_PROCID=str(rank))
+    [(name, text)] = settings(HOSTS=hosts, **given).items()
+    assert name == 'TF_CONFIG'
+    assert json.loads(text)['cluster'] == cluster
     names.append(read_cluster(text, 'job', num_ps_needed=min(num_ps, 1)).name)
   assert names == [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
 
 
+def test_jobs_on_the_same_nodes_have_ports_of_their_own():
+  one = {'HOSTS': 'a', 'SLURM_NTASKS': '32', 'SLURM_PROCID': '0'}
+  ports = []
+  for job_id in (624, 625, 626):  # The numbers of ports begin anew with 625.
+    cluster = json.loads(settings(**one, SLURM_JOB_ID=str(job_id))['TF_CONFIG'])['cluster']
+    ports += [int(at.partition(':')[2]) for listed in cluster.values() for at in listed]
+  assert len(set(ports)) == 96
+  assert (min(ports), max(ports)) == (10_000, 29_999)
+  [address] = json.loads(settings(**one, BASE_PORT='2222')['TF_CONFIG'])['cluster']['chief']
+  assert address == 'a:2222'
+
+
 @pytest.mark.parametrize(
-  ('hosts', 'tasks', 'message'),
-  [('a b', 2, 'too few'), ('a b c', 4, 'do not fill 3 nodes evenly')],
+  ('rank', 'given', 'gpus'),
+  [
+    # Two nodes of two tasks, and four GPUs: node a has the chief and a worker.
+    (0, {}, '0,1'),
+    (2, {}, '2,3'),
+    # Node b has a worker, which takes all that Slurm shows, and a parameter server.
+    (1, {}, None),
+    (3, {}, None),
+    # Slurm has shared them already.
+    (0, {'SLURM_GPUS_PER_TASK': '2'}, None),
+    (0, {'CUDA_VISIBLE_DEVICES': ''}, None),
+  ],
 )
-def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks, message):
+def test_replicas_of_a_slurm_node_share_its_gpus(rank, given, gpus):
+  asked = {'HOSTS': 'a b', 'SLURM_NTASKS': '4', 'SLURM_PROCID': str(rank), 'EVALUATOR': '0'}
+  made = settings(**{**asked, 'CUDA_VISIBLE_DEVICES': '0,1,2,3', **given})
+  assert made.get('CUDA_VISIBLE_DEVICES') == gpus
+
+
+@pytest.mark.parametrize(
+  ('hosts', 'tasks', 'given', 'message'),
+  [
+    ('a b', 2, {}, '2 tasks are too few for a chief, 1 ps, 1 evaluator and a worker'),
+    ('a b c', 4, {}, 'do not fill 3 nodes evenly'),
+    (
+      'a',
+      4,
+      {'CUDA_VISIBLE_DEVICES': '0,1,2'},
+      '3 GPUs of a node cannot be shared evenly by its 2',
+    ),
+  ],
+)
+def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks, given, message):
   with pytest.raises(ValueError, match=message):
-    tf_config(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0')
+    settings(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0', **given)
 
 
 def write_command(folder, name, text):
@@ -179,51 +280,73 @@ def write_command(folder, name, text):
   path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_the_slurm_script_starts_every_task_with_its_flags(tmp_path):
-  """With a scontrol that knows the nodes, an srun that starts the tasks one after the other, and a
-  python that says what it was asked to run."""
-  write_command(
-    tmp_path, 'scontrol', '[ "$*" = "show hostnames node[1-4]" ] && printf "node%s\\n" 1 2 3 4'
-  )
-  write_command(
-    tmp_path,
-    'srun',
-    'while [[ $1 == --* ]]; do shift; done\n'
-    'for rank in 0 1 2 3; do SLURM_NTASKS=4 SLURM_PROCID=$rank "$@"; done',
-  )
-  write_command(
-    tmp_path,
-    'python',
-    f'if [ "$1" = deploy/slurm_tf_config.py ]; then exec {shlex.quote(sys.executable)} "$@"; fi\n'
-    'echo "$TF_CONFIG"; shift; echo "$@"',
-  )
-  environment = {
-    **os.environ,
-    'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-    'SLURM_JOB_NODELIST': 'node[1-4]',
-    'PYTHON': 'python',  # Which `make PYTHON=...` sets otherwise.
-  }
-  result = subprocess.run(
-    ['bash', 'deploy/slurm.sh', '/data', '/job', '--sync', '--num-layers', '20'],
-    cwd=ROOT,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
+@pytest.fixture
+def run_slurm_script(tmp_path):
+  """Runs deploy/slurm.sh with stand-ins: a scontrol that knows the nodes and says what else it is
+  asked for, and an srun -> CompletedProcess."""
+
+  def run(srun, job, *flags):
+    write_command(
+      tmp_path,
+      'scontrol',
+      'if [ "$*" = "show hostnames node[1-4]" ]; then printf "node%s\\n" 1 2 3 4\n'
+      'else echo "scontrol $*"; fi',
+    )
+    write_command(tmp_path, 'srun', srun)
+    write_command(tmp_path, 'sleep', 'exit 0')
+    write_command(
+      tmp_path,
+      'python',
+      f'[ "$1" != deploy/slurm_environment.py ] || exec {shlex.quote(sys.executable)} "$@"\n'
+      'echo "$TF_CONFIG"; shift; echo "$@"',
+    )
+    environment = {
+      **os.environ,
+      'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+      'SLURM_JOB_NODELIST': 'node[1-4]',
+      'SLURM_JOB_ID': '7',
+      'PYTHON': 'python',  # Which `make PYTHON=...` sets otherwise.
+    }
+    return subprocess.run(
+      ['bash', 'deploy/slurm.sh', '/data', str(job), *flags],
+      cwd=ROOT,
+      env=environment,
+      capture_output=True,
+      text=True,
+      timeout=60,
+      check=False,
+    )
+
+  return run
+
+
+def test_the_slurm_script_starts_every_task_with_its_flags(run_slurm_script):
+  """The srun starts the tasks one after the other, and the python says what it was asked to run."""
+  srun = 'while [[ $1 == --* ]]; do shift; done\n'
+  srun += 'for rank in 0 1 2 3; do SLURM_NTASKS=4 SLURM_PROCID=$rank "$@"; done'
+  result = run_slurm_script(srun, '/job', '--sync', '--num-layers', '20')
   assert result.returncode == 0, result.stderr
   lines = result.stdout.splitlines()
   tasks = [read_cluster(text, '/job').name for text in lines[::2]]
-  assert tasks == ['chief 0', 'ps 0', 'worker 0', 'worker 1']
+  assert tasks == ['chief 0', 'worker 0', 'ps 0', 'evaluator 0']
   for arguments in lines[1::2]:
     flags = parse(shlex.split(arguments))
     assert (flags.data_dir, flags.job_dir, flags.num_layers) == ('/data', '/job', 20)
     assert flags.sync
 
 
+@pytest.mark.parametrize('code', [143, 1])
+def test_the_slurm_script_asks_to_start_again_what_got_further(run_slurm_script, tmp_path, code):
+  result = run_slurm_script(f'echo model.ckpt-9 > {tmp_path}/checkpoint; exit {code}', tmp_path)
+  assert result.stdout.splitlines() == ['scontrol requeue 7']
+  again = run_slurm_script(f'echo model.ckpt-9 > {tmp_path}/checkpoint; exit {code}', tmp_path)
+  assert (again.returncode, again.stdout) == (code, '')
+  assert 'nothing was saved since the start; giving up' in again.stderr
+
+
 def test_the_slurm_script_asks_for_what_slurm_has():
-  asked = re.findall(r'^#SBATCH (--[a-z-]+)', read('slurm.sh'), re.M)
-  assert set(asked) == {'--job-name', '--nodes', '--ntasks-per-node', '--signal', '--requeue'}
+  asked = set(re.findall(r'^#SBATCH (--[a-z-]+)', read('slurm.sh'), re.M))
+  shape = {'--job-name', '--nodes', '--ntasks-per-node'}
+  assert asked == shape | {'--signal', '--requeue', '--open-mode'}
   [signal] = re.findall(r'--signal=TERM@(\d+)', read('slurm.sh'))
   assert int(signal) > 20  # Before the time is over: what the program may need after SIGTERM.

@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from cifar10.networks.registry import FAMILIES
-from cifar10.options.hparams import RECIPES
+from cifar10.callbacks import registry
+from cifar10.core import parts
+from cifar10.networks.registry import FAMILIES, RECIPES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FLOORS = (  # The highest first.
@@ -90,6 +91,25 @@ def test_no_circle_of_imports():
     for others in graph.values():
       others.difference_update(leaves)
   assert not graph
+
+
+def test_what_a_plain_training_loads_imports_no_part():
+  pending = ['cifar10.training.trainer']
+  pending += [
+    f'cifar10.callbacks.{name}' for name, asked in registry._CALLBACKS.items() if not asked
+  ]
+  loaded = set()
+  while pending:
+    module = pending.pop()
+    if module in MODULES and module not in loaded:
+      loaded.add(module)
+      pending += imported(MODULES[module])
+  assert len(loaded) > 40
+  assert not loaded & set(parts.PARTS.values())
+
+
+def test_every_part_is_a_module():
+  assert set(parts.PARTS.values()) <= set(MODULES)
 
 
 def test_nothing_outside_a_family_asks_for_its_name():

@@ -597,7 +597,9 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path):
     'chief 0',
     'worker 0',
     'ps 0',
+    'evaluator',
   }
+  assert 'evaluator | none: the validation split has no curve and no best/; --evaluator' in log
 
 
 @long

@@ -13,8 +13,10 @@ from cifar10.core.option import names
 from cifar10.data.augmentation import Augmentation
 from cifar10.data.info import CIFAR10
 from cifar10.job import job_config
+from cifar10.networks import registry
 from cifar10.networks.registry import FAMILIES
-from cifar10.options.hparams import RECIPES, HParams, from_recipe, from_values
+from cifar10.options import flags as command_line
+from cifar10.options.hparams import HParams, from_recipe, from_values
 from cifar10.options.run_options import RunOptions
 
 ALL_NAMES = names(HParams, Augmentation, RunOptions, *FAMILIES.values()) | {'network'}
@@ -27,7 +29,7 @@ def main(monkeypatch, *flags):
 
 
 def parse(*flags):
-  return vars(cifar10_main._parser().parse_args(['--job-dir', 'j', *flags]))
+  return vars(command_line.full_parser().parse_args(['--job-dir', 'j', *flags]))
 
 
 def test_defaults_of_old():
@@ -95,17 +97,14 @@ def test_recipes_are_listed(monkeypatch, capsys):
     main(monkeypatch, '--list-recipes')
   assert end.value.code == 0
   listed = capsys.readouterr().out
-  for name, recipe in RECIPES.items():
+  for name in registry.RECIPES:
+    recipe = registry.recipe(name)
     assert f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}\n' in listed
   assert '--lr-boundaries-steps 32000,48000' in listed
   # What is listed can be given.
   [line] = [line for line in listed.splitlines() if '--cutout' in line]
   flags = parse(*line.removeprefix('  is: ').split())
-  assert from_recipe('classic', _hparams_of(flags)) == from_recipe('fast96', {})
-
-
-def _hparams_of(flags):
-  return {name: value for name, value in flags.items() if name in cifar10_main._LEARNING}
+  assert from_values(command_line.command_of(flags).learning) == from_recipe('fast96', {})
 
 
 REFUSED = [
@@ -309,11 +308,11 @@ def test_training_takes_over_only_what_the_job_dir_belongs_to():
 def test_a_job_dir_remembers_the_last_run(tmp_path):
   data = {'train': 'digest'}
   folder = str(tmp_path / 'job')
-  assert job_config.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   config = job_config.read_config(folder)
-  assert job_config.claim(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
-  changes = job_config.claim(folder, longer, 'data', CIFAR10, None)
+  changes = job_config.update_config(folder, longer, 'data', CIFAR10, None)
   assert changes == ['train_steps 10 -> 20', 'lr_triangle [] -> [0.0, 0.5, 0.0]']
   expected = {**config, 'train_steps': 20, 'lr_triangle': [0.0, 0.5, 0.0]}
   assert job_config.read_config(folder) == expected
@@ -321,11 +320,11 @@ def test_a_job_dir_remembers_the_last_run(tmp_path):
 
 
 def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp_path):
-  job_config.claim(str(tmp_path), HParams(), 'data', CIFAR10, None)
+  job_config.update_config(str(tmp_path), HParams(), 'data', CIFAR10, None)
   config = job_config.read_config(str(tmp_path))
   del config['tta_below']
   (tmp_path / 'config.json').write_text(json.dumps(config), encoding='utf-8')
-  changes = job_config.claim(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
+  changes = job_config.update_config(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
   assert changes == ['tta_below 1.0 -> 0.7']
 
 

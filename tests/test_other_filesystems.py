@@ -17,8 +17,7 @@ import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, local_cluster, report
 from cifar10.core import files
-from cifar10.job import control_requests, metrics_log
-from cifar10.training import checkpoint_choice
+from cifar10.job import checkpoints, control_requests, metrics_log
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -170,7 +169,7 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
       process.stderr.close()
   [end] = [event for event in metrics_log.read(job) if event['event'] == 'end']
   assert end['reason'] == 'control'
-  assert checkpoint_choice.latest_step(job) == end['step'] > 0
+  assert checkpoints.latest_step(job) == end['step'] > 0
   assert sorted(os.listdir(tmp_path)) == ['job', 'nowhere']
   assert os.listdir(nowhere) == []
 

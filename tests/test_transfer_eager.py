@@ -11,7 +11,7 @@ import tensorflow as tf
 from random_checkpoint import IMAGES, save
 
 from cifar10.data.info import CIFAR10
-from cifar10.exporters import freeze_graph, keras_file, keras_layers
+from cifar10.exporters import freeze_graph, keras_file
 from cifar10.options.hparams import from_values
 
 SCRIPT = os.path.join(
@@ -24,8 +24,7 @@ def test_one_trunk_two_heads_and_the_whole(data_dir, tmp_path):
   hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
   checkpoint, (probabilities, features) = save(hparams)
   made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
-  layers = keras_layers.from_graph(made.unfolded, made.values, made.learning)
-  keras_file.write(str(tmp_path / '1.keras'), layers, {})
+  keras_file.write(str(tmp_path / '1.keras'), made, {})
   flags = ['--model', tmp_path, '--data-dir', data_dir, '--batch-size', 16, '--epochs', 4]
   result = subprocess.run(
     [sys.executable, SCRIPT, *map(str, flags)],

@@ -11,13 +11,24 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.cluster.control_state import SharedControl
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.control import SharedControl
+from cifar10.cluster.roles import Role
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import DatasetInfo
 from cifar10.job.stop_record import StopRequest
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
+
+
+class TrainingGraph(NamedTuple):
+  """What a step computes, for callbacks that add operations of their own to its graph."""
+
+  images: tf.Tensor  # uint8 [n, 32, 32, 3], of the first tower
+  labels: tf.Tensor  # int32 [n]
+  scalars: Mapping[str, tf.Tensor]  # 'loss', 'accuracy' and 'learning_rate'
+  loss_parts: Mapping[str, tf.Tensor]  # float32 scalars, by name
+  gradients: Sequence[tuple[tf.Tensor, Any]]  # of the network, with their variables
 
 
 class Step(NamedTuple):
@@ -45,14 +56,12 @@ class Evaluation(NamedTuple):
 
 @dataclasses.dataclass
 class Run:
-  """What callbacks know of the training in this process, and what they may change."""
+  """What callbacks know of the training in this process, or of the evaluator."""
 
   hparams: HParams
   options: RunOptions
   data: DatasetInfo
-  cluster: Cluster
-  monitor: LivenessMonitor
-  control: SharedControl  # orders to all replicas; the chief's
+  role: Role
   stop_request: StopRequest  # whether training is to end before its last step
   # In training only:
   examples_per_epoch: int = 0
@@ -60,7 +69,7 @@ class Run:
   evaluates: bool = False  # this process, on the way
   save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # -> the checkpoint
   remember: Callable[[Mapping[str, Any]], None] = lambda values: None  # in the job's config
-  seconds_before: float = 0.0  # of training, in earlier processes
+  seconds_before: float = 0.0  # of training, in earlier processes: `metrics` finds it
   _since: float = dataclasses.field(default_factory=time.monotonic)
 
   @property
@@ -74,9 +83,24 @@ class Run:
     return self.hparams.train_steps
 
   @property
+  def cluster(self) -> Cluster:
+    """All tasks, this process's among them."""
+    return self.role.cluster
+
+  @property
+  def monitor(self) -> SignalMonitor:
+    """Hears SIGTERM."""
+    return self.role.monitor
+
+  @property
+  def control(self) -> SharedControl:
+    """The orders that the chief gives all replicas."""
+    return self.role.control
+
+  @property
   def is_chief(self) -> bool:
     """Whether this process writes into the job dir while it trains."""
-    return self.cluster.is_chief
+    return self.role.saves
 
   def seconds(self) -> float:
     """Of training, all processes of this task, evaluations on the way and pauses included."""
@@ -85,6 +109,9 @@ class Run:
 
 class Callback(tf.compat.v1.train.SessionRunHook):
   """Base of all: hears of nothing but what it overrides. Hooks' methods come beside these."""
+
+  def on_graph(self, graph: TrainingGraph) -> None:
+    """Once a training graph, when its step is built: operations may still be added."""
 
   def on_step_end(self, step: Step) -> None:
     """After every step that this process made, before a checkpoint of it is saved."""

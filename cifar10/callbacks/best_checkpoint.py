@@ -1,4 +1,4 @@
-"""Keeps the checkpoints with the best accuracy on the validation split apart, under JOB/best/."""
+"""Copies the checkpoints with the best validation accuracy to JOB/best/."""
 
 from typing import Any
 
@@ -9,24 +9,24 @@ from cifar10.job import best_checkpoints
 
 
 def make(run: Run) -> Callback | None:
-  """Where the process evaluates; --keep-best 0 keeps none."""
+  """Unless --keep-best is 0."""
   if not run.options.keep_best:
     return None
-  best_checkpoints.read(run.job_dir)  # Refuses a damaged one now, not after an hour.
-  return Best(run)
+  best_checkpoints.read(run.job_dir)  # Refuses a damaged best.json now, not after an hour.
+  return BestCheckpoint(run)
 
 
-class Best(Callback):
+class BestCheckpoint(Callback):
   """Copies an evaluated checkpoint that is among the best."""
 
   def __init__(self, run: Run):
     self._run = run
-    self._said_why = False
+    self._logged = False
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    if not self._run.is_chief or self._said_why:
+    if not self._run.is_chief or self._logged:
       return
-    self._said_why = True
+    self._logged = True
     if self._run.hparams.train_on != 'train':
       log.info(
         'no best/: with --train-on %s no split is left to choose by', self._run.hparams.train_on
@@ -40,7 +40,7 @@ class Best(Callback):
     if not evaluation.chooses:
       return
     try:
-      kept = best_checkpoints.keep(
+      is_best = best_checkpoints.keep(
         self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
       )
     except FileNotFoundError:
@@ -48,6 +48,6 @@ class Best(Callback):
         raise
       log.info('%s is not kept: it was deleted while it was evaluated', evaluation.checkpoint)
       return
-    if kept:
+    if is_best:
       accuracy = evaluation.result['accuracy']
       log.info('best so far: accuracy %.4f at step %s', accuracy, f'{evaluation.step:,}')

@@ -1,4 +1,7 @@
-"""Obeys what is asked for while training runs: `python -m cifar10.control`, and JOB/hyper.txt."""
+"""Carries out the requests of `python -m cifar10.control` while training runs, and JOB/hyper.txt.
+
+JOB/hyper.txt is tensorpack's way: a line 'learning_rate:0.05' for each rate, read when it changes.
+"""
 
 import os
 import sys
@@ -7,27 +10,26 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import shell
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
-from cifar10.core import files
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
+from cifar10.core import files, parts
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
 from cifar10.job.control_requests import RATES, Command
 from cifar10.job.stop_record import BY_CONTROL, StopReason
 
-HYPER = 'hyper.txt'  # As tensorpack has it: a line 'learning_rate:0.05' for each.
+HYPER = 'hyper.txt'
 _LOOK_SECONDS = 0.5
-_URL_LOOK_SECONDS = 10  # Steps wait while one looks: a tenth of a second, from a store of objects.
+_URL_LOOK_SECONDS = 10  # A look stops the steps: for a tenth of a second with an object store.
 
 
 def make(run: Run) -> Callback | None:
-  """In the process that others follow."""
-  return Control(run) if run.is_chief else None
+  """In the chief; the other replicas follow it."""
+  return ControlListener(run) if run.is_chief else None
 
 
-class Control(Callback):
-  """The chief's ear."""
+class ControlListener(Callback):
+  """Looks for requests between two steps, carries them out and answers them."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -36,19 +38,25 @@ class Control(Callback):
     self._step = 0
     self._paused = False
     self._evaluation: Evaluation | None = None
-    self._hyper_read = self._hyper_changed()  # What stood there before was obeyed before.
-    self._batch: Any = None
+    self._hyper_read = (0, 0)
+    self._hyper_lines()  # An earlier run obeyed what stands there.
+    self._batch_tensors: dict[str, Any] = {}  # For the shell.
+    self._batch: Any = None  # The last one, for the shell.
     self._forget_old_requests()
+
+  def on_graph(self, graph: TrainingGraph) -> None:
+    if self._run.options.debug_shell:
+      self._batch_tensors = {'images': graph.images, 'labels': graph.labels}
 
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
-    self._batch_tensors = shell.batch_tensors() if self._run.options.debug_shell else None
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._step = int(session.run(self._global_step))
 
   def before_run(self, run_context: Any) -> Any:
-    return self._batch_tensors and tf.compat.v1.train.SessionRunArgs(self._batch_tensors)
+    tensors = self._batch_tensors
+    return tf.compat.v1.train.SessionRunArgs(tensors) if tensors else None
 
   def on_step_end(self, step: Step) -> None:
     self._step = step.step
@@ -66,7 +74,7 @@ class Control(Callback):
       self._look(run_context.session)
 
   def _forget_old_requests(self) -> None:
-    """What nobody took in an earlier run holds no more, but for an evaluator's word on a limit."""
+    """Drops what an earlier run left, but obeys an evaluator's request to stop at a limit."""
     for _, command in control_requests.take(self._run.job_dir):
       if command and command.reason:
         name, value, message = command.reason
@@ -79,12 +87,11 @@ class Control(Callback):
     for name, command in control_requests.take(self._run.job_dir):
       ok, text = self._obey(command, session) if command else (False, 'the request is damaged')
       control_requests.answer(self._run.job_dir, name, ok, text)
-    if self._hyper_changed() != self._hyper_read:
-      self._hyper_read = self._hyper_changed()
-      self._read_hyper(session)
+    for line in self._hyper_lines():
+      self._obey_hyper(line, session)
 
   def _obey(self, command: Command, session: Any) -> tuple[bool, str]:
-    """Does it -> whether that was possible, and what happened."""
+    """Carries it out -> whether that was possible, and what happened."""
     try:
       text = self._do(command, session)
     except InputError as error:
@@ -117,11 +124,11 @@ class Control(Callback):
     control = self._run.control
     ordered: dict[str, Any] = {command.verb: command.value}
     control.state = control.state._replace(**ordered)
-    self._tell(session)
+    control.tell(session)
     now = {rate: getattr(control.state, rate) for rate in RATES}
     self._run.remember({rate: value for rate, value in now.items() if value is not None})
-    said = 'the schedule says it' if command.value is None else f'it is {command.value:g}'
-    return f'{said} after step {self._step:,}'
+    rate = 'the schedule says it' if command.value is None else f'it is {command.value:g}'
+    return f'{rate} after step {self._step:,}'
 
   def _save(self, session: Any, evaluating: bool) -> str:
     self._evaluation = None
@@ -138,11 +145,7 @@ class Control(Callback):
   def _pause(self, pauses: bool, session: Any) -> None:
     self._paused = pauses
     self._run.control.state = self._run.control.state._replace(pauses=pauses)
-    self._tell(session)
-
-  def _tell(self, session: Any) -> None:
-    if not self._run.control.is_all_reduce:  # There the chief's next step does.
-      self._run.control.tell(session)
+    self._run.control.tell(session)
 
   def _open_shell(self, session: Any) -> str:
     if not self._run.options.debug_shell:
@@ -151,32 +154,28 @@ class Control(Callback):
       raise InputError('shell: the process that trains has no terminal; start it in one')
     was_paused = self._paused
     self._pause(True, session)
-    shell.open_shell(session, self._step, self._batch, self._run)
+    parts.load('shell').open_shell(session, self._step, self._batch, self._run)
     self._pause(was_paused, session)
     return 'the shell was left; training goes on'
 
-  def _hyper_changed(self) -> tuple[int, int]:
-    """What is another when hyper.txt was written again, or is no longer there."""
+  def _hyper_lines(self) -> list[str]:
+    """The lines of hyper.txt if it has changed since the last call."""
+    path = os.path.join(self._run.job_dir, HYPER)
     try:
-      return files.signature(os.path.join(self._run.job_dir, HYPER))
-    except OSError:
-      return 0, 0
+      before, self._hyper_read = self._hyper_read, files.signature(path)
+      lines = files.read_text(path).splitlines() if self._hyper_read != before else []
+    except (OSError, UnicodeDecodeError):
+      return []
+    return [line for line in lines if line.strip()]
 
-  def _read_hyper(self, session: Any) -> None:
-    """Obeys its lines; what is no order is named in the log."""
+  def _obey_hyper(self, line: str, session: Any) -> None:
+    """Sets the rate of a line; the log says what is wrong with one that sets none."""
     try:
-      text = files.read_text(os.path.join(self._run.job_dir, HYPER))
-    except (OSError, UnicodeDecodeError) as error:
-      log.info('%s cannot be read: %s', HYPER, error)
-      return
-    for line in filter(str.strip, text.splitlines()):
-      try:
-        command = control_requests.parse(line.replace(':', '=', 1))
-        if command.verb not in RATES:
-          raise InputError(f'{line!r} is no hyper-parameter')
-      except InputError as error:
-        log.info('%s: %s', HYPER, error)
-        continue
-      ok, text = self._obey(command, session)
-      if not ok:
-        log.info('%s: %s', HYPER, text)
+      command = control_requests.parse(line.replace(':', '=', 1))
+      ok, text = (
+        self._obey(command, session) if command.verb in RATES else (False, f'{line!r} is no rate')
+      )
+    except InputError as error:
+      ok, text = False, str(error)
+    if not ok:
+      log.info('%s: %s', HYPER, text)

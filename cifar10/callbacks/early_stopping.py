@@ -1,4 +1,4 @@
-"""Ends a training by its options: at an accuracy, without a gain, after some minutes."""
+"""Early stopping: at an accuracy, after evaluations without a gain, after some minutes."""
 
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.job import control_requests, metrics_log
@@ -6,15 +6,15 @@ from cifar10.job.stop_record import StopReason
 
 
 def make(run: Run) -> Callback | None:
-  """Where one of the options is given, in the chief and in an evaluator."""
+  """In the chief and in an evaluator, where one of the options is given."""
   options = run.options
   is_evaluator = run.cluster.task_type == 'evaluator'
   limits = (options.stop_at_accuracy, options.stop_without_gain, options.max_minutes)
   is_asked = any(limit is not None for limit in limits)
-  return StopRules(run) if is_asked and (run.is_chief or is_evaluator) else None
+  return EarlyStopping(run) if is_asked and (run.is_chief or is_evaluator) else None
 
 
-class StopRules(Callback):
+class EarlyStopping(Callback):
   """Looks at each evaluation, and at the clock."""
 
   def __init__(self, run: Run):
@@ -32,25 +32,25 @@ class StopRules(Callback):
     accuracy = evaluation.result['accuracy']
     goal = self._run.options.stop_at_accuracy
     if goal is not None and accuracy >= goal:
-      said = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
-      self._end(StopReason('stop_at_accuracy', said, accuracy))
+      message = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
+      self._end(StopReason('stop_at_accuracy', message, accuracy))
     patience = self._run.options.stop_without_gain
     without_gain = evaluations_without_gain(metrics_log.read(self._run.job_dir))
     if patience is not None and without_gain >= patience:
-      said = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
-      self._end(StopReason('stop_without_gain', said, without_gain))
+      message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
+      self._end(StopReason('stop_without_gain', message, without_gain))
 
   def _end(self, reason: StopReason) -> None:
     if self._run.stop_request.reason:
       return
     self._run.stop_request.request(reason)
-    if not self._run.is_chief:  # An evaluator: the chief obeys what stands in the job dir.
+    if not self._run.is_chief:  # An evaluator: the chief obeys requests in the job dir.
       order = control_requests.Command('stop', None, (reason.name, reason.value, reason.message))
       control_requests.request(self._run.job_dir, order)
 
 
 def evaluations_without_gain(events: list[metrics_log.Event]) -> int:
-  """How many of the validation split came after the best; the earlier one of equals counts."""
+  """Evaluations of the validation split since the best one; of equals the earliest is the best."""
   accuracies = [
     event['accuracy']
     for event in events

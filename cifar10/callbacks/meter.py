@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
 
 EVERY_STEPS = 100  # Whose means are written.
 
@@ -26,11 +26,13 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
     self._graph: Any = None
     self.step = 0  # The last one that this process made.
 
-  def measure(self, tensors: Mapping[str, tf.Tensor]) -> None:
-    """What to read: scalars by name, of the first replica that is built in a graph."""
-    graph = tf.compat.v1.get_default_graph()
-    if self._graph is not graph:
-      self._graph, self._tensors = graph, tensors
+  def on_graph(self, graph: TrainingGraph) -> None:
+    """Takes the scalars to read, and tells callbacks: of the first replica built in a graph."""
+    building = tf.compat.v1.get_default_graph()
+    if self._graph is not building:
+      self._graph, self._tensors = building, graph.scalars
+      for callback in self._callbacks:
+        callback.on_graph(graph)
 
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()

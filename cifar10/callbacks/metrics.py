@@ -1,4 +1,4 @@
-"""Writes what happens in a job to JOB/metrics.jsonl (metrics_file.py)."""
+"""Writes the events of a job to JOB/metrics.jsonl (job/metrics_log.py)."""
 
 import platform
 import sys
@@ -23,7 +23,7 @@ def make(run: Run) -> Callback | None:
 
 
 class Metrics(Averaging):
-  """Writes each event when it happens; of training, means over every hundred steps."""
+  """Writes each event when it happens; of training steps, means over every hundred."""
 
   def __init__(self, run: Run):
     super().__init__(run)
@@ -46,14 +46,14 @@ class Metrics(Averaging):
     self._started = True
 
   def on_save(self, checkpoint: str, step: int) -> None:
-    if step != self._saved_at:  # Two periods may meet at a step.
+    if step != self._saved_at:  # The savers of evaluations and of --save-every-steps may meet.
       self._write(step, 'save', checkpoint=checkpoint)
     self._saved_at = step
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
-    # One that was killed after it, before the next step was saved, makes it again.
+    # A process that was killed after an evaluation, before its next save, makes it again.
     if not metrics_log.has_evaluation(self._run.job_dir, evaluation.step, evaluation.split):
       self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
     super().on_evaluate_end(evaluation)

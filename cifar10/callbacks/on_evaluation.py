@@ -17,7 +17,7 @@ def make(run: Run) -> Callback | None:
 
 
 class OnEvaluation(Callback):
-  """Runs it without a shell, the values in its environment. Its failure is a line in the log."""
+  """Runs the command without a shell, the values in its environment; logs its failure."""
 
   def __init__(self, run: Run):
     self._job_dir = run.job_dir
@@ -34,13 +34,15 @@ class OnEvaluation(Callback):
       'CIFAR10_CHECKPOINT': evaluation.checkpoint,
       'CIFAR10_JOB_DIR': self._job_dir,
     }
-    said = _run(self._command, {**os.environ, **{key: str(value) for key, value in values.items()}})
-    if said:
-      log.info('--on-evaluation %s %s', shlex.join(self._command), said)
+    failure = _run(
+      self._command, {**os.environ, **{key: str(value) for key, value in values.items()}}
+    )
+    if failure:
+      log.info('--on-evaluation %s %s', shlex.join(self._command), failure)
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> str:
-  """Runs it -> what went wrong, or ''. Its standard output goes to standard error."""
+  """Runs a command -> what went wrong, or ''. Its standard output goes to standard error."""
   try:
     done = subprocess.run(
       command,

@@ -1,15 +1,18 @@
-"""Where the time of some steps goes: a trace in JOB/profile/, the costliest operations in the log.
+"""Profiles some steps: a trace in JOB/profile/, and the costliest operations in the log.
 
-Beside --profile-steps nothing is traced, and no step is slower for it.
+The trace is in Chrome's format, for Perfetto. Without --profile-steps no step is traced, or slower.
 """
 
+import itertools
 import json
 import os
-from typing import Any
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.callbacks import chrome_trace
 from cifar10.callbacks.base import Callback, Run, Step
 from cifar10.core import files
 from cifar10.core.logs import log
@@ -17,6 +20,18 @@ from cifar10.options.run_options import first_and_last
 
 FOLDER = 'profile'
 _SHOWN = 10  # Operations in the log.
+# These wait for another device's result: their time is another operation's.
+_WAITING = {'_Recv', '_HostRecv', 'RecvTensor'}
+
+
+class Operation(NamedTuple):
+  """One operation that ran on a device."""
+
+  device: str  # '/job:worker/replica:0/task:0/device:CPU:0'; of a GPU also '/device:GPU:0/stream:1'
+  type: str  # 'Conv2D'
+  name: str  # 'tower_0/resnet/conv/Conv2D'
+  start: int  # microseconds since 1970
+  duration: int  # microseconds
 
 
 def make(run: Run) -> Callback | None:
@@ -31,7 +46,7 @@ def make(run: Run) -> Callback | None:
 class Profile(Callback):
   """Traces the steps from `first` to `last`, both included.
 
-  Where others make steps, too, its own among them, and at least one.
+  Where other workers make steps, too, it traces its own among these, at least one.
   """
 
   def __init__(self, job_dir: str, first: int, last: int):
@@ -40,7 +55,7 @@ class Profile(Callback):
     self._last = last
     self._step = 0
     self._traced: list[int] = []
-    self._operations: list[chrome_trace.Operation] = []
+    self._operations: list[Operation] = []
     self._is_over = False
 
   def begin(self) -> None:
@@ -65,7 +80,7 @@ class Profile(Callback):
     if self._is_over or not run_values.options.trace_level:
       return
     self._traced.append(self._step)
-    self._operations += chrome_trace.operations(run_values.run_metadata.step_stats)
+    self._operations += operations(run_values.run_metadata.step_stats)
     if self._step >= self._last:
       self._finish()
 
@@ -78,8 +93,93 @@ class Profile(Callback):
     folder = os.path.join(self._job_dir, FOLDER)
     files.make_folder(folder)
     path = os.path.join(folder, f'steps-{self._traced[0]}-{self._traced[-1]}.json')
-    files.write_text(path, json.dumps(chrome_trace.to_json(self._operations)))
+    files.write_text(path, json.dumps(to_json(self._operations)))
     log.info('profiled %s step(s): %s opens in https://ui.perfetto.dev', len(self._traced), path)
-    for line in chrome_trace.table(self._operations, _SHOWN):
+    for line in costs_table(self._operations, _SHOWN):
       log.info('%s', line)
     self._operations = []
+
+
+def operations(step_stats: Any) -> Iterator[Operation]:
+  """All operations of a StepStats."""
+  for device in step_stats.dev_stats:
+    for node in device.node_stats:
+      kind, name = _kind_and_name(node, is_kernel=_is_gpu_trace(device.device))
+      duration = max(node.op_end_rel_micros - node.op_start_rel_micros, 1)
+      start = node.all_start_micros + node.op_start_rel_micros
+      yield Operation(device.device, kind, name, start, duration)
+
+
+def _kind_and_name(node: Any, is_kernel: bool) -> tuple[str, str]:
+  """From 'name = Type(inputs)'; of a GPU's kernel from '...@@name:Type#...' or 'name:Type'."""
+  label, name = node.timeline_label, node.node_name
+  if is_kernel:
+    noted = re.search('@@([^#]*)#', label)
+    name, _, kind = (noted[1] if noted else name).partition(':')
+    return kind or 'unknown', name
+  named = re.search(r' = (\w+)\(', label)
+  return (named[1] if named else name), name
+
+
+def _is_gpu_trace(device: str) -> bool:
+  """Whether these are a GPU's kernels, and not the operations that started them."""
+  return '/stream:' in device or '/memcpy' in device
+
+
+def to_json(traced: Sequence[Operation]) -> dict[str, Any]:
+  """Chrome's trace: a process for each device, and a thread for each operation side by side.
+
+  The format: "Trace Event Format", of Chrome's catapult project.
+  """
+  events: list[dict[str, Any]] = []
+  for number, device in enumerate(sorted({each.device for each in traced})):
+    events.append({'name': 'process_name', 'ph': 'M', 'pid': number, 'args': {'name': device}})
+    ends: list[int] = []  # Of what each thread ran last.
+    mine = (each for each in traced if each.device == device)
+    for each in sorted(mine, key=lambda operation: operation.start):
+      free = (thread for thread, end in enumerate(ends) if end <= each.start)
+      thread = next(free, len(ends))
+      ends[thread : thread + 1] = [each.start + each.duration]
+      events.append(
+        {
+          'name': each.type,
+          'cat': 'operation',
+          'ph': 'X',
+          'pid': number,
+          'tid': thread,
+          'ts': each.start,
+          'dur': each.duration,
+          'args': {'name': each.name},
+        }
+      )
+  return {'traceEvents': events, 'displayTimeUnit': 'ms'}
+
+
+def costs_table(traced: Sequence[Operation], rows: int) -> Iterator[str]:
+  """Lines on the costliest operations; waiting for another device is left out."""
+  costs: dict[tuple[str, str], list[int]] = defaultdict(list)
+  for each in _counted(traced):
+    costs[each.type, each.name].append(each.duration)
+  total = sum(itertools.chain(*costs.values())) or 1
+  costliest = sorted(costs.items(), key=lambda item: -sum(item[1]))[:rows]
+  wide = max((len(kind) for (kind, _), _ in costliest), default=0)
+  yield f'{"operation":{wide}} {"calls":>6} {"total ms":>10} {"share":>6}  name'
+  for (kind, name), durations in costliest:
+    spent = sum(durations)
+    yield f'{kind:{wide}} {len(durations):6} {spent / 1e3:10.2f} {spent / total:6.1%}  {name}'
+
+
+def _counted(traced: Sequence[Operation]) -> Iterator[Operation]:
+  """The kernels of each GPU that was traced; of other devices, the operations that ran there."""
+  kernels = '/stream:all'
+  # '/device:GPU:0/stream:all' and '/job:worker/replica:0/task:0/device:GPU:0' are one device.
+  timed = tuple(each.device.removesuffix(kernels) for each in traced if kernels in each.device)
+  timed = tuple(dict.fromkeys(timed))
+  for each in traced:
+    if each.type in _WAITING:
+      continue
+    if _is_gpu_trace(each.device):
+      if each.device.endswith(kernels):
+        yield each
+    elif not each.device.endswith(timed or ('no GPU',)):
+      yield each

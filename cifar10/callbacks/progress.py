@@ -1,4 +1,4 @@
-"""How training comes along, for people: lines in the log, or a bar on a terminal."""
+"""The progress of a training: lines in the log, or a bar on a terminal."""
 
 import sys
 from typing import Any
@@ -8,11 +8,10 @@ import tqdm
 
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.callbacks.meter import Means, Window
-from cifar10.core.logs import log
+from cifar10.core.logs import IMAGES_BAR, format_duration, log
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
-IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 
 
 def make(run: Run) -> Callback:
@@ -22,7 +21,7 @@ def make(run: Run) -> Callback:
 
 
 class _Progress(Callback):
-  """Says where training goes on, and reports means over steps every few seconds."""
+  """Logs the step at which training begins, and reports means over steps every few seconds."""
 
   def __init__(self, run: Run, every_seconds: float):
     self._run = run
@@ -37,7 +36,7 @@ class _Progress(Callback):
     began_before, step = self._began_at, int(session.run(self._global_step))
     self._window.restart(step)
     self._began_at = step
-    if step != began_before:  # Again and again while a task is away: once is enough.
+    if step != began_before:  # While a task is away, sessions begin again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
 
@@ -103,7 +102,7 @@ class ProgressBar(_Progress):
     self._close()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    self._close()  # After an error, too, when hooks hear of no end.
+    self._close()  # After an error `end` is not called.
 
   def _close(self) -> None:
     if self._bar is not None:
@@ -112,12 +111,12 @@ class ProgressBar(_Progress):
 
 
 class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
-  """The bar of one evaluation; nothing where standard error is no terminal."""
+  """The bar of one evaluation, where standard error is a terminal."""
 
   def __init__(self, split: str, num_examples: int, batch_size: int):
     """Args:
-    subset: the split's name.
-    num_examples: that it has.
+    split: its name.
+    num_examples: of the split.
     batch_size: of each run of the session but the last.
     """
     self._split = split
@@ -140,27 +139,3 @@ class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
 
   def end(self, session: Any) -> None:
     self._bar.close()
-
-
-class EvaluationLogHook(tf.compat.v1.train.SessionRunHook):
-  """Logs one line when an evaluation is over."""
-
-  def __init__(self, values: dict[str, tf.Tensor]):
-    """`values` are the metrics' value tensors, by name."""
-    self._values = values
-
-  def begin(self) -> None:
-    self._global_step = tf.compat.v1.train.get_global_step()
-
-  def end(self, session: Any) -> None:
-    step, values = session.run([self._global_step, self._values])
-    shown = '  '.join(f'{name} {value:.4f}' for name, value in values.items())
-    log.info('evaluated at step %s  %s', f'{step:,}', shown)
-
-
-def format_duration(seconds: float) -> str:
-  """7 -> '7 s', 90 -> '2 min', 5400 -> '1 h 30 min'."""
-  if seconds < 60:
-    return f'{seconds:.0f} s'
-  minutes = round(seconds / 60)
-  return f'{minutes} min' if minutes < 60 else f'{minutes // 60} h {minutes % 60} min'

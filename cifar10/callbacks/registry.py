@@ -1,35 +1,42 @@
-"""The callbacks that there are: a new one is a file in this folder, and a line here."""
+"""The callbacks that there are: a new one is a file in this folder, and a line here.
+
+One that training can do without is a part of the program as well, with a line in core/parts.py.
+"""
 
 import importlib
 
 from cifar10.callbacks.base import Callback, Run
 from cifar10.core import parts
+from cifar10.core.option import declarations
 
-# In the order in which they hear of an event: a module of this folder, or a part of the program
-# with the options of which one must be given, else it is not loaded.
-_CALLBACKS: dict[str, tuple[str, ...]] = {
-  'metrics': (),
-  'summaries': (),
-  'resources': (),
-  'profile': ('profile_steps',),
-  'best_checkpoint': (),
-  'early_stopping': ('stop_at_accuracy', 'stop_without_gain', 'max_minutes'),
-  'control_listener': (),
-  'on_evaluation': ('on_evaluation',),
-  'progress': (),
+_CALLBACKS: dict[str, bool] = {  # In the order in which they hear of an event -> whether a part.
+  'metrics': False,
+  'summaries': False,
+  'resources': True,
+  'profile': True,
+  'best_checkpoint': True,
+  'early_stopping': True,
+  'control_listener': True,
+  'on_evaluation': True,
+  'progress': False,
 }
 
 
 def make_all(run: Run) -> list[Callback]:
   """Those that have something to do in this process."""
   made = []
-  for name, asked_by in _CALLBACKS.items():
-    if not asked_by:
-      module = importlib.import_module(f'{__package__}.{name}')
-    elif name in parts.PARTS and any(getattr(run.options, each) is not None for each in asked_by):
-      module = parts.load(name)
-    else:
+  for name, is_part in _CALLBACKS.items():
+    if is_part and not _is_asked_for(name, run):
       continue
+    module = parts.load(name) if is_part else importlib.import_module(f'{__package__}.{name}')
     if callback := module.make(run):
       made.append(callback)
   return made
+
+
+def _is_asked_for(part: str, run: Run) -> bool:
+  """Whether one of its options is given; a part without options works whenever it is there."""
+  declared = declarations(type(run.options))
+  given = [getattr(run.options, each.name) for each in declared if each.option.part == part]
+  is_given = any(value is not None and value is not False for value in given)
+  return part in parts.PARTS and (is_given or not given)

@@ -1,4 +1,4 @@
-"""How much of this machine a training uses, as curves in TensorBoard, every ten seconds."""
+"""CPU, memory and GPU use of a training, every ten seconds, for TensorBoard."""
 
 import contextlib
 import importlib
@@ -19,12 +19,12 @@ _GIB = 2**30
 
 
 def make(run: Run) -> Callback | None:
-  """In the process that writes into the job dir while it trains."""
+  """In the chief, which writes the curves of training."""
   return Resources(run.job_dir, visible_gpus()) if run.is_chief else None
 
 
 class Resources(Callback):
-  """Writes the group 'resources': of this process the CPU and memory, and each GPU's use."""
+  """Writes TensorBoard's group 'resources': CPU and memory of this process, use of each GPU."""
 
   def __init__(self, job_dir: str, gpus: list[Any]):
     """Args:
@@ -45,7 +45,7 @@ class Resources(Callback):
       self._write()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    if self._step:  # A short training has one point at least.
+    if self._step:  # So that a short training has one point, too.
       self._write()
 
   def _restart(self) -> None:
@@ -61,7 +61,7 @@ class Resources(Callback):
 
 
 def visible_gpus() -> list[Any]:
-  """Handles of the GPUs that this process may use; none without nvidia-ml-py."""
+  """Handles of the GPUs that this process may use; [] without nvidia-ml-py."""
   if not tf.config.list_physical_devices('GPU'):
     return []
   try:
@@ -70,7 +70,7 @@ def visible_gpus() -> list[Any]:
   except ImportError:
     log.info('TensorBoard will not show how busy the GPU is: that needs `pip install nvidia-ml-py`')
     return []
-  except Exception as error:  # Whatever the driver says: it is no reason not to train.
+  except Exception as error:  # A driver's error is no reason not to train.
     log.info('TensorBoard will not show how busy the GPU is: %s', error)
     return []
   names = os.environ.get('CUDA_VISIBLE_DEVICES')
@@ -80,7 +80,7 @@ def visible_gpus() -> list[Any]:
 
 
 def _handles(nvml: Any, name: str) -> Iterator[Any]:
-  """Of a GPU as CUDA_VISIBLE_DEVICES names it: a number, or 'GPU-' and the start of an UUID."""
+  """The handle of a GPU in CUDA_VISIBLE_DEVICES: a number, or 'GPU-' and the start of an UUID."""
   with contextlib.suppress(nvml.NVMLError):
     if name.isdecimal():
       yield nvml.nvmlDeviceGetHandleByIndex(int(name))
@@ -95,7 +95,7 @@ def _memory() -> Iterator[tuple[str, float]]:
 
 
 def _gpu_use(handles: list[Any]) -> Iterator[tuple[str, float]]:
-  """A part of a GPU does not tell how busy it is."""
+  """Memory and utilization of each GPU; a MIG partition reports its memory alone."""
   if not handles:
     return
   nvml = importlib.import_module('pynvml')

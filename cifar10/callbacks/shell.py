@@ -10,20 +10,6 @@ import tqdm
 
 from cifar10.callbacks.base import Run
 
-_BATCH = 'batch'  # The graph's collection of the first tower's images and labels.
-
-
-def offer_batch(images: tf.Tensor, labels: tf.Tensor) -> None:
-  """Lets a shell in this graph show its batches."""
-  for tensor in (images, labels):
-    tf.compat.v1.add_to_collection(_BATCH, tensor)
-
-
-def batch_tensors() -> dict[str, tf.Tensor]:
-  """Of the first tower: {'images': uint8 [n, 32, 32, 3], 'labels': int32 [n]}."""
-  tensors = tf.compat.v1.get_collection(_BATCH)[:2]
-  return dict(zip(('images', 'labels'), tensors))
-
 
 def open_shell(session: Any, step: int, batch: Any, run: Run) -> None:
   """Returns when the person leaves it; IPython's where it is installed."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api_pb2, summary
 
 from cifar10.callbacks import confusion_picture
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
 from cifar10.callbacks.meter import EVERY_STEPS, Averaging, Means
 from cifar10.job import metrics_log
 from cifar10.options.hparams import all_values
@@ -20,7 +20,8 @@ from cifar10.options.hparams import all_values
 # TensorBoard sorts groups by name, and opens the first two: accuracy and loss, which stand alone.
 # That is why what training and evaluations write beside them is in groups that come later.
 _TAGS = {'learning_rate': 'optimizer/learning_rate'}
-SAMPLED = 'sampled_summaries'  # The graph's collection of what is computed at some steps only.
+_SHOWN_IMAGES = 4  # Augmented training images in a summary.
+_SAMPLED = 'sampled_summaries'  # A collection of no other: the Estimator runs its own at each step.
 
 
 def make(run: Run) -> Callback | None:
@@ -52,7 +53,7 @@ class EvaluationSummaries(Callback):
 
 
 class TrainingSummaries(Averaging):
-  """Curves of means over steps; what is in the graph's collection, at the last of these steps."""
+  """Curves of means over steps; images, gradients and the like at the last of these steps."""
 
   def __init__(self, run: Run):
     super().__init__(run)
@@ -60,10 +61,20 @@ class TrainingSummaries(Averaging):
     self._started = False
     self._step = 0
     self._sampled_at = 0
+    self._summaries: list[tf.Tensor] = []
 
-  def begin(self) -> None:
-    super().begin()
-    self._summaries = tf.compat.v1.get_collection(SAMPLED)
+  def on_graph(self, graph: TrainingGraph) -> None:
+    """Adds what is shown of single steps; computed only at those that are written."""
+    summary, kept = tf.compat.v1.summary, [_SAMPLED]
+    for name, part in graph.loss_parts.items():
+      summary.scalar(f'loss_parts/{name}', part, kept)
+    norm = tf.linalg.global_norm([gradient for gradient, _ in graph.gradients])
+    summary.scalar('optimizer/gradient_norm', norm, kept)
+    summary.image('pictures/training', graph.images, _SHOWN_IMAGES, kept)
+    for gradient, variable in graph.gradients if self._run.options.histograms else ():
+      summary.histogram(f'weights/{variable.op.name}', variable, kept)
+      summary.histogram(f'weight_gradients/{variable.op.name}', gradient, kept)
+    self._summaries = tf.compat.v1.get_collection(_SAMPLED)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)

@@ -1,24 +1,18 @@
-"""A thread beside the training that receives signals and names missing tasks.
+"""The other tasks of a cluster, watched: who is missing is named, and who is lost given up.
 
-The main thread spends its time inside TensorFlow. There Python runs no signal handler, and
-TensorFlow waits for a missing task without a word in the log. So a second thread receives the
-signals and checks which tasks can be reached.
+TensorFlow waits for a missing task without a word in the log.
 """
 
 import contextlib
 import math
-import os
-import select
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 from cifar10.cluster import sockets
-from cifar10.cluster.tf_config import Cluster, reachable
-from cifar10.core.errors import InputError, TaskLostError, Terminated, end_process
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.sockets import is_loopback, reachable
+from cifar10.cluster.tasks import Cluster
+from cifar10.core.errors import InputError, TaskLostError, end_process
 from cifar10.core.logs import log
 
 REPORT_SECONDS = 15  # Between two lines about who is missing.
@@ -27,11 +21,10 @@ _OPEN_SECONDS = 0.05  # Between two looks for the server that is to be closed to
 _LOST_SECONDS = 5  # All-reduce: how long without a step, before tasks are checked.
 _LOST_LOOKS = 3  # Failed checks in a row, a second apart: a server that is starting may fail one.
 _DATA_SERVICE = 'data service'
-_STOP_SECONDS = 14  # After a signal, for the step and the checkpoint; then the process is ended.
 
 
-class LivenessMonitor:
-  """One process's watch: a context manager. Outside of its context it does nothing."""
+class LivenessMonitor(SignalMonitor):
+  """Also checks which other tasks can be reached, names those that are missing, and gives up."""
 
   def __init__(
     self,
@@ -48,8 +41,7 @@ class LivenessMonitor:
     all_reduce: whether no task can train on without all others.
     data_service: the address of who makes the batches, without which no task trains on either.
     """
-    self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
-    self.lost = ''  # Which tasks are lost, and what to do about it.
+    super().__init__()
     self._serves = cluster is not None and cluster.task_type == 'ps'
     is_distributed = cluster is not None and cluster.is_distributed
     self._peers = dict(cluster.peers) if cluster and is_distributed else {}
@@ -61,10 +53,8 @@ class LivenessMonitor:
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
     # Nobody else has business with a cluster on this machine.
-    self._keeps_out = bool(self._own_port) and cluster is not None and cluster.is_local
+    self._keeps_out = bool(self._own_port) and cluster is not None and _is_local(cluster)
     self._kept_out = False
-    # Where a chief without a server accepts an evaluator's connections, which check that it lives.
-    self._doors: list[socket.socket] = []
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
     self._gone_since: dict[str, float] = {}  # Who has not been reached while no step was made.
@@ -72,10 +62,7 @@ class LivenessMonitor:
     self._stepped = False
     self._over = False
     self._closed = False
-    self._is_on = False
-    self._left = threading.Event()
-    self._waiting_since = time.monotonic()
-    self._on_stop: Callable[[], None] = lambda: None
+    self._started = self._reported = self._waiting_since = time.monotonic()
 
   def __enter__(self) -> 'LivenessMonitor':
     """Starts to receive signals and to check the tasks. Only in the main thread.
@@ -91,26 +78,8 @@ class LivenessMonitor:
           f'TF_CONFIG: cluster.chief has port {self._own_port}, where this process cannot listen '
           f'({error.strerror}); name a free one'
         ) from None
-    receiver, self._sender = os.pipe()
-    os.set_blocking(self._sender, False)
-    # Python's handler in C writes to the pipe at once, whatever the main thread is doing.
-    self._wakeup_before = signal.set_wakeup_fd(self._sender)
-    self._handler_before = signal.getsignal(signal.SIGTERM)
-    self._is_on = True
-    self.listen()
-    threading.Thread(target=self._run, args=[receiver], daemon=True).start()
-    return self
-
-  def __exit__(self, *exception: object) -> None:
-    self._left.set()
-    signal.signal(signal.SIGTERM, self._handler_before)
-    signal.set_wakeup_fd(self._wakeup_before)
-    os.close(self._sender)  # The thread reads the pipe's end, and ends.
-
-  def listen(self) -> None:
-    """Receives SIGTERM; to be called again after TensorFlow's coordination service took it over."""
-    if self._is_on:
-      signal.signal(signal.SIGTERM, lambda number, frame: None)
+    self._started = self._reported = time.monotonic()
+    return super().__enter__()
 
   def wait_for_peers(self) -> None:
     """Returns once every other task listens at its address; meanwhile this one does, too.
@@ -158,76 +127,37 @@ class LivenessMonitor:
       log.info('another task ends by SIGTERM: so does this one')
     self.stopping = True
 
-  def call_on_stop(self, wake: Callable[[], None]) -> None:
-    """`wake` is called, in another thread, on SIGTERM and Ctrl-C; it replaces an earlier one."""
-    self._on_stop = wake
-
   def check(self) -> None:
     """Raises Terminated if SIGTERM came, TaskLostError if needed tasks are lost."""
     if self.lost:
       raise TaskLostError(self.lost)
-    if self.stopping:
-      raise Terminated()
+    super().check()
 
-  def _run(self, receiver: int) -> None:
-    started = reported = time.monotonic()
-    while (heard := self._listen(receiver)) is not None:
-      for number in (signal.SIGTERM, signal.SIGINT):
-        if number in heard:
-          self._stop(number)
-      now = time.monotonic()
-      self.keep_others_out()
-      if self._closed or not self._peers:
-        continue
-      sockets.watch_over()
-      if self._over:
-        self._give_up_on_closing(now)
-        continue
-      if now - started >= self._start_timeout:
-        self._give_up_on_missing()
-      if self._all_reduce and not self._never_seen:
-        self._give_up_on_lost(now)
-      if now - reported >= REPORT_SECONDS:
-        reported = now
-        self._report(is_starting=now - started < self._start_timeout)
-        self._give_up_on_gone()
-    for door in self._doors:
-      door.close()
-    os.close(receiver)
+  def _look(self) -> None:
+    now = time.monotonic()
+    self.keep_others_out()
+    if self._closed or not self._peers:
+      return
+    sockets.watch_over()
+    if self._over:
+      self._give_up_on_closing(now)
+      return
+    if now - self._started >= self._start_timeout:
+      self._give_up_on_missing()
+    if self._all_reduce and not self._never_seen:
+      self._give_up_on_lost(now)
+    if now - self._reported >= REPORT_SECONDS:
+      self._reported = now
+      self._report(is_starting=now - self._started < self._start_timeout)
+      self._give_up_on_gone()
 
-  def _listen(self, receiver: int) -> bytes | None:
-    """Waits up to a second for signals -> their numbers; None when the watch is over."""
-    channels: list[Any] = [receiver, *self._doors]
-    seconds = _OPEN_SECONDS if self._keeps_out and not self._kept_out else 1
-    ready, _, _ = select.select(channels, [], [], seconds)
-    for door in self._doors:
-      if door in ready:
-        door.accept()[0].close()
-    return (os.read(receiver, 64) or None) if receiver in ready else b''
+  def _listen(self, receiver: int, seconds: float = 1) -> bytes | None:
+    waits_for_server = self._keeps_out and not self._kept_out
+    return super()._listen(receiver, _OPEN_SECONDS if waits_for_server else seconds)
 
   def _door(self) -> socket.socket:
     host = '127.0.0.1' if self._keeps_out else ''
     return socket.create_server((host, self._own_port), reuse_port=True)
-
-  def _stop(self, number: signal.Signals) -> None:
-    """Lets the main thread end the training; ends the process if it has not in time."""
-    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there, once woken.
-      self.stopping = True
-      log.info('SIGTERM: finishing the step')
-    self._end_or_exit(
-      f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes on '
-      'from the last checkpoint',
-      128 + number,
-    )
-
-  def _end_or_exit(self, message: str, code: int = 1) -> None:
-    """Wakes the main thread, and ends the process if that has not left in time."""
-    try:
-      self._on_stop()
-    except Exception as error:  # The session may be broken or closed; what follows needs none.
-      log.debug('could not wake the main thread: %s', error)
-    if not self._left.wait(_STOP_SECONDS):
-      end_process(message, code)
 
   def _report(self, is_starting: bool) -> None:
     self._look_for_new()
@@ -300,6 +230,11 @@ class LivenessMonitor:
       f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
       'missing, or raise --start-timeout'
     )
+
+
+def _is_local(cluster: Cluster) -> bool:
+  """Whether all tasks are on this machine, by addresses that no other can reach."""
+  return all(is_loopback(address) for listed in cluster.addresses.values() for address in listed)
 
 
 def lost_tasks(tasks: dict[str, str]) -> str:

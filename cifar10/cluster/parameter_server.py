@@ -1,4 +1,4 @@
-"""How a parameter server runs, and how it learns that training is over.
+"""Training with parameter servers: the roles of the chief, a worker and a server.
 
 TensorFlow's own servers never exit. Here each holds a queue, into which the chief and every worker
 put their number when they are done. The queue is in the server's memory, so that no disk has to be
@@ -11,27 +11,87 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.cluster.control import SharedControl, StopRequested, from_vector
 from cifar10.cluster.liveness import LivenessMonitor, lost_tasks
-from cifar10.cluster.tf_config import Cluster, reachable
+from cifar10.cluster.roles import TaskRole
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.sockets import reachable
+from cifar10.cluster.tasks import Cluster
+from cifar10.core import parts
 from cifar10.core.errors import TaskLostError, Terminated
 from cifar10.core.logs import log
 from cifar10.core.sessions import session_config
+from cifar10.options.run_options import RunOptions
 
 _CHIEF = 'chief 0'
 _LOOK_SECONDS = 0.25
+_PAUSE_SECONDS = 0.5  # Between two looks whether a pause is over.
 _FAREWELL_SECONDS = 60  # How long a server stays after the chief is done, for a slower worker.
 # How long it stays after SIGTERM, which often comes to all tasks at once: the chief still saves the
 # variables that are here.
 _SAVE_SECONDS = 12
 
 
-def serve(cluster: Cluster, monitor: LivenessMonitor) -> None:
-  """Holds variables until the chief and all workers are done.
+class Replica(TaskRole):
+  """The chief, or a worker: it applies its gradients as they come, on the parameter servers."""
+
+  def _spare_workers(self, options: RunOptions) -> int:
+    return self.cluster.num_workers
+
+  def _make_control(self) -> SharedControl:
+    return SharedControl('/job:ps/task:0/device:CPU:0')
+
+  def batches_done(self, global_step: Any) -> Any:
+    """About that many: each worker goes at its own pace."""
+    return global_step // self.cluster.num_workers
+
+  def control_hooks(self, stop_request: StopRequested) -> list[Any]:
+    if self.saves:
+      return super().control_hooks(stop_request)
+    return [_WorkerControlHook(self.control, self.monitor)]
+
+  def announce_done(self) -> None:
+    announce_done(self.cluster)
+
+
+class SyncReplica(Replica):
+  """The chief, or a worker, of synchronous training: one update from the gradients of several."""
+
+  updates_later = True
+
+  def __init__(self, cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None):
+    super().__init__(cluster, options, monitor)
+    self._in_order = options.deterministic
+
+  def _spare_workers(self, options: RunOptions) -> int:
+    return options.backup_workers
+
+  def batches_done(self, global_step: Any) -> Any:
+    return global_step
+
+  def optimizer(self, optimizer: Any) -> Any:
+    """Gathers the workers' gradients; the chief has `optimizer` apply their mean."""
+    return parts.load('sync').SyncReplicas(
+      optimizer,
+      self.cluster,
+      self.gradients_per_update,
+      self.control,
+      in_order=self._in_order,
+    )
+
+  def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
+    return [optimizer.make_hook(last_step, self.monitor)]
+
+
+def serve(role: Replica) -> dict[str, Any]:
+  """Holds variables until the chief and all workers are done -> what the program prints.
 
   Raises:
     Terminated: SIGTERM came. Before that it waits for the chief to end, for some seconds.
     TaskLostError: the chief is lost, and no worker trains on without it.
   """
+  cluster, monitor = role.cluster, role.monitor
+  assert isinstance(monitor, LivenessMonitor)
   config = session_config(device_filters=cluster.device_filters)
   server = tf.distribute.Server(
     tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
@@ -53,6 +113,7 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> None:
       done.update(session.run(take) for _ in range(session.run(size)))
       if 0 in done:
         leave_at = min(leave_at, time.monotonic() + _FAREWELL_SECONDS)
+  return {'task': cluster.name}
 
 
 def announce_done(cluster: Cluster) -> None:
@@ -71,6 +132,26 @@ def announce_done(cluster: Cluster) -> None:
       except tf.errors.OpError as error:
         said = ' '.join(error.message.split())  # It may have several lines.
         log.info('ps %s does not hear that %s is done: %s', index, cluster.name, said)
+
+
+class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):
+  """A worker's: reads the orders with every step, and obeys."""
+
+  def __init__(self, control: SharedControl, monitor: SignalMonitor):
+    self._control = control
+    self._monitor = monitor
+
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs(self._control.values)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._control.state = from_vector(run_values.results)
+    while self._control.state.pauses and not self._monitor.stopping:
+      time.sleep(_PAUSE_SECONDS)
+      self._monitor.progressed()  # Nobody is being waited for.
+      self._control.state = from_vector(run_context.session.run(self._control.values))
+    if self._control.state.ends:
+      run_context.request_stop()
 
 
 def _done_queue(ps: int) -> Any:

@@ -1,4 +1,4 @@
-"""The TCP sockets of this process: dead connections are noticed, and other hosts kept out.
+"""TCP addresses and sockets: who can be reached, dead connections noticed, other hosts kept out.
 
 TensorFlow makes its sockets itself and offers no option for either; so they are found among the
 open files, where the system lists them (Linux).
@@ -44,6 +44,22 @@ _FROM_LOOPBACK = (
   (_RETURN, 0, 0, 0xFFFFFFFF),  # The whole packet,
   (_RETURN, 0, 0, 0),  # or nothing of it.
 )
+
+
+def reachable(address: str, timeout: float = 1) -> bool:
+  """Whether something listens at 'host:port'."""
+  host, _, port = address.rpartition(':')
+  try:
+    with socket.create_connection((host.strip('[]'), int(port)), timeout):
+      return True
+  except OSError:
+    return False
+
+
+def is_loopback(address: str) -> bool:
+  """Whether no other machine can reach this host:port."""
+  host = address.rpartition(':')[0]
+  return host in ('localhost', '[::1]') or host.startswith('127.')
 
 
 def watch_over() -> None:

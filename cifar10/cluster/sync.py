@@ -24,9 +24,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.control_state import SharedControl, from_vector
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.control import SharedControl, from_vector
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
 
 _LOOK_SECONDS = 0.1
 
@@ -51,7 +51,7 @@ class SyncReplicas:
     gradients_per_update: how many gradients the chief waits for: one from each worker, less the
       number of backup workers. It counts them only once it has pushed its own, which is therefore
       always in the mean, as are all others that have arrived by then.
-    steering: the chief's orders, in this graph; a worker reads them with its token.
+    control: the chief's orders, in this graph; a worker reads them with its token.
     in_order: add the gradients up in the order of the workers, for sums of floating point numbers
       depend on it, and not as they arrive. Every worker's must be in the mean.
     """
@@ -92,9 +92,7 @@ class SyncReplicas:
     with tf.control_dependencies(pushed):
       return self._arrivals.enqueue(True)
 
-  def make_hook(
-    self, last_step: int, monitor: LivenessMonitor
-  ) -> tf.compat.v1.train.SessionRunHook:
+  def make_hook(self, last_step: int, monitor: SignalMonitor) -> tf.compat.v1.train.SessionRunHook:
     """What this replica does after each of its batches, until `last_step` updates are made."""
     make = _ChiefHook if self._cluster.is_chief else _WorkerHook
     return make(self, last_step, monitor, self._control)
@@ -184,7 +182,7 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
   """Feeds the step that this replica's gradient belongs to, and waits until it is updated."""
 
   def __init__(
-    self, replicas: SyncReplicas, last_step: int, monitor: LivenessMonitor, control: SharedControl
+    self, replicas: SyncReplicas, last_step: int, monitor: SignalMonitor, control: SharedControl
   ):
     self._replicas = replicas
     self._last_step = last_step

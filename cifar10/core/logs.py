@@ -1,4 +1,4 @@
-"""The program's log: one line an event, on standard error."""
+"""What people see on standard error: the log, one line an event, and progress bars."""
 
 import contextlib
 import logging
@@ -7,6 +7,9 @@ import sys
 import tqdm
 
 log = logging.getLogger('cifar10')
+
+# The format of a bar of images, for tqdm.
+IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 
 
 class _AboveBars(logging.StreamHandler):
@@ -34,3 +37,11 @@ def print_line(line: str) -> None:
   is_seen = sys.stdout.isatty()
   with tqdm.tqdm.external_write_mode(sys.stdout) if is_seen else contextlib.nullcontext():
     print(line, flush=True)
+
+
+def format_duration(seconds: float) -> str:
+  """7 -> '7 s', 90 -> '2 min', 5400 -> '1 h 30 min'."""
+  if seconds < 60:
+    return f'{seconds:.0f} s'
+  minutes = round(seconds / 60)
+  return f'{minutes} min' if minutes < 60 else f'{minutes // 60} h {minutes % 60} min'

@@ -38,7 +38,7 @@ class Option(NamedTuple):
   check: Check | None = None
   metavar: str | None = None
   fixed: bool = False  # Cannot change once the job exists: its checkpoints fit no other value.
-  switch: bool = False  # Cannot become zero, or cease to be: that decides an optimizer's variables.
+  switch: bool = False  # Zero or not is fixed: it decides which variables the optimizer keeps.
   part: str = ''  # The part of the program (core/parts.py) without which there is no such option.
 
   @property

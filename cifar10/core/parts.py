@@ -6,16 +6,76 @@ that belongs to a part names it (`option(..., part='profile')`).
 """
 
 import importlib
+from collections.abc import Iterator, Mapping
 from types import ModuleType
+from typing import Any
 
 PARTS: dict[str, str] = {  # name -> module
+  'all_reduce': 'cifar10.cluster.all_reduce',
+  'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
+  'control_listener': 'cifar10.callbacks.control_listener',
+  'data_service': 'cifar10.training.service_feed',
+  'dry_run': 'cifar10.training.dry_run',
   'early_stopping': 'cifar10.callbacks.early_stopping',
+  'ema': 'cifar10.training.ema',
+  'export': 'cifar10.exporters.export',
+  'follow': 'cifar10.training.follow',
+  'gpu_prefetch': 'cifar10.training.gpu_prefetch',
+  'hard_examples': 'cifar10.training.hard_examples',
+  'liveness': 'cifar10.cluster.liveness',
+  'lookahead': 'cifar10.training.lookahead',
+  'muon': 'cifar10.training.muon',
+  'network_size': 'cifar10.training.network_size',
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
+  'parameter_server': 'cifar10.cluster.parameter_server',
+  'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
+  'resources': 'cifar10.callbacks.resources',
+  'shell': 'cifar10.callbacks.shell',
+  'small_conv2d': 'cifar10.ops.convolution',
+  'source': 'cifar10.training.source_feed',
+  'sync': 'cifar10.cluster.sync',
+  'tf_config': 'cifar10.cluster.tf_config',
+  'tta': 'cifar10.inference.tta',
   'urls': 'cifar10.core.remote_files',
+  'warm_start': 'cifar10.training.warm_start',
 }
 
 
 def load(name: str) -> ModuleType:
   """The module of a part that is there."""
   return importlib.import_module(PARTS[name])
+
+
+def find(place: str) -> Any:
+  """What 'package.module:NAME' names; raises ImportError or AttributeError where it is not."""
+  module, _, name = place.partition(':')
+  return getattr(importlib.import_module(module), name)
+
+
+class Registry(Mapping[str, Any]):
+  """Places 'package.module:NAME' by a short name; the module is loaded when one is looked up."""
+
+  def __init__(self, places: Mapping[str, str]):
+    self._places = places
+
+  def __getitem__(self, name: str) -> Any:
+    return find(self._places[name])
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._places
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._places)
+
+  def __len__(self) -> int:
+    return len(self._places)
+
+
+EXPORT_FORMATS = Registry(
+  {
+    'saved_model': 'cifar10.exporters.saved_model:FORMAT',
+    'onnx': 'cifar10.exporters.onnx_file:FORMAT',
+    'keras': 'cifar10.exporters.keras_file:FORMAT',
+  }
+)

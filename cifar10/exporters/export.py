@@ -3,52 +3,17 @@
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from cifar10.core import files
+from cifar10.core import files, parts
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.exporters import freeze_graph, keras_file, keras_layers, onnx_file, saved_model
-from cifar10.job import metrics_log
-from cifar10.training import checkpoint_choice
-from cifar10.training.evaluation_result import JsonObject
+from cifar10.exporters import freeze_graph
+from cifar10.job import checkpoints, metrics_log
+from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
 
 _FOLDER = 'export'
-
-
-class _Format(NamedTuple):
-  write: Callable[
-    [str, freeze_graph.Frozen, Mapping[str, Any]], None
-  ]  # The last: what it was made from.
-  check: Callable[[], None] = lambda: None  # Raises InputError where a library is missing.
-  suffix: str = ''
-  dtype: str = ''  # '': the job's.
-  has_views: bool = True
-
-
-def _write_saved_model(
-  path: str, network: freeze_graph.Frozen, made_from: Mapping[str, Any]
-) -> None:
-  saved_model.write(path, network.graph, made_from)
-
-
-def _write_onnx(path: str, network: freeze_graph.Frozen, made_from: Mapping[str, Any]) -> None:
-  onnx_file.write(path, network.graph, made_from)
-
-
-def _write_keras(path: str, network: freeze_graph.Frozen, made_from: Mapping[str, Any]) -> None:
-  layers = keras_layers.from_graph(network.unfolded, network.values, network.learning)
-  keras_file.write(path, layers, made_from)
-
-
-_FORMATS = {
-  'saved_model': _Format(_write_saved_model),
-  # onnxruntime has no convolutions in bfloat16; the variables are float32 always.
-  'onnx': _Format(_write_onnx, onnx_file.check, '.onnx', 'float32'),
-  'keras': _Format(_write_keras, suffix='.keras', dtype='float32', has_views=False),
-}
 
 
 def export(process: Process) -> JsonObject:
@@ -59,7 +24,7 @@ def export(process: Process) -> JsonObject:
       nothing is written.
   """
   options = process.options
-  form = _FORMATS[options.format]
+  form: freeze_graph.Format = parts.EXPORT_FORMATS[options.format]
   form.check()
   checkpoint = process.checkpoint()
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
@@ -94,13 +59,13 @@ def _moved(written: str, exports: str, suffix: str) -> str:
   while True:
     path = os.path.join(exports, f'{number}{suffix}')
     if not files.exists(path):
-      files.move_in(written, path, last=saved_model.GRAPH)
+      files.move_in(written, path, last=freeze_graph.SAVED_MODEL)
       return path
     number += 1
 
 
 def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
-  hparams, step = process.hparams, checkpoint_choice.global_step(checkpoint)
+  hparams, step = process.hparams, checkpoints.global_step(checkpoint)
   weights = 'ema' if process.options.use_ema else 'last'
   return {
     'checkpoint': checkpoint,

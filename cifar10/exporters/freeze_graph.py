@@ -1,7 +1,7 @@
 """A checkpoint's network for inference alone: its variables are constants."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +10,19 @@ import tensorflow as tf
 from cifar10.core import sessions
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
-from cifar10.exporters import fold_batch_norm, keras_layers
+from cifar10.exporters import fold_batch_norm
 from cifar10.inference import predictions
 from cifar10.options.hparams import HParams
 from cifar10.training import ema, network_builder
+
+SAVED_MODEL = 'saved_model.pb'  # Without it a folder is no SavedModel.
+
+
+class Learning(NamedTuple):
+  """What a network does in training alone, so that its graph for inference does not say it."""
+
+  batch_norm_decay: float
+  dropouts: Mapping[str, float]  # The rates, by the operations' names.
 
 
 class Frozen(NamedTuple):
@@ -21,7 +30,7 @@ class Frozen(NamedTuple):
 
   graph: Any  # GraphDef; its nodes that `serving` names are its inputs and outputs.
   unfolded: Any  # The same before batch norm was folded into the convolutions.
-  learning: keras_layers.Learning  # What `unfolded` does in training alone.
+  learning: Learning  # What `unfolded` does in training alone.
   values: Mapping[str, np.ndarray]  # float32, of the network's variables.
 
   @property
@@ -32,6 +41,17 @@ class Frozen(NamedTuple):
       digest.update(f'{name} {list(value.shape)}\n'.encode())
       digest.update(value.astype('<f4').tobytes())
     return digest.hexdigest()
+
+
+class Format(NamedTuple):
+  """A form in which others read networks."""
+
+  # Writes a file or a folder at a path; the last argument says what it was made from.
+  write: Callable[[str, Frozen, Mapping[str, Any]], None]
+  check: Callable[[], None] = lambda: None  # Raises InputError where a library is missing.
+  suffix: str = ''
+  dtype: str = ''  # '': the job's.
+  has_views: bool = True  # Whether a network may average the views of --tta.
 
 
 def freeze(
@@ -71,5 +91,5 @@ def freeze(
       )
   for node in constants.node:  # Of networks that bring gradients of their own: none is wanted here.
     node.attr.pop('_gradient_op_type', None)
-  learning = keras_layers.Learning(hparams.batch_norm_decay, built.dropouts)
+  learning = Learning(hparams.batch_norm_decay, built.dropouts)
   return Frozen(fold_batch_norm.folded(constants), constants, learning, values)

@@ -18,6 +18,8 @@ from typing import Any
 import h5py
 import tensorflow as tf
 
+from cifar10.exporters import keras_layers
+from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.exporters.keras_layers import Layer
 from cifar10.inference.predictions import IMAGES, PROBABILITIES
 
@@ -25,14 +27,18 @@ _VERSION = '2.15.0'  # Whose form this is.
 _GROUPS = {'BatchNormalization': 'batch_normalization', 'Conv2D': 'conv2d', 'Dense': 'dense'}
 
 
-def write(path: str, layers: Mapping[str, Layer], made_from: Mapping[str, Any]) -> None:
+def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the file: `images` uint8 [n, 32, 32, 3] -> probabilities.
 
   Args:
     path: where.
-    layers: of the network, by name, from `keras_layers`.
+    network: in float32, with one view of each image.
     made_from: what to say of its making.
+
+  Raises:
+    InputError: an operation of the network has no layer in Keras.
   """
+  layers = keras_layers.from_graph(network.unfolded, network.values, network.learning)
   config = _config(layers)
   metadata = {
     'keras_version': _VERSION,
@@ -88,3 +94,6 @@ def _weights(layers: Iterable[Layer]) -> bytes:
       for index, weight in enumerate(layer.weights):
         file[f'{name}/vars/{index}'] = weight
   return content.getvalue()
+
+
+FORMAT = Format(write, suffix='.keras', dtype='float32', has_views=False)

@@ -6,13 +6,14 @@ own, and no Lambda, which Keras 3 refuses to load.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from cifar10.core import sessions
 from cifar10.core.errors import InputError
+from cifar10.exporters.freeze_graph import Learning
 from cifar10.inference.predictions import FEATURES, PROBABILITIES
 
 
@@ -25,13 +26,6 @@ class Layer:
   inputs: list[str]  # The layers whose outputs it is given.
   config: Mapping[str, Any]  # What its class is given.
   weights: Sequence[np.ndarray]  # In its class's order.
-
-
-class Learning(NamedTuple):
-  """What a network does in training alone, so that its graph for inference does not say it."""
-
-  batch_norm_decay: float
-  dropouts: Mapping[str, float]  # The rates, by the operations' names.
 
 
 def from_graph(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cifar10.core.errors import InputError
+from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
 _OPSET = 17  # Of 2022: what runtimes of the last years read.
@@ -22,12 +23,12 @@ def check() -> None:
     ) from None
 
 
-def write(path: str, graph: Any, made_from: Mapping[str, Any]) -> None:
+def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the file: `images` uint8 [n, 32, 32, 3] -> classes, probabilities, features.
 
   Args:
     path: where.
-    graph: GraphDef of a network in float32, as `training.frozen` makes it.
+    network: in float32.
     made_from: what to say of its making, in the file's metadata.
   """
   import onnx  # noqa: PLC0415
@@ -37,7 +38,7 @@ def write(path: str, graph: Any, made_from: Mapping[str, Any]) -> None:
   outputs = [CLASSES, PROBABILITIES, FEATURES]
   names = {name: f'{name}:0' for name in (IMAGES, *outputs)}
   model, _ = convert.from_graph_def(
-    graph,
+    network.graph,
     input_names=[names[IMAGES]],
     output_names=[names[output] for output in outputs],
     opset=_OPSET,
@@ -56,3 +57,7 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
     for tensors in (node.input, node.output):
       for index, name in enumerate(tensors):
         tensors[index] = names.get(name, name)
+
+
+# onnxruntime has no convolutions in bfloat16; the variables are float32 always.
+FORMAT = Format(write, check, suffix='.onnx', dtype='float32')

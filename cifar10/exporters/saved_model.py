@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.data import image_files, info
+from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
-GRAPH = 'saved_model.pb'  # Without it a folder is no SavedModel.
 MADE_FROM = 'made_from.json'
 _EXTRA = 'assets.extra'  # Beside a SavedModel's own files; TensorFlow's name.
 _WARM_UP = 'tf_serving_warmup_requests'
@@ -22,16 +22,16 @@ _INPUTS = {'serving_default': IMAGES, 'features': IMAGES, 'encoded': ENCODED}  #
 _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
 
 
-def write(path: str, graph: Any, made_from: Mapping[str, Any]) -> None:
+def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet.
 
   Args:
     path: where.
-    graph: GraphDef of a network, as `training.frozen` makes it.
+    network: what it computes.
     made_from: what to say of its making.
   """
   module = tf.Module()
-  module.network = _function(graph)
+  module.network = _function(network.graph)
   batch = module.network.inputs[0].shape[0]
   tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
   extra = os.path.join(path, _EXTRA)
@@ -117,3 +117,6 @@ def _varint(number: int) -> bytes:
     result.append(number & 127 | 128)
     number >>= 7
   return bytes([*result, number])
+
+
+FORMAT = Format(write)

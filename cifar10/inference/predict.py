@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cifar10.callbacks.progress import IMAGES_BAR
 from cifar10.core.errors import InputError, SomeFailedError
-from cifar10.core.logs import log
+from cifar10.core.logs import IMAGES_BAR, log
 from cifar10.data import image_files, input_pipeline, records
 from cifar10.data.image_files import read_ahead
 from cifar10.inference.predictions import IMAGES

@@ -13,6 +13,14 @@ PROBABILITIES = 'probabilities'  # float32 [n, classes]
 FEATURES = 'features'  # float32 [n, width]: what the last layer is given.
 
 
+class Inferred(NamedTuple):
+  """What a network says of n images."""
+
+  logits: tf.Tensor  # float32 [n, classes], the mean over the views that --tta has of an image
+  own_logits: tf.Tensor  # float32 [n, classes], of the image itself
+  features: tf.Tensor  # float32 [n, width], what the last layer is given for the image itself
+
+
 class Predictions(NamedTuple):
   """What a checkpoint says of every image of a split, in its file's order."""
 

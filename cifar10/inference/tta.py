@@ -1,8 +1,11 @@
 """Test-time augmentation: a test image seen several times, and its views' logits averaged."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from cifar10.data.augmentation import mirror
+from cifar10.inference.predictions import Inferred
 
 # By what an image is moved, in pixels down and right. Each move is also seen mirrored.
 _MOVES = {
@@ -15,23 +18,51 @@ _MOVES = {
 _IMAGE_WEIGHT = 2  # Of the image that is not moved; a moved one counts once.
 
 
-def test_views(images: tf.Tensor, tta: str) -> tf.Tensor:
-  """The views of test images that a network is to see, the images themselves first.
+def infer(
+  classify: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+  images: tf.Tensor,
+  tta: str,
+  below: float,
+) -> Inferred:
+  """What a network says of images by several views of each, or of those that it is unsure of.
+
+  Args:
+    classify: uint8 [n, 32, 32, 3] -> logits [n, classes], features [n, width].
+    images: uint8 [n, 32, 32, 3].
+    tta: as in `further_views`.
+    below: the probability of the likeliest class below which an image has further views; 1: all.
+  """
+  if below == 1:
+    logits, features = classify(tf.concat([images, further_views(images, tta)], 0))
+    count = tf.shape(images)[0]
+    mean = mean_of_views(logits, tta)
+    return Inferred(mean, logits[:count], features[:count])
+  own_logits, features = classify(images)
+  certainty = tf.reduce_max(tf.nn.softmax(own_logits), 1)
+  is_doubtful = certainty < below
+  # The least certain one always, though what it gives may not count: an empty batch would fail.
+  is_least = tf.equal(tf.range(tf.size(certainty)), tf.argmin(certainty, output_type=tf.int32))
+  rows = tf.where(is_doubtful | is_least)  # int64 [m, 1]
+  further = further_views(tf.gather_nd(images, rows), tta)
+  with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
+    further_logits, _ = classify(further)
+  mean = mean_of_views(tf.concat([tf.gather_nd(own_logits, rows), further_logits], 0), tta)
+  means = tf.tensor_scatter_nd_update(own_logits, rows, mean)
+  return Inferred(tf.where(is_doubtful[:, tf.newaxis], means, own_logits), own_logits, features)
+
+
+def further_views(images: tf.Tensor, tta: str) -> tf.Tensor:
+  """The views of test images that a network is to see beside the images themselves.
 
   Args:
     images: uint8 [n, 32, 32, 3].
-    tta: 'none'; 'mirror': and mirrored; 'mirror+shift': and both moved by a pixel up and left, and
-      by a pixel down and right (Jordan 2024, section 3.5); 'mirror+8shifts': and both moved by a
-      pixel in all eight directions.
+    tta: 'mirror': mirrored; 'mirror+shift': and both moved by a pixel up and left, and by a pixel
+      down and right (Jordan 2024, section 3.5); 'mirror+8shifts': and both moved by a pixel in all
+      eight directions.
 
   Returns:
     uint8 [views * n, 32, 32, 3], view by view.
   """
-  return images if tta == 'none' else tf.concat([images, further_views(images, tta)], 0)
-
-
-def further_views(images: tf.Tensor, tta: str) -> tf.Tensor:
-  """`test_views` without the images themselves; `tta` is not 'none'."""
   height, width = images.shape[1:3]
   padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')
   moved = [
@@ -42,9 +73,10 @@ def further_views(images: tf.Tensor, tta: str) -> tf.Tensor:
 
 
 def mean_of_views(logits: tf.Tensor, tta: str) -> tf.Tensor:
-  """`test_views`' logits, float32 [views * n, classes] -> [n, classes]; moved ones count half."""
-  if tta == 'none':
-    return logits
+  """The logits of the images and their views, float32 [views * n, classes] -> [n, classes].
+
+  Moved views count half.
+  """
   weights = 2 * [_IMAGE_WEIGHT, *(1 for _ in _MOVES[tta])]
   by_view = tf.reshape(logits, [len(weights), -1, logits.shape[1]])
   shares = tf.constant(weights, logits.dtype) / sum(weights)

@@ -19,7 +19,7 @@ Entry = dict[str, Any]  # An evaluation as the program prints it.
 
 
 def read(job_dir: str) -> list[Entry]:
-  """The evaluations that chose, the best first; [] where nothing has been chosen.
+  """The evaluations of the checkpoints that are kept, the best first; [] where none is.
 
   Raises:
     InputError: the file is damaged.
@@ -40,7 +40,7 @@ def read(job_dir: str) -> list[Entry]:
 
 
 def _check(entry: Entry) -> None:
-  """Raises ValueError, KeyError or TypeError for what could not have chosen a checkpoint."""
+  """Raises ValueError, KeyError or TypeError for an entry without a checkpoint or an accuracy."""
   name, accuracy = entry['checkpoint'], entry['accuracy']
   if not isinstance(name, str) or os.path.basename(name) != name or not name:
     raise ValueError(f'checkpoint is {name!r}')
@@ -62,10 +62,8 @@ def checkpoint(job_dir: str) -> str:
 def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -> bool:
   """Keeps a copy of an evaluated checkpoint if it is among the best -> whether it is the best.
 
-  best.json changes when the copy is whole, and what it no longer names goes after that: whenever
-  the process is killed, what best.json names is there.
-
-  A checkpoint that was deleted while it was evaluated cannot be kept.
+  best.json is written when the copy is whole, and checkpoints that it no longer names are removed
+  after that: whenever the process is killed, every checkpoint that best.json names is there.
 
   Args:
     job_dir: the job's folder.
@@ -74,7 +72,7 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
     count: how many to keep.
 
   Raises:
-    FileNotFoundError: the checkpoint is gone.
+    FileNotFoundError: the checkpoint was deleted while it was evaluated.
     OSError: the folder cannot be written.
   """
   folder = os.path.join(job_dir, FOLDER)

@@ -1,8 +1,8 @@
-"""Which of a job's checkpoints are whole, and where those go that are not.
+"""A job's checkpoints: which one a mode uses, which are whole, where the damaged ones go.
 
-A checkpoint is MODEL.index, which says where each tensor lies, and MODEL.data-... with them. Whole
-is one whose every tensor can be read: TensorFlow compares the checksum of each, and of each part of
-the index. JOB/checkpoint is TensorFlow's list of them; it says which is the latest.
+A checkpoint is MODEL.index, which says where each tensor lies, and MODEL.data-... with them. It is
+whole if every tensor can be read: TensorFlow compares the checksum of each, and of each part of the
+index. JOB/checkpoint is TensorFlow's list of them; it says which is the latest.
 """
 
 import functools
@@ -14,20 +14,24 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cifar10.core import files
+from cifar10.core.errors import DamagedError, InputError
 from cifar10.core.logs import log
 from cifar10.job import best_checkpoints
 
 ASIDE = 'damaged'
+BEST = 'best'  # What --checkpoint takes for the one in JOB/best/.
+# What TensorFlow's own averages are called, so that programs that know those find these.
+EMA_SUFFIX = '/ExponentialMovingAverage'
 _LIST = 'checkpoint'
 _FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
 _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 
 
 class Survey(NamedTuple):
-  """What a job dir has to go on from."""
+  """The checkpoints that a training could resume from."""
 
   newest: str | None  # The newest whole checkpoint; None where there is none.
-  damaged: Mapping[str, str]  # What should have been read in its place: paths, and their faults.
+  damaged: Mapping[str, str]  # Newer ones that cannot be read: paths, and their faults.
 
   @property
   def is_new(self) -> bool:
@@ -47,17 +51,17 @@ def survey(job_dir: str) -> Survey:
     fault = fault_of(listed)
     if not fault:
       return Survey(listed, {})
-    if _read_list(job_dir)[0] != listed:  # Who trains has deleted it meanwhile, for a newer one.
+    if _read_list(job_dir)[0] != listed:  # The training has saved a newer one, and deleted it.
       return survey(job_dir)
     damaged[listed] = fault
-  found = _by_step(job_dir)
-  for step in sorted(found, reverse=True):
-    if not listed or files.absolute(found[step]) != files.absolute(listed):
-      fault = fault_of(found[step])
+  by_step = _by_step(job_dir)
+  for step in sorted(by_step, reverse=True):
+    if not listed or files.absolute(by_step[step]) != files.absolute(listed):
+      fault = fault_of(by_step[step])
       if not fault:
-        return Survey(found[step], damaged)
-      damaged[found[step]] = fault
-  if not listed and not any(found):  # Killed while it saved for the first time, at step 0.
+        return Survey(by_step[step], damaged)
+      damaged[by_step[step]] = fault
+  if not listed and not any(by_step):  # Killed while it saved for the first time, at step 0.
     return Survey(None, {})
   return Survey(None, damaged)
 
@@ -68,9 +72,9 @@ def listed(job_dir: str) -> str | None:
 
 
 def newest_best(job_dir: str) -> str | None:
-  """The newest whole one of those that are kept for their accuracy."""
-  found = _by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
-  newest_first = (found[step] for step in sorted(found, reverse=True))
+  """The newest whole checkpoint in JOB/best/."""
+  by_step = _by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
+  newest_first = (by_step[step] for step in sorted(by_step, reverse=True))
   return next((checkpoint for checkpoint in newest_first if not fault_of(checkpoint)), None)
 
 
@@ -80,24 +84,24 @@ def exists(checkpoint: str) -> bool:
 
 
 def fault_of(checkpoint: str) -> str:
-  """What is wrong with a checkpoint; empty where it is whole.
+  """What is wrong with a checkpoint; empty if it is whole.
 
-  All of it is read, once in a process: 1 ms for a ResNet-8, 0.7 s for 290 MB, a WRN-28-10's.
+  Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for 290 MB, a WRN-28-10's.
   """
   return _fault_of(checkpoint, tuple(sorted(_signature(path) for path in _files(checkpoint))))
 
 
-def set_aside(job_dir: str, found: Survey) -> None:
-  """Moves what is damaged into JOB/damaged/, where no later save replaces it; lists the others.
+def set_aside(job_dir: str, surveyed: Survey) -> None:
+  """Moves damaged checkpoints into JOB/damaged/, where no save replaces them; lists the others.
 
   Raises:
     OSError: the folder cannot be written.
   """
-  if not found.damaged or not found.newest:
+  if not surveyed.damaged or not surveyed.newest:
     return
   paths = [
     path
-    for damaged in found.damaged
+    for damaged in surveyed.damaged
     for path in [*_files(damaged), damaged]
     if files.is_named(path) and files.absolute(os.path.dirname(path)) == files.absolute(job_dir)
   ]
@@ -106,10 +110,14 @@ def set_aside(job_dir: str, found: Survey) -> None:
     files.make_folder(folder)
   for path in paths:
     files.move(path, os.path.join(folder, os.path.basename(path)))
-  _write_list(job_dir, found.newest)
+  _write_list(job_dir, surveyed.newest)
   moved = f'moved to {folder}; ' if paths else ''
   log.info(
-    'damaged: %s; %sgoing on from %s%s', found.described(), moved, found.newest, _cost(found)
+    'damaged: %s; %sgoing on from %s%s',
+    surveyed.described(),
+    moved,
+    surveyed.newest,
+    _cost(surveyed),
   )
 
 
@@ -119,10 +127,84 @@ def step_of(checkpoint: str) -> int | None:
   return int(named[1]) if named else None
 
 
-def _cost(found: Survey) -> str:
+def find(job_dir: str, named: str | None) -> str:
+  """The path of a checkpoint.
+
+  Args:
+    job_dir: the job's folder.
+    named: a path; BEST; None: the latest.
+
+  Raises:
+    InputError: there is none.
+    DamagedError: it cannot be read; the message names the newest one that can.
+  """
+  if named == BEST:
+    named = best_checkpoints.checkpoint(job_dir)
+  if not named:
+    surveyed = survey(job_dir)
+    if surveyed.is_new:
+      raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
+    if surveyed.damaged:
+      raise _damaged(job_dir, surveyed.described())
+    assert surveyed.newest
+    return surveyed.newest
+  try:
+    is_there = exists(named)
+  except OSError as error:  # Of a URL.
+    raise InputError(
+      f'--checkpoint {named} cannot be read ({error.strerror}); name another'
+    ) from None
+  if not is_there:
+    raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
+  fault = fault_of(named)
+  if fault:
+    raise _damaged(job_dir, f'{named} ({fault})')
+  return named
+
+
+def _damaged(job_dir: str, described: str) -> DamagedError:
+  """The error for a damaged checkpoint, which names a whole one in its place."""
+  newest = survey(job_dir).newest or newest_best(job_dir)
+  if not newest:
+    return DamagedError(f'damaged: {described}; no checkpoint of {job_dir} is whole: restore it')
+  return DamagedError(
+    f'damaged: {described}; the newest whole checkpoint is {newest}: name it with --checkpoint, or '
+    'train on, which starts there'
+  )
+
+
+def to_resume_from(job_dir: str) -> Survey:
+  """Where training resumes; raises DamagedError if there are checkpoints and none is whole."""
+  surveyed = survey(job_dir)
+  if surveyed.damaged and not surveyed.newest:
+    raise DamagedError(
+      f'damaged: {surveyed.described()}; no checkpoint of --job-dir {job_dir} is whole: restore '
+      'one, or name another folder'
+    )
+  return surveyed
+
+
+def global_step(checkpoint: str) -> int:
+  """The step at which it was saved."""
+  return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
+
+
+def latest_step(job_dir: str) -> int:
+  """Of the newest whole checkpoint; 0 before there is one."""
+  newest = survey(job_dir).newest
+  return global_step(newest) if newest else 0
+
+
+def has_ema(checkpoint: str) -> bool:
+  """Whether a checkpoint has moving averages of the weights."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
+
+
+def _cost(surveyed: Survey) -> str:
   """': 2 steps are made again'"""
-  steps = [step for step in map(step_of, found.damaged) if step is not None]
-  newest = step_of(found.newest or '')
+  steps = [step for step in map(step_of, surveyed.damaged) if step is not None]
+  newest = step_of(surveyed.newest or '')
   if newest is None or not steps:
     return ': no step is lost'
   lost = max(max(steps) - newest, 0)
@@ -133,7 +215,6 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
   """The checkpoint that is listed as the latest, and what is wrong with the list."""
   path = os.path.join(job_dir, _LIST)
   if not files.is_named(path):
-    # None is missing where nothing was saved yet.
     return None, 'it is missing' if _by_step(job_dir) else ''
   try:
     state = tf.train.get_checkpoint_state(job_dir)
@@ -147,13 +228,13 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
 
 def _by_step(folder: str) -> dict[int, str]:
   """The checkpoints that have an index, or a part of one is there, by step."""
-  found = {}
+  by_step = {}
   for path in files.matching(folder, 'model.ckpt-*'):
     named = _FILE.fullmatch(path)
     step = step_of(named[1]) if named else None
     if named and step is not None and named[2] != 'meta':
-      found[step] = named[1]
-  return found
+      by_step[step] = named[1]
+  return by_step
 
 
 def _files(checkpoint: str) -> list[str]:
@@ -164,7 +245,7 @@ def _files(checkpoint: str) -> list[str]:
 
 
 def _signature(path: str) -> tuple[str, int, int]:
-  """What changes when a file does."""
+  """Path, size and time of a file."""
   return path, *files.signature(path)
 
 
@@ -209,11 +290,11 @@ def _free_folder(job_dir: str, names: list[str]) -> str:
 def _write_list(job_dir: str, newest: str) -> None:
   """Makes JOB/checkpoint anew, with names in place of paths: the folder may be moved."""
   latest = step_of(newest)
-  found = _by_step(job_dir)
+  by_step = _by_step(job_dir)
   kept = [
-    os.path.basename(found[step])
-    for step in sorted(found)
-    if step <= (latest or 0) and files.exists(found[step] + '.index')
+    os.path.basename(by_step[step])
+    for step in sorted(by_step)
+    if step <= (latest or 0) and files.exists(by_step[step] + '.index')
   ]
   lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
   lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]

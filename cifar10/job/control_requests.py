@@ -1,7 +1,8 @@
-"""JOB/control/: how a person, or an evaluator, speaks with the process that trains.
+"""JOB/control/: requests to the process that trains, and its answers.
 
-A request is a file that stands whole or not at all; the chief takes it, acts and leaves an answer
-beside it. The lock of who trains is there, too.
+A person (`python -m cifar10.control`) or an evaluator leaves a request: a file, written whole or
+not at all. The chief takes it, acts and leaves an answer beside it. The lock that keeps a second
+training out of the job dir is there, too.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ _numbers = itertools.count()
 
 
 class Command(NamedTuple):
-  """A request that can be obeyed."""
+  """What a request asks for."""
 
   verb: str  # one of VERBS, or the name of a rate
   value: float | None = None  # of a rate; None: the schedule's
@@ -39,7 +40,7 @@ class Command(NamedTuple):
 
 
 def parse(text: str) -> Command:
-  """'learning_rate=0.05' -> Command; raises InputError for what is none."""
+  """'learning_rate=0.05' -> Command; raises InputError for any other text."""
   verb, is_rate, value = text.strip().partition('=')
   if not is_rate and verb in VERBS:
     return Command(verb)
@@ -69,24 +70,24 @@ def request(job_dir: str, command: Command) -> str:
 
 
 def withdraw(job_dir: str, name: str) -> None:
-  """Takes a request back that nobody has taken."""
+  """Removes a request that nobody has taken."""
   with contextlib.suppress(FileNotFoundError):
     files.remove(os.path.join(job_dir, FOLDER, f'request-{name}.json'))
 
 
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
-  """The waiting requests by name, the oldest first, and none is left; None for a damaged one."""
-  found: list[tuple[str, Command | None]] = []
+  """Takes all waiting requests, by name and the oldest first; None for a damaged one."""
+  requests: list[tuple[str, Command | None]] = []
   for path in files.matching(os.path.join(job_dir, FOLDER), 'request-*.json'):
     name = os.path.basename(path)[len('request-') : -len('.json')]
     with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
-      found.append((name, _as_command(_read(path))))
+      requests.append((name, _as_command(_read(path))))
       files.remove(path)
-  return found
+  return requests
 
 
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
-  """Says what became of a request."""
+  """Writes what became of a request."""
   path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
   _write(path, {'ok': ok, 'answer': text})
 
@@ -94,13 +95,13 @@ def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   """{'ok', 'answer'}, once it is there."""
   path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
-  found = _read(path)
-  if found is not None:
+  content = _read(path)
+  if content is not None:
     files.remove(path)
-  return found
+  return content
 
 
-def taking(job_dir: str) -> lock.Lock:
+def training_lock(job_dir: str) -> lock.Lock:
   """A context in which this process trains in the job dir, and no other does."""
   refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
   return lock.Lock(os.path.join(job_dir, FOLDER), refusal)
@@ -109,20 +110,20 @@ def taking(job_dir: str) -> lock.Lock:
 def who_trains(job_dir: str) -> dict[str, Any] | None:
   """{'host', 'pid', 'since'} of the process that trains, or None.
 
-  For a process of another host it waits for a beat, some seconds.
+  Waits some seconds for a process of another host, to see whether it renews its claim.
   """
   return lock.holder(os.path.join(job_dir, FOLDER))
 
 
-def _as_command(found: dict[str, Any] | None) -> Command | None:
-  """Checks what a file holds as what a person types."""
+def _as_command(content: dict[str, Any] | None) -> Command | None:
+  """The command in a file, checked as if a person had typed it; None for a damaged one."""
   try:
-    assert found
-    reason = found.get('reason')
+    assert content
+    reason = content.get('reason')
     if reason:
       name, value, message = reason
       return Command('stop', None, (str(name), float(value), str(message)))
-    return parse(str(Command(found['verb'], found.get('value'))))
+    return parse(str(Command(content['verb'], content.get('value'))))
   except (AssertionError, KeyError, TypeError, ValueError):
     return None
 
@@ -133,7 +134,7 @@ def _write(path: str, content: dict[str, Any]) -> None:
 
 def _read(path: str) -> dict[str, Any] | None:
   try:
-    found = json.loads(files.read_text(path))
+    content = json.loads(files.read_text(path))
   except (OSError, ValueError, RecursionError):
     return None
-  return found if isinstance(found, dict) else None
+  return content if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""What a job dir belongs to, and what trained in it: written down for later commands."""
+"""JOB/config.json: the configuration and the data set that a job is trained with."""
 
 import json
 import os
@@ -60,10 +60,11 @@ def _check_digests(data: Any) -> None:
 def adopt_config(
   given: Mapping[str, Any], config: Mapping[str, Any], path: str, *, training: bool
 ) -> HParams:
-  """What the job was trained with, in place of what the command line does not say.
+  """The hyper-parameters of a run: the command line's, and the job's where that sets none.
 
-  While training that is only what a job dir belongs to. All else is the command's, so that it
-  means the same to every process of a cluster, whichever of them see the folder.
+  A training takes from the job only the options that cannot change once the job exists. All others
+  are the command line's or defaults, so that a command means the same to every process of a
+  cluster, whether or not it sees the job dir.
 
   Args:
     given: the options that the command line or its recipe sets, by name.
@@ -72,8 +73,8 @@ def adopt_config(
     training: or evaluating, predicting, exporting.
 
   Raises:
-    InputError: what the job dir belongs to, or the kind of its optimizer, differs (it names all of
-      it); or a value in the configuration is one that its option refuses.
+    InputError: an option that cannot change, or the kind of the optimizer, differs (the message
+      names all of them); or an option refuses its value in the configuration.
   """
   job, known = _trained_with(config, path)
   here = {**all_values(from_values({'network': job['network']})), **given}
@@ -95,10 +96,10 @@ def adopt_config(
 
 
 def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any], set[str]]:
-  """All options of a job by name, and which of them its configuration has.
+  """All options of a job by name, and the names of those that its configuration has.
 
-  What it does not have is younger than the job, and had no other value than its default. Older
-  configurations also have the options of other families, which meant nothing.
+  An option that it lacks is newer than the job, which ran with the default. Older configurations
+  also have options of other families, which had no effect.
   """
   try:
     network = config.get('network', DEFAULT)
@@ -112,7 +113,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
 
 
 def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:
-  """The options of this network's training whose declaration is so."""
+  """The names of the options of this network's training whose declaration `holds` accepts."""
   return {
     declared.name
     for cls in (HParams, Augmentation, FAMILIES[network])
@@ -122,7 +123,7 @@ def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:
 
 
 def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
-  """What a job classifies: its own data set, or that of the data dir where the job is new.
+  """The data set that a job classifies: its own, or that of the data dir where the job is new.
 
   Args:
     job_dir: new, or one of this program.
@@ -133,26 +134,26 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   """
   config = read_config(job_dir)
   job = None
-  if config:  # Without a data set it is older than any other than CIFAR-10.
+  if config:  # A job without one is older than data sets other than CIFAR-10.
     path = os.path.join(job_dir, CONFIG_NAME)
     job = DatasetInfo.from_json(config.get('data_set'), f'data_set in {path}')
   if data_dir is None:
     assert job  # The command asks for a data dir, or for a job.
     return job
   here = describe(data_dir)
-  # Parameter servers read no data; others name a folder that is not there when they read it.
+  # Parameter servers read no data; all others name a missing folder when they read it.
   if job and job.classes != here.classes and files.is_dir(data_dir):
     label = next(i for i, (a, b) in enumerate(zip_longest(job.classes, here.classes)) if a != b)
-    there, found = (dict(enumerate(data.classes)).get(label, 'none') for data in (job, here))
+    theirs, ours = (dict(enumerate(data.classes)).get(label, 'none') for data in (job, here))
     raise InputError(
       f'--job-dir {job_dir} was trained on {job.num_classes} classes of {job.name}, and --data-dir '
-      f'{data_dir} has {here.num_classes} of {here.name}: class {label} is {there} and {found}; '
+      f'{data_dir} has {here.num_classes} of {here.name}: class {label} is {theirs} and {ours}; '
       'name another of the two'
     )
   return job or here
 
 
-def claim(
+def update_config(
   job_dir: str,
   hparams: HParams,
   data_dir: str,
@@ -161,7 +162,7 @@ def claim(
   *,
   writes: bool = True,
 ) -> list[str]:
-  """Writes down what the job is trained with from now on.
+  """Writes the configuration of this run into the job dir.
 
   Args:
     job_dir: new, or what `adopt_config` accepted.
@@ -169,10 +170,10 @@ def claim(
     data_dir: where its data are; for the message.
     data_set: what it classifies.
     data: digests of the record files, by split; None: they are not known.
-    writes: or only checks, as for a dry run.
+    writes: False: only checks, as for a dry run.
 
   Returns:
-    What is unlike the run before: 'train_steps 100 -> 200'.
+    What differs from the run before: 'train_steps 100 -> 200'.
 
   Raises:
     InputError: the job was trained on other data, or the folder cannot be written.
@@ -182,14 +183,14 @@ def claim(
     _check_writable(job_dir)
   elif now != before:
     _write_config(job_dir, now)
-  if before:  # What it does not name had its default.
+  if before:  # An option that it lacks had its default.
     before = {**json.loads(json.dumps(_trained_with(before, job_dir)[0])), **before}
   return _changes(before, now)
 
 
 def _check_writable(job_dir: str) -> None:
   """Raises InputError where the folder, or the one that it would be made in, cannot be written."""
-  if files.is_url(job_dir):  # Who may write there is only known by writing.
+  if files.is_url(job_dir):  # Only a write tells who may.
     return
   there = os.path.abspath(job_dir)
   while not os.path.exists(there):
@@ -231,13 +232,13 @@ def read_control(job_dir: str) -> dict[str, float]:
   """The learning rates that `control` has set in a job, by name.
 
   Raises:
-    InputError: the configuration has other things there.
+    InputError: the configuration has something else there.
   """
-  found = (read_config(job_dir) or {}).get(_CONTROL, {})
+  rates = (read_config(job_dir) or {}).get(_CONTROL, {})
   try:
-    if not isinstance(found, dict):
+    if not isinstance(rates, dict):
       raise InputError('it is no JSON object')
-    orders = [control_requests.parse(f'{name}={value}') for name, value in found.items()]
+    orders = [control_requests.parse(f'{name}={value}') for name, value in rates.items()]
   except InputError as error:
     path = os.path.join(job_dir, CONFIG_NAME)
     raise InputError(
@@ -247,7 +248,7 @@ def read_control(job_dir: str) -> dict[str, float]:
 
 
 def remember_control(job_dir: str, rates: Mapping[str, float]) -> None:
-  """Writes down what `control` has set, in place of what it had set before.
+  """Writes the learning rates that `control` has set, in place of earlier ones.
 
   Raises:
     InputError: the folder cannot be written.

@@ -1,11 +1,11 @@
-"""JOB/metrics.jsonl: what happened in a job, one JSON object a line.
+"""JOB/metrics.jsonl: the events of a job, one JSON object a line.
 
-The file stands as one curve. A run that goes on from a checkpoint first takes out what was written
-for later steps: those steps are made again. `docs/watching.md` lists the events.
+The file describes one continuous training. A run that resumes from a checkpoint first removes the
+events of later steps, which are made again. `docs/watching.md` lists the events.
 
 Processes append to a local file under a lock of the system's. Behind a URL there is no such lock,
-and often no appending: there a file has one writer, which writes it anew with each event. What is
-not the chief's is in JOB/metrics-TASK.jsonl, and `read` puts the files together by time.
+and often no appending: there a file has one writer, which writes it anew with each event. Tasks
+other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the files by time.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from cifar10.core import files
 
 NAME = 'metrics.jsonl'
 _OF_TASK = 'metrics-{}.jsonl'
-# They happened, whether or not their steps still stand.
+# Events that stay when training goes back: they happened, even if their steps are made again.
 _STAYS = ('start', 'control')
 
 Event = dict[str, Any]
 
 
 def read(job_dir: str) -> list[Event]:
-  """The events in their order; half a line, as a killed process may leave it, is none."""
+  """The events in order, without the half line that a killed process may leave."""
   events = _read_file(os.path.join(job_dir, NAME))
   if not files.is_url(job_dir):
     return events
@@ -40,20 +40,20 @@ def read(job_dir: str) -> list[Event]:
 
 
 def event(name: str, step: int, task: str, **rest: Any) -> Event:
-  """An event of now, to be appended.
+  """An event with the current time, for `append`.
 
   Args:
     name: 'train', 'evaluate', ...
     step: the global step.
     task: which process it happened in: 'chief 0', 'evaluator 0'.
-    **rest: what else there is to say.
+    **rest: its other values.
   """
   return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
 
 
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
-  """Adds one event as a whole line, beside other processes that do so; raises OSError."""
-  line = json.dumps(_finite(event), separators=(',', ':')).encode() + b'\n'
+  """Appends one event as a whole line, whoever else appends meanwhile; raises OSError."""
+  line = json.dumps(finite(event), separators=(',', ':')).encode() + b'\n'
   if files.is_url(job_dir):
     path = os.path.join(job_dir, _name(event['task']))
     _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
@@ -61,6 +61,17 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
   with _locked(os.path.join(job_dir, NAME)) as file:
     _drop_half_line(file)
     file.write(line)
+
+
+def finite(value: Any) -> Any:
+  """A value with None in place of NaN and the infinities, which JSON lacks."""
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {key: finite(each) for key, each in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [finite(each) for each in value]
+  return value
 
 
 def has_evaluation(job_dir: str, step: int, split: str) -> bool:
@@ -72,7 +83,7 @@ def has_evaluation(job_dir: str, step: int, split: str) -> bool:
 
 
 def go_back(job_dir: str, step: int) -> int:
-  """Takes out what later steps than `step` wrote -> how many steps were lost, as far as is known.
+  """Removes the events of steps after `step` -> how many steps are known to be lost.
 
   Raises:
     OSError: the file cannot be written.
@@ -90,7 +101,7 @@ def go_back(job_dir: str, step: int) -> int:
 
 
 def _go_back(path: str, step: int) -> int:
-  """Takes later steps out of one file -> the last step that it had."""
+  """Removes the events of later steps from one file -> the last step that it had."""
   lines = [(line, event) for line in _lines(path) if (event := _parsed(line))]
   kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
   if len(kept) < len(lines):
@@ -129,12 +140,12 @@ def _write(path: str, lines: Iterable[bytes]) -> None:
 def _parsed(line: bytes) -> Event | None:
   """None for a line that is no event: half of one, or another program's."""
   try:
-    found = json.loads(line) if line.endswith(b'\n') else None
+    event = json.loads(line) if line.endswith(b'\n') else None
   except (ValueError, RecursionError):
     return None
-  if not isinstance(found, dict) or not isinstance(found.get('event'), str):
+  if not isinstance(event, dict) or not isinstance(event.get('event'), str):
     return None
-  return found if isinstance(found.get('step'), int) else None
+  return event if isinstance(event.get('step'), int) else None
 
 
 @contextlib.contextmanager
@@ -164,14 +175,3 @@ def _drop_half_line(file: IO[bytes]) -> None:
   if file.read(1) != b'\n':
     file.seek(0)
     file.truncate(file.read().rfind(b'\n') + 1)
-
-
-def _finite(value: Any) -> Any:
-  """With null for what JSON has no number for: NaN and the infinities."""
-  if isinstance(value, float):
-    return value if math.isfinite(value) else None
-  if isinstance(value, Mapping):
-    return {key: _finite(each) for key, each in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [_finite(each) for each in value]
-  return value

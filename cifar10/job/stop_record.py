@@ -1,6 +1,6 @@
-"""The end of a training before its last step: who asks for it, and JOB/ended.json, which remembers.
+"""JOB/ended.json: why a training stopped before its last step.
 
-The file stands as long as its reason holds: a job that ended at 93 % goes on when it is started
+The record counts as long as its reason holds: a job that stopped at 93 % goes on when it is started
 with a higher --stop-at-accuracy, or with none.
 """
 
@@ -29,26 +29,26 @@ class StopReason(NamedTuple):
 
 
 class StopRequest:
-  """Whether the training of this process is to end after the step that it is in."""
+  """Whether the training of this process is to stop after the current step, and why."""
 
   def __init__(self) -> None:
     self.reason: StopReason | None = None
 
   def request(self, reason: StopReason) -> None:
-    """Asks for it; the first reason stands."""
+    """Asks the training to stop; of several reasons the first counts."""
     if self.reason is None:
       self.reason = reason
       log.info('ending: %s', reason.message)
 
 
 def write(job_dir: str, reason: StopReason, step: int) -> None:
-  """Remembers that the job ended at this step; raises OSError."""
+  """Records that the job ended at this step; raises OSError."""
   content = json.dumps({**reason._asdict(), 'step': step}, indent=2)
   files.write_text(os.path.join(job_dir, NAME), content + '\n')
 
 
 def lift(job_dir: str) -> None:
-  """Forgets that the job ended."""
+  """Removes the record, so that the job goes on."""
   with contextlib.suppress(FileNotFoundError):
     files.remove(os.path.join(job_dir, NAME))
 
@@ -61,9 +61,9 @@ def read(job_dir: str) -> tuple[StopReason, int] | None:
   """
   path = os.path.join(job_dir, NAME)
   try:
-    found: Any = json.loads(files.read_text(path))
-    reason = StopReason(str(found['name']), str(found['message']), float(found['value']))
-    return reason, int(found['step'])
+    record: Any = json.loads(files.read_text(path))
+    reason = StopReason(str(record['name']), str(record['message']), float(record['value']))
+    return reason, int(record['step'])
   except (FileNotFoundError, NotADirectoryError):
     return None
   except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
@@ -71,7 +71,7 @@ def read(job_dir: str) -> tuple[StopReason, int] | None:
 
 
 def holds(reason: StopReason, options: RunOptions) -> bool:
-  """Whether the job would end for this reason with these options, too."""
+  """Whether these options stop the job for this reason, too."""
   if reason.name not in LIMITS:
     return True
   limit = getattr(options, reason.name)
@@ -79,7 +79,7 @@ def holds(reason: StopReason, options: RunOptions) -> bool:
 
 
 def remedy(reason: StopReason, job_dir: str) -> str:
-  """How the job goes on."""
+  """What makes the job go on."""
   if reason.name in LIMITS:
     return f'it goes on with another --{reason.name.replace("_", "-")}, or without it'
   return f'`python -m cifar10.control {job_dir} go-on` lifts that'

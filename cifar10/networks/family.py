@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 import model_base
-from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Options
 from cifar10.data.info import DatasetInfo
 
@@ -50,16 +49,6 @@ class Rates(Protocol):
   def muon_learning_rate(self) -> float: ...
 
 
-class LayerSettings(NamedTuple):
-  """What all layers of one network share, as model_base.Layers takes it."""
-
-  is_training: bool
-  data_format: str
-  batch_norm_decay: float
-  batch_norm_epsilon: float
-  dtype: tf.DType
-
-
 class Start(NamedTuple):
   """What a family can look at before training begins."""
 
@@ -75,13 +64,15 @@ class Family(Options, abc.ABC):
   NAME: ClassVar[str]  # --network NAME, and the scope of its variables.
   TITLE: ClassVar[str]  # For people, with its source.
   RECIPES: ClassVar[Mapping[str, Recipe]] = {}
+  NETWORK: ClassVar[Any]  # Of its layers: NETWORK(options, settings, data) is a model_base.Layers.
 
   @abc.abstractmethod
   def describe(self) -> str:
     """The network in a log: 'ResNet-44'."""
 
-  @abc.abstractmethod
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> model_base.Layers:
+  def build(
+    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
+  ) -> model_base.Layers:
     """The network, whose `forward_pass` makes its layers.
 
     Args:
@@ -89,9 +80,11 @@ class Family(Options, abc.ABC):
       data: what it classifies.
       prepared: from `prepare`, in training; else None: a checkpoint has what it needs.
     """
+    del prepared
+    return self.NETWORK(self, settings, data)
 
   def build_proxy(
-    self, settings: LayerSettings, data: DatasetInfo, prepared: Any
+    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
   ) -> model_base.Layers | None:
     """A small network, for training, that chooses the harder half of each batch; None: no.
 

@@ -24,7 +24,7 @@ import model_base
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Check, at_least, between, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, Group, LayerSettings, Rates, Recipe, Start
+from cifar10.networks.family import Family, Group, Rates, Recipe, Start
 from cifar10.ops import silu
 
 FIRST_BIAS = 'first bias'  # The role of the one that is added to the whitened patches.
@@ -37,58 +37,55 @@ _SHARPNESS = 1.702
 _EPSILON = 5e-4  # Added to the eigenvalues: bounds what the rarest patterns are multiplied by.
 
 
+class Prepared(NamedTuple):
+  """What is known before training begins."""
+
+  whitening: np.ndarray | None = None  # From `whitening_kernel`; None: a checkpoint has it.
+  # Whether XLA makes one loop of each activation in training, and one of its gradient: on CPUs
+  # where it can. There each operation of such a chain costs about what reading and writing memory
+  # costs.
+  compiles: bool = False
+
+
 class FastNet(model_base.Layers):
   """Three groups of convolutions after a fixed one that whitens 2x2 patches."""
 
   def __init__(
     self,
-    widths: Sequence[int],
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    *,
-    convs_per_group: int = 2,
+    options: FastNetFamily,
+    settings: model_base.LayerSettings,
     data: DatasetInfo,
-    dtype: tf.DType | str = 'float32',
-    whitening: np.ndarray | None = None,
-    first_bias_steps: int = 0,
-    compiles: bool = False,
+    prepared: Prepared | None = None,
     divisor: int | None = None,
   ):
-    """Chooses the network; `forward_pass` builds it.
+    """`forward_pass` builds the network.
 
     Args:
-      widths: channels of each group, rising.
-      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
-      convs_per_group: 2, or more with a shortcut over all but the first.
+      options: which network.
+      settings: of its layers.
       data: its classes, and the means and deviations by which images are standardised.
-      whitening: the first kernel, from `whitening_kernel`; None where a checkpoint has it.
-      first_bias_steps: global steps after which the first bias has no gradient, and costs none:
-        nothing below the first group needs one; 0: it always has.
-      compiles: whether XLA makes one loop of each activation in training, and one of its gradient.
-        On a CPU each operation of such a chain costs about what reading and writing memory costs.
+      prepared: from `prepare`; None where a checkpoint has what it needs.
       divisor: of the logits, and a factor of the head's initial values; None: the last width.
     """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    self._widths = widths
-    self._convs_per_group = convs_per_group
+    super().__init__(settings)
+    self._options = options
     self._data = data
-    self._whitening = whitening
+    self._whitening, self._compiles = prepared or Prepared()
+    # A first bias that has stopped learning costs nothing: nothing below it needs a gradient.
     self._bias_learns = None
-    if is_training and first_bias_steps:
-      self._bias_learns = tf.compat.v1.train.get_or_create_global_step() < first_bias_steps
-    self._compiles = compiles
-    self._divisor = divisor or widths[-1]
+    if self._is_training and options.first_bias_steps:
+      step = tf.compat.v1.train.get_or_create_global_step()
+      self._bias_learns = step < options.first_bias_steps
+    self._divisor = divisor or options.widths[-1]
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x, bias = self._whiten(self._input(images))  # [batch, 31, 31, 24]
-    for number, width in enumerate(self._widths, 1):
+    for number, width in enumerate(self._options.widths, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
         x = self._group(x, width, bias if number == 1 else None)
     x = self._max_pool(x, 3)  # [batch, 1, 1, widths[-1]]
-    x = tf.reshape(x, [-1, self._widths[-1]])
-    initializer = _head_initializer(self._widths[-1], self._divisor)
+    x = tf.reshape(x, [-1, self._options.widths[-1]])
+    initializer = _head_initializer(self._options.widths[-1], self._divisor)
     logits = self._fully_connected(
       x, self._data.num_classes, initializer=initializer, has_bias=False
     )
@@ -135,10 +132,11 @@ class FastNet(model_base.Layers):
     x = self._pooled_conv(x, width) if bias is None else self._first_conv(x, bias, width)
     x = self._max_pool(x, _POOL)
     x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=_SHARPNESS))
-    for number in range(2, self._convs_per_group + 1):
+    convs_per_group = self._options.convs_per_group
+    for number in range(2, convs_per_group + 1):
       x = self._conv(x, 3, width, 1, name=f'conv{number}', initializer=identity_initializer)
       x = self._batch_norm(x, name=f'bn{number}', fixed_scale=_SHARPNESS)
-      if number == self._convs_per_group > 2:
+      if number == convs_per_group > 2:
         x = x + shortcut
       x = self._silu(x)
     return x
@@ -305,13 +303,6 @@ _FAST96 = Recipe(
 )
 
 
-class Prepared(NamedTuple):
-  """What is known before training begins."""
-
-  whitening: np.ndarray  # float32 [2, 2, 3, 24]
-  compiles: bool  # Whether XLA makes loops of the activations: on CPUs where it can.
-
-
 def _are_widths(widths: Sequence[int]) -> bool:
   return len(widths) == 3 and 24 <= widths[0] <= widths[1] <= widths[2] <= 4096
 
@@ -330,14 +321,15 @@ class FastNetFamily(Family):
 
   widths: tuple[int, ...] = option(
     (64, 256, 256),
-    'channels of the three groups',
+    'channels of the three groups of convolutions',
     check=Check(_are_widths, 'must be three numbers that do not fall, from 24 to 4096'),
     fixed=True,
   )
   proxy_widths: tuple[int, ...] = option(
     (),
-    'channels of the three groups of a small network that learns beside the other one and chooses '
-    'the harder half of each batch, from which both learn; none: all of it is learned from',
+    'channels of the three groups of a small proxy network that is trained beside the other '
+    'one and chooses the harder half of each batch, which both train on; none: both halves '
+    'are trained on',
     check=Check(
       lambda widths: not widths or _are_widths(widths),
       'must be three numbers that do not fall, from 24 to 4096, or none',
@@ -345,10 +337,15 @@ class FastNetFamily(Family):
     fixed=True,
   )
   convs_per_group: int = option(
-    2, 'convolutions a group; from 3 on, with a shortcut', check=between(1, 100), fixed=True
+    2,
+    'convolutions in each group; from 3 on, a group has a shortcut',
+    check=between(1, 100),
+    fixed=True,
   )
   first_bias_steps: int = option(
-    0, 'global steps for which the first bias learns; 0: to the end', check=at_least(0)
+    0,
+    'global steps for which the bias of the whitening layer is trained; 0: to the end of training',
+    check=at_least(0),
   )
 
   def describe(self) -> str:
@@ -362,35 +359,19 @@ class FastNetFamily(Family):
     images = start.first_images(_WHITENING_IMAGES)
     return Prepared(whitening_kernel(images, start.data), compiles)
 
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> FastNet:
-    return FastNet(
-      self.widths,
-      convs_per_group=self.convs_per_group,
-      **self._shared(settings, data, prepared),
-    )
+  def build(self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any) -> FastNet:
+    return FastNet(self, settings, data, prepared)
 
   def build_proxy(
-    self, settings: LayerSettings, data: DatasetInfo, prepared: Any
+    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
   ) -> FastNet | None:
     """Two convolutions a group; the network's own divisor, so that one learning rate fits both."""
     if not self.proxy_widths:
       return None
-    shared = self._shared(settings, data, prepared)
-    return FastNet(self.proxy_widths, divisor=self.widths[-1], **shared)
-
-  def _shared(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> dict[str, Any]:
-    return {
-      **settings._asdict(),
-      'data': data,
-      'whitening': prepared and prepared.whitening,
-      'first_bias_steps': self.first_bias_steps,
-      'compiles': bool(prepared and prepared.compiles),
-    }
+    small = dataclasses.replace(self, widths=self.proxy_widths, convs_per_group=2)
+    return FastNet(small, settings, data, prepared, divisor=self.widths[-1])
 
   def group(self, role: str, rates: Rates) -> Group:
     if role == FIRST_BIAS:
       return Group(learns_until=self.first_bias_steps)
     return super().group(role, rates)
-
-
-FAMILY = FastNetFamily

@@ -31,13 +31,13 @@ As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Check, below_one, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, LayerSettings
+from cifar10.networks.family import Family
 
 _FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
 
@@ -49,29 +49,11 @@ class InceptionV3(model_base.Layers):
   """Blocks of several branches side by side, on three sizes of grid."""
 
   def __init__(
-    self,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    *,
-    width: float = 1.0,
-    dropout: float = 0.2,
-    num_classes: int,
-    dtype: tf.DType | str = 'float32',
+    self, options: InceptionFamily, settings: model_base.LayerSettings, data: DatasetInfo
   ):
-    """Chooses the network; `forward_pass` builds it.
-
-    Args:
-      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
-      width: what every convolution's channels are multiplied by.
-      dropout: the share of the dense layer's inputs that is dropped.
-      num_classes: how many logits.
-    """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    self._width = width
-    self._dropout_rate = dropout
-    self._num_classes = num_classes
+    super().__init__(settings)
+    self._options = options
+    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._stem(self._input(images))
@@ -84,7 +66,7 @@ class InceptionV3(model_base.Layers):
     for name in ('mixed_7b', 'mixed_7c'):
       x = self._mixed_7(x, name)
     x = self._global_avg_pool(x)  # [batch, channels] float32
-    x = self._dropout(x, self._dropout_rate)
+    x = self._dropout(x, self._options.inception_dropout)
     return self._fully_connected(x, self._num_classes)
 
   def _stem(self, x: tf.Tensor) -> tf.Tensor:
@@ -171,7 +153,7 @@ class InceptionV3(model_base.Layers):
       return x
 
   def _scaled(self, filters: int) -> int:
-    return max(int(filters * self._width), _FEWEST_CHANNELS)
+    return max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,30 +162,19 @@ class InceptionFamily(Family):
 
   NAME: ClassVar[str] = 'inception'
   TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
+  NETWORK: ClassVar[type] = InceptionV3
 
   inception_width: float = option(
     1.0,
-    "times the source's channels; at least 16 remain",
+    "factor of the source's numbers of channels, of which each convolution keeps at least 16",
     check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
     fixed=True,
   )
   inception_dropout: float = option(
-    0.2, "part of the dense layer's inputs that is dropped", check=below_one()
+    0.2, "dropout rate of the dense layer's inputs", check=below_one()
   )
 
   def describe(self) -> str:
     """'Inception v3, 0.5 times as wide'"""
     scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
     return f'Inception v3{scaled}'
-
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> InceptionV3:
-    """The network, whose `forward_pass` makes its layers."""
-    return InceptionV3(
-      **settings._asdict(),
-      width=self.inception_width,
-      dropout=self.inception_dropout,
-      num_classes=data.num_classes,
-    )
-
-
-FAMILY = InceptionFamily

@@ -1,35 +1,42 @@
-"""The families of networks that there are: a new one is a file in this folder, and a line here."""
+"""The families of networks that there are: a new one is a file in this folder, and a line here.
 
-import importlib
+A family's module is loaded when the family, or one of its recipes, is looked up.
+"""
+
+from typing import NamedTuple
 
 from cifar10.core.option import names
-from cifar10.networks.family import Family, Recipe
+from cifar10.core.parts import Registry
+from cifar10.networks.family import Recipe
 
-_MODULES = (  # The default first. Each has the family's class as FAMILY.
-  'resnet',
-  'fastnet',
-  'wrn',
-  'vgg',
-  'inception',
-)
 
-FAMILIES: dict[str, type[Family]] = {
-  family.NAME: family
-  for family in (importlib.import_module(f'{__package__}.{name}').FAMILY for name in _MODULES)
+class _Entry(NamedTuple):
+  place: str  # 'module:CLASS', a subclass of `Family` with this entry's name as its NAME.
+  recipes: tuple[str, ...] = ()  # The names of its RECIPES.
+
+
+_NETWORKS = {  # The default first.
+  'resnet': _Entry('cifar10.networks.resnet:ResNetFamily', ('classic', 'he2015')),
+  'fastnet': _Entry('cifar10.networks.fastnet:FastNetFamily', ('fast94', 'fast95', 'fast96')),
+  'wrn': _Entry('cifar10.networks.wrn:WideResNetFamily', ('wrn-28-10',)),
+  'vgg': _Entry('cifar10.networks.vgg:VggFamily', ('vgg16',)),
+  'inception': _Entry('cifar10.networks.inception:InceptionFamily'),
 }
+
+FAMILIES = Registry({name: entry.place for name, entry in _NETWORKS.items()})
 DEFAULT = next(iter(FAMILIES))
+# Each recipe's network, by the recipe's name.
+RECIPES = {recipe: name for name, entry in _NETWORKS.items() for recipe in entry.recipes}
 
 
-def recipes() -> dict[str, Recipe]:
-  """All families' recipes by name. A recipe of another family than the default chooses it."""
-  found = {}
-  for name, family in FAMILIES.items():
-    for title, recipe in family.RECIPES.items():
-      network = {} if name == DEFAULT else {'network': name}
-      found[title] = recipe._replace(defaults={**network, **recipe.defaults})
-  return found
+def recipe(name: str) -> Recipe:
+  """A recipe; one of another family than the default has that family among its defaults."""
+  network = RECIPES[name]
+  found = FAMILIES[network].RECIPES[name]
+  chosen = {} if network == DEFAULT else {'network': network}
+  return found._replace(defaults={**chosen, **found.defaults})
 
 
 def owner(name: str) -> str | None:
-  """The family whose option this is, or None: no family's."""
+  """The family whose option this is, or None: no family's. Loads them all."""
   return next((network for network, family in FAMILIES.items() if name in names(family)), None)

@@ -14,27 +14,18 @@ ResNet-164 and ResNet-1001 of 'Identity Mappings'):
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import at_most, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import MOST_LAYERS, Family, LayerSettings, Recipe
+from cifar10.networks.family import MOST_LAYERS, Family, Recipe
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
 _BOTTLENECK_EXPANSION = 4
-
-
-def check_layers(num_layers: int, version: int, bottleneck: bool) -> None:
-  """Raises InputError for a network that there is not."""
-  if version not in (1, 2):
-    raise InputError(f'ResNet version is {version}, not 1 or 2')
-  if bottleneck and version == 1:
-    raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
-  check_num_layers(num_layers, bottleneck)
 
 
 def check_num_layers(num_layers: int, bottleneck: bool) -> None:
@@ -55,41 +46,24 @@ def check_num_layers(num_layers: int, bottleneck: bool) -> None:
 
 
 class ResNetCifar10(model_base.ResNet):
-  """A ResNet of `num_layers` layers for images of 32x32 pixels."""
+  """The ResNet that the options describe, for images of 32x32 pixels."""
 
-  def __init__(
-    self,
-    num_layers: int,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    *,
-    version: int = 1,
-    bottleneck: bool = False,
-    num_classes: int,
-    dtype: tf.DType | str = 'float32',
-  ):
-    """Chooses the network; `forward_pass` builds it.
-
-    Args:
-      num_layers: 6n+2, or 9n+2 with `bottleneck`.
-      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
-      version: 1 (conv, bn, relu) or 2 (bn, relu, conv: pre-activation).
-      bottleneck: blocks of 1x1, 3x3, 1x1 convolutions with four times the outputs; version 2 only.
-      num_classes: how many logits.
-    """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    check_layers(num_layers, version, bottleneck)
-    self._version = version
-    self._num_blocks = (num_layers - 2) // _layers_per_n(bottleneck)  # In each stage.
-    self._num_classes = num_classes
-    expansion = _BOTTLENECK_EXPANSION if bottleneck else 1
+  def __init__(self, options: ResNetFamily, settings: model_base.LayerSettings, data: DatasetInfo):
+    super().__init__(settings)
+    self._options = options
+    self._num_classes = data.num_classes
+    # In each stage.
+    self._num_blocks = (options.num_layers - 2) // _layers_per_n(options.bottleneck)
+    expansion = _BOTTLENECK_EXPANSION if options.bottleneck else 1
     self._stage_filters = [filters * expansion for filters in _FILTERS]
-    if bottleneck:
+    if options.bottleneck:
       self._residual = self._bottleneck_residual_v2
     else:
-      self._residual = self._residual_v1 if version == 1 else self._residual_v2
+      self._residual = self._residual_v1 if self._is_version_1 else self._residual_v2
+
+  @property
+  def _is_version_1(self) -> bool:
+    return self._options.resnet_version == 1
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._first_layer(self._input(images))
@@ -105,7 +79,7 @@ class ResNetCifar10(model_base.ResNet):
     """The 3x3 convolution; in version 2 the first block brings its bn and relu."""
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(x, 3, _FILTERS[0], 1)
-      return self._relu(self._batch_norm(x)) if self._version == 1 else x
+      return self._relu(self._batch_norm(x)) if self._is_version_1 else x
 
   def _stage(
     self, x: tf.Tensor, stage: int, in_filter: int, out_filter: int, stride: int
@@ -121,7 +95,7 @@ class ResNetCifar10(model_base.ResNet):
 
   def _last_activation(self, x: tf.Tensor) -> tf.Tensor:
     """Version 2 ends its last block with a sum, which bn and relu follow; version 1 with a relu."""
-    if self._version == 1:
+    if self._is_version_1:
       return x
     with tf.compat.v1.variable_scope('final'):
       return self._relu(self._batch_norm(x))
@@ -138,14 +112,23 @@ class ResNetFamily(Family):
 
   NAME: ClassVar[str] = 'resnet'
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
+  NETWORK: ClassVar[type] = ResNetCifar10
 
   num_layers: int = option(
-    44, '6n+2, or 9n+2 with --bottleneck', check=at_most(MOST_LAYERS), fixed=True
+    44,
+    'depth of the ResNet: 6n+2 layers, or 9n+2 with --bottleneck',
+    check=at_most(MOST_LAYERS),
+    fixed=True,
   )
   resnet_version: int = option(
-    1, '1: conv, bn, relu; 2: bn, relu, conv', choices=(1, 2), fixed=True
+    1,
+    'order in a residual block; 1: conv, bn, relu; 2: bn, relu, conv (pre-activation)',
+    choices=(1, 2),
+    fixed=True,
   )
-  bottleneck: bool = option(False, '1x1, 3x3, 1x1 blocks; version 2 only', fixed=True)
+  bottleneck: bool = option(
+    False, 'residual blocks of 1x1, 3x3 and 1x1 convolutions; need --resnet-version 2', fixed=True
+  )
 
   RECIPES: ClassVar[dict[str, Recipe]] = {
     'classic': Recipe('not measured', '80,000 steps of 128 images, of 40,000', {}),
@@ -165,19 +148,9 @@ class ResNetFamily(Family):
   }
 
   def check(self) -> None:
-    check_layers(self.num_layers, self.resnet_version, self.bottleneck)
+    if self.bottleneck and self.resnet_version == 1:
+      raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
+    check_num_layers(self.num_layers, self.bottleneck)
 
   def describe(self) -> str:
     return f'ResNet-{self.num_layers}'
-
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> ResNetCifar10:
-    return ResNetCifar10(
-      self.num_layers,
-      **settings._asdict(),
-      version=self.resnet_version,
-      bottleneck=self.bottleneck,
-      num_classes=data.num_classes,
-    )
-
-
-FAMILY = ResNetFamily

@@ -17,17 +17,14 @@ The names count the source's layers: VGG-16 has 13 convolutions and here one den
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
-from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import below_one, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, LayerSettings, Recipe
+from cifar10.networks.family import Family, Recipe
 
-WIDTHS = (64, 128, 256, 512, 512)
 _CONVS_PER_GROUP = {
   11: (1, 1, 2, 2, 2),
   13: (2, 2, 2, 2, 2),
@@ -39,42 +36,21 @@ _CONVS_PER_GROUP = {
 class Vgg(model_base.Layers):
   """Five groups of 3x3 convolutions, each with a max pool after it, and one dense layer."""
 
-  def __init__(
-    self,
-    num_layers: int,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    *,
-    widths: Sequence[int] = WIDTHS,
-    dropout: float = 0.0,
-    num_classes: int,
-    dtype: tf.DType | str = 'float32',
-  ):
-    """Chooses the network; `forward_pass` builds it.
+  WIDTHS = (64, 128, 256, 512, 512)  # Channels of each group.
 
-    Args:
-      num_layers: 11, 13, 16 or 19.
-      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
-      widths: channels of each of the five groups.
-      dropout: the share of the dense layer's inputs that is dropped; the source: 0.5.
-      num_classes: how many logits.
-    """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    if len(widths) != len(WIDTHS):
-      raise InputError(f'VGG has {len(WIDTHS)} groups, but {len(widths)} widths are given')
-    self._groups = list(zip(_CONVS_PER_GROUP[num_layers], widths))
-    self._dropout_rate = dropout
-    self._num_classes = num_classes
+  def __init__(self, options: VggFamily, settings: model_base.LayerSettings, data: DatasetInfo):
+    super().__init__(settings)
+    self._options = options
+    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._input(images)
-    for number, (num_convs, width) in enumerate(self._groups, 1):
+    groups = zip(_CONVS_PER_GROUP[self._options.vgg_layers], self.WIDTHS)
+    for number, (num_convs, width) in enumerate(groups, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
         x = self._group(x, num_convs, width)
     x = self._global_avg_pool(x)  # [batch, 1, 1, width] -> [batch, width] float32
-    x = self._dropout(x, self._dropout_rate)
+    x = self._dropout(x, self._options.vgg_dropout)
     return self._fully_connected(x, self._num_classes)
 
   def _group(self, x: tf.Tensor, num_convs: int, width: int) -> tf.Tensor:
@@ -107,27 +83,17 @@ class VggFamily(Family):
 
   NAME: ClassVar[str] = 'vgg'
   TITLE: ClassVar[str] = 'VGG with batch norm (Simonyan and Zisserman 2014)'
+  NETWORK: ClassVar[type] = Vgg
   RECIPES: ClassVar[dict[str, Recipe]] = {'vgg16': _VGG16}
 
   vgg_layers: int = option(
-    16, 'convolutions and dense layers of the source', choices=tuple(_CONVS_PER_GROUP), fixed=True
+    16,
+    'depth of the VGG network as its source counts it, with three dense layers in place of one',
+    choices=tuple(_CONVS_PER_GROUP),
+    fixed=True,
   )
-  vgg_dropout: float = option(
-    0.0, "part of the dense layer's inputs that is dropped", check=below_one()
-  )
+  vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=below_one())
 
   def describe(self) -> str:
     """'VGG-16'"""
     return f'VGG-{self.vgg_layers}'
-
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> Vgg:
-    """The network, whose `forward_pass` makes its layers."""
-    return Vgg(
-      self.vgg_layers,
-      **settings._asdict(),
-      dropout=self.vgg_dropout,
-      num_classes=data.num_classes,
-    )
-
-
-FAMILY = VggFamily

@@ -15,14 +15,14 @@ stage:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import model_base
 from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import at_most, below_one, between, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import MOST_LAYERS, Family, LayerSettings, Recipe
+from cifar10.networks.family import MOST_LAYERS, Family, Recipe
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -45,43 +45,21 @@ def check_num_layers(num_layers: int) -> None:
 
 
 class WideResNet(model_base.Layers):
-  """A WRN of `num_layers` layers, `widen_factor` times as wide as a ResNet."""
+  """The WRN-d-k that the options describe."""
 
   def __init__(
-    self,
-    num_layers: int,
-    is_training: bool,
-    data_format: str,
-    batch_norm_decay: float,
-    batch_norm_epsilon: float,
-    *,
-    widen_factor: int = 4,
-    dropout: float = 0.0,
-    num_classes: int,
-    dtype: tf.DType | str = 'float32',
+    self, options: WideResNetFamily, settings: model_base.LayerSettings, data: DatasetInfo
   ):
-    """Chooses the network; `forward_pass` builds it.
-
-    Args:
-      num_layers: 6n+4: the paper's d.
-      is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype: as in model_base.
-      widen_factor: 1 or more: the paper's k.
-      dropout: the share of activations dropped between a block's convolutions; the paper: 0 or 0.3.
-      num_classes: how many logits.
-    """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    check_num_layers(num_layers)
-    self._num_blocks = (num_layers - 4) // 6  # In each stage.
-    self._stage_filters = [filters * widen_factor for filters in _FILTERS]
-    self._dropout_rate = dropout
-    self._num_classes = num_classes
+    super().__init__(settings)
+    self._options = options
+    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(self._input(images), 3, _FIRST_FILTERS, 1)
-    for stage, (filters, stride) in enumerate(zip(self._stage_filters, _STRIDES), 1):
+    for stage, (filters, stride) in enumerate(zip(_FILTERS, _STRIDES), 1):
       with tf.compat.v1.variable_scope(f'stage{stage}'):
-        x = self._stage(x, filters, stride)
+        x = self._stage(x, filters * self._options.wrn_widen_factor, stride)
     with tf.compat.v1.variable_scope('final'):
       x = self._relu(self._batch_norm(x))
     x = self._global_avg_pool(x)  # [batch, channels] float32
@@ -90,7 +68,7 @@ class WideResNet(model_base.Layers):
   def _stage(self, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
     """n blocks of one width; the first takes the stride and the change of width."""
     x = self._wide_residual(x, filters, stride, name='block0')
-    for block in range(1, self._num_blocks):
+    for block in range(1, (self._options.wrn_depth - 4) // 6):
       x = self._wide_residual(x, filters, 1, name=f'block{block}')
     return x
 
@@ -108,7 +86,7 @@ class WideResNet(model_base.Layers):
         shortcut = x
       x = self._conv(activated, 3, filters, stride, name='conv1')
       x = self._relu(self._batch_norm(x, name='bn2'))
-      x = self._dropout(x, self._dropout_rate)
+      x = self._dropout(x, self._options.wrn_dropout)
       return self._conv(x, 3, filters, 1, name='conv2') + shortcut
 
 
@@ -139,14 +117,20 @@ class WideResNetFamily(Family):
 
   NAME: ClassVar[str] = 'wrn'
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
+  NETWORK: ClassVar[type] = WideResNet
   RECIPES: ClassVar[dict[str, Recipe]] = {'wrn-28-10': _WRN_28_10}
 
-  wrn_depth: int = option(16, 'layers: 6n+4', check=at_most(MOST_LAYERS), fixed=True)
+  wrn_depth: int = option(
+    16, 'depth of the wide ResNet: 6n+4 layers', check=at_most(MOST_LAYERS), fixed=True
+  )
   wrn_widen_factor: int = option(
-    4, 'times as many channels as a ResNet has', check=between(1, 100), fixed=True
+    4,
+    'width of the wide ResNet: how many times as many channels as a ResNet has',
+    check=between(1, 100),
+    fixed=True,
   )
   wrn_dropout: float = option(
-    0.0, 'part of the activations that is dropped inside each block', check=below_one()
+    0.0, 'dropout rate between the convolutions of each block', check=below_one()
   )
 
   def check(self) -> None:
@@ -156,16 +140,3 @@ class WideResNetFamily(Family):
   def describe(self) -> str:
     """'WRN-16-4'"""
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'
-
-  def build(self, settings: LayerSettings, data: DatasetInfo, prepared: Any) -> WideResNet:
-    """The network, whose `forward_pass` makes its layers."""
-    return WideResNet(
-      self.wrn_depth,
-      **settings._asdict(),
-      widen_factor=self.wrn_widen_factor,
-      dropout=self.wrn_dropout,
-      num_classes=data.num_classes,
-    )
-
-
-FAMILY = WideResNetFamily

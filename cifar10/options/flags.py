@@ -1,44 +1,170 @@
-"""The declared options as command-line flags, and as a table for the docs."""
+"""The command line of training: its own flags, and one for every declared option; docs/flags.md."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
-from cifar10.core.option import Declaration, declarations
+from cifar10.core import parts
+from cifar10.core.errors import InputError, OneLineParser
+from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
-from cifar10.options.hparams import RECIPES, HParams
+from cifar10.options.hparams import HParams, recipe_values
 from cifar10.options.run_options import RunOptions
 
-# The groups of --help and of docs/flags.md: a title, and the class whose options it has.
-GROUPS: dict[str, type] = {
+# Each mode, and the part of the program that it needs beside training.
+_MODES = {
+  'train_and_evaluate': '',
+  'train': '',
+  'evaluate': '',
+  'predict': 'predict',
+  'export': 'export',
+}
+_DEFAULT_RECIPE = 'classic'  # Which sets nothing.
+# The groups of options that every network has: a title, and the class that declares them.
+_COMMON: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
   'training': HParams,
   'distortion of training images': Augmentation,
-  **{f'--network {name}: {family.TITLE}': family for name, family in registry.FAMILIES.items()},
 }
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds every option's flag. What is not given stays unset: recipe or job dir fill it in."""
-  for title, cls in GROUPS.items():
+class Command(NamedTuple):
+  """What a command line asks for."""
+
+  mode: str
+  images: list[str]  # For prediction.
+  dry_run: bool
+  verbose: bool
+  run: dict[str, Any]  # Of `RunOptions`, the values that are given.
+  learning: dict[str, Any]  # Of all other options, those that are given or that the recipe sets.
+
+
+def parse(description: str) -> Command:
+  """What the command line says; ends the process on --help, and where it cannot be parsed.
+
+  The options of the chosen family of networks are read only where some flag is not one of the
+  others, and those of all families only where it is not that family's either: for --help, for a
+  flag that is shortened, and to say what is wrong.
+  """
+  parser = _QuietParser(add_help=False, allow_abbrev=False)
+  _add_own_flags(parser)
+  _add_flags(parser, _COMMON)
+  try:
+    given, unknown = parser.parse_known_args()
+    if unknown:
+      by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
+      family = registry.FAMILIES[getattr(given, 'network', by_recipe)]
+      _add_flags(parser, {family.TITLE: family})
+      given, unknown = parser.parse_known_args()
+  except InputError:
+    unknown = ['?']
+  if unknown:
+    given = full_parser(description).parse_args()
+  return command_of(vars(given))
+
+
+def command_of(given: dict[str, Any]) -> Command:
+  """The values that a parser has found, by name, as what they ask for."""
+  learning = dict(given)
+  mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
+  images = learning.pop('images', [])
+  run = picked(RunOptions, given)
+  for name in run:
+    del learning[name]
+  if recipe:
+    learning = recipe_values(recipe, learning)
+  return Command(mode, images, dry_run, verbose, run, learning)
+
+
+class _QuietParser(argparse.ArgumentParser):
+  """A parser that leaves it to the full one to say what is wrong."""
+
+  def error(self, message: str) -> NoReturn:
+    raise InputError(message)
+
+
+def full_parser(description: str | None = None) -> argparse.ArgumentParser:
+  """The parser of every flag that there is, with --help; loads all families of networks."""
+  parser = OneLineParser(
+    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  group = parser.add_argument_group('what it does')
+  _add_own_flags(group)
+  group.add_argument(
+    '--list-recipes',
+    action=_ListRecipes,
+    nargs=0,
+    default=argparse.SUPPRESS,
+    help='list all recipes with their accuracy',
+  )
+  _add_flags(parser, groups())
+  return parser
+
+
+class _ListRecipes(argparse.Action):
+  """Prints each recipe, its accuracy, cost and flags, and ends, as --help does."""
+
+  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
+    for name in registry.RECIPES:
+      accuracy, cost, defaults = registry.recipe(name)
+      print(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}')
+      print('  is:', ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults')
+    parser.exit()
+
+
+def _add_own_flags(group: Any) -> None:
+  """Adds the flags of the command that are no declared options."""
+  modes = [mode for mode, part in _MODES.items() if not part or part in parts.PARTS]
+  group.add_argument(
+    '--mode', choices=modes, default=modes[0], help='what to do (default: %(default)s)'
+  )
+  group.add_argument(
+    '--recipe',
+    choices=tuple(registry.RECIPES),
+    help=f'a set of other defaults, see --list-recipes (default: {_DEFAULT_RECIPE})',
+  )
+  group.add_argument(
+    '--network',
+    choices=tuple(registry.FAMILIES),
+    default=argparse.SUPPRESS,
+    help=f'the family of networks (default: {registry.DEFAULT})',
+  )
+  if 'predict' in modes:
+    group.add_argument(
+      '--images',
+      nargs='+',
+      metavar='PATH',
+      default=[],
+      help="for --mode predict: PNG or JPEG files, folders of them, or patterns as 'photos/*.png'",
+    )
+  group.set_defaults(dry_run=False)
+  if 'dry_run' in parts.PARTS:
+    group.add_argument(
+      '--dry-run',
+      action='store_true',
+      help='check a training without doing it: report its size and time twenty steps, and write '
+      'nothing to the job dir',
+    )
+  group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
+
+
+def groups() -> dict[str, type]:
+  """The groups of --help and of docs/flags.md: a title, and the class whose options it has."""
+  families = {f'--network {name}: {each.TITLE}': each for name, each in registry.FAMILIES.items()}
+  return {**_COMMON, **families}
+
+
+def _add_flags(parser: argparse.ArgumentParser, titled: Mapping[str, type]) -> None:
+  """Adds the flags of these groups. What is not given stays unset: recipe or job dir fill it in."""
+  for title, cls in titled.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
       _add_flag(group, declared)
-
-
-def list_recipes() -> str:
-  """Every recipe: what it leads to, what it costs, and the flags that it stands for."""
-  lines = []
-  for name, recipe in RECIPES.items():
-    flags = ' '.join(as_flag(option, value) for option, value in recipe.defaults.items())
-    lines += [name, f'  accuracy: {recipe.accuracy}', f'  cost: {recipe.cost}']
-    lines.append(f'  is: {flags or "the defaults"}')
-  return '\n'.join(lines)
 
 
 def as_flag(name: str, value: Any) -> str:
@@ -49,13 +175,13 @@ def as_flag(name: str, value: Any) -> str:
 
 def table() -> str:
   """docs/flags.md: every option with its default and help, by group."""
-  parts = [_TABLE_HEAD]
-  for title, cls in GROUPS.items():
-    parts.append(
+  lines = [_TABLE_HEAD]
+  for title, cls in groups().items():
+    lines.append(
       f'\n## {title[0].upper()}{title[1:]}\n\n| flag | default | what it is |\n|---|---|---|'
     )
-    parts += [_row(declared) for declared in declarations(cls)]
-  return '\n'.join(parts) + '\n'
+    lines += [_row(declared) for declared in declarations(cls)]
+  return '\n'.join(lines) + '\n'
 
 
 _TABLE_HEAD = """# Flags

@@ -25,141 +25,164 @@ from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.networks.family import Family
 
-RECIPES = registry.recipes()
-DEFAULT_RECIPE = 'classic'
+
+def _default_family() -> Family:
+  return registry.FAMILIES[registry.DEFAULT]()
 
 
 @dataclasses.dataclass(frozen=True)
 class HParams(Options):
   """What is trained, and how. Defaults are the old program's, except where a reason says not."""
 
-  family: Family = dataclasses.field(default_factory=registry.FAMILIES[registry.DEFAULT])
+  family: Family = dataclasses.field(default_factory=_default_family)
   augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
-  # The data: a job dir belongs to one split.
+  # The data.
   train_on: str = option(
     'train',
-    'the training split; train+validation are the 50,000 of published results',
+    'the training split; train+validation: the 50,000 images of published results',
     choices=('train', 'train+validation'),
     fixed=True,
   )
   source: str | None = option(
     None,
-    'a function that yields the training examples, in place of the training split: '
+    'a Python function that yields the training examples in place of the training split, as '
     'package.module:function (docs/data.md)',
     check=is_function(),
     metavar='MODULE:FUNCTION',
     fixed=True,
+    part='source',
   )
   examples_per_epoch: int | None = option(
     None,
-    'how many examples --source yields (default: the len of what its function returns)',
+    'number of examples that --source yields in an epoch (default: the len() of what its '
+    'function returns)',
     check=at_least(1),
+    part='source',
   )
   # The optimization.
   train_steps: int = option(
-    80_000, 'global steps in all, over every run in the job dir', check=at_least(1)
+    80_000, 'global steps to train in all, earlier runs of the job included', check=at_least(1)
   )
   train_batch_size: int = option(
-    128, "examples a step of one process, all its towers' together", check=at_least(1)
+    128, 'training examples in a step of one process, shared by its towers', check=at_least(1)
   )
   eval_batch_size: int = option(
     100,
-    'examples of a batch of an evaluation; changes its speed, not its results',
+    'evaluation batch size; changes the speed, not the results',
     check=at_least(1),
   )
-  learning_rate: float = option(0.1, 'multiplies the schedule', check=above(0))
+  learning_rate: float = option(
+    0.1, 'base learning rate, which the schedule multiplies', check=above(0)
+  )
   lr_values: tuple[float, ...] = option(
-    (1.0, 0.1, 0.01, 0.002), 'factors of the learning rate, one a phase'
+    (1.0, 0.1, 0.01, 0.002), 'factors of the learning rate, one for each phase of the schedule'
   )
   lr_boundaries_epochs: tuple[float, ...] = option(
     (82, 123, 300),
-    'epochs at which a phase ends; one fewer than values',
+    'epochs at which a phase of the learning-rate schedule ends; one fewer than --lr-values',
     check=Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
   )
   lr_boundaries_steps: tuple[int, ...] = option(
-    (), 'global steps at which a phase ends; where given, epochs are not used'
+    (),
+    'global steps at which a phase of the learning-rate schedule ends; where given, '
+    '--lr-boundaries-epochs is not used',
   )
   lr_triangle: tuple[float, ...] = option(
     (),
-    'in place of phases: the first factor, the part of training at which it is 1, the last factor',
+    'triangular learning-rate schedule in place of phases: the first factor, the fraction of '
+    'training at which the factor is 1, the last factor',
     check=Check(
       lambda numbers: not numbers or (len(numbers) == 3 and min(numbers) >= 0 and numbers[1] <= 1),
       'must be three numbers: the first factor, when it is 1 (0 to 1, of training), the last',
     ),
   )
-  momentum: float = option(0.9, 'of SGD', check=below_one())
-  nesterov: bool = option(False, "Nesterov's momentum, not plain")
+  momentum: float = option(0.9, 'SGD momentum', check=below_one())
+  nesterov: bool = option(False, 'use Nesterov momentum in place of plain momentum')
   weight_decay: float = option(
     2e-4,
-    'L2 coefficient, of half the sum of squares: on all trainable variables but those of Muon',
+    'L2 regularisation: coefficient of half the sum of squares of all trainable variables but '
+    'those that Muon updates',
     check=at_least(0),
   )
   offset_lr_factor: float = option(
     1.0,
-    'batch-norm offsets learn so many times faster, and decay so many times less',
+    'factor of the learning rate of batch-norm offsets; their weight decay is divided by it',
     check=above(0),
   )
   head_lr_factor: float = option(
     1.0,
-    'the fully connected layer learns so many times faster, and decays so many times less',
+    'factor of the learning rate of the fully connected layer; its weight decay is divided by it',
     check=above(0),
   )
   muon_learning_rate: float = option(
     0.0,
-    'of Muon, which updates convolution kernels in place of SGD; 0: SGD does',
+    'learning rate of Muon, which updates convolution kernels in place of SGD; 0: SGD updates them',
     check=at_least(0),
     switch=True,
+    part='muon',
   )
-  muon_momentum: float = option(0.6, 'of Muon', check=below_one())
+  muon_momentum: float = option(
+    0.6,
+    'Muon momentum',
+    check=below_one(),
+    part='muon',
+  )
   label_smoothing: float = option(
-    0.0, 'part of the target that is spread evenly over the classes', check=below_one()
+    0.0,
+    'label smoothing: part of the target that is spread evenly over the classes',
+    check=below_one(),
   )
   lookahead_steps: int = option(
     0,
-    'global steps after which the variables are averaged with their slow copies, and go on from '
-    'that average; 0: no lookahead',
+    'Lookahead: global steps after which the variables are averaged with their slow copies '
+    'and go on from that average; 0: off',
     check=at_least(0),
     switch=True,
+    part='lookahead',
   )
   ema_decay: float = option(
     0.0,
-    'what an average of the weights keeps of itself a step, as 0.999; --use-ema takes it in their '
-    'place; 0: no average',
+    "decay of the weights' moving average, for example 0.999, which --use-ema evaluates; 0: off",
     check=below_one(),
     switch=True,
+    part='ema',
   )
   use_distortion_for_training: bool = option(
-    True, 'distort training images: crops, mirrors, cutout'
+    True, 'augment training images: random crops, mirroring and cutout'
   )
   batch_norm_decay: float = option(
-    0.997, 'what a moving average keeps of itself a step', check=below_one()
+    0.997, "decay of batch norm's moving averages in each step", check=below_one()
   )
-  batch_norm_epsilon: float = option(1e-5, 'added to the variance', check=above(0))
+  batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', check=above(0))
   dtype: str = option(
     'float32',
-    'of activations and of kernels at use; auto: what the hardware is fast at',
+    'compute dtype of activations and kernels; auto: the dtype that the hardware is fast at',
     choices=('auto', 'float32', 'bfloat16'),
   )
   tta: str = option(
     'none',
-    'views of a test image whose logits are averaged',
+    'test-time augmentation: the views of a test image whose logits are averaged',
     choices=('none', 'mirror', 'mirror+shift', 'mirror+8shifts'),
+    part='tta',
   )
   tta_below: float = option(
     1.0,
-    '--tta is only for images whose likeliest class has a smaller probability than this; 1: for '
-    'all',
+    'test-time augmentation only for images whose likeliest class has a probability below '
+    'this; 1: for all images',
     check=between(0, 1),
+    part='tta',
   )
   freeze: str = option(
     '',
-    'a regular expression; variables whose names match are not trained, as resnet/(init|stage)',
+    'a regular expression: variables whose names match are not trained, for example '
+    'resnet/(init|stage)',
     check=is_pattern(),
     metavar='REGEX',
     fixed=True,
+    part='warm_start',
   )
-  seed: int = option(0, 'of initial values, order and distortions')
+  seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
   def check(self) -> None:
     """Raises InputError for values that do not fit each other."""
@@ -218,7 +241,7 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   What was given holds: over the recipe's own value, over what another of its options says of the
   learning rate, and, where another network was given, over what it says of its own network.
   """
-  defaults = dict(RECIPES[name].defaults)
+  defaults = dict(registry.recipe(name).defaults)
   network = given.get('network', defaults.get('network', registry.DEFAULT))
   if network in registry.FAMILIES:
     kept = names(HParams, Augmentation, registry.FAMILIES[network]) | {'network'}

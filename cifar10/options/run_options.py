@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from cifar10.core import parts
+from cifar10.core.errors import InputError
 from cifar10.core.option import (
   Check,
   Options,
@@ -35,103 +37,118 @@ class RunOptions(Options):
 
   job_dir: str = option(
     dataclasses.MISSING,
-    'checkpoints, summaries and exports; training resumes what it holds; a folder, or a URL as '
-    'gs://bucket/job',
+    'the folder, or URL as gs://bucket/job, of checkpoints, summaries and exports; training '
+    'resumes what it holds',
   )
   data_dir: str | None = option(
-    None, 'the folder, or the URL, that generate_cifar10_tfrecords.py filled'
+    None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'
   )
   source_processes: int = option(
     1,
-    'processes that run --source, each its shard; 0 or 1: the training process does',
+    'number of processes that run --source, each on its own shard; 0 or 1: the training '
+    'process runs it',
     check=between(0, MOST_PROCESSES),
+    part='source',
   )
   data_service: str | None = option(
     None,
-    'the dispatcher whose data workers make the training batches (docs/clusters.md)',
+    'address of the dispatcher whose data workers make the training batches (docs/clusters.md)',
     check=is_address(),
     metavar='HOST:PORT',
+    part='data_service',
   )
   subset: str | None = option(
     None,
-    'the split to evaluate (default: on the way validation; at the end eval, the test set)',
+    'the split to evaluate (default: validation during training; eval, the test set, at the end)',
     choices=('train', 'validation', 'eval'),
   )
   checkpoint: str | None = option(
-    None, 'what to evaluate, predict with or export; best: the one in best/ (default: the latest)'
+    None,
+    'the checkpoint to evaluate, predict with or export; best: the one in best/ (default: the '
+    'latest)',
   )
   use_ema: bool = option(
     False,
-    'evaluate, predict with and export the average of the weights that --ema-decay keeps, not the '
-    'last ones',
+    "evaluate, predict with and export the weights' moving average that --ema-decay keeps, in "
+    'place of the last weights',
+    part='ema',
   )
   warm_start_from: tuple[str, ...] = option(
     (),
-    "start a new job with another's variables: a job dir, its best/, a checkpoint or an .npz; can "
-    'be given several times, and later ones win',
+    'initialise a new job with the variables of another: a job dir, its best/, a checkpoint '
+    'or an .npz file; can be given several times, and later ones win',
     metavar='PATH',
+    part='warm_start',
   )
   warm_start_skip: str | None = option(
     None,
-    'a regular expression; variables whose names match start as without --warm-start-from',
+    'a regular expression: variables whose names match are not taken from --warm-start-from',
     check=is_pattern(),
     metavar='REGEX',
+    part='warm_start',
   )
   format: str = option(
     'saved_model',
-    'what to export: for servers, for other runtimes (onnx needs requirements-onnx.txt), or to '
-    'train on (keras)',
-    choices=('saved_model', 'onnx', 'keras'),
+    'the export format: saved_model for servers, onnx for other runtimes (needs '
+    'requirements-onnx.txt), keras for further training',
+    choices=tuple(parts.EXPORT_FORMATS),
+    part='export',
   )
   export_batch: int | None = option(
-    None, 'images in each call of an exported network (default: any number)', check=at_least(1)
+    None,
+    'the fixed batch size of an exported network (default: any batch size)',
+    check=at_least(1),
+    part='export',
   )
-  eval_every_steps: int = option(1000, 'global steps between two evaluations', check=at_least(1))
+  eval_every_steps: int = option(
+    1000, 'global steps between two evaluations during training', check=at_least(1)
+  )
   save_every_steps: int | None = option(
-    None, 'global steps between two checkpoints (default: when evaluating)', check=at_least(1)
+    None, 'global steps between two checkpoints (default: --eval-every-steps)', check=at_least(1)
   )
-  keep_checkpoints: int = option(5, 'how many of the last ones to keep', check=at_least(1))
+  keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))
   keep_best: int = option(
     1,
-    'how many of the most accurate ones on the validation split to keep, under best/',
+    'number of checkpoints to keep in best/: those most accurate on the validation split',
     check=between(0, 1000),
+    part='best_checkpoint',
   )
   stop_at_accuracy: float | None = option(
     None,
-    'end training when the validation split has this accuracy',
+    'early stopping: end training when the accuracy on the validation split reaches this value',
     check=between(0, 1),
     part='early_stopping',
   )
   stop_without_gain: int | None = option(
     None,
-    'end training after so many evaluations in a row without a better one',
+    'early stopping: end training after this many evaluations in a row without a better one',
     check=at_least(1),
     part='early_stopping',
   )
   max_minutes: float | None = option(
     None,
-    'end training after so many minutes, those of earlier runs of the job included',
+    'end training after this many minutes, those of earlier runs of the job included',
     check=above(0, ' minutes'),
     part='early_stopping',
   )
   on_evaluation: str | None = option(
     None,
-    'a command to run after every evaluation, without a shell; it has CIFAR10_ACCURACY, '
-    'CIFAR10_STEP and others in its environment',
+    'a command to run after each evaluation, without a shell; its environment has '
+    'CIFAR10_ACCURACY, CIFAR10_STEP and others',
     check=is_command(),
     metavar='COMMAND',
     part='on_evaluation',
   )
   log_every: float = option(
-    10.0, 'seconds between two lines about progress', check=above(0, ' seconds')
+    10.0, 'seconds between two progress lines in the log', check=above(0, ' seconds')
   )
   histograms: bool = option(
-    False, 'show TensorBoard histograms of weights and gradients, every hundred steps'
+    False, 'write TensorBoard histograms of weights and gradients every hundred steps'
   )
   profile_steps: str | None = option(
     None,
-    'trace the global steps from FIRST to LAST, as 100:110, into JOB/profile/, and log the '
-    'costliest operations',
+    'profile the global steps from FIRST to LAST, as 100:110: write a trace to JOB/profile/ '
+    'and log the costliest operations',
     check=Check(
       lambda text: bool(first_and_last(text)),
       f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
@@ -140,53 +157,86 @@ class RunOptions(Options):
     part='profile',
   )
   debug_shell: bool = option(
-    False, 'let `control JOB shell` open a Python shell in the process that trains'
+    False, 'let `control JOB shell` open a Python shell in the training process', part='shell'
   )
   num_gpus: int | None = option(
     None,
-    'towers on GPUs; 0: the CPU (default: as many as are visible)',
+    'number of GPUs to use, one tower on each; 0: use the CPU (default: all visible GPUs)',
     check=at_least(0, ' (the CPU)'),
   )
-  num_cpu_towers: int = option(1, 'towers on virtual CPUs, without a GPU', check=between(1, 1024))
+  num_cpu_towers: int = option(
+    1, 'number of towers on virtual CPUs, where no GPU is used', check=between(1, 1024)
+  )
   variable_strategy: str = option(
-    'CPU', 'where variables live; GPU: spread over the GPUs by size', choices=('CPU', 'GPU')
+    'CPU', 'device of the variables; GPU: spread over the GPUs by size', choices=('CPU', 'GPU')
   )
   data_format: str | None = option(
     None,
-    'the order of the axes of activations (default: channels_first on GPUs, else channels_last)',
+    'axis order of activations (default: channels_first on GPUs, else channels_last)',
     choices=('channels_first', 'channels_last'),
   )
   num_intra_threads: int = option(
-    0, 'threads of one operation; 0: all cores', check=between(0, MOST_THREADS)
+    0, 'threads within one operation; 0: one per core', check=between(0, MOST_THREADS)
   )
   num_inter_threads: int = option(
-    0, 'operations at a time; 0: as many as cores', check=between(0, MOST_THREADS)
+    0, 'operations that run at the same time; 0: one per core', check=between(0, MOST_THREADS)
   )
-  log_device_placement: bool = option(False, 'log where each operation runs')
+  log_device_placement: bool = option(False, 'log the device of each operation')
   distribute: str | None = option(
     None,
-    'all-reduce in place of parameter servers: on one host, or between chief and workers',
+    'train with all-reduce in place of parameter servers; mirrored: on one host; '
+    'multi_worker_mirrored: between the chief and the workers',
     choices=('mirrored', 'multi_worker_mirrored'),
+    part='all_reduce',
   )
   sync: bool = option(
-    False, "make each update from the mean of all workers' gradients; one process ignores it"
+    False,
+    "synchronous training: each update takes the mean of all workers' gradients; without "
+    'effect in a single process',
+    part='sync',
   )
   deterministic: bool = option(
     False,
-    'the same seed on the same kind of machine makes the same network, bit for bit; workers of a '
-    'cluster need --sync',
+    'make training reproducible bit for bit, with the same seed on the same kind of machine; '
+    'workers of a cluster need --sync',
   )
   backup_workers: int = option(
-    0, 'with --sync, updates go on without the last N workers', check=at_least(0)
+    0,
+    'with --sync, number of the slowest workers that an update does not wait for',
+    check=at_least(0),
+    part='sync',
   )
   start_timeout: float = option(
     600.0,
-    "seconds after which a process ends if a cluster's task that it needs has not come up, or back",
+    'seconds to wait for a needed task of the cluster to start, or to come back, before the '
+    'process ends',
     check=above(0, ' seconds'),
+    part='liveness',
   )
   evaluator_patience: float = option(
     600.0,
-    'seconds for which an evaluator waits for a chief that is gone',
+    'seconds for which an evaluator waits for a lost chief',
     check=above(0, ' seconds'),
+    part='follow',
   )
-  num_workers: int = option(1, 'ignored: TF_CONFIG says how many there are')
+  num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
+
+  def check(self) -> None:
+    """Raises InputError for values that do not fit each other."""
+    if self.backup_workers and self.distribute:
+      raise InputError(
+        f'--distribute {self.distribute} waits for everyone; leave --backup-workers '
+        f'{self.backup_workers} out'
+      )
+    if self.backup_workers and not self.sync:
+      raise InputError(f'--backup-workers {self.backup_workers} belongs to --sync; add it')
+    if self.data_service and self.source_processes > 1:
+      raise InputError(
+        f'--source-processes {self.source_processes} runs the source here, and --data-service '
+        f'{self.data_service} in data workers; leave one out'
+      )
+    if self.data_service and self.deterministic:
+      raise InputError(
+        f'--data-service {self.data_service} gives batches as data workers have made them, in no '
+        'order that can be repeated; leave --deterministic out'
+      )

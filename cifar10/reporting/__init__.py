@@ -1,1 +1,1 @@
-"""A report of jobs: what they reached and how, for people to send each other."""
+"""Reports: what jobs reached and how, on one page or as a table."""

@@ -1,13 +1,13 @@
-"""Charts as SVG that takes its colours and fonts from the page around it: paper, screen, dark mode.
+"""The charts of a report, as SVG, each with its text alternative.
 
-They hold no text of the user's, only fixed words, letters and numbers: matplotlib would read `$` as
-mathematics.
+They take their colours and fonts from the page around them: paper, screen, dark mode. They hold no
+text of the user's, only fixed words, letters and numbers: matplotlib would read `$` as mathematics.
 """
 
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,18 +16,25 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
+from cifar10.reporting import formats
+from cifar10.reporting.history import History, is_number
+from cifar10.reporting.job_report import JobReport, SplitReport
 from cifar10.reporting.stats import Calibration
 
-# Drawn in these, which nothing else uses, and then named as variables of the page's style.
+# Charts are drawn in these colours, which `_svg` replaces by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _RULE, _ACCENT = _COLOURS
-_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a whole line.
+_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a solid line.
 _STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
 _MARK_DASHES = ((3, 2), (1, 2))
-_MOST_POINTS = 500  # Of a line: more than a screen has pixels in a chart's width.
-_MOST_DOTS = 40  # Of a line; more would hide it.
-_INCHES = (4.2, 2.5)  # So that its text has the page's size on a phone.
+_MOST_POINTS = 500  # Of a line: about the pixels of a chart's width.
+_MOST_DOTS = 40  # Of a line: more would hide the line.
+_INCHES = (4.2, 2.5)  # On a phone a chart's text then has the size of the page's.
 _FONT_SIZE = 8.0
+
+Points = list[tuple[int, float]]
+
+MOST_CLASSES_OF_A_TABLE = 20  # Of a confusion matrix; with more it is a picture.
 
 
 class Line(NamedTuple):
@@ -35,8 +42,10 @@ class Line(NamedTuple):
 
   label: str  # Fixed words, or a job's letter.
   points: Sequence[tuple[float, float]]  # By x.
-  style: int | None = 0  # Lines of one number look alike in all charts; None: behind the others.
-  has_dots: bool = False  # Each point is a measurement of its own.
+  style: int | None = (
+    0  # The same number looks the same in all charts; None: pale, behind the others.
+  )
+  has_dots: bool = False  # Marks each point, as of single measurements.
 
 
 class Mark(NamedTuple):
@@ -48,7 +57,7 @@ class Mark(NamedTuple):
 
 
 class Key(NamedTuple):
-  """A line of the legend, which the page sets in its own type."""
+  """An entry of the legend, which the page sets in its own font."""
 
   label: str
   colour: str  # 'var(--accent)'
@@ -63,7 +72,128 @@ class Axis(NamedTuple):
   may_be_logarithmic: bool = False
 
 
-def line_chart(
+class Chart(NamedTuple):
+  """A picture of the page."""
+
+  title: str
+  svg: str
+  alternative: str  # Its content in words.
+  keys: Sequence[Key] = ()  # Its legend.
+
+
+class _Kind(NamedTuple):
+  title: str
+  name: str  # In the events of training; of evaluations, too, where `is_evaluated`.
+  axis: Axis
+  shown: Callable[[float], str]
+  is_evaluated: bool = False
+
+
+_KINDS = (
+  _Kind('Accuracy', 'accuracy', Axis(is_percent=True), formats.percent, True),
+  _Kind('Loss', 'loss', Axis(), formats.number, True),
+  _Kind('Learning rate', 'learning_rate', Axis(may_be_logarithmic=True), formats.number),
+  _Kind('Images per second', 'images_per_second', Axis(from_zero=True), formats.number),
+)
+
+
+def learning_curves(history: History) -> list[Chart]:
+  """One job's: training and every evaluated split; restarts and commands as vertical lines."""
+  marks = [Mark('restart', step) for step in history.restarts]
+  marks += [Mark('command', event['step'], is_dotted=True) for event in history.of('control')]
+  drawn = []
+  for kind in _KINDS:
+    style = None if kind.is_evaluated else 0
+    lines = [Line('training', history.curve('train', kind.name), style)]
+    if kind.is_evaluated:
+      lines += [
+        Line(
+          formats.split(split),
+          history.curve('evaluate', kind.name, split),
+          style,
+          has_dots=True,
+        )
+        for style, split in enumerate(history.splits())
+      ]
+    drawn += _chart(kind, kind.title, lines, marks)
+  return drawn
+
+
+def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
+  """Several jobs', one line each: accuracy of the evaluations on the way, the rest of training."""
+  drawn = []
+  for kind in _KINDS:
+    if kind.name == 'accuracy':
+      title = 'Accuracy in evaluations on the way'
+      lines = [
+        Line(job.letter, _on_the_way(job.history, kind.name), style, has_dots=True)
+        for style, job in enumerate(jobs)
+      ]
+    else:
+      title = 'Training loss' if kind.name == 'loss' else kind.title
+      lines = [
+        Line(job.letter, job.history.curve('train', kind.name), style)
+        for style, job in enumerate(jobs)
+      ]
+    drawn += _chart(kind, title, lines, [])
+  return drawn
+
+
+def reliability(evaluation: SplitReport) -> Chart | None:
+  """The reliability diagram; None where the predictions' probabilities are not known."""
+  if evaluation.calibration is None:
+    return None
+  bins = '; '.join(
+    f'{formats.percent(each.low)} to {formats.percent(each.high)}: {each.examples:,} answers, '
+    f'{formats.percent(each.accuracy)} right at {formats.percent(each.confidence)} confidence'
+    for each in evaluation.calibration.bins
+    if each.examples
+  )
+  svg = _reliability_diagram(evaluation.calibration)
+  return Chart('Accuracy by confidence', svg, f'Reliability diagram. {bins}.')
+
+
+def confusion_map(evaluation: SplitReport) -> Chart | None:
+  """The confusion matrix of many classes; None where a table shows it, or nothing is known."""
+  matrix = evaluation.matrix
+  if matrix is None or len(matrix) <= MOST_CLASSES_OF_A_TABLE:
+    return None
+  words = f'Heat map of a confusion matrix of {len(matrix)} classes; the table names the largest.'
+  return Chart('Part of each class taken for each', _heat_map(matrix), words)
+
+
+def _on_the_way(history: History, name: str) -> Points:
+  """A number of the split that was evaluated first: validation, where there is one."""
+  splits = history.splits()
+  return history.curve('evaluate', name, splits[0]) if splits else []
+
+
+def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]) -> list[Chart]:
+  """One chart, or none where there is nothing to draw."""
+  drawn = [line for line in lines if line.points]
+  if not drawn:
+    return []
+  words = '; '.join(_described(line, kind.shown) for line in drawn)
+  restarts = sum(mark.label == 'restart' for mark in marks)
+  if restarts:
+    words += f'; {restarts} restart(s)'
+  svg, keys = _line_chart(drawn, kind.axis, marks)
+  return [Chart(title, svg, f'{title} by step. {words}.', keys)]
+
+
+def _described(line: Line, shown: Callable[[float], str]) -> str:
+  """A line in words: its first, last, lowest and highest values."""
+  (first, value), (last, last_value) = line.points[0], line.points[-1]
+  values = [y for _, y in line.points if is_number(y)]
+  if len(values) == 1:
+    return f'{line.label}: {shown(value)} at step {first:,}'
+  return (
+    f'{line.label}: {shown(value)} at step {first:,}, {shown(last_value)} at step {last:,}, '
+    f'lowest {shown(min(values))}, highest {shown(max(values))}'
+  )
+
+
+def _line_chart(
   lines: Sequence[Line], axis: Axis, marks: Sequence[Mark] = ()
 ) -> tuple[str, list[Key]]:
   """Numbers by step, as an SVG element and its legend; the group of line i has the id `line-i`."""
@@ -84,8 +214,8 @@ def line_chart(
     return _svg(figure), list(keys.values()) if len(keys) > 1 else []
 
 
-def reliability_diagram(calibration: Calibration) -> str:
-  """Accuracy by confidence over the number of answers by confidence."""
+def _reliability_diagram(calibration: Calibration) -> str:
+  """Two diagrams by confidence: the accuracy, and below it the number of predictions."""
   with _style():
     figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -115,14 +245,18 @@ def reliability_diagram(calibration: Calibration) -> str:
     return _svg(figure)
 
 
-def heat_map(matrix: np.ndarray) -> str:
-  """A confusion matrix of many classes: the darker, the larger a part of its row."""
+def _heat_map(matrix: np.ndarray) -> str:
+  """A confusion matrix of many classes: the larger a cell's share of its row, the darker."""
   with _style():
     figure = Figure(figsize=(_INCHES[0], _INCHES[0]), layout='constrained')
     axes = figure.add_subplot()
     rates = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     colours = np.empty([*matrix.shape, 4])
-    colours[..., :3] = (0.24, 0.51, 0.74)  # Of pixels: no variable; seen on white and on black.
+    colours[..., :3] = (
+      0.24,
+      0.51,
+      0.74,
+    )  # Pixels cannot take a page's variable: a blue for white and black pages.
     colours[..., 3] = np.sqrt(rates)  # So that rare mistakes can be seen.
     axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
     axes.set_xlabel('taken for class number')
@@ -156,7 +290,7 @@ def _draw_line(axes: Any, line: Line, number: int) -> None:
 
 
 def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
-  """Limits and the form of the numbers."""
+  """Sets the limits of the axes and the format of their numbers."""
   values = [y for line in lines for _, y in line.points]
   last = max(x for line in lines for x, _ in line.points) or 1
   axes.set_xlim(-0.02 * last, 1.02 * last)
@@ -177,7 +311,7 @@ def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-  """As many as can be seen: the means of neighbours."""
+  """At most as many points as can be seen: means of neighbours."""
   size = -(-len(points) // _MOST_POINTS)
   if size <= 1:
     return list(points)
@@ -187,7 +321,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 @contextmanager
 def _style() -> Iterator[None]:
-  """Matplotlib with every choice that its users can make overridden."""
+  """Matplotlib with the charts' style alone, whatever the user has configured."""
   with mpl.rc_context():
     mpl.rcdefaults()
     mpl.rcParams.update(
@@ -209,7 +343,7 @@ def _style() -> Iterator[None]:
         'legend.fontsize': _FONT_SIZE,
         'legend.frameon': False,
         'legend.labelcolor': _INK,
-        'svg.fonttype': 'none',  # Text as text: the page's font, and readers can find it.
+        'svg.fonttype': 'none',  # Text stays text, in the page's font, and can be searched.
         'svg.hashsalt': 'report',  # The same numbers make the same bytes.
         'xtick.color': _RULE,
         'xtick.labelcolor': _MUTED,
@@ -222,14 +356,14 @@ def _style() -> Iterator[None]:
 
 
 def _svg(figure: Figure) -> str:
-  """The figure as an element of the page, without size, names of fonts and what describes it."""
+  """The figure as an <svg> element without size, font names and metadata."""
   file = io.StringIO()
   figure.savefig(file, format='svg', transparent=True)
   svg = file.getvalue()
   svg = svg[svg.index('<svg') :]
   svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
   svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
-  svg = svg.replace('xlink:href', 'href')  # The other needs a namespace.
+  svg = svg.replace('xlink:href', 'href')  # xlink needs a namespace.
   svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
   for colour, variable in _COLOURS.items():
     svg = svg.replace(colour, f'var({variable})')

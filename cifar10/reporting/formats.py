@@ -1,4 +1,4 @@
-"""Numbers and values as they stand in a report."""
+"""How a report writes numbers and values."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _SPLITS = {'train': 'training split', 'validation': 'validation', 'eval': 'test'
 
 
 def split(split: str) -> str:
-  """What a split is called; 'other' for one that there is not."""
+  """The name of a split in a report; 'other' for an unknown one."""
   return _SPLITS.get(split, 'other')
 
 
@@ -22,7 +22,7 @@ def percent(rate: Any) -> str:
 
 
 def probability(value: float) -> str:
-  """0.9162 -> '91.62 %'; '< 0.01 %' for one that would be written as nothing."""
+  """0.9162 -> '91.62 %'; '< 0.01 %' for one that would round to zero."""
   return percent(value) if value >= 0.00005 else '< 0.01 %'
 
 
@@ -57,5 +57,5 @@ def option(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-  """As text that a file can hold: a path may have bytes that are no UTF-8."""
+  """A value as UTF-8 text: the bytes of a path need not be UTF-8."""
   return str(value).encode('utf-8', 'backslashreplace').decode('utf-8')

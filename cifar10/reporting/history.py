@@ -1,15 +1,26 @@
-"""A job's history, from its metrics.jsonl or, of an older job, from what TensorBoard reads."""
+"""A job's history: from its metrics.jsonl, or from an older job's files for TensorBoard."""
 
 import datetime
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cifar10.callbacks.progress import format_duration
-from cifar10.job import metrics_log
-from cifar10.reporting import event_files
+import tensorflow as tf
 
-Event = dict[str, Any]
+from cifar10.core import files
+from cifar10.core.logs import format_duration
+from cifar10.job import metrics_log
+from cifar10.job.metrics_log import Event
+
+_TRAINING = {  # TensorBoard's tag -> the name in events.
+  'loss': 'loss',
+  'accuracy': 'accuracy',
+  'learning_rate': 'learning_rate',
+  'examples_per_second': 'images_per_second',
+}
+_EVALUATION = ('accuracy', 'accuracy_top5', 'accuracy_without_tta', 'loss', 'cross_entropy')
+_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Tags of older and of newer jobs.
 
 
 class Moment(NamedTuple):
@@ -39,65 +50,65 @@ class History(NamedTuple):
 
   def started_with(self, name: str) -> dict[str, Any]:
     """What the last start says of options, versions or hardware; empty where it does not."""
-    said = self.start.get(name)
-    return said if isinstance(said, dict) else {}
+    described = self.start.get(name)
+    return described if isinstance(described, dict) else {}
 
   def curve(self, kind: str, name: str, split: str | None = None) -> list[tuple[int, float]]:
-    """(step, number) of all events of a kind that have this number, by step.
+    """The curve of a number: (step, number) of all events of a kind that have it, by step.
 
     Args:
       kind: 'train' or 'evaluate'.
       name: the number's.
-      subset: of evaluations, the split.
+      split: of evaluations.
     """
-    found = {
+    points = {
       event['step']: event[name]
       for event in self.of(kind)
       if is_number(event.get(name)) and split in (None, event.get('subset'))
     }
-    return sorted(found.items())
+    return sorted(points.items())
 
   def splits(self) -> list[str]:
     """The splits that were evaluated, the first evaluated first."""
     return list(dict.fromkeys(str(event.get('subset')) for event in self.of('evaluate')))
 
   def last_evaluation(self, split: str) -> Event | None:
-    """Of this split."""
-    found = [event for event in self.of('evaluate') if event.get('subset') == split]
-    return found[-1] if found else None
+    """The last one of a split."""
+    evaluations = [event for event in self.of('evaluate') if event.get('subset') == split]
+    return evaluations[-1] if evaluations else None
 
   @property
   def last_step(self) -> int:
-    """The last that is known to have been made."""
+    """The last step that the events know of."""
     return max((event['step'] for event in self.events), default=0)
 
   @property
   def seconds(self) -> float | None:
-    """Of training, all runs together; None: it was not written."""
-    found = [event['seconds'] for event in self.events if is_number(event.get('seconds'))]
-    return max(found, default=None)
+    """Time of training, all runs together; None where it was not written."""
+    known = [event['seconds'] for event in self.events if is_number(event.get('seconds'))]
+    return max(known, default=None)
 
   @property
   def restarts(self) -> list[int]:
-    """The steps from which training went on."""
+    """The steps at which training resumed."""
     return [event['step'] for event in self.of('start') if event.get('resumed')]
 
   def moments(self) -> list[Moment]:
-    """Starts, restarts, commands and ends; between two starts without an end, its absence."""
-    found, is_running = [], False
+    """Starts, restarts, commands and ends; a restart after a run without an end says so."""
+    moments, is_running = [], False
     for event in filter(_counts, self.events):
       if event['event'] == 'start':
-        found.append(_moment(event, *_described_start(event, is_running)))
+        moments.append(_moment(event, *_described_start(event, is_running)))
         is_running = True
       elif event['event'] == 'end':
         reason, message = str(event.get('reason', '')), str(event.get('message', ''))
-        found.append(_moment(event, f'ended ({reason})', message))
+        moments.append(_moment(event, f'ended ({reason})', message))
         is_running = False
       elif event['event'] == 'control':
-        found.append(
+        moments.append(
           _moment(event, f'control: {event.get("command", "")}', str(event.get('answer', '')))
         )
-    return found
+    return moments
 
 
 def read(job_dir: str) -> History:
@@ -105,7 +116,69 @@ def read(job_dir: str) -> History:
   events = metrics_log.read(job_dir)
   if events:
     return History(events)
-  return History(event_files.read(job_dir), is_from_event_files=True)
+  return History(read_event_files(job_dir), is_from_event_files=True)
+
+
+def read_event_files(job_dir: str) -> list[dict[str, Any]]:
+  """Events as metrics.jsonl has them, from the files for TensorBoard: `train` and `evaluate` alone.
+
+  A later file wins where two have the same step. No files, no events.
+  """
+  events = [
+    {
+      'event': 'train',
+      'step': step,
+      'time': values.pop('time'),
+      **{name: values[tag] for tag, name in _TRAINING.items() if tag in values},
+    }
+    for step, values in _scalars(job_dir).items()
+  ]
+  for folder in files.matching(job_dir, 'eval_*'):
+    split = os.path.basename(folder).removeprefix('eval_')
+    events += [_evaluation(split, step, values) for step, values in _scalars(folder).items()]
+  # Other summaries, as an evaluation's images, hold none of these numbers.
+  return sorted((event for event in events if len(event) > 3), key=lambda event: event['step'])
+
+
+def _evaluation(split: str, step: int, values: dict[str, Any]) -> dict[str, Any]:
+  by_class = {
+    tag.partition('/')[2]: value for tag, value in values.items() if tag.startswith(_BY_CLASS)
+  }
+  numbers: dict[str, Any] = {name: values[name] for name in _EVALUATION if name in values}
+  if 'cross_entropy' in values and 'weight_penalty' in values:
+    # The Estimator's `loss` is a mean over batches, and the last batch may be smaller.
+    numbers['loss'] = values['cross_entropy'] + values['weight_penalty']
+  if 'examples' in values:
+    numbers['examples'] = int(values['examples'])
+  if by_class:
+    numbers['accuracy_by_class'] = by_class
+  return {'event': 'evaluate', 'step': step, 'time': values['time'], 'subset': split, **numbers}
+
+
+def _scalars(folder: str) -> dict[int, dict[str, Any]]:
+  """Scalars of a folder's event files: step -> tag -> value, and 'time' of the last one."""
+  by_step: dict[int, dict[str, Any]] = {}
+  for path in files.matching(folder, 'events.out.tfevents.*'):
+    try:
+      for event in tf.compat.v1.train.summary_iterator(path):
+        for value in event.summary.value:
+          number = _scalar(value)
+          if number is not None:
+            at_step = by_step.setdefault(event.step, {})
+            at_step[value.tag] = number
+            at_step['time'] = event.wall_time
+    except tf.errors.DataLossError:
+      continue  # A killed process leaves half a record at the end.
+  return by_step
+
+
+def _scalar(value: Any) -> float | None:
+  """The value of a scalar in either of its two forms; None for another summary."""
+  if value.HasField('simple_value'):
+    return value.simple_value
+  if value.HasField('tensor') and not value.tensor.tensor_shape.dim and value.tensor.dtype < 7:
+    return float(tf.make_ndarray(value.tensor))
+  return None
 
 
 def is_number(value: Any) -> bool:
@@ -115,7 +188,7 @@ def is_number(value: Any) -> bool:
 
 
 def utc(seconds: Any) -> str:
-  """Unix seconds -> '2026-03-01 12:00:00'; nothing for what is no time."""
+  """Unix seconds -> '2026-03-01 12:00:00'; '' for what is no time."""
   try:
     return f'{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}'
   except (TypeError, ValueError, OverflowError, OSError):
@@ -123,7 +196,7 @@ def utc(seconds: Any) -> str:
 
 
 def _counts(event: Event) -> bool:
-  """A run is its chief's: the other tasks of a cluster start and end with it."""
+  """Whether it is the chief's, or no start or end: other tasks start and end with the chief."""
   by_chief = str(event.get('task', 'chief 0')).startswith('chief')
   return by_chief or event['event'] not in ('start', 'end')
 
@@ -133,15 +206,15 @@ def _moment(event: Event, what: str, detail: str) -> Moment:
 
 
 def _described_start(event: Event, was_running: bool) -> tuple[str, str]:
-  """What a start was, and what it says of the run before."""
+  """Whether a start is the first, and what it tells of the run before."""
   if not event.get('resumed'):
     return 'started', ''
-  said = []
+  details = []
   if was_running:
-    said.append('the run before wrote no end: it was killed, or its machine went down')
+    details.append('the run before wrote no end: it was killed, or its machine went down')
   lost = event.get('steps_lost')
   if is_number(lost) and lost:
-    said.append(f'{lost:,} steps since the last checkpoint were made again')
+    details.append(f'{lost:,} steps since the last checkpoint were made again')
   if is_number(event.get('seconds')):
-    said.append(f'trained {format_duration(event["seconds"])} before')
-  return 'went on', '; '.join(said)
+    details.append(f'trained {format_duration(event["seconds"])} before')
+  return 'went on', '; '.join(details)

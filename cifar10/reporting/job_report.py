@@ -1,9 +1,12 @@
-"""A job dir -> all that a report says of the job."""
+"""A job dir -> all that a report says of the job: its history, one checkpoint over one split."""
 
 import dataclasses
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
@@ -11,49 +14,82 @@ from cifar10.core.option import declarations
 from cifar10.data import manifest
 from cifar10.data.info import DatasetInfo
 from cifar10.data.input_pipeline import RecordDataset
+from cifar10.inference.predictions import Predictions
 from cifar10.job import best_checkpoints, job_config
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.reporting import formats, history, split_predictions
-from cifar10.reporting.history import History
-from cifar10.reporting.split_predictions import Evaluated
-from cifar10.training.modes import Job
+from cifar10.reporting import formats, history, stats
+from cifar10.reporting.history import History, is_number
+from cifar10.reporting.stats import Calibration, ClassNumbers, Interval
 from cifar10.training.process import Process
 
 DEFAULT_SPLIT = 'eval'
+NUM_MISTAKES = 40
+LAST_WEIGHTS, AVERAGED_WEIGHTS = 'last', 'ema'
+_TOP = 5
 
 
 class Wanted(NamedTuple):
-  """Which evaluation a report is of; what is None is taken from the job."""
+  """The evaluation that a report is to show; None: what the job says."""
 
   split: str | None = None
   checkpoint: str | None = None
   data_dir: str | None = None
 
 
+class Mistake(NamedTuple):
+  """An image with a wrong prediction."""
+
+  place: int  # In the split's file, from 0.
+  image: np.ndarray  # uint8 [32, 32, 3]
+  label: str
+  predicted: str
+  probabilities: list[tuple[str, float]]  # Of every class, the most probable first.
+
+
+class SplitReport(NamedTuple):
+  """One checkpoint over one split; None: not known."""
+
+  split: str
+  checkpoint: str
+  step: int
+  weights: str
+  examples: int | None
+  accuracy: Interval | None
+  top5: Interval | None  # None also with five classes or fewer.
+  plain_accuracy: Interval | None  # Without test-time augmentation, where that is on.
+  cross_entropy: float | None
+  cross_entropy_interval: Interval | None
+  classes: list[ClassNumbers]
+  matrix: np.ndarray | None  # int64 [classes, classes]
+  calibration: Calibration | None = None
+  num_mistakes: int | None = None
+  mistakes: Sequence[Mistake] = ()
+
+
 class JobReport(NamedTuple):
   """One job."""
 
-  letter: str  # What it is called beside others.
+  letter: str  # Its name among several jobs.
   path: str
   history: History
   data: DatasetInfo
   options: dict[str, Any]  # By name, as far as they are known.
-  evaluated: Evaluated | None
+  evaluation: SplitReport | None
   best: dict[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # What is missing, and why.
 
   @property
   def name(self) -> str:
-    """The folder's."""
+    """The name of its folder."""
     return formats.text(os.path.basename(files.absolute(self.path)))
 
 
 def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   """Reads a job and evaluates its checkpoint.
 
-  Where the data dir or the checkpoint that the job itself names is gone, the job's own evaluation
-  takes that one's place, and a note says what is missing.
+  Where the data dir or the checkpoint that the job itself names is gone, the report shows the
+  evaluation that the job recorded, and a note says what is missing.
 
   Raises:
     InputError: this is no job dir; what was named by a flag is not there; or a file is damaged.
@@ -68,7 +104,7 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   described = config.get('data_set') if config else events.start.get('data_set')
   data = DatasetInfo.from_json(described, f'data_set of {path}')
   hparams = job_config.adopt_config({}, config, path, training=False) if config else None
-  found, notes = _evaluated(path, events, data, hparams, wanted)
+  evaluation, notes = _evaluated(path, events, data, hparams, wanted)
   if events.is_from_event_files:
     notes.append(
       'There is no metrics.jsonl: the curves come from the files for TensorBoard; commands, '
@@ -76,11 +112,11 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
     )
   options = {**events.started_with('options'), **(all_values(hparams) if hparams else {})}
   best = next(iter(best_checkpoints.read(path)), None)
-  return JobReport(letter, path, events, data, options, found, best, notes)
+  return JobReport(letter, path, events, data, options, evaluation, best, notes)
 
 
 def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-  """What these options are where nobody sets them, for this network."""
+  """The defaults of all options, for the network that these options name."""
   run = {
     declared.name: None if declared.default is dataclasses.MISSING else declared.default
     for declared in declarations(RunOptions)
@@ -94,12 +130,12 @@ def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _evaluated(
   path: str, events: History, data: DatasetInfo, hparams: HParams | None, wanted: Wanted
-) -> tuple[Evaluated | None, list[str]]:
-  """The evaluation, by the network or as it was written, and what is missing of it."""
+) -> tuple[SplitReport | None, list[str]]:
+  """The evaluation, made now or as the job recorded it, and notes on what it lacks."""
   split = wanted.split or DEFAULT_SPLIT
   try:
     return _predicted(path, events, data, hparams, wanted)
-  except DamagedError:  # What is there and wrong is not for a note.
+  except DamagedError:  # A note tells of what is missing, not of damage.
     raise
   except InputError as error:
     if wanted.data_dir or wanted.checkpoint:
@@ -109,14 +145,14 @@ def _evaluated(
       evaluations = events.of('evaluate')
       recorded = evaluations[-1] if evaluations else None
     missing = 'Worst mistakes and calibration' if recorded else 'An evaluation'
-    found = split_predictions.from_event(recorded, data.classes) if recorded else None
-    return found, [f'{missing} could not be made: {formats.text(error)}.']
+    evaluation = from_event(recorded, data.classes) if recorded else None
+    return evaluation, [f'{missing} could not be made: {formats.text(error)}.']
 
 
 def _predicted(
   path: str, events: History, data: DatasetInfo, hparams: HParams | None, wanted: Wanted
-) -> tuple[Evaluated, list[str]]:
-  """The network's answers, and doubts about them.
+) -> tuple[SplitReport, list[str]]:
+  """The evaluation of the network's predictions, and doubts about it.
 
   Raises:
     InputError: the network, its checkpoint or the data are missing.
@@ -129,8 +165,8 @@ def _predicted(
   if not files.is_dir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   split = wanted.split or DEFAULT_SPLIT
-  use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluates.
-  weights = split_predictions.AVERAGED_WEIGHTS if use_ema else split_predictions.LAST_WEIGHTS
+  use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluated.
+  weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS
   options = RunOptions(
     job_dir=path,
     data_dir=data_dir,
@@ -138,16 +174,16 @@ def _predicted(
     checkpoint=wanted.checkpoint,
     use_ema=use_ema,
   )
-  predictions = Job(Process(hparams, options)).predictions()
+  predictions = Process(hparams, options).predictions()
   images, labels = RecordDataset(data_dir, split).all_examples()
   recorded = [
     event
     for event in events.of('evaluate')
     if event['step'] == predictions.global_step
     and event.get('subset') == split
-    and event.get('weights', split_predictions.LAST_WEIGHTS) == weights
+    and event.get('weights', LAST_WEIGHTS) == weights
   ]
-  found = split_predictions.from_predictions(
+  evaluation = from_predictions(
     split,
     predictions,
     images=images,
@@ -156,20 +192,136 @@ def _predicted(
     weights=weights,
     recorded=recorded[-1] if recorded else None,
   )
-  return found, _doubts(path, hparams, data_dir, split)
+  return evaluation, _doubts(path, hparams, data_dir, split)
 
 
 def _doubts(path: str, hparams: HParams, data_dir: str, split: str) -> list[str]:
-  """What an accuracy on these images does not mean."""
-  found = []
+  """Why an accuracy on these images may not be that on new ones."""
+  doubts = []
   if split in hparams.train_on.split('+'):
-    found.append(
+    doubts.append(
       f'The numbers are of images that the network was trained with: {formats.split(split)}.'
     )
   trained = (job_config.read_config(path) or {}).get('data') or {}
   here = manifest.digests(data_dir) or {}
   if trained.get(split) != here.get(split) and trained and here:
-    found.append(
+    doubts.append(
       f"The evaluated images in {formats.text(data_dir)} are not the job's own: SHA-256 differs."
     )
-  return found
+  return doubts
+
+
+def from_predictions(
+  split: str,
+  predictions: Predictions,
+  *,
+  images: np.ndarray,
+  labels: np.ndarray,
+  classes: Sequence[str],
+  weights: str = LAST_WEIGHTS,
+  recorded: Mapping[str, Any] | None = None,
+) -> SplitReport:
+  """Everything, from a checkpoint's predictions.
+
+  Args:
+    split: its name.
+    predictions: of all its n images.
+    images: uint8 [n, 32, 32, 3].
+    labels: int [n].
+    classes: their names, by label.
+    weights: which of the checkpoint's made the predictions.
+    recorded: the job's own evaluation of the same checkpoint and split, if there is one.
+  """
+  recorded = recorded or {}
+  is_right = predictions.classes == labels
+  matrix = stats.confusion_matrix(labels, predictions.classes, len(classes))
+  losses = stats.cross_entropies(labels, predictions.probabilities)
+  confidences = predictions.probabilities.max(1)
+  worst = stats.worst_mistakes(labels, predictions.classes, predictions.probabilities, NUM_MISTAKES)
+  among = stats.is_among(labels, predictions.probabilities, _TOP)
+  interval = stats.mean(losses)
+  return SplitReport(
+    split=split,
+    checkpoint=predictions.checkpoint,
+    step=predictions.global_step,
+    weights=weights,
+    examples=len(labels),
+    accuracy=stats.wilson(int(is_right.sum()), len(labels)),
+    top5=stats.wilson(int(among.sum()), len(labels)) if len(classes) > _TOP else None,
+    plain_accuracy=_rate(recorded.get('accuracy_without_tta'), len(labels)),
+    cross_entropy=interval.value,
+    cross_entropy_interval=interval,
+    classes=stats.by_class(matrix, classes),
+    matrix=matrix,
+    calibration=stats.calibration(confidences, is_right),
+    num_mistakes=int((~is_right).sum()),
+    mistakes=[
+      Mistake(
+        int(index),
+        images[index],
+        classes[labels[index]],
+        classes[predictions.classes[index]],
+        _likeliest_first(predictions.probabilities[index], classes),
+      )
+      for index in worst
+    ],
+  )
+
+
+def from_event(event: Mapping[str, Any], classes: Sequence[str]) -> SplitReport:
+  """What a job's own evaluation recorded: neither calibration nor mistakes."""
+  matrix = _matrix(event.get('confusion_matrix'), len(classes))
+  examples = event.get('examples')
+  count = examples if isinstance(examples, int) and examples > 0 else None
+  cross_entropy = event.get('cross_entropy')
+  return SplitReport(
+    split=str(event.get('subset')),
+    checkpoint=str(event.get('checkpoint') or ''),
+    step=event['step'],
+    weights=str(event.get('weights', LAST_WEIGHTS)),
+    examples=count,
+    accuracy=_rate(event.get('accuracy'), count),
+    top5=_rate(event.get('accuracy_top5'), count) if len(classes) > _TOP else None,
+    plain_accuracy=_rate(event.get('accuracy_without_tta'), count),
+    cross_entropy=cross_entropy if is_number(cross_entropy) else None,
+    cross_entropy_interval=None,
+    classes=_by_class(matrix, event.get('accuracy_by_class'), classes),
+    matrix=matrix,
+    num_mistakes=None if matrix is None else int(matrix.sum() - np.trace(matrix)),
+  )
+
+
+def _likeliest_first(probabilities: np.ndarray, classes: Sequence[str]) -> list[tuple[str, float]]:
+  order = np.argsort(-probabilities, kind='stable')
+  return [(classes[label], float(probabilities[label])) for label in order]
+
+
+def _rate(rate: Any, examples: int | None) -> Interval | None:
+  """The interval of a rate that was written with six digits, which give back the count."""
+  if not is_number(rate) or not examples or not 0 <= rate <= 1:
+    return None
+  return stats.wilson(round(rate * examples), examples)
+
+
+def _by_class(
+  matrix: np.ndarray | None, accuracies: Any, classes: Sequence[str]
+) -> list[ClassNumbers]:
+  """Numbers by class from the matrix; without one, those that the accuracies alone give."""
+  if matrix is not None:
+    return stats.by_class(matrix, classes)
+  if not isinstance(accuracies, Mapping):
+    return []
+  return [
+    ClassNumbers(name, None, Interval(accuracies[name], math.nan, math.nan), None, None, 0)
+    for name in classes
+    if is_number(accuracies.get(name))
+  ]
+
+
+def _matrix(rows: Any, num_classes: int) -> np.ndarray | None:
+  """An event's confusion matrix; None for anything else."""
+  try:
+    matrix = np.array(rows, np.int64)
+  except (TypeError, ValueError):
+    return None
+  return matrix if matrix.shape == (num_classes, num_classes) else None

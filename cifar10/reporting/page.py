@@ -1,4 +1,4 @@
-"""Jobs -> one page that needs no other file, no network and no script."""
+"""Writes the page: HTML that needs no other file, no network and no script."""
 
 import base64
 import io
@@ -13,10 +13,9 @@ import matplotlib.image
 import numpy as np
 from markupsafe import Markup
 
-from cifar10.reporting import curves, formats, stats, summary
-from cifar10.reporting.curves import Chart
-from cifar10.reporting.job_report import JobReport
-from cifar10.reporting.split_predictions import Evaluated, Mistake
+from cifar10.reporting import charts, formats, stats, summary
+from cifar10.reporting.charts import Chart
+from cifar10.reporting.job_report import JobReport, Mistake, SplitReport
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _MOST_CONFUSIONS = 20
@@ -24,11 +23,11 @@ _SHOWN_PROBABILITIES = 3
 
 
 class Cell(NamedTuple):
-  """One number of the confusion matrix."""
+  """A cell of the confusion matrix."""
 
   times: int
   is_right: bool
-  shade: float  # 0..1: of a mistake, its part of the most frequent one.
+  shade: float  # 0..1: a mistake's frequency, relative to the most frequent one.
 
 
 class Picture(NamedTuple):
@@ -75,25 +74,25 @@ def _title(jobs: Sequence[JobReport]) -> str:
 
 
 def _section(number: int, job: JobReport) -> dict[str, Any]:
-  """What the template shows of one job."""
-  found = job.evaluated
+  """The template's values for one job."""
+  evaluation = job.evaluation
   changed, unchanged = summary.options(job)
-  diagram = curves.reliability(found) if found else None
-  confusion_map = curves.confusion_map(found) if found else None
+  diagram = charts.reliability(evaluation) if evaluation else None
+  confusion_map = charts.confusion_map(evaluation) if evaluation else None
   return {
     'number': number,
     'job': job,
-    'found': found,
-    'subset': formats.split(found.split) if found else '',
+    'evaluation': evaluation,
+    'split': formats.split(evaluation.split) if evaluation else '',
     'rows': summary.rows(job),
-    'curves': _placed(f'j{number}c', curves.learning_curves(job.history)),
+    'curves': _with_own_ids(f'j{number}c', charts.learning_curves(job.history)),
     'evaluations': job.history.of('evaluate'),
-    'matrix': _cells(found) if found and not confusion_map else [],
-    'confusion_map': _placed(f'j{number}m', [confusion_map])[0] if confusion_map else None,
-    'confusions': _named_confusions(found) if found else [],
-    'diagram': _placed(f'j{number}r', [diagram])[0] if diagram else None,
+    'matrix': _cells(evaluation) if evaluation and not confusion_map else [],
+    'confusion_map': _with_own_ids(f'j{number}m', [confusion_map])[0] if confusion_map else None,
+    'confusions': _named_confusions(evaluation) if evaluation else [],
+    'diagram': _with_own_ids(f'j{number}r', [diagram])[0] if diagram else None,
     'num_bins': stats.NUM_BINS,
-    'pictures': [_picture(mistake) for mistake in found.mistakes] if found else [],
+    'pictures': [_picture(mistake) for mistake in evaluation.mistakes] if evaluation else [],
     'moments': job.history.moments(),
     'commands': _commands(job),
     'environment': summary.environment(job),
@@ -103,57 +102,54 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
 
 
 def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
-  """What stands above several jobs: their numbers side by side, and what differs."""
-  by_label = [{row.label: row for row in summary.rows(job)} for job in jobs]
-  labels = dict.fromkeys(label for rows in by_label for label in rows)
-  missing = summary.Row('', formats.NONE)
+  """The template's values for several jobs: their numbers side by side, and what differs."""
   return {
     'jobs': jobs,
-    'rows': [(label, [rows.get(label, missing) for rows in by_label]) for label in labels],
+    'rows': summary.side_by_side(jobs),
     'differences': summary.differences(jobs),
-    'curves': _placed('compared', curves.compared_curves(jobs)),
+    'curves': _with_own_ids('compared', charts.compared_curves(jobs)),
   }
 
 
-def _placed(prefix: str, found: Sequence[Chart]) -> list[Chart]:
-  """Charts whose ids are the page's only ones: each came from a document of its own."""
+def _with_own_ids(prefix: str, drawn: Sequence[Chart]) -> list[Chart]:
+  """Charts with ids that no other chart of the page has; each was drawn as its own document."""
   return [
-    chart._replace(svg=Markup(_with_ids(chart.svg, f'{prefix}{number}-')))
-    for number, chart in enumerate(found)
+    chart._replace(svg=Markup(_prefix_ids(chart.svg, f'{prefix}{number}-')))
+    for number, chart in enumerate(drawn)
   ]
 
 
-def _with_ids(svg: str, prefix: str) -> str:
+def _prefix_ids(svg: str, prefix: str) -> str:
   svg = re.sub(r'\bid="', f'id="{prefix}', svg)
   return re.sub(r'(href="#|url\(#)', rf'\1{prefix}', svg)
 
 
-def _cells(found: Evaluated) -> list[tuple[str, list[Cell]]]:
+def _cells(evaluation: SplitReport) -> list[tuple[str, list[Cell]]]:
   """The confusion matrix by row, with the name of the row's class."""
-  if found.matrix is None:
+  if evaluation.matrix is None:
     return []
-  wrong = found.matrix * (1 - np.eye(len(found.matrix), dtype=np.int64))
+  wrong = evaluation.matrix * (1 - np.eye(len(evaluation.matrix), dtype=np.int64))
   most = max(int(wrong.max()), 1)
   return [
     (
       each.name,
       [
         Cell(int(count), row == column, round(int(wrong[row, column]) / most, 3))
-        for column, count in enumerate(found.matrix[row])
+        for column, count in enumerate(evaluation.matrix[row])
       ],
     )
-    for row, each in enumerate(found.classes)
+    for row, each in enumerate(evaluation.classes)
   ]
 
 
-def _named_confusions(found: Evaluated) -> list[tuple[str, str, int]]:
-  """Of a matrix that is too large for a table: class, what it was taken for, how often."""
-  if found.matrix is None or len(found.matrix) <= curves.MOST_CLASSES_OF_A_TABLE:
+def _named_confusions(evaluation: SplitReport) -> list[tuple[str, str, int]]:
+  """The most frequent mistakes, for a matrix too large for a table: class, prediction, count."""
+  if evaluation.matrix is None or len(evaluation.matrix) <= charts.MOST_CLASSES_OF_A_TABLE:
     return []
-  names = [each.name for each in found.classes]
+  names = [each.name for each in evaluation.classes]
   return [
     (names[row], names[column], count)
-    for row, column, count in stats.confusions(found.matrix, _MOST_CONFUSIONS)
+    for row, column, count in stats.confusions(evaluation.matrix, _MOST_CONFUSIONS)
   ]
 
 
@@ -179,7 +175,7 @@ def _png(image: np.ndarray) -> str:
 
 
 def _commands(job: JobReport) -> list[str]:
-  """Every command that trained here, once, in order."""
+  """The commands that trained the job, in order, each once."""
   argvs = [event.get('command') for event in job.history.of('start')]
   lines = [shlex.join(map(formats.text, argv)) for argv in argvs if isinstance(argv, list)]
   return list(dict.fromkeys(lines))

@@ -1,4 +1,4 @@
-"""What is told from labels and probabilities: rates with intervals, classes, calibration, mistakes.
+"""Statistics of labels and predictions: rates with intervals, classes, calibration, mistakes.
 
 Nothing here needs TensorFlow.
 """
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", section 5.
-_Z = 1.959963984540054  # Of a normal distribution 95 % are less than so many deviations away.
+_Z = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations.
 
 
 class Interval(NamedTuple):
-  """A number, and between which two its true value is expected with 95 % confidence."""
+  """A number and its 95 % confidence interval."""
 
   value: float
   low: float
@@ -22,14 +22,14 @@ class Interval(NamedTuple):
 
 
 class ClassNumbers(NamedTuple):
-  """How one class is told apart from the others."""
+  """Accuracy, precision and the most frequent mistake of one class."""
 
   name: str
-  examples: int | None  # None: that was not written.
-  accuracy: Interval | None  # Of the examples of this class; None: there are none.
-  precision: Interval | None  # Of the examples that were taken for it; None: none was.
+  examples: int | None  # None: it was not recorded.
+  accuracy: Interval | None  # Of its examples; None: it has none.
+  precision: Interval | None  # Of the examples that were taken for it; None: there are none.
   mistaken_for: str | None  # What its examples are most often taken for.
-  mistaken: int  # So many times.
+  mistaken: int  # How often.
 
 
 class Bin(NamedTuple):
@@ -38,12 +38,12 @@ class Bin(NamedTuple):
   low: float
   high: float
   examples: int
-  confidence: float  # The mean of theirs; NaN where there are none.
+  confidence: float  # The mean; NaN for an empty bin.
   accuracy: float
 
 
 class Calibration(NamedTuple):
-  """Whether of the answers of 80 % confidence 80 % are right."""
+  """How far confidence is from accuracy: 80 % of predictions made with 80 % should be right."""
 
   bins: list[Bin]
   error: float  # The expected calibration error.
@@ -68,9 +68,9 @@ def mean(values: np.ndarray) -> Interval:
 
 
 def cross_entropies(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-  """Of each example, in nats: labels [n], float [n, classes] -> float64 [n].
+  """The cross-entropy of each example, in nats: labels [n], float [n, classes] -> float64 [n].
 
-  Where float32 has no number so small, the smallest that it has is taken.
+  A probability of 0 counts as the smallest that float32 has.
   """
   of_label = probabilities[np.arange(len(labels)), labels].astype(np.float64)
   return -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
@@ -93,13 +93,13 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int
 
 def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
   """The numbers of every class, by label, from a confusion matrix."""
-  found = []
+  numbers = []
   for label, name in enumerate(classes):
     row = matrix[label]
     right, examples, answers = int(row[label]), int(row.sum()), int(matrix[:, label].sum())
     wrong = np.where(np.arange(len(row)) == label, 0, row)
     most = int(np.argmax(wrong))
-    found.append(
+    numbers.append(
       ClassNumbers(
         name,
         examples,
@@ -109,7 +109,7 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
         int(wrong[most]),
       )
     )
-  return found
+  return numbers
 
 
 def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:
@@ -124,7 +124,7 @@ def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
   """Bins of equal width, and the mean distance of confidence and accuracy over all examples.
 
   Args:
-    confidences: of each answer, the probability of the class that it names: float [n].
+    confidences: the probability of each predicted class: float [n].
     is_right: bool [n].
   """
   numbers = np.clip(np.ceil(confidences * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
@@ -143,9 +143,9 @@ def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
 def worst_mistakes(
   labels: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray, count: int
 ) -> np.ndarray:
-  """The wrong answers that gave the true class the least probability: int [count or fewer].
+  """The wrong predictions that gave the true class the least probability: int [count or fewer].
 
-  Of equals, the one that was surer of its answer comes first, and then the earlier one.
+  Of equals, the more confident one comes first, then the earlier one.
   """
   wrong = np.flatnonzero(labels != predicted)
   of_label = probabilities[wrong, labels[wrong]]

@@ -1,15 +1,18 @@
-"""A job's numbers as rows of a table and as JSON, the same in the page and in the terminal."""
+"""A job's numbers: rows for the page and for the terminal's table, and JSON."""
 
-import math
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cifar10.callbacks.progress import format_duration
 from cifar10.core import option
+from cifar10.core.logs import format_duration
+from cifar10.job import metrics_log
 from cifar10.networks.registry import FAMILIES
 from cifar10.reporting import formats, job_report
-from cifar10.reporting.job_report import JobReport
+from cifar10.reporting.job_report import AVERAGED_WEIGHTS, JobReport
 from cifar10.reporting.stats import Interval
+
+_WEIGHTS = {AVERAGED_WEIGHTS: 'moving average'}
 
 
 class Row(NamedTuple):
@@ -17,42 +20,43 @@ class Row(NamedTuple):
 
   label: str
   value: str
-  interval: str = ''  # Of 95 %, where there is one.
+  interval: str = ''  # The 95 % interval, where there is one.
 
 
 class Difference(NamedTuple):
   """An option, a version or the hardware that is not the same in all jobs."""
 
   name: str
-  texts: list[str]  # Of each job.
+  texts: list[str]  # The values, by job.
 
 
 def rows(job: JobReport) -> list[Row]:
   """All numbers, in the same order for every job."""
-  found, history = job.evaluated, job.history
+  evaluation, history = job.evaluation, job.history
   first = [
-    _interval_row('Accuracy', found and found.accuracy),
-    _interval_row('Top-5 accuracy', found and found.top5),
+    _interval_row('Accuracy', evaluation and evaluation.accuracy),
+    _interval_row('Top-5 accuracy', evaluation and evaluation.top5),
   ]
-  if found and found.plain_accuracy:
-    first.append(_interval_row('Accuracy without test-time augmentation', found.plain_accuracy))
-  entropy = found.cross_entropy_interval if found else None
-  calibration = found.calibration if found else None
+  if evaluation and evaluation.plain_accuracy:
+    first.append(
+      _interval_row('Accuracy without test-time augmentation', evaluation.plain_accuracy)
+    )
+  entropy = evaluation.cross_entropy_interval if evaluation else None
+  calibration = evaluation.calibration if evaluation else None
+  examples = evaluation.examples if evaluation else None
+  weights = evaluation.weights if evaluation else formats.NONE
   return [
     *first,
     Row(
       'Cross-entropy',
-      formats.number(found.cross_entropy if found else None),
+      formats.number(evaluation.cross_entropy if evaluation else None),
       formats.number_range(entropy) if entropy else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
-    Row('Split', formats.split(found.split) if found else formats.NONE),
-    Row('Examples', f'{found.examples:,}' if found and found.examples else formats.NONE),
-    Row('Evaluated at step', f'{found.step:,}' if found else formats.NONE),
-    Row(
-      'Weights',
-      {'ema': 'moving average'}.get(found.weights, found.weights) if found else formats.NONE,
-    ),
+    Row('Split', formats.split(evaluation.split) if evaluation else formats.NONE),
+    Row('Examples', f'{examples:,}' if examples else formats.NONE),
+    Row('Evaluated at step', f'{evaluation.step:,}' if evaluation else formats.NONE),
+    Row('Weights', _WEIGHTS.get(weights, weights)),
     _best_row(job),
     Row('Steps made', f'{history.last_step:,}' if history.events else formats.NONE),
     Row(
@@ -65,8 +69,8 @@ def rows(job: JobReport) -> list[Row]:
 
 
 def to_json(job: JobReport) -> dict[str, Any]:
-  """The same numbers, unrounded, and those of each class; null for what is not known."""
-  found, history = job.evaluated, job.history
+  """The same numbers unrounded, and those of each class; None for what is not known."""
+  evaluation, history = job.evaluation, job.history
   content: dict[str, Any] = {
     'job': formats.text(job.path),
     'steps': history.last_step,
@@ -76,36 +80,44 @@ def to_json(job: JobReport) -> dict[str, Any]:
     'notes': job.notes,
     'evaluation': None,
   }
-  if found:
+  if evaluation:
     content['evaluation'] = {
-      'subset': found.split,
-      'checkpoint': formats.text(found.checkpoint),
-      'step': found.step,
-      'weights': found.weights,
-      'examples': found.examples,
-      'accuracy': _interval_json(found.accuracy),
-      'accuracy_top5': _interval_json(found.top5),
-      'accuracy_without_tta': _interval_json(found.plain_accuracy),
-      'cross_entropy': _interval_json(found.cross_entropy_interval)
-      or {'value': found.cross_entropy},
-      'calibration_error': found.calibration and found.calibration.error,
+      'subset': evaluation.split,
+      'checkpoint': formats.text(evaluation.checkpoint),
+      'step': evaluation.step,
+      'weights': evaluation.weights,
+      'examples': evaluation.examples,
+      'accuracy': _interval_json(evaluation.accuracy),
+      'accuracy_top5': _interval_json(evaluation.top5),
+      'accuracy_without_tta': _interval_json(evaluation.plain_accuracy),
+      'cross_entropy': _interval_json(evaluation.cross_entropy_interval)
+      or {'value': evaluation.cross_entropy},
+      'calibration_error': evaluation.calibration and evaluation.calibration.error,
       'classes': {
         each.name: {
           'examples': each.examples,
           'accuracy': _interval_json(each.accuracy),
           'precision': _interval_json(each.precision),
         }
-        for each in found.classes
+        for each in evaluation.classes
       },
-      'confusion_matrix': None if found.matrix is None else found.matrix.tolist(),
+      'confusion_matrix': None if evaluation.matrix is None else evaluation.matrix.tolist(),
     }
-  return _finite(content)
+  return metrics_log.finite(content)
+
+
+def side_by_side(jobs: Sequence[JobReport]) -> list[tuple[str, list[Row]]]:
+  """The rows of several jobs by label, each with one of every job."""
+  by_label = [{row.label: row for row in rows(job)} for job in jobs]
+  labels = dict.fromkeys(label for of_job in by_label for label in of_job)
+  missing = Row('', formats.NONE)
+  return [(label, [of_job.get(label, missing) for of_job in by_label]) for label in labels]
 
 
 def differences(jobs: Sequence[JobReport]) -> list[Difference]:
-  """The options, versions and machines that are not the same where they are known.
+  """The options, versions and hardware that differ between the jobs that know them.
 
-  An option of a family of networks that only some jobs have is one; the job dir is none.
+  An option of a network family that only some jobs have counts; the job dir does not.
   """
   settings = [_settings(job) for job in jobs]
   names = dict.fromkeys(name for each in settings for name in each)
@@ -122,7 +134,7 @@ def differences(jobs: Sequence[JobReport]) -> list[Difference]:
 
 
 def options(job: JobReport) -> tuple[list[Row], list[Row]]:
-  """The options that have other values than their defaults, and the others."""
+  """The options with other values than their defaults, and those at their defaults."""
   usual = job_report.defaults(job.options)
   changed, unchanged = [], []
   for name, value in sorted(job.options.items()):
@@ -138,15 +150,15 @@ def environment(job: JobReport) -> list[Row]:
   """Versions and hardware of the last run, as far as they were written."""
   history = job.history
   versions, hardware = history.started_with('versions'), history.started_with('hardware')
-  found = [Row(name, formats.text(value)) for name, value in versions.items() if value]
+  known = [Row(name, formats.text(value)) for name, value in versions.items() if value]
   for name, value in hardware.items():
     label = {'memory_gib': 'memory, GiB'}.get(name, name)
-    found.append(Row(label, formats.option(value) if value != [] else 'none'))
+    known.append(Row(label, formats.option(value) if value != [] else 'none'))
   cluster = history.started_with('cluster')
   if cluster:
     counts = ', '.join(f'{count} {task}' for task, count in cluster.items())
-    found.append(Row('cluster', formats.text(counts)))
-  return found
+    known.append(Row('cluster', formats.text(counts)))
+  return known
 
 
 def _settings(job: JobReport) -> dict[str, str]:
@@ -169,8 +181,8 @@ def _best(job: JobReport) -> dict[str, Any] | None:
 def _best_row(job: JobReport) -> Row:
   best = _best(job) or {}
   step = best.get('step')
-  said = '' if step is None else f'at step {step:,}'
-  return Row('Best on validation', formats.percent(best.get('accuracy')), said)
+  at_step = '' if step is None else f'at step {step:,}'
+  return Row('Best on validation', formats.percent(best.get('accuracy')), at_step)
 
 
 def _speed(job: JobReport) -> str:
@@ -183,10 +195,67 @@ def _interval_json(interval: Interval | None) -> dict[str, float] | None:
   return interval and dict(interval._asdict())
 
 
-def _finite(value: Any) -> Any:
-  """JSON has no NaN."""
-  if isinstance(value, dict):
-    return {key: _finite(each) for key, each in value.items()}
-  if isinstance(value, list):
-    return [_finite(each) for each in value]
-  return None if isinstance(value, float) and not math.isfinite(value) else value
+def terminal_table(jobs: Sequence[JobReport]) -> str:
+  """Names of the jobs, their numbers, what differs, their classes, notes: lines of text."""
+  parts = [
+    _columns([[job.letter, job.name, formats.text(job.path)] for job in jobs], left=3),
+    _columns(_numbers(jobs)),
+    'Intervals: 95 %; of accuracies Wilson score intervals, of the cross-entropy the normal one.',
+  ]
+  if len(jobs) > 1:
+    rows = [[each.name, *each.texts] for each in differences(jobs)]
+    parts.append(_columns([['What differs', *_letters(jobs)], *rows]))
+  parts.append(_columns(_classes(jobs)))
+  parts += [f'{job.letter}: {note}' for job in jobs for note in job.notes]
+  return '\n\n'.join(part for part in parts if part)
+
+
+def _numbers(jobs: Sequence[JobReport]) -> list[list[str]]:
+  lines = [['', *(part for letter in _letters(jobs) for part in (letter, '95 % interval'))]]
+  for label, cells in side_by_side(jobs):
+    lines.append([label, *(part for row in cells for part in (row.value, row.interval))])
+  return lines
+
+
+def _classes(jobs: Sequence[JobReport]) -> list[list[str]]:
+  """Accuracies by class; [] where no job knows them."""
+  by_name = [
+    {each.name: each for each in job.evaluation.classes} if job.evaluation else {} for job in jobs
+  ]
+  names = dict.fromkeys(name for classes in by_name for name in classes)
+  if not names:
+    return []
+  lines = [
+    ['Accuracy by class', *(part for each in _letters(jobs) for part in (each, '95 % interval'))]
+  ]
+  for name in names:
+    line = [name]
+    for classes in by_name:
+      row = _interval_row(name, classes[name].accuracy if name in classes else None)
+      line += [row.value, row.interval]
+    lines.append(line)
+  return lines
+
+
+def _letters(jobs: Sequence[JobReport]) -> list[str]:
+  return [job.letter for job in jobs]
+
+
+def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
+  """Aligns cells in columns: the first `left` to the left, the others to the right."""
+  if not lines:
+    return ''
+  shown = [[_printable(cell) for cell in line] for line in lines]
+  widths = [max(map(len, column)) for column in zip(*shown)]
+  return '\n'.join(
+    '  '.join(
+      cell.ljust(width) if place < left else cell.rjust(width)
+      for place, (cell, width) in enumerate(zip(line, widths))
+    ).rstrip()
+    for line in shown
+  )
+
+
+def _printable(cell: str) -> str:
+  """A cell without control characters, which break lines or steer terminals."""
+  return ''.join('?' if unicodedata.category(each)[0] == 'C' else each for each in cell)

@@ -33,12 +33,19 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
   """TensorFlow's, which can also save between its steps."""
 
   def __init__(
-    self, job_dir: str, every_steps: int, callbacks: Sequence[Callback], *, updates_later: bool
+    self,
+    job_dir: str,
+    every_steps: int,
+    callbacks: Sequence[Callback],
+    listeners: Sequence[Any] = (),
+    *,
+    updates_later: bool,
   ):
     """Args:
     job_dir: where checkpoints are.
     every_steps: global steps between two of them.
     callbacks: hear of each.
+    listeners: then evaluate it.
     updates_later: a hook that comes after this one makes the update, as in synchronous training.
       After a batch, its moving averages are there and its update is not: so it saves before the
       next batch.
@@ -48,7 +55,8 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     self._computed: Any = None  # The values of the batch that is not looked at yet.
     # The graph as text and beside each checkpoint would take a second of the start and a third of
     # the disk: each mode builds its own, and TensorBoard's is in the summaries.
-    super().__init__(job_dir, save_steps=every_steps, listeners=[self._tells], save_graph_def=False)
+    all_listeners = [self._tells, *listeners]
+    super().__init__(job_dir, save_steps=every_steps, listeners=all_listeners, save_graph_def=False)
 
   def before_run(self, run_context: Any) -> Any:
     if self._computed is not None:
@@ -62,7 +70,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
       super().after_run(run_context, run_values)
 
   def save_now(self, session: Any, evaluating: bool) -> str:
-    """Saves -> the checkpoint; if `evaluating` with what the Estimator does then: an evaluation."""
+    """Saves -> the checkpoint; if `evaluating` with an evaluation."""
     listeners = self._listeners
     self._listeners: Any = listeners if evaluating else [self._tells]
     try:
@@ -89,7 +97,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
 
 class _Tells(tf.compat.v1.train.CheckpointSaverListener):
-  """Tells callbacks of a checkpoint, before the Estimator's own listener evaluates it."""
+  """Tells callbacks of a checkpoint, before a listener evaluates it."""
 
   def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
     self._job_dir = job_dir

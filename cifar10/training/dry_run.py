@@ -1,6 +1,6 @@
 """A training that only says what it would be: all is checked, and twenty steps are timed.
 
-The steps are made by a `Job` like any other, in a temporary job dir: with the hooks, the saver and
+The steps are made as in any other training, in a temporary job dir: with the hooks, the saver and
 the input of the training itself. In the job's own folder nothing is written.
 """
 
@@ -13,17 +13,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import progress
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster
-from cifar10.core.logs import log
+from cifar10.cluster import roles
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
+from cifar10.core.logs import format_duration, log
 from cifar10.data import manifest
-from cifar10.job import job_config
+from cifar10.job import checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_choice, feed, network_size, placement, schedules
-from cifar10.training.evaluation_result import JsonObject
-from cifar10.training.modes import Job
+from cifar10.training import (
+  feed,
+  network_size,
+  placement,
+  schedules,
+  trainer,
+)
+from cifar10.training.evaluation import JsonObject
+from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
 
 _WARM_UP_STEPS = 5  # TensorFlow allocates, compiles and chooses kernels in the first ones.
@@ -34,7 +40,7 @@ def dry_run(
   hparams: HParams,
   options: RunOptions,
   cluster: Cluster,
-  monitor: LivenessMonitor,
+  monitor: SignalMonitor,
   *,
   evaluating: bool,
 ) -> JsonObject:
@@ -47,7 +53,7 @@ def dry_run(
     hparams: the network and its optimization.
     options: where the training would run.
     cluster: which task of it this process would be.
-    watch: hears SIGTERM.
+    monitor: hears SIGTERM.
     evaluating: whether the training would evaluate, too.
 
   Returns:
@@ -57,7 +63,7 @@ def dry_run(
     InputError: what a training would be refused for.
     Terminated: SIGTERM came.
   """
-  placement.check_distribution(options)
+  role = roles.choose(cluster, options, monitor)
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
   hparams = placement.with_dtype(hparams, num_gpus)
   found: JsonObject = {'dry_run': True}
@@ -69,28 +75,26 @@ def dry_run(
     return found
   if cluster.is_chief:  # Others need not see the folder.
     _check_job_dir(hparams, options)
-  found.update(_plan(hparams, options, cluster))
+  found.update(_plan(hparams, options, role))
   with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps)
-    job = Job(Process(longer, _alone(options, folder), monitor=monitor))
+    alone = _alone(options, folder)
+    process = Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
     is_evaluator = cluster.task_type == 'evaluator'
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
-      job.check_evaluations()
+      Evaluator(process).check_splits()
     if is_evaluator:
       log.info('%s trains nothing: no step is timed', cluster.name)
       return found
-    found.update(_timed(job, hparams.train_batch_size, num_gpus))
+    found.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
     log.info('timed was this host alone: the exchange with the other tasks adds to a step')
-  else:
-    found['training_seconds'] = round(
-      (found['train_steps'] - found['global_step']) * found['seconds_per_step'], 1
-    )
-    log.info(
-      'training would take about %s, evaluations and checkpoints not counted',
-      progress.format_duration(found['training_seconds']),
-    )
+    return found
+  steps = found['train_steps'] - found['global_step']
+  found['training_seconds'] = round(steps * found['seconds_per_step'], 1)
+  duration = format_duration(found['training_seconds'])
+  log.info('training would take about %s, evaluations and checkpoints not counted', duration)
   return found
 
 
@@ -116,27 +120,26 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
   assert options.data_dir  # The command asks for it.
   data = job_config.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
-  changes = job_config.claim(
+  changes = job_config.update_config(
     options.job_dir, hparams, options.data_dir, data, digests, writes=False
   )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
 
 
-def _plan(hparams: HParams, options: RunOptions, cluster: Cluster) -> JsonObject:
+def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject:
   """How many steps there are to make, and how many an epoch has."""
   data = job_config.described_data(options.job_dir, options.data_dir)
-  num_examples = feed.make(hparams, options, cluster, data).num_examples()
-  sync = options.sync or options.distribute is not None
+  num_examples = feed.make(hparams, options, role.cluster, data).num_examples()
   examples_per_step = schedules.examples_per_global_step(
-    hparams.train_batch_size, cluster.gradients_per_update(sync, options.backup_workers) or 1
+    hparams.train_batch_size, role.gradients_per_update or 1
   )
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   epochs = hparams.train_steps * examples_per_step / num_examples
-  found = checkpoint_choice.to_go_on_from(options.job_dir)
+  found = checkpoints.to_resume_from(options.job_dir)
   if found.damaged:
     log.info('damaged: %s; training would go on from %s', found.described(), found.newest)
-  global_step = checkpoint_choice.global_step(found.newest) if found.newest else 0
+  global_step = checkpoints.global_step(found.newest) if found.newest else 0
   log.info(
     '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
     f'{num_examples:,}',
@@ -171,10 +174,10 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
   )
 
 
-def _timed(job: Job, batch_size: int, num_gpus: int) -> JsonObject:
+def _timed(process: Process, batch_size: int, num_gpus: int) -> JsonObject:
   """Trains for some steps -> seconds, images/s and memory."""
   timer = _StepTimer(_WARM_UP_STEPS + _TIMED_STEPS)
-  job.train([timer])
+  trainer.train(process, [timer])
   # A file that is still open when its folder goes would be written to once more.
   tf.compat.v1.summary.FileWriterCache.clear()
   seconds = timer.seconds[_WARM_UP_STEPS:]

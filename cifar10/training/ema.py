@@ -14,10 +14,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
+from cifar10.job.checkpoints import EMA_SUFFIX, has_ema
+from cifar10.training.step_parts import Step, StepPart
 from cifar10.training.towers import GradientsAndVariables
 
-# What TensorFlow's own averages are called, so that programs that know those find these.
-SUFFIX = '/ExponentialMovingAverage'
+
+class _Part(StepPart):
+  def __init__(self, step: Step):
+    self._decay = step.hparams.ema_decay
+
+  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
+    return EmaOptimizer(optimizer, self._decay, update_ops)
+
+
+make = _Part
 
 
 class EmaOptimizer:
@@ -69,7 +80,7 @@ def _average(variable: Any) -> Any:
   """The variable's average, which starts as the variable does."""
   with tf.compat.v1.device(variable.device):
     return tf.compat.v1.get_variable(
-      variable.op.name + SUFFIX,
+      variable.op.name + EMA_SUFFIX,
       initializer=variable.initial_value,
       trainable=False,
       use_resource=True,
@@ -89,13 +100,25 @@ def scaffold() -> Any:
   """
   averaged = {variable.op.name for variable in _averaged_variables()}
   stored = {
-    name + SUFFIX if name in averaged else name: variable
+    name + EMA_SUFFIX if name in averaged else name: variable
     for name, variable in ((each.op.name, each) for each in tf.compat.v1.global_variables())
   }
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
 
 
-def are_in(checkpoint: str) -> bool:
-  """Whether a checkpoint has averages."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(SUFFIX) for name in reader.get_variable_to_shape_map())
+def check_are_in(checkpoint: str) -> None:
+  """Raises InputError for a checkpoint in which no average of the weights is."""
+  if not has_ema(checkpoint):
+    raise InputError(
+      f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
+      '--ema-decay; leave --use-ema out'
+    )
+
+
+def check_resumes(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
+  """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
+  if checkpoint and not has_ema(checkpoint):
+    raise InputError(
+      f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
+      'another folder'
+    )

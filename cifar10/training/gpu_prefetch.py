@@ -12,7 +12,25 @@ from typing import Any
 
 import tensorflow as tf
 
-Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
+from cifar10.training.step_parts import Shards, Step, StepPart
+
+
+class _Part(StepPart):
+  def __init__(self, step: Step):
+    self._devices = step.tower_devices
+
+  def shards(self, shards: Shards) -> Shards:
+    self._prefetch = GpuPrefetch(shards, self._devices)
+    return self._prefetch.shards
+
+  def train_op(self, train_op: tf.Operation) -> tf.Operation:
+    return tf.group(train_op, self._prefetch.put)
+
+  def hooks(self) -> list[Any]:
+    return [self._prefetch.make_hook()]
+
+
+make = _Part
 
 
 class GpuPrefetch:

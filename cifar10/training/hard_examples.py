@@ -17,7 +17,8 @@ import tensorflow as tf
 
 import model_base
 from cifar10.networks.family import PROXY
-from cifar10.training import towers
+from cifar10.training import optimizers, towers
+from cifar10.training.step_parts import Step, StepPart
 
 _LEARNS_EVERY = 4  # Global steps: its backward pass would cost twice what its choices do.
 
@@ -29,6 +30,33 @@ class HarderHalf(NamedTuple):
   labels: tf.Tensor  # int32 [(n + 1) / 2]
   cross_entropy: tf.Tensor  # float32 scalar, the proxy's, mean over these images
   gradients: towers.GradientsAndVariables  # The proxy's; 0 at steps at which it does not learn.
+
+
+class _Part(StepPart):
+  def __init__(self, step: Step):
+    self._step = step
+    self._halves: list[HarderHalf] = []
+
+  def examples(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    hparams, group_of, proxy = self._step.hparams, self._step.group_of, self._step.proxy
+    assert proxy
+
+    def weight_decay(variable: Any) -> float:
+      return optimizers.weight_decay(hparams, group_of(variable))
+
+    half = harder_half(images, labels, proxy, weight_decay, hparams.label_smoothing)
+    self._halves.append(half)
+    return half.images, half.labels
+
+  def gradients(self) -> towers.GradientsAndVariables:
+    return towers.average_gradients([half.gradients for half in self._halves])
+
+  def loss_parts(self) -> dict[str, tf.Tensor]:
+    total = tf.add_n([half.cross_entropy for half in self._halves])
+    return {'proxy_cross_entropy': total / len(self._halves)}
+
+
+make = _Part
 
 
 def harder_half(

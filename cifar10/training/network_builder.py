@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
+from cifar10.core import parts
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
-from cifar10.inference import tta
-from cifar10.networks.family import LayerSettings
+from cifar10.inference.predictions import Inferred
 from cifar10.options.hparams import HParams
 
 
@@ -21,14 +21,6 @@ class Initialization(NamedTuple):
 
 
 DEFAULT_INIT = Initialization()
-
-
-class Inferred(NamedTuple):
-  """What a network says of n images."""
-
-  logits: tf.Tensor  # float32 [n, classes], the mean over the views that --tta has of an image
-  own_logits: tf.Tensor  # float32 [n, classes], of the image itself
-  features: tf.Tensor  # float32 [n, width], what the last layer is given for the image itself
 
 
 def build(
@@ -73,8 +65,8 @@ def build_proxy(
   return hparams.family.build_proxy(settings, data, beginning.prepared)
 
 
-def _settings(hparams: HParams, is_training: bool, data_format: str) -> LayerSettings:
-  return LayerSettings(
+def _settings(hparams: HParams, is_training: bool, data_format: str) -> model_base.LayerSettings:
+  return model_base.LayerSettings(
     is_training=is_training,
     data_format=data_format,
     batch_norm_decay=hparams.batch_norm_decay,
@@ -86,24 +78,11 @@ def _settings(hparams: HParams, is_training: bool, data_format: str) -> LayerSet
 def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> Inferred:
   """Normalises uint8 images [n, 32, 32, 3] and classifies them, by the moving averages."""
 
-  def classify(seen: tf.Tensor) -> tf.Tensor:
-    return network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))
+  def classify(seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    logits = network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))
+    return logits, network.features
 
-  if hparams.tta == 'none' or hparams.tta_below == 1:
-    logits = classify(tta.test_views(images, hparams.tta))
-    count = tf.shape(images)[0]
-    mean = tta.mean_of_views(logits, hparams.tta)
-    return Inferred(mean, logits[:count], network.features[:count])
-  own_logits = classify(images)
-  features = network.features
-  certainty = tf.reduce_max(tf.nn.softmax(own_logits), 1)
-  is_doubtful = certainty < hparams.tta_below
-  # The least certain one always, though what it gives may not count: an empty batch would fail.
-  is_least = tf.equal(tf.range(tf.size(certainty)), tf.argmin(certainty, output_type=tf.int32))
-  rows = tf.where(is_doubtful | is_least)  # int64 [m, 1]
-  further = tta.further_views(tf.gather_nd(images, rows), hparams.tta)
-  with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
-    logits = tf.concat([tf.gather_nd(own_logits, rows), classify(further)], 0)
-  mean = tta.mean_of_views(logits, hparams.tta)
-  means = tf.tensor_scatter_nd_update(own_logits, rows, mean)
-  return Inferred(tf.where(is_doubtful[:, tf.newaxis], means, own_logits), own_logits, features)
+  if hparams.tta != 'none':
+    return parts.load('tta').infer(classify, images, hparams.tta, hparams.tta_below)
+  logits, features = classify(images)
+  return Inferred(logits, logits, features)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from cifar10.core import sessions
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
+from cifar10.job import variable_files
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
 
@@ -37,6 +38,13 @@ def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list
     trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
     variables = tf.compat.v1.global_variables()
     return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
+
+
+def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: DatasetInfo) -> None:
+  """Raises InputError for a checkpoint, named by the user, of another network than the job's."""
+  source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')
+  shapes, _ = variable_shapes(hparams, data)
+  variable_files.check_network(source, shapes, hparams.family.NAME)
 
 
 @contextlib.contextmanager

@@ -1,16 +1,10 @@
-"""Options, hardware and cluster -> where this process computes, and its part in each update."""
+"""Options and hardware -> where this process computes, and in which precision."""
 
 import dataclasses
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from cifar10.cluster.control_state import SharedControl
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.core.errors import InputError
-from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
 from cifar10.core.logs import log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -29,53 +23,6 @@ class Placement(NamedTuple):
   def prefetches_to_gpu(self) -> bool:
     """Whether batches are copied to the towers' devices a step ahead: only to GPUs."""
     return self.num_gpus > 0
-
-
-class Replication(NamedTuple):
-  """This replica's part in a cluster."""
-
-  cluster: Cluster
-  gradients_per_update: int  # of synchronous training; 0: each is applied as it comes
-  monitor: LivenessMonitor
-  control: SharedControl
-  all_reduce: bool = False  # tf.distribute copies the variables and adds up the gradients
-  in_order: bool = False  # Workers' gradients are added up in the workers' order.
-
-  @property
-  def updates_moving_averages(self) -> bool:
-    """Once a step: in synchronous training all workers make a step together."""
-    return self.cluster.is_chief or not self.gradients_per_update
-
-  @property
-  def updates_together(self) -> bool:
-    """Whether the chief makes the updates from what workers push to parameter servers."""
-    return bool(self.gradients_per_update) and not self.all_reduce
-
-
-def check_distribution(options: RunOptions) -> None:
-  """Raises InputError for an all-reduce that this TensorFlow's Estimator cannot do."""
-  name = 'multi_worker_mirrored'
-  if options.distribute == name and not REDUCES_BETWEEN_PROCESSES:
-    raise InputError(
-      f"--distribute {name} needs the Estimator's part in TensorFlow, which {tf.__version__} no "
-      'longer has; use parameter servers, or Python 3.10 or 3.11 with TensorFlow 2.15.1'
-    )
-
-
-def check_deterministic(options: RunOptions, cluster: Cluster, gradients_per_update: int) -> None:
-  """Raises InputError for --deterministic where what comes first decides the result."""
-  if not options.deterministic or cluster.num_workers == 1:
-    return
-  if not gradients_per_update:
-    raise InputError(
-      f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '
-      'comes along; add --sync'
-    )
-  if gradients_per_update < cluster.num_workers:
-    raise InputError(
-      f'--deterministic, but with --backup-workers {options.backup_workers} the workers that come '
-      'first make each update; leave --backup-workers out'
-    )
 
 
 def num_gpus(options: RunOptions, visible: int) -> int:

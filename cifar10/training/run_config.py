@@ -1,65 +1,44 @@
-"""The cluster and what a job keeps -> the Estimator's RunConfig; strategies of tf.distribute."""
+"""The cluster and what a job keeps -> the Estimator's RunConfig."""
 
 import contextlib
 import os
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.core.estimator import tf_estimator
+from cifar10.options.run_options import RunOptions
 
 
 def run_config(
-  *,
-  job_dir: str,
-  seed: int,
-  save_every_steps: int,
-  keep_checkpoints: int,
-  session: Any,
-  cluster: Cluster,
-  strategy: Any = None,
+  options: RunOptions, seed: int, session: Any, cluster: Cluster, strategy: Any = None
 ) -> Any:
-  """The Estimator's RunConfig for this task."""
+  """The Estimator's RunConfig for this task.
+
+  Args:
+    options: what the job keeps, and when.
+    seed: of initial values, order and distortions.
+    session: the ConfigProto.
+    cluster: all tasks that train.
+    strategy: of tf.distribute.
+  """
   _shorten_waits()
   with tf_config(cluster):
     return tf_estimator.RunConfig(
-      model_dir=job_dir,
+      model_dir=options.job_dir,
       tf_random_seed=seed,
       save_summary_steps=None,  # callbacks/summaries.py writes means of many steps instead.
-      save_checkpoints_steps=save_every_steps if cluster.is_chief else None,
+      # The Estimator must be given some number, but the trainer's savers do the saving.
+      save_checkpoints_steps=options.eval_every_steps if cluster.is_chief else None,
       save_checkpoints_secs=None,
-      keep_checkpoint_max=keep_checkpoints,
+      keep_checkpoint_max=options.keep_checkpoints,
       log_step_count_steps=None,  # Callbacks count, in examples.
       session_config=session,
       experimental_max_worker_delay_secs=0,  # By default worker i sleeps 5 (i + 1) seconds first.
       train_distribute=strategy,
     )
-
-
-def strategy(name: str, cluster: Cluster, devices: Sequence[str], num_gpus: int) -> Any:
-  """The `tf.distribute.Strategy` for 'mirrored' or 'multi_worker_mirrored'.
-
-  Args:
-    name: which.
-    cluster: chief and workers, of which this process is one; only the second uses it.
-    devices: a replica each; only the first uses them.
-    num_gpus: of this process; only the second uses it.
-  """
-  # Said of every v1 graph: that options could not be kept if the graph were saved. It is not.
-  warnings.filterwarnings('ignore', 'To make it possible to preserve tf.data options')
-  if name == 'mirrored':
-    return tf.distribute.MirroredStrategy(devices)
-  resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-    tf.train.ClusterSpec(dict(cluster.addresses)),
-    task_type=cluster.task_type,
-    task_id=cluster.task_index,
-    num_accelerators={'GPU': num_gpus},
-    rpc_layer='grpc',
-  )
-  return tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
 
 @contextlib.contextmanager

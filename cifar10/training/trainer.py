@@ -1,9 +1,9 @@
-"""Trains a job in one process: what runs beside its steps, and how it begins and ends."""
+"""Trains a job in one process, from the options to the last evaluation."""
 
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,26 +11,18 @@ import tensorflow as tf
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
-from cifar10.cluster import parameter_server
-from cifar10.cluster.control_state import ControlState
-from cifar10.core import devices, storage_errors
+from cifar10.cluster.control import ControlState
+from cifar10.cluster.roles import Role
+from cifar10.core import devices, parts, storage_errors
 from cifar10.core.errors import InputError, Terminated
-from cifar10.core.estimator import tf_estimator
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import checkpoints, control_requests, job_config, stop_record
 from cifar10.networks.family import Start
-from cifar10.training import (
-  checkpoint_choice,
-  checkpoint_saver,
-  control_hooks,
-  network_size,
-  preemption,
-  run_config,
-  schedules,
-  warm_start,
-)
-from cifar10.training.evaluator import Evaluator
+from cifar10.training import checkpoint_saver, feed, run_config, schedules
+from cifar10.training.evaluation import JsonObject
+from cifar10.training.evaluator import EvaluateListener, Evaluator
+from cifar10.training.model_fn import Training
 from cifar10.training.network_builder import Initialization
 from cifar10.training.process import Process
 
@@ -38,285 +30,338 @@ _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 _SIGTERM = ('SIGTERM', 'SIGTERM came')
 
 
-def make_run(process: Process, end: stop_record.StopRequest, evaluates: bool = False) -> Run:
-  """What callbacks know; the data's part of it is added where training starts."""
+def train_and_evaluate(process: Process) -> JsonObject:
+  """Trains to the last step, evaluating on the way; then evaluates the test split once.
+
+  In a cluster the chief and the workers train. An evaluator evaluates on the way, and at the end
+  in the chief's place, where TF_CONFIG lists one.
+
+  Returns:
+    The last evaluation, as the program prints it; of a worker, its name and steps; of a chief
+    with an evaluator, the last checkpoint.
+
+  Raises:
+    InputError: data that is missing or not the job's, a batch that the towers cannot share, or a
+      loss that became NaN.
+    Terminated: SIGTERM came; the chief has saved.
+  """
+  role = process.role
+  callbacks: list[Callback] = []  # Filled when all that they need is there.
+  evaluator = Evaluator(process, callbacks)
+  if role.evaluates_at_the_end:  # Before an hour of training, not after it.
+    evaluator.check_splits()
+  ended_by, steps = _train(process, callbacks, evaluator)
+  if not role.saves:
+    return {'task': role.cluster.name, 'steps': steps}
+  last = evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
+  return {**last, 'ended_by': ended_by}
+
+
+def train(process: Process, more_hooks: Sequence[Any] = ()) -> JsonObject:
+  """Trains to the last step, with `more_hooks` beside its own, and evaluates nothing."""
+  ended_by, steps = _train(process, [], more_hooks=more_hooks)
+  if not process.role.saves:
+    return {'task': process.role.cluster.name, 'steps': steps}
+  return {**_saved(process), 'ended_by': ended_by}
+
+
+def _saved(process: Process) -> JsonObject:
+  """The last checkpoint, as the program prints it."""
+  checkpoint = process.checkpoint()
+  return {'global_step': checkpoints.global_step(checkpoint), 'checkpoint': checkpoint}
+
+
+# A strategy would have AutoGraph convert all that builds the graph, which has nothing to convert,
+# and its files stay in the temporary folder when the process is killed.
+@tf.autograph.experimental.do_not_convert
+def _train(
+  process: Process,
+  callbacks: list[Callback],
+  evaluator: Evaluator | None = None,
+  more_hooks: Sequence[Any] = (),
+) -> tuple[str, int]:
+  """Trains -> why that ended, and how many steps this process made.
+
+  Args:
+    process: of which job.
+    callbacks: takes those of the training.
+    evaluator: evaluates on the way; it tells the callbacks.
+    more_hooks: of the session.
+  """
+  job_dir, role = process.options.job_dir, process.role
+  ended = stop_record.read(job_dir)
+  if ended and _still_holds(process, *ended):
+    role.announce_done()
+    return ended[0].name, 0
+  # What can be refused is refused here, before anything is written.
+  examples = feed.make(process.hparams, process.options, role.cluster, process.data)
+  num_examples, beginning = _check_data(process, examples)
+  with _lock(process):
+    if ended and role.saves:
+      stop_record.lift(job_dir)
+    _claim(process)
+    _log_start(process, num_examples)
+    stop_request = stop_record.StopRequest()
+    saver_hooks = _saver_hooks(process, callbacks, evaluator)
+    run = _make_run(process, stop_request, num_examples, saver_hooks, evaluating=bool(evaluator))
+    callbacks += registry.make_all(run)
+    meter = MeterHook(callbacks, role.counts_steps)
+    task_hook = _TaskHook(role)
+    # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
+    # orders an end comes last, after all who may ask for one.
+    hooks = [meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
+    hooks += role.control_hooks(stop_request)
+    estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
+    with (
+      _naming_nan(process),
+      _telling_errors(callbacks, meter),
+      examples.reading(),
+      run_config.tf_config(role.cluster),
+    ):
+      role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
+    _end(process, callbacks, stop_request, meter.step)
+  return (stop_request.reason or _LAST_STEP).name, task_hook.steps
+
+
+def _make_run(
+  process: Process,
+  stop_request: stop_record.StopRequest,
+  num_examples: int,
+  saver_hooks: Sequence[checkpoint_saver.SaveHook],
+  *,
+  evaluating: bool,
+) -> Run:
+  """What callbacks know of this training."""
+  role = process.role
   return Run(
     process.hparams,
     process.options,
     process.data,
-    process.cluster,
-    process.monitor,
-    process.control,
-    end,
-    evaluates=evaluates,
+    role,
+    stop_request,
+    examples_per_epoch=num_examples,
+    examples_per_step=schedules.examples_per_global_step(
+      process.hparams.train_batch_size, role.gradients_per_update or 1
+    ),
+    evaluates=evaluating and role.evaluates_on_the_way,
+    save=saver_hooks[0].save_now if saver_hooks else Run.save,
     remember=functools.partial(job_config.remember_control, process.options.job_dir),
   )
 
 
-class Trainer:
-  """Trains to the last step, or until somebody ends it."""
+def _still_holds(process: Process, reason: stop_record.StopReason, step: int) -> bool:
+  """Whether the job has ended before its last step, by what the options still say; logs it."""
+  said = f'the job ended at step {step:,}: {reason.message}'
+  if stop_record.holds(reason, process.options):
+    log.info('%s; %s', said, stop_record.remedy(reason, process.options.job_dir))
+    return True
+  log.info('%s; that holds no longer', said)
+  return False
 
-  def __init__(self, process: Process, evaluator: Evaluator):
-    """Args:
-    process: what is trained, and where.
-    evaluator: evaluates on the way; it tells this one's callbacks.
-    """
-    self._process = process
-    self._evaluator = evaluator
-    self._stop_request = stop_record.StopRequest()
-    self._callbacks: Sequence[Callback] = ()
 
-  # A strategy would have AutoGraph convert all that builds the graph, which has nothing to convert,
-  # and its files stay in the temporary folder when the process is killed.
-  @tf.autograph.experimental.do_not_convert
-  def train(self, evaluating: bool, more_hooks: Sequence[Any] = ()) -> tuple[str, int]:
-    """Trains -> why that ended, and how many steps this process made."""
-    folder = self._process.options.job_dir
-    ended = stop_record.read(folder)
-    if ended:
-      reason, step = ended
-      said = f'the job ended at step {step:,}: {reason.message}'
-      if stop_record.holds(reason, self._process.options):
-        log.info('%s; %s', said, stop_record.remedy(reason, folder))
-        self._announce_done()
-        return reason.name, 0
-      log.info('%s; that holds no longer', said)
-    num_examples, beginning = self._checked_data()
-    with self._lock():
-      if ended and self._process.cluster.is_chief:
-        stop_record.lift(folder)
-      steps = self._train(evaluating, more_hooks, num_examples, beginning)
-    return (self._stop_request.reason or _LAST_STEP).name, steps
+def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
+  """Batches that go on where training stands when the session is made."""
 
-  def _checked_data(self) -> tuple[int, Initialization]:
-    """Checks the data before anything is written -> how many there are; what to start with."""
-    process = self._process
-    hparams, num_towers = process.hparams, len(process.placement.tower_devices)
-    input_pipeline.check_shards(hparams.train_batch_size, num_towers)
-    input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
-    num_examples = process.feed.num_examples()
-    session, num_gpus = process.session_config(), process.placement.num_gpus
-    start = Start(process.feed.first_images, process.data, session, num_gpus)
-    return num_examples, Initialization(hparams.family.prepare(start), self._initializers())
-
-  @contextlib.contextmanager
-  def _lock(self) -> Iterator[None]:
-    """The chief's: nobody else trains in the job dir, and `control` sees that this one does."""
-    folder = self._process.options.job_dir
-    with contextlib.ExitStack() as stack:
-      if self._process.cluster.is_chief:
-        with storage_errors.refusing('--job-dir', folder):
-          stack.enter_context(control_requests.taking(folder))
-        checkpoint_saver.remove_half_saved(folder)
-      yield
-
-  def _train(
-    self, evaluating: bool, more_hooks: Sequence[Any], num_examples: int, beginning: Initialization
-  ) -> int:
-    """Trains to the last step -> how many of the steps this process made."""
-    process, cluster = self._process, self._process.cluster
-    evaluates = evaluating and not cluster.has_evaluator and not cluster.is_distributed
-    run = make_run(process, self._stop_request, evaluates)
-    estimator, meter = self._start(run, num_examples, beginning)
-    if evaluates:  # Where nothing is, an all-reduce copies the Estimator, deeply.
-      estimator.evaluate = self._evaluator.evaluate
-    task_hook = preemption.TaskHook(process.monitor, decides=not process.control.is_all_reduce)
-    # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
-    # orders an end comes last, after all who may ask for one.
-    hooks = [meter, *self._callbacks, *self._saver_hooks(run, evaluating), task_hook, *more_hooks]
-    hooks += self._control_hooks()
-    last_step = process.hparams.train_steps
-    with (
-      self._naming_nan(),
-      self._telling_errors(meter),
-      process.feed.reading(),
-      run_config.tf_config(cluster),
-    ):
-      if evaluates or cluster.is_distributed:  # In a cluster it evaluates nothing here.
-        train_spec = tf_estimator.TrainSpec(process.train_input_fn(), last_step, hooks=hooks)
-        tf_estimator.train_and_evaluate(estimator, train_spec, self._evaluator.spec())
-      else:
-        estimator.train(process.train_input_fn(), max_steps=last_step, hooks=hooks)
-    self._end(meter.step)
-    return task_hook.steps
-
-  @contextlib.contextmanager
-  def _telling_errors(self, meter: MeterHook) -> Iterator[None]:
-    """Tells callbacks of an end that is none of the training's own."""
-    try:
-      yield
-    except Terminated:  # It came while a checkpoint was evaluated.
-      self._tell_train_end(*_SIGTERM, meter.step)
-      raise
-    except BaseException as error:
-      said = str(error).partition('\n')[0]
-      # Where files cannot be written, this one cannot either.
-      with contextlib.suppress(OSError, tf.errors.OpError):
-        self._tell_train_end('error', f'{type(error).__name__}: {said}', meter.step)
-      raise
-
-  def _start(self, run: Run, num_examples: int, beginning: Initialization) -> tuple[Any, MeterHook]:
-    """Checks the job dir, writes a new job's configuration, makes the callbacks.
-
-    Returns:
-      The Estimator to train, and what measures its steps.
-    """
-    hparams, options = self._process.hparams, self._process.options
-    num_towers = len(self._process.placement.tower_devices)
-    if self._process.cluster.is_chief:
-      found = checkpoint_choice.to_go_on_from(options.job_dir)
-      checkpoint_choice.check_resumes_averages(options.job_dir, found.newest, hparams.ema_decay)
-      data = manifest.digests(self._process.data_dir)
-      changes = job_config.claim(
-        options.job_dir, hparams, self._process.data_dir, self._process.data, data
-      )
-      if changes:
-        log.info('unlike before in this job: %s', ', '.join(changes))
-      checkpoints.set_aside(options.job_dir, found)
-    elif self._process.strategy is not None:
-      self._wait_for_whole_checkpoints()
-    if options.sync and options.distribute:
-      log.info('--sync is ignored: --distribute %s always is', options.distribute)
-    elif options.sync and not self._process.gradients_per_update:
-      log.info('--sync is ignored: there is one replica, which waits for nobody')
-    if options.num_workers != 1:
-      log.info('--num-workers is ignored: the cluster says how many there are')
-    log.info(
-      'training %s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
-      hparams.family.describe(),
-      f'{num_examples:,}',
-      hparams.train_batch_size,
-      hparams.dtype,
-      num_towers,
-      self._described_cluster(),
-      f'{hparams.train_steps:,}',
+  def make_batches() -> Any:
+    if process.strategy is None:
+      # A tensor: a worker need not see the checkpoints, and a session that a lost parameter server
+      # has ended is made again within the process. Who initialises the iterator then reads it.
+      step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
+    else:
+      step = checkpoints.latest_step(process.options.job_dir)
+    batches_done = process.role.batches_done(step)
+    batches = examples.batches(
+      len(process.placement.tower_devices), batches_done * process.hparams.train_batch_size
     )
-    if not self._process.placement.num_gpus:
-      log.info(devices.described_kernels())
-    self._resume_control()
-    run.examples_per_epoch = num_examples
-    run.examples_per_step = schedules.examples_per_global_step(
-      hparams.train_batch_size, self._process.gradients_per_update or 1
-    )
-    self._callbacks = self._evaluator.callbacks = registry.make_all(run)
-    counts = self._process.cluster.is_chief and (
-      bool(self._process.gradients_per_update) or not self._process.cluster.is_distributed
-    )
-    meter = MeterHook(self._callbacks, counts)
-    estimator = self._process.estimator(
-      num_examples, self._process.cluster, self._process.strategy, beginning, meter
-    )
-    return estimator, meter
+    return batches if process.strategy is None else input_pipeline.to_replicas(batches)
 
-  def _initializers(self) -> dict[str, Any]:
-    """What --freeze and --warm-start-from ask for, checked before the job dir is touched.
+  return make_batches
 
-    Returns:
-      The chief's initializers of a new job; the other tasks get its values.
-    """
-    hparams, options = self._process.hparams, self._process.options
-    if not (hparams.freeze or options.warm_start_from):
-      return {}
-    shapes, trained = network_size.variable_shapes(hparams, self._process.data)
-    warm_start.check_frozen(hparams.freeze, shapes, trained)
-    if not (options.warm_start_from and self._process.cluster.is_chief):
-      return {}
-    if not checkpoints.survey(options.job_dir).is_new:
-      log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
-      return {}
-    device = self._process.cluster.job + '/device:CPU:0'
-    return warm_start.initializers(options.warm_start_from, options.warm_start_skip, shapes, device)
 
-  def _wait_for_whole_checkpoints(self) -> None:
-    """Returns when the chief has set aside what is damaged: each replica restores by itself."""
-    while checkpoint_choice.to_go_on_from(self._process.options.job_dir).damaged:
-      self._process.monitor.check()
+def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initialization]:
+  """Checks the data before anything is written -> how many there are; what to start with."""
+  hparams, options, role = process.hparams, process.options, process.role
+  input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))
+  input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
+  num_examples = examples.num_examples()
+  start = Start(
+    examples.first_images, process.data, process.session_config(), process.placement.num_gpus
+  )
+  prepared = hparams.family.prepare(start)
+  if not (hparams.freeze or options.warm_start_from):
+    return num_examples, Initialization(prepared)
+  initializers = parts.load('warm_start').initializers_of_job(
+    hparams, options, process.data, role.saves, role.cluster.job
+  )
+  return num_examples, Initialization(prepared, initializers)
+
+
+@contextlib.contextmanager
+def _lock(process: Process) -> Iterator[None]:
+  """The chief's: nobody else trains in the job dir, and `control` sees that this one does."""
+  if not process.role.saves:
+    yield
+    return
+  folder = process.options.job_dir
+  with contextlib.ExitStack() as stack:
+    with storage_errors.refusing('--job-dir', folder):
+      stack.enter_context(control_requests.training_lock(folder))
+    checkpoint_saver.remove_half_saved(folder)
+    yield
+
+
+def _claim(process: Process) -> None:
+  """Checks the job dir, and writes a new job's configuration; the others wait for that.
+
+  It also takes up what `control` has set in this job.
+  """
+  options, hparams, role = process.options, process.hparams, process.role
+  if not role.saves:
+    # Each replica of a strategy restores by itself: not before what is damaged is set aside.
+    while process.strategy and checkpoints.to_resume_from(options.job_dir).damaged:
+      role.monitor.check()
       time.sleep(1)
-
-  def _resume_control(self) -> None:
-    """Takes up what `control` has set in this job."""
-    if not self._process.cluster.is_chief:
-      return
-    rates: dict[str, Any] = job_config.read_control(self._process.options.job_dir)
-    self._process.control.state = ControlState(**rates)
-    for name, value in rates.items():
-      log.info(
-        '%s is %g, as control set it; `%s=%s` goes back to the options',
-        name,
-        value,
-        name,
-        control_requests.SCHEDULE,
-      )
-
-  def _described_cluster(self) -> str:
-    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
-    cluster = self._process.cluster
-    if not cluster.is_distributed:
-      return ''
-    gradients = self._process.gradients_per_update
-    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
-    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
-    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
-
-  def _saver_hooks(self, run: Run, evaluating: bool) -> list[Any]:
-    """The Estimator evaluates when the first one saves; a second may save at other steps."""
-    if not self._process.cluster.is_chief:
-      return []
-    options = self._process.options
-    steps = [options.save_every_steps or options.eval_every_steps]
-    if evaluating:
-      steps.insert(0, options.eval_every_steps)
-    process = self._process
-    updates_later = process.replication(process.cluster, process.strategy).updates_together
-    hooks = [
-      checkpoint_saver.SaveHook(
-        options.job_dir, every, self._callbacks, updates_later=updates_later
-      )
-      for every in dict.fromkeys(steps)
-    ]
-    run.save = hooks[0].save_now
-    return hooks
-
-  def _control_hooks(self) -> list[Any]:
-    if self._process.cluster.is_chief:
-      return [control_hooks.ChiefControlHook(self._process.control, self._stop_request)]
-    return (
-      []
-      if self._process.control.is_all_reduce
-      else [control_hooks.WorkerControlHook(self._process.control, self._process.monitor)]
+    return
+  found = checkpoints.to_resume_from(options.job_dir)
+  if hparams.ema_decay:
+    parts.load('ema').check_resumes(options.job_dir, found.newest, hparams.ema_decay)
+  digests = manifest.digests(process.data_dir)
+  changes = job_config.update_config(
+    options.job_dir, hparams, process.data_dir, process.data, digests
+  )
+  if changes:
+    log.info('unlike before in this job: %s', ', '.join(changes))
+  checkpoints.set_aside(options.job_dir, found)
+  rates: dict[str, Any] = job_config.read_control(options.job_dir)
+  role.control.state = ControlState(**rates)
+  for name, value in rates.items():
+    log.info(
+      '%s is %g, as control set it; `%s=%s` goes back to the options',
+      name,
+      value,
+      name,
+      control_requests.SCHEDULE,
     )
 
-  def _end(self, step: int) -> None:
-    """Tells callbacks, remembers an early end, and lets parameter servers go."""
-    monitor = self._process.monitor
-    monitor.closed()
-    if monitor.stopping:
-      self._tell_train_end(*(('task_lost', monitor.lost) if monitor.lost else _SIGTERM), step)
-      monitor.check()
-    reason = self._stop_request.reason or _LAST_STEP
-    if self._stop_request.reason and self._process.cluster.is_chief:
-      stop_record.write(
-        self._process.options.job_dir,
-        reason,
-        checkpoint_choice.latest_step(self._process.options.job_dir),
+
+def _log_start(process: Process, num_examples: int) -> None:
+  """Says what is trained, and which options are ignored."""
+  options, hparams, role = process.options, process.hparams, process.role
+  if options.sync and options.distribute:
+    log.info('--sync is ignored: --distribute %s always is', options.distribute)
+  elif options.sync and not role.gradients_per_update:
+    log.info('--sync is ignored: there is one replica, which waits for nobody')
+  if options.num_workers != 1:
+    log.info('--num-workers is ignored: the cluster says how many there are')
+  log.info(
+    'training %s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
+    hparams.family.describe(),
+    f'{num_examples:,}',
+    hparams.train_batch_size,
+    hparams.dtype,
+    len(process.placement.tower_devices),
+    role.described(),
+    f'{hparams.train_steps:,}',
+  )
+  if not process.placement.num_gpus:
+    log.info(devices.described_kernels())
+
+
+def _saver_hooks(
+  process: Process, callbacks: Sequence[Callback], evaluator: Evaluator | None
+) -> list[checkpoint_saver.SaveHook]:
+  """The first one's checkpoints are evaluated; a second may save at other steps."""
+  options, role = process.options, process.role
+  if not role.saves:
+    return []
+  steps = [options.save_every_steps or options.eval_every_steps]
+  listeners = []
+  if evaluator:
+    steps.insert(0, options.eval_every_steps)
+    if role.evaluates_on_the_way:
+      listeners = [EvaluateListener(evaluator, process)]
+  hooks = []
+  for every in dict.fromkeys(steps):
+    hooks.append(
+      checkpoint_saver.SaveHook(
+        options.job_dir, every, callbacks, listeners, updates_later=role.updates_later
       )
-    self._tell_train_end(reason.name, reason.message, step)
-    self._announce_done()
+    )
+    listeners = []
+  return hooks
 
-  def _tell_train_end(self, reason: str, message: str, step: int) -> None:
-    for callback in self._callbacks:
-      callback.on_train_end(reason, message, step)
 
-  def _announce_done(self) -> None:
-    if self._process.cluster.is_distributed:
-      parameter_server.announce_done(self._process.cluster)
+class _TaskHook(tf.compat.v1.train.SessionRunHook):
+  """Tells the monitor of every step, and ends training after the step in which SIGTERM came."""
 
-  @contextlib.contextmanager
-  def _naming_nan(self) -> Iterator[None]:
-    try:
-      yield
-    except tf.compat.v1.train.NanLossDuringTrainingError:
-      raise InputError(
-        f'the loss became NaN with --learning-rate {self._process.hparams.learning_rate}; lower '
-        'it, name a new --job-dir or resume from the last checkpoint'
-      ) from None
+  def __init__(self, role: Role):
+    self._monitor = role.monitor
+    self._decides = role.ends_by_itself
+    self._steps_told = 0
+    self.steps = 0  # That this process made itself.
+
+  def before_run(self, run_context: Any) -> Any:
+    # Not in after_run: another hook may be waiting there for the other workers.
+    if self.steps > self._steps_told:
+      self._steps_told = self.steps
+      self._monitor.progressed()
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self.steps += 1
+    if self._decides and self._monitor.stopping:
+      run_context.request_stop()
+
+  def end(self, session: Any) -> None:
+    self._monitor.finish()
+
+
+def _end(
+  process: Process,
+  callbacks: Sequence[Callback],
+  stop_request: stop_record.StopRequest,
+  step: int,
+) -> None:
+  """Tells callbacks, remembers an early end, and lets parameter servers go."""
+  role, job_dir = process.role, process.options.job_dir
+  role.monitor.closed()
+  if role.monitor.stopping:
+    lost = role.monitor.lost
+    _tell_train_end(callbacks, *(('task_lost', lost) if lost else _SIGTERM), step)
+    role.monitor.check()
+  reason = stop_request.reason or _LAST_STEP
+  if stop_request.reason and role.saves:
+    stop_record.write(job_dir, reason, checkpoints.latest_step(job_dir))
+  _tell_train_end(callbacks, reason.name, reason.message, step)
+  role.announce_done()
+
+
+def _tell_train_end(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
+  for callback in callbacks:
+    callback.on_train_end(reason, message, step)
+
+
+@contextlib.contextmanager
+def _telling_errors(callbacks: Sequence[Callback], meter: MeterHook) -> Iterator[None]:
+  """Tells callbacks of an end that is none of the training's own."""
+  try:
+    yield
+  except Terminated:  # It came while a checkpoint was evaluated.
+    _tell_train_end(callbacks, *_SIGTERM, meter.step)
+    raise
+  except BaseException as error:
+    said = str(error).partition('\n')[0]
+    # Where files cannot be written, this one cannot either.
+    with contextlib.suppress(OSError, tf.errors.OpError):
+      _tell_train_end(callbacks, 'error', f'{type(error).__name__}: {said}', meter.step)
+    raise
+
+
+@contextlib.contextmanager
+def _naming_nan(process: Process) -> Iterator[None]:
+  try:
+    yield
+  except tf.compat.v1.train.NanLossDuringTrainingError:
+    raise InputError(
+      f'the loss became NaN with --learning-rate {process.hparams.learning_rate}; lower '
+      'it, name a new --job-dir or resume from the last checkpoint'
+    ) from None

@@ -14,10 +14,40 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.training import variable_files
-from cifar10.training.variable_files import Source
+from cifar10.data.info import DatasetInfo
+from cifar10.job import checkpoints, variable_files
+from cifar10.job.variable_files import VariableFile
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.training import network_size
 
 _FLAG = '--warm-start-from'
+
+
+def initializers_of_job(
+  hparams: HParams, options: RunOptions, data: DatasetInfo, saves: bool, task: str
+) -> dict[str, Any]:
+  """What --freeze and --warm-start-from ask for, checked before the job dir is touched.
+
+  Args:
+    hparams: the network.
+    options: the sources.
+    data: what it classifies.
+    saves: whether this process is the chief; the other tasks get its values.
+    task: the start of its device names: '' for one process.
+
+  Returns:
+    The chief's initializers of a new job.
+  """
+  shapes, trained = network_size.variable_shapes(hparams, data)
+  check_frozen(hparams.freeze, shapes, trained)
+  if not (options.warm_start_from and saves):
+    return {}
+  if not checkpoints.survey(options.job_dir).is_new:
+    log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
+    return {}
+  device = task + '/device:CPU:0'
+  return initializers(options.warm_start_from, options.warm_start_skip, shapes, device)
 
 
 def initializers(
@@ -46,7 +76,7 @@ def initializers(
   return found
 
 
-def _taken(source: Source, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
+def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
   """The names of what fits; logs what does not, on both sides."""
   common = [name for name in shapes if name in source.shapes]
   left = [name for name in common if skipped is not None and re.search(skipped, name)]

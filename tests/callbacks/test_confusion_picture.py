@@ -1,9 +1,12 @@
-"""The confusion matrix as a picture: where things are, and that the numbers can be read back."""
+"""The confusion matrix as a picture: which part of it tells what."""
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.callbacks import confusion_picture, small_font
+from cifar10.callbacks import confusion_picture
+
+MATRIX, CLASSES = [[10, 2], [345, 678]], ['cat', 'dog']
+MARGIN = 3
 
 
 def decoded(png):
@@ -11,49 +14,49 @@ def decoded(png):
     return session.run(tf.io.decode_png(png))
 
 
-def places(picture, text, scale=2):
-  """Where a text stands: the top left corners of all areas that have its ink and no other."""
-  ink = small_font.draw(text, scale)
-  dark = picture.sum(2) < 200
-  windows = np.lib.stride_tricks.sliding_window_view(dark, ink.shape)
-  return [tuple(map(int, corner)) for corner in np.argwhere((windows == ink).all((2, 3)))]
+def cells(picture, num_classes):
+  """Where the cells of each class begin: beside and above them all is black or white."""
+  coloured = (picture.max(2) != picture.min(2)).any(0)
+  edge = int(np.flatnonzero(coloured)[0]) - 1  # A cell has a white line on its left.
+  side, rest = divmod(len(picture) - MARGIN - edge, num_classes)
+  assert rest == 0
+  return [edge + side * label for label in range(num_classes)], side
 
 
-def test_letters_are_drawn_as_they_are_known():
-  expected = [
-    '.###..',
-    '#...#.',
-    '#..##.',
-    '#.#.#.',
-    '##..#.',
-    '#...#.',
-    '.###..',
-  ]
-  drawn = [''.join('.#'[dot] for dot in row) for row in small_font.draw('0', 1).astype(int)]
-  assert drawn == expected
-  assert small_font.draw('ab', 3).shape == (21, 36)  # 7 x 3 high, 2 x 6 x 3 wide.
+def changed(before, after):
+  """The first row, first column, last row and last column that differ in two pictures."""
+  rows, columns = np.nonzero((before != after).any(2))
+  return rows.min(), columns.min(), rows.max(), columns.max()
 
 
 def test_rows_are_true_classes_and_columns_predicted_ones():
-  picture = confusion_picture.draw([[10, 2], [345, 678]], ['cat', 'dog'])
-  # 'predicted class', 15 x 12 wide, stands above two cells of 90. The edge: a line of 20, a name of
-  # 36 + 6.
-  assert picture.shape == (62 + 180 + 3, 62 + 180 + 3, 3)
-  [(two_top, two_left)] = places(picture, '2')
-  [(below_top, below_left)] = places(picture[:, : 62 + 90], '345')
-  assert 62 < two_top < 62 + 90 < two_left < 62 + 180
-  assert 62 < below_left < 62 + 90 < below_top < 62 + 180
-  assert len(places(picture, 'cat')) == 1  # Upright it stands once, beside its row.
-  assert len(places(np.rot90(picture, -1), 'cat')) == 1
+  """What changes when one more cat is taken for a dog: the first row, as its shares change."""
+  picture = confusion_picture.draw(MATRIX, CLASSES)
+  [first, second], side = cells(picture, 2)
+  another = confusion_picture.draw([[10, 3], [345, 678]], CLASSES)
+  assert changed(picture, another) == (first + 1, first + 1, second - 1, second + side - 1)
+  empty_row = confusion_picture.draw([[0, 0], [345, 678]], CLASSES)
+  moved = confusion_picture.draw([[0, 7], [345, 678]], CLASSES)
+  top, left, bottom, right = changed(empty_row, moved)
+  assert (top, left, bottom, right) == (first + 1, second + 1, second - 1, second + side - 1)
+
+
+def test_a_name_stands_beside_its_row_and_above_its_column():
+  before = confusion_picture.draw(MATRIX, CLASSES)
+  after = confusion_picture.draw(MATRIX, ['cat', 'god'])  # The same letters: the same width.
+  [first, second], side = cells(before, 2)
+  beside = changed(before[first:], after[first:])  # Below the names of columns.
+  assert first + beside[0] > second and first + beside[2] < second + side
+  assert beside[3] < first
+  above = changed(before[:first], after[:first])
+  assert second < above[1] <= above[3] < second + side
 
 
 def test_a_cell_is_the_darker_the_larger_its_share():
   picture = confusion_picture.draw([[9, 1], [0, 0]], ['a', 'b'])
+  starts, _ = cells(picture, 2)
   # A margin's corner of each cell: 9 of 10, 1 of 10, and of no examples at all.
-  edge, cell = 20 + 12 + 6, 90
-  corners = [
-    picture[edge + 2 + cell * row, edge + 2 + cell * column] for row, column in np.ndindex(2, 2)
-  ]
+  corners = [picture[top + 2, left + 2] for top in starts for left in starts]
   # From 255 to 8, 48, 107: 255 - 0.9 x 247 = 32.7.
   np.testing.assert_array_equal(corners[0], [33, 69, 122])
   np.testing.assert_array_equal(corners[1], [230, 234, 240])
@@ -61,9 +64,9 @@ def test_a_cell_is_the_darker_the_larger_its_share():
 
 
 def test_names_that_cannot_be_written_are_numbered_or_cut():
-  names = ['été', '猫', 'a' * 25]
+  names = ['été', '猫', 'a\nb', 'a' * 25]
   shown = [confusion_picture._label(name, label) for label, name in enumerate(names)]
-  assert shown == ['ete', 'class 1', 'a' * 18 + '..']
+  assert shown == ['ete', 'class 1', 'class 2', 'a' * 18 + '..']
 
 
 def test_a_hundred_classes_fit():

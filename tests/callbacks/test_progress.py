@@ -3,25 +3,8 @@
 import logging
 import types
 
-import pytest
-
 from cifar10.callbacks import meter, progress
 from cifar10.callbacks.base import Step
-
-
-@pytest.mark.parametrize(
-  ('seconds', 'text'),
-  [
-    (0, '0 s'),
-    (59, '59 s'),
-    (60, '1 min'),
-    (90, '2 min'),
-    (3600, '1 h 0 min'),
-    (5400, '1 h 30 min'),
-  ],
-)
-def test_durations(seconds, text):
-  assert progress.format_duration(seconds) == text
 
 
 def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog):

@@ -11,7 +11,9 @@ import time
 import pytest
 
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster, reachable
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.sockets import reachable
+from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError, TaskLostError, Terminated
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -21,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def test_sigterm_wakes_a_main_thread_that_is_blocked():
   """Event.wait stands for a blocked session: no Python signal handler could set the event."""
   woken = threading.Event()
-  with LivenessMonitor() as monitor:
+  with SignalMonitor() as monitor:
     monitor.call_on_stop(woken.set)
     monitor.check()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -43,7 +45,7 @@ def hears_ctrl_c():
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_wakes_it_too_and_stays_a_keyboard_interrupt():
   woken = threading.Event()
-  with LivenessMonitor() as monitor:
+  with SignalMonitor() as monitor:
     monitor.call_on_stop(woken.set)
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)
@@ -70,7 +72,7 @@ def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses):
 
 def test_leaving_puts_signals_back():
   before = signal.getsignal(signal.SIGTERM)
-  with LivenessMonitor():
+  with SignalMonitor():
     assert signal.getsignal(signal.SIGTERM) != before
   assert signal.getsignal(signal.SIGTERM) == before
   assert signal.set_wakeup_fd(-1) == -1
@@ -91,7 +93,7 @@ def addresses():
 GIVES_UP = """
 import sys, time
 sys.path.insert(0, {root!r})
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.liveness import LivenessMonitor
 with LivenessMonitor(Cluster({cluster!r}), {spare}, start_timeout=1) as monitor:
   {before}

@@ -11,10 +11,10 @@ import types
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster.control_state import ControlState, SharedControl
-from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.control import ControlState, SharedControl
+from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sync import SyncReplicas
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 
 LAST_STEP = 3
 
@@ -41,7 +41,7 @@ class Replica:
     variables='w',
   ):
     self.stopped = False
-    self.monitor = LivenessMonitor()
+    self.monitor = SignalMonitor()
     cluster = Cluster(
       {'chief': ('a:1',), 'worker': tuple(f'b:{index}' for index in range(1, workers))},
       'chief' if worker == 0 else 'worker',
@@ -52,7 +52,7 @@ class Replica:
       start = tf.constant_initializer(10)
       made = [tf.compat.v1.get_variable(each, [], tf.float32, start) for each in variables]
       optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
-      self.control = SharedControl(Cluster())  # The server of this test is no parameter server.
+      self.control = SharedControl()  # The server of this test is no parameter server.
       self.control.build()
       replicas = SyncReplicas(
         optimizer, cluster, needed or workers, self.control, in_order=in_order

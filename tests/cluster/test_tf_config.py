@@ -5,7 +5,9 @@ import socket
 
 import pytest
 
-from cifar10.cluster.tf_config import Cluster, reachable, read_cluster
+from cifar10.cluster.sockets import reachable
+from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
 
 ADDRESSES = {'chief': ['a:1'], 'worker': ['b:1', 'b:2'], 'ps': ['c:1', 'c:2']}

@@ -3,12 +3,11 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster import all_reduce, roles
+from cifar10.cluster.tasks import Cluster
 from cifar10.core import estimator
 from cifar10.core.errors import InputError
-from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import placement, process
 
 
 @pytest.mark.parametrize('version', ['2.22.0', '2.16.1'])
@@ -28,8 +27,8 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_all_reduce_between_processes_needs_the_old_line(monkeypatch):
-  monkeypatch.setattr(placement, 'REDUCES_BETWEEN_PROCESSES', False)
+  monkeypatch.setattr(all_reduce, 'REDUCES_BETWEEN_PROCESSES', False)
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',)})
   options = RunOptions('job', distribute='multi_worker_mirrored')
   with pytest.raises(InputError, match=r'use parameter servers, or Python 3\.10 or 3\.11'):
-    process.Process(HParams(), options, cluster)
+    roles.choose(cluster, options)

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from tasks import ROOT
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import SourceError
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values

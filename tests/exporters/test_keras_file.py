@@ -32,8 +32,7 @@ def write(hparams, folder, batch=None):
   checkpoint, answers = save(hparams)
   made = freeze_graph.freeze(hparams, CIFAR10, checkpoint, batch=batch)
   path = f'{folder}/network.keras'
-  layers = keras_layers.from_graph(made.unfolded, made.values, made.learning)
-  keras_file.write(path, layers, {'classes': ['a', 'b']})
+  keras_file.write(path, made, {'classes': ['a', 'b']})
   return path, checkpoint, made, answers
 
 
@@ -147,7 +146,7 @@ def test_an_operation_without_a_layer_is_refused():
     features = tf.identity(tf.reduce_mean(x, [1, 2]), 'features')
     tf.nn.softmax(features, name='probabilities')
   with pytest.raises(InputError, match='no layer for the operation Erf as gate has it; export'):
-    keras_layers.from_graph(graph.as_graph_def(), {}, keras_layers.Learning(0.9, {}))
+    keras_layers.from_graph(graph.as_graph_def(), {}, freeze_graph.Learning(0.9, {}))
 
 
 @pytest.mark.bfloat16

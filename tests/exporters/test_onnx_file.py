@@ -32,7 +32,7 @@ def test_onnxruntime_answers_alike(values, tmp_path):
   checkpoint, (probabilities, features) = save(hparams)
   made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
   path = str(tmp_path / 'network.onnx')
-  onnx_file.write(path, made.graph, {'classes': ['a', 'b']})
+  onnx_file.write(path, made, {'classes': ['a', 'b']})
   session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
   assert [given.name for given in session.get_inputs()] == ['images']
   found = dict(

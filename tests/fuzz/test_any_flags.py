@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import control, local_cluster, report
+from cifar10.options import flags as command_line
 
 # These print and end, or are given below.
 _OTHERS = ('-h', '--help', '--version', '--print-completion', '--list-recipes', '--job-dir')
@@ -59,7 +60,7 @@ def refused(run_here, tmp_path, monkeypatch):
   return run
 
 
-@given(flags_of(cifar10_main._parser()))
+@given(flags_of(command_line.full_parser()))
 def test_training(refused, flags):
   """Whatever is accepted lacks its data."""
   codes = {2}

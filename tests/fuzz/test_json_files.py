@@ -20,7 +20,7 @@ from cifar10.job import (
   stop_record,
 )
 from cifar10.options.hparams import all_values, from_values
-from cifar10.reporting import history, job_report, summary, table
+from cifar10.reporting import history, job_report, summary
 
 CLUSTER = {
   'cluster': {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4'], 'evaluator': ['e:5']},
@@ -98,7 +98,7 @@ def test_config(tmp_path_factory, content):
       assert hparams.family.describe()
     job_config.described_data(path, None)
     job_config.read_control(path)
-    job_config.claim(path, hparams, 'data', info.CIFAR10, None, writes=False)
+    job_config.update_config(path, hparams, 'data', info.CIFAR10, None, writes=False)
 
 
 ENDED = {'name': 'control', 'message': 'stop', 'value': 0.0, 'step': 8}
@@ -209,7 +209,7 @@ def test_metrics(tmp_path_factory, lines, step):
   events.moments(), events.seconds, events.last_step, events.restarts, events.splits()
   with refusals():
     job = job_report.collect('A', path, job_report.Wanted())
-    assert table.table([job, job])
+    assert summary.terminal_table([job, job])
     assert json.dumps(summary.to_json(job))
   assert metrics_log.go_back(path, step) >= 0
   metrics_log.append(path, metrics_log.event('save', step, 'chief 0'))

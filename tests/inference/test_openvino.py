@@ -23,7 +23,7 @@ def test_it_reads_the_folder_of_a_saved_model(values, tmp_path):
   hparams = from_values(values)
   checkpoint, (probabilities, _) = save(hparams)
   path = str(tmp_path / 'exported')
-  saved_model.write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint).graph, {})
+  saved_model.write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {})
   _check(path, probabilities)
 
 
@@ -31,7 +31,7 @@ def test_it_reads_an_onnx_file(tmp_path):
   hparams = from_values({'num_layers': 8})
   checkpoint, (probabilities, _) = save(hparams)
   path = str(tmp_path / 'network.onnx')
-  onnx_file.write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint).graph, {})
+  onnx_file.write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {})
   _check(path, probabilities)
 
 

@@ -82,6 +82,6 @@ def test_a_damaged_request_is_taken_as_none(tmp_path, text):
 
 def test_who_trains(tmp_path):
   assert control_requests.who_trains(str(tmp_path)) is None
-  with control_requests.taking(str(tmp_path)):
+  with control_requests.training_lock(str(tmp_path)):
     assert control_requests.who_trains(str(tmp_path))['pid'] == os.getpid()
   assert control_requests.who_trains(str(tmp_path)) is None

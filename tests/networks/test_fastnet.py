@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from test_model_base import BFLOAT16
 
+import model_base
 from cifar10.core import devices
 from cifar10.data import input_pipeline
 from cifar10.data.build import synthetic
@@ -45,17 +46,10 @@ def run(tensors):
     return session.run(tensors)
 
 
-def network(convs_per_group=2, **settings):
-  return fastnet.FastNet(
-    WIDTHS,
-    True,
-    'channels_last',
-    0.6,
-    1e-12,
-    convs_per_group=convs_per_group,
-    data=CIFAR10,
-    **settings,
-  )
+def network(prepared=None, *, dtype=tf.float32, data_format='channels_last', **options):
+  settings = model_base.LayerSettings(True, data_format, 0.6, 1e-12, dtype)
+  options = fastnet.FastNetFamily(**{'widths': WIDTHS, **options})
+  return fastnet.FastNet(options, settings, CIFAR10, prepared)
 
 
 def standardised(images):
@@ -100,8 +94,7 @@ def test_first_outputs_of_a_new_convolution_are_its_inputs():
 
 def test_the_graph_holds_no_kernels(graph):
   """Event files have it several times: with its initial kernels fast96's were 150 MB."""
-  wide = fastnet.FastNet((128, 384, 512), True, 'channels_last', 0.9, 1e-12, data=CIFAR10)
-  wide.forward_pass(tf.zeros([4, 32, 32, 3]))
+  network(widths=(128, 384, 512)).forward_pass(tf.zeros([4, 32, 32, 3]))
   assert len(graph.as_graph_def().SerializeToString()) < 100_000
 
 
@@ -112,7 +105,7 @@ def test_parameters_by_hand(convs, more):
   Groups 24 -> 24 -> 32 -> 48, first convolutions: 9 (576 + 768 + 1,536) + 104 = 26,024; each
   further: 9 (576 + 1,024 + 2,304) + 104 = 35,240; 26,024 + 35,240 + 24 + 480 = 61,768.
   """
-  logits = network(convs).forward_pass(tf.zeros([4, 32, 32, 3]))
+  logits = network(convs_per_group=convs).forward_pass(tf.zeros([4, 32, 32, 3]))
   assert logits.shape == [4, 10]
   assert logits.dtype == tf.float32
   trainable = tf.compat.v1.trainable_variables()
@@ -127,7 +120,7 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   """1.702 times the convolution of standardised images, though it reads -1..1."""
   kernel = fastnet.whitening_kernel(images, CIFAR10)
   raw = input_pipeline.normalise(tf.constant(images), dtype)
-  y, bias = network(whitening=kernel, dtype=dtype)._whiten(raw)
+  y, bias = network(fastnet.Prepared(kernel), dtype=dtype)._whiten(raw)
   y = tf.cast(y + bias, tf.float32)
   [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
   value, stored = run([y, variable])
@@ -162,7 +155,8 @@ def test_a_compiled_network_is_the_same_network(noise):
   results = []
   for compiles in (False, True):
     with tf.compat.v1.variable_scope('network', reuse=compiles):
-      logits = network(whitening=kernel, first_bias_steps=1, compiles=compiles).forward_pass(x)
+      prepared = fastnet.Prepared(kernel, compiles)
+      logits = network(prepared, first_bias_steps=1).forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
     calls = [op for op in logits.graph.get_operations() if op.type == 'PartitionedCall']
     # Seven activations and the gradients of six; the first one's is a condition's.
@@ -179,8 +173,7 @@ def test_xla_compiles_here():
 def test_channels_first_and_last_have_the_same_variables():
   def shapes(data_format):
     with tf.Graph().as_default():
-      net = fastnet.FastNet(WIDTHS, True, data_format, 0.6, 1e-12, data=CIFAR10)
-      net.forward_pass(tf.zeros([2, 32, 32, 3]))
+      network(data_format=data_format).forward_pass(tf.zeros([2, 32, 32, 3]))
       return {v.op.name: v.shape for v in tf.compat.v1.global_variables()}
 
   assert shapes('channels_first') == shapes('channels_last')
@@ -249,16 +242,11 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
   results = []
   for data_format in ('channels_last', 'channels_first'):
     with tf.compat.v1.variable_scope('network', reuse=bool(results)):
-      net = fastnet.FastNet(
-        WIDTHS,
-        is_training,
-        data_format,
-        0.6,
-        1e-3,
-        data=CIFAR10,
-        whitening=kernel,
-        first_bias_steps=1 if data_format == 'channels_first' else 0,
+      settings = model_base.LayerSettings(is_training, data_format, 0.6, 1e-3)
+      options = fastnet.FastNetFamily(
+        widths=WIDTHS, first_bias_steps=1 if data_format == 'channels_first' else 0
       )
+      net = fastnet.FastNet(options, settings, CIFAR10, fastnet.Prepared(kernel))
       logits = net.forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
   with tf.compat.v1.Session() as session:
@@ -271,7 +259,7 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
 def test_a_third_convolution_has_a_shortcut():
   """With zeros in convs 2 and 3, what is left of a group is its first activation, activated."""
   x = tf.nn.relu(tf.random.normal([8, 4, 4, 24], seed=3))
-  whole = network(3)
+  whole = network(convs_per_group=3)
   y = whole._group(x, 24)
   variables = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
   with tf.compat.v1.Session() as session:

@@ -3,8 +3,9 @@
 import pytest
 import tensorflow as tf
 
+import model_base
 from cifar10.data.info import CIFAR10
-from cifar10.networks.family import Group, LayerSettings
+from cifar10.networks.family import Group
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import from_recipe, from_values
 
@@ -12,7 +13,7 @@ from cifar10.options.hparams import from_recipe, from_values
 def groups(hparams):
   """The group of each trainable variable, by name."""
   with tf.Graph().as_default():
-    settings = LayerSettings(True, 'channels_last', 0.9, 1e-5, tf.float32)
+    settings = model_base.LayerSettings(True, 'channels_last', 0.9, 1e-5, tf.float32)
     network = hparams.family.build(settings, CIFAR10, None)
     network.forward_pass(tf.zeros([2, 32, 32, 3]))
     names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]

@@ -13,7 +13,13 @@ pytestmark = pytest.mark.slow
 
 layers = tf.keras.layers
 WIDTH = 1 / 4
-build = twins.builder(inception.InceptionV3, width=WIDTH)
+
+
+def builder(**options):
+  return twins.builder(inception.InceptionV3, inception.InceptionFamily, **options)
+
+
+build = builder(inception_width=WIDTH)
 
 
 # The twin: TF-Slim's inception_v3 in Keras, stride 2 padded.
@@ -117,7 +123,7 @@ def twin_7(x, name):
 @pytest.fixture(scope='module')
 def whole():
   """A network with the source's channels."""
-  return twins.training_graph(twins.builder(inception.InceptionV3))
+  return twins.training_graph(builder())
 
 
 def test_parameters_by_hand(whole):
@@ -171,7 +177,7 @@ def test_parameters_by_hand(whole):
 
 def test_a_width_of_nothing_is_refused():
   with pytest.raises(InputError, match=r'--inception-width is 0\.0: it must be above 0'):
-    inception.FAMILY(inception_width=0.0)
+    inception.InceptionFamily(inception_width=0.0)
 
 
 def test_grids_are_half_of_the_sources(whole):
@@ -194,7 +200,7 @@ def test_variable_names(whole):
 
 
 def test_one_checkpoint_fits_all(whole):
-  twins.assert_one_checkpoint_fits_all(twins.builder(inception.InceptionV3), whole)
+  twins.assert_one_checkpoint_fits_all(builder(), whole)
   twins.assert_all_channels_first(whole)
 
 

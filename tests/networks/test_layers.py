@@ -17,7 +17,9 @@ def graph():
 
 
 def make_layers(is_training=False, data_format='channels_last', dtype=tf.float32):
-  return model_base.Layers(is_training, data_format, DECAY, EPSILON, dtype)
+  return model_base.Layers(
+    model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype)
+  )
 
 
 def run(tensors):

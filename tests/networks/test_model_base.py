@@ -89,7 +89,9 @@ def reference_bottleneck(x, params, name, out_filter, stride, *, activate, is_tr
 
 
 def make_net(is_training=False, data_format='channels_last', dtype=tf.float32):
-  return model_base.ResNet(is_training, data_format, DECAY, EPSILON, dtype)
+  return model_base.ResNet(
+    model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype)
+  )
 
 
 def random_params(variables, seed=0):
@@ -227,7 +229,9 @@ def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(0)  # Of near values the pool could take another in each form.
     x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
-    network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+    network = model_base.ResNet(
+      model_base.LayerSettings(is_training, 'channels_last', DECAY, EPSILON, dtype)
+    )
     kernel_size, pool_size = kernel_and_pool
     results = []
     for size in (pool_size, 1):
@@ -246,7 +250,9 @@ def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
 def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
   def gradient_ops(size, dtype, is_training):
     with tf.Graph().as_default() as graph:
-      network = model_base.ResNet(is_training, 'channels_last', DECAY, EPSILON, dtype)
+      network = model_base.ResNet(
+        model_base.LayerSettings(is_training, 'channels_last', DECAY, EPSILON, dtype)
+      )
       x = tf.zeros([2, size, size, 4], dtype)
       tf.gradients(network._conv(x, 3, 8, 1), [x, *tf.compat.v1.trainable_variables()])
       kinds = ('Conv2DBackpropFilter', 'Conv2DBackpropInput')
@@ -337,7 +343,7 @@ def test_batch_norm_trains_scale_and_offset_only():
 def test_batch_norm_hands_the_fused_op_the_epsilon_it_was_given():
   # Old TensorFlow raised a smaller epsilon to 1.001e-5 silently; the program's default is 1e-5.
   with tf.Graph().as_default() as graph:
-    net = model_base.ResNet(True, 'channels_last', 0.997, 1e-5)
+    net = model_base.ResNet(model_base.LayerSettings(True, 'channels_last', 0.997, 1e-5))
     net._batch_norm(tf.zeros([1, 2, 2, 1]))
     (fused,) = [op for op in graph.get_operations() if op.type == 'FusedBatchNormV3']
     assert fused.get_attr('epsilon') == pytest.approx(1e-5, rel=1e-6)

@@ -23,30 +23,33 @@ from test_model_base import (
   to_nchw,
 )
 
+import model_base
 from cifar10.core.errors import InputError
+from cifar10.data.info import CIFAR10
 from cifar10.networks import resnet
 
 # Two blocks in each stage, so that a stage's first and later blocks both occur.
 NETWORKS = {
-  'v1': {'num_layers': 14, 'version': 1},
-  'v2': {'num_layers': 14, 'version': 2},
-  'bottleneck': {'num_layers': 20, 'version': 2, 'bottleneck': True},
+  'v1': {'num_layers': 14, 'resnet_version': 1},
+  'v2': {'num_layers': 14, 'resnet_version': 2},
+  'bottleneck': {'num_layers': 20, 'resnet_version': 2, 'bottleneck': True},
 }
 # What v2 adds to v1, its bottleneck has, too.
 ONE_MORE = [pytest.param(name, marks=pytest.mark.slow if name == 'v2' else ()) for name in NETWORKS]
 REFERENCE_BLOCKS = {'v1': reference_v1, 'v2': reference_v2, 'bottleneck': reference_bottleneck}
 
 
-def build(images, is_training=False, data_format='channels_last', reuse=False, **options):
+def build(
+  images,
+  is_training=False,
+  data_format='channels_last',
+  reuse=False,
+  dtype=tf.float32,
+  **options,
+):
   """The logits of a network in scope 'resnet' of the default graph."""
-  net = resnet.ResNetCifar10(
-    is_training=is_training,
-    data_format=data_format,
-    batch_norm_decay=0.9,
-    batch_norm_epsilon=EPSILON,
-    num_classes=10,
-    **options,
-  )
+  settings = model_base.LayerSettings(is_training, data_format, 0.9, EPSILON, dtype)
+  net = resnet.ResNetCifar10(resnet.ResNetFamily(**options), settings, CIFAR10)
   with tf.compat.v1.variable_scope('resnet', reuse=reuse):
     return net.forward_pass(images)
 
@@ -110,8 +113,8 @@ def test_other_depths_are_refused_with_the_nearest(num_layers, bottleneck, neare
 def test_networks_that_do_not_exist_are_refused():
   with pytest.raises(InputError, match='bottleneck blocks are version 2 only'):
     build(None, num_layers=20, bottleneck=True)
-  with pytest.raises(InputError, match='version is 3, not 1 or 2'):
-    build(None, num_layers=20, version=3)
+  with pytest.raises(InputError, match='--resnet-version is 3: it must be one of 1, 2'):
+    build(None, num_layers=20, resnet_version=3)
   with pytest.raises(InputError, match='21 is not 6n'):
     build(None, num_layers=21)
 
@@ -153,7 +156,7 @@ def test_trainable_variables_equal_the_papers_table(num_layers, expected, millio
 def test_version_2_has_as_many_variables_as_version_1():
   # Each block's first bn is over its input instead of its output: 32 - 64 and 64 - 128 fewer in
   # the two blocks that widen. The first layer's bn goes, 32, and the last one comes, 128. Sum 0.
-  assert count_trainable(num_layers=20, version=2) == 269722
+  assert count_trainable(num_layers=20, resnet_version=2) == 269722
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,8 @@ def test_bottleneck_variables_equal_the_papers_table(num_layers, expected):
   # First convolution 432, last bn 2 x 256 = 512, fully connected 256x10 + 10 = 2,570.
   # Together 126,746 + 92,736(n-1); n = 18 gives 1,703,258: the 1.7 M of ResNet-164 in Identity
   # Mappings, table 4.
-  assert count_trainable(num_layers=num_layers, version=2, bottleneck=True) == expected
+  counted = count_trainable(num_layers=num_layers, resnet_version=2, bottleneck=True)
+  assert counted == expected
 
 
 @pytest.mark.parametrize('network', ONE_MORE)

@@ -7,8 +7,13 @@ import twins
 from cifar10.core.errors import InputError
 from cifar10.networks import wrn
 
+
+def builder(**options):
+  return twins.builder(wrn.WideResNet, wrn.WideResNetFamily, **options)
+
+
 # Two blocks in each stage, so that a stage's first and later blocks both occur.
-build = twins.builder(wrn.WideResNet, 16, widen_factor=2)
+build = builder(wrn_depth=16, wrn_widen_factor=2)
 
 
 def twin(num_blocks, widen_factor):
@@ -62,11 +67,11 @@ def test_other_depths_are_refused_with_the_nearest(num_layers, nearest):
 
 def test_networks_that_do_not_exist_are_refused():
   with pytest.raises(InputError, match='20 is not 6n'):
-    twins.builder(wrn.WideResNet, 20)(None)
+    wrn.WideResNetFamily(wrn_depth=20)
   with pytest.raises(InputError, match='--wrn-widen-factor is 0: it must be 1 to 100'):
-    wrn.FAMILY(wrn_widen_factor=0)
+    wrn.WideResNetFamily(wrn_widen_factor=0)
   with pytest.raises(InputError, match='--wrn-dropout is 1: it must be at least 0 and below 1'):
-    wrn.FAMILY(wrn_dropout=1)
+    wrn.WideResNetFamily(wrn_dropout=1)
 
 
 # Variables.
@@ -101,7 +106,7 @@ def test_networks_that_do_not_exist_are_refused():
   ],
 )
 def test_parameters_by_hand(num_layers, widen_factor, expected, millions):
-  network = twins.builder(wrn.WideResNet, num_layers, widen_factor=widen_factor)
+  network = builder(wrn_depth=num_layers, wrn_widen_factor=widen_factor)
   assert twins.trainable_count(network) == expected
   assert millions in (None, f'{expected / 1e6:.1f}')
 
@@ -158,5 +163,5 @@ def test_logits_equal_the_twins(is_training, bound):
 @pytest.mark.bfloat16
 def test_a_first_stage_as_wide_as_its_input_adds_it():
   """With k = 1 the first block adds its input, not activated and not projected."""
-  narrow = twins.builder(wrn.WideResNet, 10, widen_factor=1)
+  narrow = builder(wrn_depth=10, wrn_widen_factor=1)
   twins.assert_equals_twin(narrow, twins.model(twin(1, 1)), False, bound=0.015)

@@ -9,6 +9,9 @@ import numpy as np
 import tensorflow as tf
 from test_model_base import DECAY, EPSILON, random_params, run_with
 
+import model_base
+from cifar10.data.info import CIFAR10
+
 layers = tf.keras.layers
 _VARIABLES = {
   layers.Conv2D: ('kernel',),
@@ -17,14 +20,27 @@ _VARIABLES = {
 }
 
 
-def builder(network, *arguments, **own):
-  """A function that builds the network in the default graph -> logits."""
+def builder(network, family, **own):
+  """A function that builds the network in the default graph -> logits.
+
+  Args:
+    network: its class.
+    family: the class of its options.
+    own: values of options.
+  """
 
   def build(
-    images, is_training=False, data_format='channels_last', reuse=False, dtype=tf.float32, **more
+    images,
+    is_training=False,
+    data_format='channels_last',
+    reuse=False,
+    dtype=tf.float32,
+    *,
+    dropout=None,
   ):
-    settings = {'num_classes': 10, **own, **more, 'dtype': dtype}
-    net = network(*arguments, is_training, data_format, DECAY, EPSILON, **settings)
+    more = {} if dropout is None else {f'{family.NAME}_dropout': dropout}
+    settings = model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype)
+    net = network(family(**{**own, **more}), settings, CIFAR10)
     with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=reuse):
       return net.forward_pass(images)
 
@@ -99,7 +115,7 @@ def assert_equals_twin(build, twin, is_training, bound):
 
 def _logits(build, images, is_training):
   """Logits in float32 and in bfloat16, and the variables; in training checks the gradients."""
-  options = {'is_training': is_training, 'dropout': 0 if is_training else 0.5}
+  options = {'is_training': is_training, 'dropout': 0.0 if is_training else 0.5}
   with tf.Graph().as_default():
     exact = build(tf.constant(images), **options)
     rounded = build(tf.constant(images), reuse=True, dtype=tf.bfloat16, **options)

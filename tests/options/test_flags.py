@@ -1,23 +1,24 @@
 """Declarations as flags and as a page of the docs."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from cifar10.core.errors import OneLineParser
+from cifar10.core.errors import InputError
 from cifar10.core.option import declarations
-from cifar10.networks.registry import FAMILIES
+from cifar10.networks import registry
 from cifar10.options import flags
+from cifar10.options.hparams import from_values
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DECLARED = [declared for cls in flags.GROUPS.values() for declared in declarations(cls)]
+DECLARED = [declared for cls in flags.groups().values() for declared in declarations(cls)]
 
 
 @pytest.fixture
 def parser():
-  parser = OneLineParser()
-  flags.add_flags(parser)
-  return parser
+  return flags.full_parser()
 
 
 def test_no_two_options_have_one_name():
@@ -31,13 +32,13 @@ def test_a_default_can_be_given_as_it_is_shown(parser, declared):
   if declared.default is None or declared.name == 'job_dir':
     return
   given = flags.as_flag(declared.name, declared.default).split(' ')
-  parsed = vars(parser.parse_args(['--job-dir', 'j', *given]))
-  assert parsed == {'job_dir': 'j', declared.name: declared.default}
+  command = flags.command_of(vars(parser.parse_args(['--job-dir', 'j', *given])))
+  assert {**command.run, **command.learning} == {'job_dir': 'j', declared.name: declared.default}
 
 
 def test_a_familys_options_stand_under_its_name(parser):
   shown = parser.format_help()
-  for name, family in FAMILIES.items():
+  for name, family in registry.FAMILIES.items():
     _, _, rest = shown.partition(f'--network {name}: ')
     for declared in declarations(family):
       assert declared.flag in rest
@@ -46,3 +47,42 @@ def test_a_familys_options_stand_under_its_name(parser):
 def test_the_page_of_the_docs_is_made_from_the_declarations():
   with open(os.path.join(ROOT, 'docs', 'flags.md'), encoding='utf-8') as file:
     assert file.read() == flags.table(), 'run make docs'
+
+
+@pytest.mark.parametrize(
+  ('given', 'families'),
+  [
+    ([], ['resnet']),
+    (['--num-layers', '20', '--nesterov'], ['resnet']),
+    (['--network', 'vgg', '--vgg-layers', '11'], ['vgg']),
+    (['--recipe', 'fast94', '--widths', '24,24,24'], ['fastnet']),
+    # Shortened: it could be another family's, too.
+    (['--num-lay', '20'], ['fastnet', 'inception', 'resnet', 'vgg', 'wrn']),
+  ],
+)
+def test_only_the_chosen_family_is_loaded(given, families):
+  code = (
+    'import sys\n'
+    'from cifar10.options import flags\n'
+    'from cifar10.options.hparams import from_values\n'
+    "from_values(flags.parse('').learning)\n"
+    "print(*sorted(name for name in sys.modules if name.startswith('cifar10.networks.')))"
+  )
+  flags_given = ['--job-dir', 'j', *given]
+  loaded = subprocess.check_output([sys.executable, '-c', code, *flags_given], cwd=ROOT, text=True)
+  names = {name.rpartition('.')[2] for name in loaded.split()}
+  assert sorted(names - {'family', 'registry'}) == families
+
+
+def test_a_flag_of_another_family_is_named_with_it(monkeypatch):
+  monkeypatch.setattr(sys, 'argv', ['cifar10_main.py', '--job-dir', 'j', '--wrn-depth', '16'])
+  assert flags.parse('').learning == {'wrn_depth': 16}
+  with pytest.raises(InputError, match='--wrn-depth 16 belongs to --network wrn, not to resnet'):
+    from_values({'wrn_depth': 16})
+
+
+def test_the_table_of_families_says_what_they_say():
+  for name, family in registry.FAMILIES.items():
+    assert name == family.NAME
+    recipes = [recipe for recipe, network in registry.RECIPES.items() if network == name]
+    assert recipes == list(family.RECIPES)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import model_base
 from cifar10.callbacks.meter import MeterHook
+from cifar10.cluster import roles
 from cifar10.core.estimator import tf_estimator
 from cifar10.core.option import names
 from cifar10.data.augmentation import Augmentation
@@ -22,7 +23,7 @@ from cifar10.networks.family import Family, Start
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, network_builder, placement
+from cifar10.training import feed, model_fn, network_builder, placement, trainer
 from cifar10.training.process import Process
 
 MODES = tf_estimator.ModeKeys
@@ -47,7 +48,7 @@ class Tiny(Family):
     return 'tiny'
 
   def build(self, settings, data, prepared):
-    return TinyNetwork(*settings)
+    return TinyNetwork(settings)
 
 
 def joined(values):
@@ -74,9 +75,14 @@ def observe_training(hparams, data_dir):
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
   beginning = network_builder.Initialization(hparams.family.prepare(start))
-  function = model_fn.get_model_fn(
-    hparams, where, CIFAR10, examples_per_epoch=EPOCH, meter=meter, beginning=beginning
-  )
+  built = []
+
+  def on_graph(graph):
+    built.append(graph)
+    meter.on_graph(graph)
+
+  training = model_fn.Training(roles.Role(), EPOCH, beginning, on_graph)
+  function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
     step = tf.compat.v1.train.get_or_create_global_step()
@@ -90,8 +96,10 @@ def observe_training(hparams, data_dir):
     described = repr([(name, v.shape) for name, v in trainable.items()]).encode()
     seen = {'variables': np.frombuffer(described, np.uint8)}
     seen['initial values'] = joined(session.run(list(trainable.values())))
-    loss, _ = session.run([spec.loss, spec.train_op])
+    of_proxy = [v for name, v in built[0].loss_parts.items() if name.startswith('proxy')]
+    loss, of_proxy, _ = session.run([spec.loss, of_proxy, spec.train_op])
     seen['loss'] = joined([loss])
+    seen['loss of the proxy'] = joined([[], *of_proxy])
     first = session.run(trainable)
     seen['averages'] = joined(session.run(averages))
     session.run(spec.train_op)
@@ -121,16 +129,21 @@ def observe_evaluation(hparams, data_dir):
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir='unused')
     spec = function((tf.constant(images),), (tf.constant(labels),), MODES.EVAL, config)
-    session.run(tf.compat.v1.global_variables_initializer())
-    return {'evaluation': joined([session.run(spec.loss)])}
+    plain = [m for name, m in spec.eval_metric_ops.items() if name.endswith('/without_tta')]
+    session.run(
+      [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
+    )
+    seen = session.run([spec.loss, [update for _, update in plain]])
+    return {'evaluation': joined([seen[0]]), 'accuracy without views': joined([[], *seen[1]])}
 
 
 def observe_input(hparams, data_dir):
   """The first training batch that a job reads, and the first evaluation batch."""
   work = Process(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
+  examples = feed.make(hparams, work.options, roles.ALONE, work.data)
   seen = {}
   for kind, make in (
-    ('batches', work.train_input_fn()),
+    ('batches', trainer.input_fn(work, examples)),
     ('evaluation batches', work.eval_input_fn('eval')),
   ):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -186,7 +199,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'use_distortion_for_training': False}, BASE, {'batches'}),
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
-  ({'tta': 'mirror'}, BASE, {'evaluation'}),
+  ({'tta': 'mirror'}, BASE, {'evaluation', 'accuracy without views'}),
   # Of ten classes the likeliest has a tenth at least: no image is doubtful.
   ({'tta_below': 0.05}, {**BASE, 'tta': 'mirror'}, {'evaluation'}),
   # Of a batch norm its scale alone, which then does not decay either.
@@ -204,6 +217,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
 SHAPES = {'variables', 'initial values', *EVERYTHING}
 RESNET = {**BASE, 'network': 'resnet', 'num_layers': 8}
 FASTNET = {**BASE, 'network': 'fastnet', 'widths': (24, 24, 24)}
+PROXIED = {**FASTNET, 'proxy_widths': (24, 24, 32)}
 ROWS += [
   pytest.param({'dtype': 'bfloat16'}, RESNET, EVERYTHING, marks=pytest.mark.bfloat16),
   ({'num_layers': 14}, RESNET, SHAPES),
@@ -212,7 +226,8 @@ ROWS += [
   ({'widths': (24, 32, 48)}, FASTNET, SHAPES),
   ({'convs_per_group': 3}, FASTNET, SHAPES),
   # Further operations, by whose numbers later ones' seeds are drawn; evaluation has none of them.
-  ({'proxy_widths': (24, 24, 32)}, FASTNET, SHAPES - {'evaluation'}),
+  ({'proxy_widths': (24, 24, 32)}, FASTNET, {'loss of the proxy', *SHAPES} - {'evaluation'}),
+  ({'label_smoothing': 0.1}, PROXIED, {'loss', 'loss of the proxy', *UPDATES}),
   # The first step still teaches the first bias, the second one does not.
   ({'first_bias_steps': 1}, FASTNET, {'second step'}),
 ]

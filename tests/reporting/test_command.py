@@ -16,7 +16,6 @@ from cifar10.data.input_pipeline import RecordDataset
 from cifar10.job import job_config, metrics_log
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import job_report
-from cifar10.training.modes import Job
 from cifar10.training.process import Process
 
 
@@ -93,12 +92,12 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   classes = job.data.classes
   hparams = job_config.adopt_config({}, job_config.read_config(path), path, training=False)
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
-  predictions = Job(Process(hparams, options)).predictions()
+  predictions = Process(hparams, options).predictions()
   wrong = np.sum(predictions.classes != labels)
-  assert job.evaluated.num_mistakes == wrong
-  assert len(job.evaluated.mistakes) == min(wrong, 40)
+  assert job.evaluation.num_mistakes == wrong
+  assert len(job.evaluation.mistakes) == min(wrong, 40)
   of_truth = []
-  for mistake in job.evaluated.mistakes:
+  for mistake in job.evaluation.mistakes:
     np.testing.assert_array_equal(mistake.image, images[mistake.place])
     assert mistake.label == classes[labels[mistake.place]]
     assert mistake.predicted == classes[predictions.classes[mistake.place]] != mistake.label

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from cifar10.job import metrics_log
-from cifar10.reporting import event_files, history
+from cifar10.reporting import history
 
 
 def test_curves_are_by_split(make_job):
@@ -80,7 +80,7 @@ def test_half_an_event_file_is_read_to_where_it_ends(tmp_path):
   write(tmp_path, (100, {'loss': 2.0}), (200, {'loss': 1.0}))
   [path] = tmp_path.iterdir()
   path.write_bytes(path.read_bytes()[:-5])
-  assert [event['step'] for event in event_files.read(str(tmp_path))] == [100]
+  assert [event['step'] for event in history.read_event_files(str(tmp_path))] == [100]
 
 
 def test_metrics_come_before_event_files(make_job):

@@ -9,7 +9,7 @@ import pytest
 
 from cifar10.data import info
 from cifar10.inference.predictions import Predictions
-from cifar10.reporting import job_report, page, split_predictions
+from cifar10.reporting import job_report, page
 from cifar10.reporting.history import History
 from cifar10.reporting.job_report import JobReport
 
@@ -186,7 +186,7 @@ def many_classes(tmp_path_factory):
   probabilities = rng.dirichlet(np.full(100, 0.1), 1000).astype(np.float32)
   predictions = Predictions('model.ckpt-5', 5, probabilities.argmax(1), probabilities)
   images = rng.integers(0, 256, [1000, 32, 32, 3], np.uint8)
-  found = split_predictions.from_predictions(
+  found = job_report.from_predictions(
     'eval', predictions, images=images, labels=labels, classes=classes
   )
   data = dataclasses.replace(info.CIFAR10, name='many', classes=classes)

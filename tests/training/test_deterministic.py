@@ -3,10 +3,10 @@
 import pytest
 from recomputed import assert_equal
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster import roles
+from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError
 from cifar10.options.run_options import RunOptions
-from cifar10.training import placement
 
 STEPS = 200
 # A network with dropout: whose masks have to be the same, too.
@@ -68,11 +68,11 @@ TWO_WORKERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, '
   ],
 )
 def test_refuses_what_the_faster_one_decides(cluster, gradients, said):
-  options = RunOptions('job', deterministic=True, backup_workers=1)
+  options = RunOptions('job', deterministic=True, sync=True, backup_workers=1)
   with pytest.raises(InputError, match=said):
-    placement.check_deterministic(options, cluster, gradients)
+    roles.check_deterministic(options, cluster, gradients)
 
 
 @pytest.mark.parametrize(('cluster', 'gradients'), [(Cluster(), 0), (TWO_WORKERS, 2)])
 def test_takes_what_nobody_decides(cluster, gradients):
-  placement.check_deterministic(RunOptions('job', deterministic=True), cluster, gradients)
+  roles.check_deterministic(RunOptions('job', deterministic=True), cluster, gradients)

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
 from cifar10.data.info import CIFAR10
@@ -122,7 +122,7 @@ def refusal(options, *, evaluating=True, task=''):
   with pytest.raises(InputError) as error:
     tasks = read_cluster(task, options.job_dir)
     dry_run.dry_run(
-      from_values({'num_layers': 8}), options, tasks, LivenessMonitor(), evaluating=evaluating
+      from_values({'num_layers': 8}), options, tasks, SignalMonitor(), evaluating=evaluating
     )
   return str(error.value)
 
@@ -153,7 +153,7 @@ def test_refuses_a_job_dir_that_cannot_be_written():
     os.seteuid(user or 65534)
     try:
       with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
-        job_config.claim(job, HParams(), 'data', CIFAR10, None, writes=False)
+        job_config.update_config(job, HParams(), 'data', CIFAR10, None, writes=False)
     finally:
       os.seteuid(user)
 

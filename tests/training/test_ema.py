@@ -13,7 +13,7 @@ from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
 
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import optimizers
+from cifar10.training import optimizers, step_parts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -24,9 +24,9 @@ def after_steps(variable, steps, update_ops=(), **hparams):
   """A variable's averages after each of so many updates of w = 10 by gradient 1 and rate 1."""
   weight = tf.compat.v1.get_variable('w', initializer=10.0)
   step = tf.compat.v1.train.get_or_create_global_step()
-  optimizer = optimizers.make_optimizer(
-    HParams(momentum=0.0, **hparams), 1.0, 0.0, lambda variable: Group(), update_ops
-  )
+  chosen = HParams(momentum=0.0, **hparams)
+  added = step_parts.make_all(step_parts.Step(chosen, lambda variable: Group()))
+  optimizer = optimizers.make_optimizer(chosen, (1.0, 0.0), added, update_ops)
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
   [average] = [v for v in tf.compat.v1.global_variables() if v.op.name == variable + SUFFIX]
   assert average not in tf.compat.v1.trainable_variables()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values

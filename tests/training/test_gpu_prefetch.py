@@ -44,7 +44,7 @@ def test_a_job_trains_on_the_same_batches(data_dir, run_here, tmp_path, monkeypa
   flags = ['--data-dir', data_dir, '--num-layers', 8, '--train-batch-size', 8]
   flags += ['--eval-every-steps', 100, '--num-cpu-towers', 2]
   assert run_here(*flags, '--job-dir', tmp_path / 'without', '--train-steps', 7).returncode == 0
-  monkeypatch.setattr(placement.Placement, 'stages_batches', True)
+  monkeypatch.setattr(placement.Placement, 'prefetches_to_gpu', True)
   for steps in (3, 7):
     assert run_here(*flags, '--job-dir', tmp_path / 'with', '--train-steps', steps).returncode == 0
   assert_equal(tmp_path / 'without', tmp_path / 'with', 7)

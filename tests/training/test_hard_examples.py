@@ -18,7 +18,7 @@ class Proxy(model_base.Layers):
   """Of images whose pixels are all x: logits x * weight."""
 
   def __init__(self):
-    super().__init__(True, 'channels_last', 0.9, 1e-5)
+    super().__init__(model_base.LayerSettings(True, 'channels_last', 0.9, 1e-5))
 
   def forward_pass(self, images):
     ones = tf.compat.v1.ones_initializer()

@@ -9,14 +9,21 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.cluster.control_state import SharedControl
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster import roles
+from cifar10.cluster.tasks import Cluster
 from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Family
 from cifar10.options.hparams import from_values
-from cifar10.training import evaluation_result, model_fn, placement, schedules, towers
+from cifar10.options.run_options import RunOptions
+from cifar10.training import (
+  evaluation,
+  model_fn,
+  network_builder,
+  placement,
+  schedules,
+  towers,
+)
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
@@ -34,16 +41,17 @@ def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
   return placement.Placement(devices, strategy, num_gpus, data_format)
 
 
-def build(mode, where, batch=8, hparams=TINY, *, seed=0, replication=None):
+def build(mode, where, batch=8, hparams=TINY, *, seed=0, role=None, on_graph=None):
   """The EstimatorSpec of one mode on random images, cut into shards."""
   rng = np.random.default_rng(seed)
   images = tf.constant(rng.integers(0, 256, [batch, 32, 32, 3]), tf.uint8)
   labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
-  function = model_fn.get_model_fn(
-    hparams, where, CIFAR10, examples_per_epoch=80, replication=replication
-  )
+  training = model_fn.Training(role or roles.Role(), 80)
+  if on_graph:
+    training = training._replace(on_graph=on_graph)
+  function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
   config = tf_estimator.RunConfig(model_dir='unused')
   if mode == MODES.PREDICT:
     return function({'images': images}, None, mode, config)
@@ -94,20 +102,22 @@ def test_variables_and_convolutions_are_placed(graph, where, variables, convolut
     assert slot.device == v.device
 
 
-def replication(workers, ps=2, gradients=0, task=('chief', 0)):
-  """A part in a cluster of so many workers, the chief among them."""
+def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
+  """The role of a task of so many workers, the chief among them; synchronous with `gradients`."""
   addresses = {
     'chief': ('a:1',),
     'worker': tuple(f'b:{port}' for port in range(1, workers)),
     'ps': tuple(f'c:{port}' for port in range(1, ps + 1)),
   }
   cluster = Cluster(addresses, *task)
-  return placement.Replication(cluster, gradients, LivenessMonitor(), SharedControl(cluster))
+  backup = workers - gradients if gradients else 0
+  options = RunOptions('job', sync=gradients > 0, backup_workers=backup)
+  return roles.choose(cluster, options)
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
 def test_parameter_servers_share_the_variables_by_size(graph, task):
-  build(MODES.TRAIN, place(num_cpu_towers=2), replication=replication(3, task=task))
+  build(MODES.TRAIN, place(num_cpu_towers=2), role=role_of(3, task=task))
   held = {f'/job:ps/task:{index}/device:CPU:0': 0 for index in range(2)}
   largest = 0
   for v in tf.compat.v1.trainable_variables():
@@ -133,19 +143,22 @@ PROXIED = from_values(
 
 @pytest.mark.parametrize(('num_towers', 'classified'), [(1, {8, 4}), (2, {4, 2})])
 def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, classified):
-  build(MODES.TRAIN, place(num_cpu_towers=num_towers), hparams=PROXIED)
+  built = []
+  where = place(num_cpu_towers=num_towers)
+  build(MODES.TRAIN, where, hparams=PROXIED, on_graph=built.append)
   heads = [op for op in graph.get_operations() if re.search('/fully_connected/MatMul$', op.name)]
   assert {op.outputs[0].shape[0] for op in heads} == classified
   assert len(heads) == 2 * num_towers
   trained = [v.op.name for v in tf.compat.v1.trainable_variables()]
   assert len(trained) == len(set(trained)) == 2 * 14
   assert sum(name.startswith('fastnet/proxy/') for name in trained) == 14
-  kept = {op.name for op in graph.get_operations() if op.type == 'ScalarSummary'}
-  assert 'loss_parts/proxy_cross_entropy' in kept
+  [seen] = built
+  assert set(seen.loss_parts) == {'cross_entropy', 'weight_penalty', 'proxy_cross_entropy'}
+  assert not any('/proxy/' in variable.op.name for _, variable in seen.gradients)
 
 
 def test_a_proxy_is_shared_as_the_network_is(graph):
-  build(MODES.TRAIN, place(), hparams=PROXIED, replication=replication(3, gradients=3))
+  build(MODES.TRAIN, place(), hparams=PROXIED, role=role_of(3, gradients=3))
   proxys = {v.device for v in tf.compat.v1.global_variables() if '/proxy/' in v.op.name}
   assert proxys == {f'/job:ps/task:{index}/device:CPU:0' for index in range(2)}
 
@@ -160,8 +173,8 @@ def test_no_proxy_is_asked_for_a_class(graph, mode):
 def test_averages_are_computed_beside_their_variables(graph, gradients):
   """On the parameter servers, or every variable and its average would travel at each step."""
   hparams = dataclasses.replace(TINY, ema_decay=0.9)
-  where = replication(3, gradients=gradients)
-  build(MODES.TRAIN, place(), hparams=hparams, replication=where)
+  role = role_of(3, gradients=gradients)
+  build(MODES.TRAIN, place(), hparams=hparams, role=role)
   variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
   averages = {name: v for name, v in variables.items() if name.endswith(AVERAGE)}
   assert len(averages) > 20
@@ -175,8 +188,8 @@ def test_averages_are_computed_beside_their_variables(graph, gradients):
 
 def test_workers_of_synchronous_training_leave_averages_to_the_chief(graph):
   hparams = dataclasses.replace(TINY, ema_decay=0.9)
-  where = replication(3, gradients=3, task=('worker', 0))
-  build(MODES.TRAIN, place(), hparams=hparams, replication=where)
+  role = role_of(3, gradients=3, task=('worker', 0))
+  build(MODES.TRAIN, place(), hparams=hparams, role=role)
   assert not [v for v in tf.compat.v1.global_variables() if v.op.name.endswith(AVERAGE)]
 
 
@@ -199,7 +212,7 @@ def test_epochs_count_what_an_update_is_made_of(graph, monkeypatch, replicas, fi
   monkeypatch.setattr(
     model_fn.schedules, 'learning_rate', lambda *given: scheduled.append(given) or schedule(*given)
   )
-  build(MODES.TRAIN, place(), replication=replication(workers, gradients=gradients))
+  build(MODES.TRAIN, place(), role=role_of(workers, gradients=gradients))
   [(_, boundaries, _)] = scheduled
   assert boundaries[0] == first_boundary
 
@@ -216,7 +229,7 @@ def test_each_tower_convolves_as_often_as_the_others(graph):
 
 def test_a_tower_reads_each_variable_once(graph):
   """Each read of a variable would come from its parameter server by itself."""
-  build(MODES.TRAIN, place(num_cpu_towers=2), replication=replication(2))
+  build(MODES.TRAIN, place(num_cpu_towers=2), role=role_of(2))
   towers_here = {f'/job:chief/task:0/device:CPU:{tower}' for tower in range(2)}
   for variable in tf.compat.v1.trainable_variables():
     reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
@@ -320,7 +333,7 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   batch_images, batch_labels = iterator.get_next()
   tf.compat.v1.train.get_or_create_global_step()
   config = tf_estimator.RunConfig(model_dir='unused')
-  function = model_fn.get_model_fn(TINY, place(), CIFAR10, examples_per_epoch=80)
+  function = model_fn.get_model_fn(TINY, place(), CIFAR10)
   spec = function((batch_images,), (batch_labels,), MODES.EVAL, config)
   logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')
   with run_session() as session:
@@ -329,7 +342,7 @@ def test_metrics_are_exact_over_uneven_batches(graph):
     for _ in range(3):
       seen.append(session.run([logits, updates])[0])
     metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
-    [matrix] = session.run(graph.get_collection(evaluation_result.MATRIX))
+    [matrix] = session.run(graph.get_collection(evaluation.MATRIX))
   seen = np.concatenate(seen)
   right = seen.argmax(1) == labels
   in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, labels, strict=True)]
@@ -345,6 +358,49 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   )
   assert metrics['per_class_accuracy/airplane'] == pytest.approx(right[:2].mean())
   assert metrics['per_class_accuracy/cat'] == pytest.approx(right[4:].mean())
+
+
+def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_path):
+  """Batches of 3, 3 and 1 images: the last image counts as much as any other."""
+  rng = np.random.default_rng(5)
+  images = rng.integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
+  labels = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
+
+  def input_fn(batch_size):
+    examples = tf.data.Dataset.from_tensor_slices((images, labels)).batch(batch_size)
+    return examples.map(lambda images, labels: ((images,), (labels,)))
+
+  config = tf_estimator.RunConfig(model_dir=str(tmp_path), tf_random_seed=0)
+  function = model_fn.get_model_fn(TINY, place(), CIFAR10)
+  estimator = tf_estimator.Estimator(function, config=config)
+  kept = {
+    size: evaluation.KeptEvaluation(
+      estimator, lambda size=size: input_fn(size), f'{tmp_path}/{size}'
+    )
+    for size in (3, 7)
+  }
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.train.create_global_step()
+    with tf.compat.v1.variable_scope('resnet'):
+      network_builder.build(TINY, CIFAR10, is_training=False).forward_pass(tf.zeros([1, 32, 32, 3]))
+    session.run(tf.compat.v1.global_variables_initializer())
+    checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
+  losses = {}
+  for size, each in kept.items():
+    measured = each.evaluate(checkpoint, [])
+    said = evaluation.make_evaluation(
+      measured, 'eval', checkpoint, CIFAR10.classes, on_the_way=False
+    )
+    [path] = (tmp_path / str(size)).iterdir()
+    shown = [
+      value.simple_value
+      for event in tf.compat.v1.train.summary_iterator(str(path))
+      for value in event.summary.value
+      if value.tag == 'loss'
+    ]
+    assert [said.result['loss']] == pytest.approx(shown, abs=1e-6)
+    losses[size] = shown[0]
+  assert losses[3] == pytest.approx(losses[7], rel=1e-5)
 
 
 def test_learning_rate_follows_the_schedule_in_the_graph(graph):
@@ -376,7 +432,7 @@ class PlainFamily(Family):
     return 'plain'
 
   def build(self, settings, data, prepared):
-    return Plain(*settings)
+    return Plain(settings)
 
 
 def after_two_steps(num_towers, **given):

@@ -10,11 +10,13 @@ import pytest
 import tensorflow as tf
 
 import generate_cifar10_tfrecords
+from cifar10.cluster import roles
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
+from cifar10.training import feed, trainer
 from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -88,9 +90,9 @@ def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
 def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
-  input_fn = Process(
-    from_values({'num_layers': 8, 'train_batch_size': 16}), options
-  ).train_input_fn()
+  process = Process(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
+  examples = feed.make(process.hparams, options, roles.ALONE, process.data)
+  input_fn = trainer.input_fn(process, examples)
   seen = {}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     step = tf.compat.v1.train.create_global_step()

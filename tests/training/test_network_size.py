@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
+import model_base
 from cifar10.data.info import CIFAR10
-from cifar10.networks.family import LayerSettings
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import from_values
 from cifar10.training.network_size import network_size
@@ -56,7 +56,7 @@ def test_every_family_as_tensorflow_counts_it(network):
   """Its profiler counts two operations, a multiplication and an addition."""
   hparams = from_values({'network': network, **SMALL[network]})
   with tf.Graph().as_default() as graph:
-    settings = LayerSettings(False, 'channels_last', 0.9, 1e-5, tf.float32)
+    settings = model_base.LayerSettings(False, 'channels_last', 0.9, 1e-5, tf.float32)
     hparams.family.build(settings, CIFAR10, None).forward_pass(tf.zeros([1, 32, 32, 3]))
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options['output'] = 'none'

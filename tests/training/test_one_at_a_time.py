@@ -7,7 +7,7 @@ import pytest
 from outcome import succeeded
 
 from cifar10.job import control_requests, metrics_log
-from cifar10.training.evaluation_session import KeptEvaluation
+from cifar10.training.evaluation import KeptEvaluation
 from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -40,7 +40,7 @@ def point_at(job, step):
 def test_a_second_training_is_refused_and_an_evaluation_is_not(run_here, data_dir, job):
   flags = ['--data-dir', data_dir, '--job-dir', job]
   before = sorted(job.iterdir())
-  with control_requests.taking(str(job)):
+  with control_requests.training_lock(str(job)):
     result = run_here(*flags, *SMALL, '--train-steps', 6)
     assert result.returncode == 2
     [line] = [each for each in result.stderr.splitlines() if each.startswith('error: ')]

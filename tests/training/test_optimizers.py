@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import optimizers
+from cifar10.training import muon, optimizers, step_parts
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,12 @@ def kernels_by_muon(variable):
   return Group(uses_muon=variable.shape.rank == 4)
 
 
+def optimizer_of(hparams, learning_rate, muon_learning_rate, group_of, update_ops=()):
+  """SGD, with all that the options put around it."""
+  added = step_parts.make_all(step_parts.Step(hparams, group_of))
+  return optimizers.make_optimizer(hparams, (learning_rate, muon_learning_rate), added, update_ops)
+
+
 def global_step():
   return tf.compat.v1.train.get_or_create_global_step()
 
@@ -62,7 +68,7 @@ def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
   """
   hparams = HParams(momentum=0.5, nesterov=True)
   offset = variable('offset', 0.0)
-  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.0, one_group)
+  optimizer = optimizer_of(hparams, 0.1, 0.0, one_group)
   gradients = optimizers.in_groups([(tf.constant(1.0), offset)], lambda v: Group(2.0))
   apply = optimizer.apply_gradients(gradients, global_step())
   assert after_steps(apply, offset, 2) == pytest.approx([-0.3, -0.65])
@@ -76,7 +82,7 @@ def test_a_group_stops_learning():
     [(tf.constant(1.0), bias), (tf.constant(1.0), other)],
     lambda v: Group(learns_until=2 if v is bias else 0),
   )
-  optimizer = optimizers.make_optimizer(HParams(momentum=0.0), 0.1, 0.0, one_group)
+  optimizer = optimizer_of(HParams(momentum=0.0), 0.1, 0.0, one_group)
   values = after_steps(optimizer.apply_gradients(pairs, step), [bias, other], 4)
   np.testing.assert_allclose(values, [[-0.1, -0.1], [-0.2, -0.2], [-0.2, -0.3], [-0.2, -0.4]])
 
@@ -86,7 +92,7 @@ def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
   kernel, gradient = variable('kernel', [[[[2.0, 1.0]]]]), tf.constant([[[[1.0, 0.0]]]])
   step = global_step()
   learns = tf.cast(tf.equal(step % 2, 0), tf.float32)
-  apply = optimizers.Muon(0.1, 0.6).apply_gradients([(gradient * learns, kernel)], step)
+  apply = muon.Muon(0.1, 0.6).apply_gradients([(gradient * learns, kernel)], step)
   first, second, third, fourth = (value.tolist() for value in after_steps(apply, kernel, 4))
   assert first == second != third == fourth
 
@@ -95,7 +101,7 @@ def test_muon_refuses_a_factor_that_would_do_nothing():
   """It normalises gradients, so a factor on them is no factor on the learning rate."""
   kernel = variable('conv/kernel', [[[[2.0]]]])
   hparams = HParams(muon_learning_rate=1.0)
-  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.1, lambda v: Group(2.0, uses_muon=True))
+  optimizer = optimizer_of(hparams, 0.1, 0.1, lambda v: Group(2.0, uses_muon=True))
   with pytest.raises(ValueError, match=r'conv/kernel has learning-rate factor 2\.0, and Muon'):
     optimizer.apply_gradients([(tf.constant([[[[1.0]]]]), kernel)], global_step())
 
@@ -104,7 +110,7 @@ def test_muon_refuses_a_factor_that_would_do_nothing():
 def test_orthogonalised_singular_values_are_near_1(shape):
   kernel = np.random.default_rng(0).normal(size=shape)
   with tf.compat.v1.Session() as session:
-    result = session.run(optimizers.orthogonalised(tf.constant(kernel, tf.float32)))
+    result = session.run(muon.orthogonalised(tf.constant(kernel, tf.float32)))
   _, singular, _ = np.linalg.svd(result.reshape(-1, shape[-1]), full_matrices=False)
   before_u, before, before_v = np.linalg.svd(kernel.reshape(-1, shape[-1]), full_matrices=False)
   # Three iterations bring all that were above a twentieth of the norm between 0.3 and 1.3.
@@ -121,7 +127,7 @@ def test_orthogonalising_one_value_by_hand():
   """x = 1: x <- 3.4445 x - 4.775 x^3 + 2.0315 x^5 = 0.7010, then 1.1136, then 0.7207."""
   kernel = tf.constant(5.0, shape=[1, 1, 1, 1])
   with tf.compat.v1.Session() as session:
-    result = session.run(optimizers.orthogonalised(kernel))
+    result = session.run(muon.orthogonalised(kernel))
   x = 1.0
   for _ in range(3):
     x = 3.4445 * x - 4.775 * x**3 + 2.0315 * x**5
@@ -133,7 +139,7 @@ def test_a_step_of_muon_by_hand():
   """One output of one input: the kernel 2 is scaled to norm 1, and moved by 0.1 * 0.7207."""
   kernel = variable('conv/kernel', [[[[2.0]]]])
   hparams = HParams(muon_learning_rate=1.0, muon_momentum=0.6)
-  optimizer = optimizers.make_optimizer(hparams, 0.1, 0.1, kernels_by_muon)
+  optimizer = optimizer_of(hparams, 0.1, 0.1, kernels_by_muon)
   bias = variable('bias', 1.0)
   apply = optimizer.apply_gradients(
     [(tf.constant([[[[-3.0]]]]), kernel), (tf.constant(1.0), bias)], global_step()
@@ -155,7 +161,7 @@ def test_muons_momentum_is_nesterovs():
   kernel = variable('conv/kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
   step = global_step()
   gradient = tf.reshape(tf.one_hot(tf.cast(step, tf.int32), 2), [1, 1, 2, 1])
-  apply = optimizers.Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
+  apply = muon.Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
   first, second = after_steps(apply, kernel, 2)
   np.testing.assert_allclose(first.ravel(), [0.6 - 0.5 * 0.7207, 0.8], atol=1e-4)
   unit = first.ravel() / np.linalg.norm(first)
@@ -171,7 +177,7 @@ def test_lookahead_by_hand():
   """
   hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=4)
   weight = variable('w', 10.0)
-  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, one_group)
+  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
   assert after_steps(apply, weight, 4) == pytest.approx([9, 8.225625, 7.225625, 8.030625])
 
@@ -180,7 +186,7 @@ def test_lookahead_ends_with_the_slow_variables():
   """Every 2 of 3 steps: at step 2 decay 0.9025 (2/3)^3 = 0.267407: 8.534815; at step 3 that."""
   hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=3)
   weight = variable('w', 10.0)
-  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, one_group)
+  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
   assert after_steps(apply, weight, 3) == pytest.approx([9, 8.534815, 8.534815])
 
@@ -199,6 +205,6 @@ def test_lookahead_averages_the_moving_averages_after_their_update():
     ],
   )
   update = average.assign_add(4.0, read_value=False)
-  optimizer = optimizers.make_optimizer(hparams, 1.0, 0.0, one_group, [update])
+  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group, [update])
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
   assert after_steps(apply, average, 1) == pytest.approx([0.2])

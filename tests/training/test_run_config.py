@@ -2,8 +2,10 @@
 
 import os
 
-from cifar10.cluster.tf_config import Cluster, read_cluster
+from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import read_cluster
 from cifar10.core import sessions
+from cifar10.options.run_options import RunOptions
 from cifar10.training import run_config
 
 TF_CONFIG = (
@@ -14,14 +16,8 @@ TF_CONFIG = (
 
 def make(tmp_path, cluster):
   session = sessions.session_config(device_filters=cluster.device_filters)
-  return run_config.run_config(
-    job_dir=str(tmp_path),
-    seed=4,
-    save_every_steps=50,
-    keep_checkpoints=3,
-    session=session,
-    cluster=cluster,
-  )
+  options = RunOptions(str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
+  return run_config.run_config(options, 4, session, cluster)
 
 
 def test_threads_devices_and_logging_reach_the_session():

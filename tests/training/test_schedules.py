@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster.tf_config import Cluster
+from cifar10.cluster.tasks import Cluster
 from cifar10.training import schedules
 
 

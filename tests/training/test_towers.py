@@ -60,7 +60,7 @@ class Net(model_base.Layers):
   """With variables of given initial values; a subclass makes logits of them."""
 
   def __init__(self):
-    super().__init__(True, 'channels_last', 0.9, 1e-5)
+    super().__init__(model_base.LayerSettings(True, 'channels_last', 0.9, 1e-5))
 
   def weight(self, values, name='weight'):
     initializer = tf.compat.v1.constant_initializer(values)

@@ -14,7 +14,7 @@ from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import network_size, warm_start
+from cifar10.training import model_fn, network_size, warm_start
 from cifar10.training.process import Process
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--mode', 'train']
@@ -201,7 +201,7 @@ def test_no_gradient_is_computed_below_what_is_trained(data_dir, tmp_path):
   """Of the graph that the update needs, no operation is a gradient of the frozen layers."""
   hparams = from_values({'num_layers': 8, 'freeze': 'resnet/(init|stage)'})
   process = Process(hparams, RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0))
-  estimator = process.estimator(256)
+  estimator = process.estimator(model_fn.Training(process.role, 256))
   with tf.Graph().as_default() as graph:
     tf.compat.v1.train.create_global_step()
     images = (tf.zeros([4, 32, 32, 3], tf.uint8),)

@@ -2,18 +2,16 @@
 
 Orders are a small vector that every replica reads as a part of its step. It is a resource on the
 first parameter server (in one process: on its CPU) that is in no collection: checkpoints do not
-hold it, and a replica that finds it uninitialised has no orders. Under an all-reduce between
-processes the chief feeds the vector and the step adds it up, so that all obey at the same step.
+hold it, and a replica that finds it uninitialised has no orders. An all-reduce between processes
+has a vector of its own (all_reduce.py).
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
-
-from cifar10.cluster.tf_config import Cluster
 
 
 class ControlState(NamedTuple):
@@ -31,33 +29,29 @@ class ControlState(NamedTuple):
 
 
 def from_vector(values: Sequence[float]) -> ControlState:
-  """The inverse of `Orders.vector`; of an all-reduce that has not begun, too: all 0."""
+  """The inverse of `ControlState.vector`; of an all-reduce that has not begun, too: all 0."""
   rates = (None if math.isclose(rate, -1) else float(rate) for rate in values[2:])
   return ControlState(bool(values[0]), bool(values[1]), *rates)
 
 
-class SharedControl:
-  """One process's end of it. The chief sets `orders`, and its hook tells them to the others."""
+class StopRequested(Protocol):
+  """Whether, and why, training is to end before its last step."""
 
-  def __init__(self, cluster: Cluster, all_reduce: bool = False):
-    """Args:
-    cluster: whose chief orders.
-    all_reduce: whether tf.distribute sums gradients, between processes where there are several.
-    """
+  @property
+  def reason(self) -> Any: ...
+
+
+class SharedControl:
+  """One process's end of it. The chief sets `state`, and its hook tells the others."""
+
+  def __init__(self, device: str = '/device:CPU:0'):
+    """`device`: where the vector is."""
     self.state = ControlState()
-    self.is_all_reduce = all_reduce and cluster.is_distributed
-    self._is_chief = cluster.is_chief
-    on_ps = cluster.is_distributed and not all_reduce
-    self._device = '/job:ps/task:0/device:CPU:0' if on_ps else f'{cluster.job}/device:CPU:0'
+    self._device = device
 
   def build(self) -> None:
     """Adds the vector to the graph of a replica: `values`, float32 [4]."""
     size = len(ControlState._fields)
-    if self.is_all_reduce:
-      self._fed = tf.compat.v1.placeholder_with_default(tf.zeros([size]), [size], 'orders')
-      replica = tf.distribute.get_replica_context()
-      self.values = replica.all_reduce(tf.distribute.ReduceOp.SUM, self._fed)
-      return
     with tf.device(self._device):
       self._fed = tf.compat.v1.placeholder(tf.float32, [size], 'orders')
       self._handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[size], shared_name='orders')
@@ -85,6 +79,29 @@ class SharedControl:
     """Writes this process's orders where the other replicas read them."""
     session.run(self._assign, {self._fed: self.state.vector()})
 
-  def feed(self) -> dict[Any, np.ndarray]:
-    """For a step that adds the vectors up: the chief's orders; nothing of any other."""
-    return {self._fed: self.state.vector()} if self._is_chief else {}
+  def end(self, run_context: Any) -> None:
+    """Orders the end, which begins with this process."""
+    self.state = self.state._replace(ends=True)
+    run_context.request_stop()
+
+
+class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
+  """The chief's: orders the end when that was asked for, and tells what orders have changed."""
+
+  def __init__(self, control: SharedControl, stop_request: StopRequested):
+    self._control = control
+    self._stop_request = stop_request
+    self._told = ControlState()
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._tell(session)  # Again after a parameter server was lost, and the orders with it.
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if self._stop_request.reason:
+      self._control.end(run_context)
+    if self._control.state != self._told:
+      self._tell(run_context.session)
+
+  def _tell(self, session: Any) -> None:
+    self._told = self._control.state
+    self._control.tell(session)

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
-from cifar10.training import variable_files
+from cifar10.job import variable_files
 
 SHAPES = {'resnet/init/conv/kernel': [3, 3, 3, 4], 'resnet/fully_connected/bias': [10]}
 

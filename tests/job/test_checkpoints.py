@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from cifar10 import report
 from cifar10.core.errors import DamagedError, InputError
-from cifar10.job import checkpoints, metrics_log
-from cifar10.training import checkpoint_choice, variable_files
+from cifar10.job import checkpoints, metrics_log, variable_files
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
@@ -96,15 +95,15 @@ def test_goes_back_to_the_newest_whole_one(job, name):
   assert list(found.damaged) == [f'{job}/model.ckpt-6']
   assert found.damaged[f'{job}/model.ckpt-6'].endswith(fault)
   with pytest.raises(DamagedError) as error:
-    checkpoint_choice.find(str(job), None)
+    checkpoints.find(str(job), None)
   said = str(error.value)
   assert f'{job}/model.ckpt-6 (' in said
   assert fault in said
   assert f'the newest whole checkpoint is {job}/model.ckpt-4' in said
   assert '\n' not in said
   with pytest.raises(DamagedError, match=r'model\.ckpt-6 \(.*newest whole .*model\.ckpt-4'):
-    checkpoint_choice.find(str(job), f'{job}/model.ckpt-6')
-  assert checkpoint_choice.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
+    checkpoints.find(str(job), f'{job}/model.ckpt-6')
+  assert checkpoints.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
   assert snapshot(job) == before  # Looking changes nothing.
   checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-4'
@@ -133,7 +132,7 @@ def test_a_damaged_list_loses_no_step(job, name, caplog):
   assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': found.damaged[f'{job}/checkpoint']})
   assert fault in found.damaged[f'{job}/checkpoint']
   with pytest.raises(DamagedError, match=r'/checkpoint \(.*newest whole checkpoint.*model\.ckpt-6'):
-    checkpoint_choice.find(str(job), None)
+    checkpoints.find(str(job), None)
   with caplog.at_level('INFO', 'cifar10'):
     checkpoints.set_aside(str(job), found)
   assert 'going on from' in caplog.messages[-1]
@@ -253,7 +252,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     session.run(tf.compat.v1.global_variables_initializer())
     tf.compat.v1.train.Saver().save(session, str(tmp_path / 'model.ckpt-3'))
   with pytest.raises(InputError, match='it has no global_step'):
-    checkpoint_choice.find(str(tmp_path), None)
+    checkpoints.find(str(tmp_path), None)
 
 
 @pytest.mark.parametrize('mode', ['evaluate', 'export'])

@@ -11,11 +11,11 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks.family import PROXY
-from cifar10.training import ema
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
-# What readers raise where a file is not what it should be.
+# What readers raise for a damaged file.
 _DAMAGE = (
   OSError,
   ValueError,
@@ -29,10 +29,10 @@ _GLOBAL_STEP = 'global_step'
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
 
 
-class Source(NamedTuple):
-  """Variables by name, in a file."""
+class VariableFile(NamedTuple):
+  """The variables in a checkpoint or an .npz file, by name."""
 
-  named: str  # As the user did, for messages: '--warm-start-from job'.
+  named: str  # As the user wrote it, for messages: '--warm-start-from job'.
   path: str  # Of the checkpoint or the .npz file.
   all_shapes: dict[str, list[int]]
   dtypes: dict[str, tf.DType]
@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
   @property
   def shapes(self) -> dict[str, list[int]]:
-    """Of the network's: no proxy's, no step, nothing that an optimizer or an average keeps."""
+    """Shapes of the network's variables: no proxy's, no step, no optimizer's, no averages."""
     return {
       name: shape
       for name, shape in self.all_shapes.items()
@@ -52,31 +52,31 @@ class Source(NamedTuple):
   @property
   def averaged(self) -> dict[str, str]:
     """The names of the averages of variables, by the variables'."""
-    names = ((name, name + ema.SUFFIX) for name in self.shapes)
+    names = ((name, name + EMA_SUFFIX) for name in self.shapes)
     return {name: average for name, average in names if average in self.all_shapes}
 
   @property
   def global_step(self) -> int:
-    """At which it was saved; 0 where it does not say."""
+    """The step at which it was saved; 0 where the file lacks it."""
     return int(self._read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
 
   @property
   def kinds(self) -> dict[str, str]:
-    """Of each: 'trainable', 'average', 'slot' (what an optimizer keeps) or 'other'.
+    """Kind of each: 'trainable', 'average', 'slot' (an optimizer's variable) or 'other'.
 
-    Trained is what an optimizer keeps something for. Where it keeps nothing at all, that is
-    unknown, and every variable of the network counts that is no average.
+    A variable is trainable if it has a slot. Without any slots that is unknown, and every variable
+    of the network counts as trainable unless it is an average.
     """
     slots = {
       name
       for name in self.all_shapes
-      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(ema.SUFFIX)
+      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(EMA_SUFFIX)
     }
     trained = {name.rpartition('/')[0] for name in slots} or set(self.shapes)
     kinds = dict.fromkeys(self.all_shapes, 'other')
     kinds.update(dict.fromkeys(trained, 'trainable'))
     kinds.update(dict.fromkeys(slots, 'slot'))
-    ends = (ema.SUFFIX, *_MOVING)
+    ends = (EMA_SUFFIX, *_MOVING)
     kinds.update((name, 'average') for name in self.all_shapes if name.endswith(ends))
     return kinds
 
@@ -91,12 +91,12 @@ class Source(NamedTuple):
     try:
       return np.asarray(self.read(name))
     except _DAMAGE as error:
-      said = str(error).partition('\n')[0]
-      raise InputError(f'{self.named} is damaged at {name} ({said}); {_REMEDY}') from None
+      fault = str(error).partition('\n')[0]
+      raise InputError(f'{self.named} is damaged at {name} ({fault}); {_REMEDY}') from None
 
 
-def open_source(path: str, flag: str = '') -> Source:
-  """Looks at what a user names.
+def open_source(path: str, flag: str = '') -> VariableFile:
+  """Opens the variables that a user names.
 
   Args:
     path: a job dir, its best/, a checkpoint's prefix or an .npz file of arrays by variable name.
@@ -113,19 +113,19 @@ def open_source(path: str, flag: str = '') -> Source:
   except InputError:
     raise
   except _DAMAGE as error:
-    said = str(error).partition('\n')[0]
-    raise InputError(f'{named} cannot be read ({said}); {_REMEDY}') from None
+    fault = str(error).partition('\n')[0]
+    raise InputError(f'{named} cannot be read ({fault}); {_REMEDY}') from None
 
 
-def open_checkpoint(prefix: str, named: str) -> Source:
-  """Looks at a checkpoint that is known to be whole; `named`: as the user did, for messages."""
+def open_checkpoint(prefix: str, named: str) -> VariableFile:
+  """Opens a checkpoint that is known to be whole; `named`: as the user wrote it, for messages."""
   reader = tf.compat.v1.train.NewCheckpointReader(prefix)
   shapes = {name: list(shape) for name, shape in reader.get_variable_to_shape_map().items()}
   dtypes = dict(reader.get_variable_to_dtype_map())
-  return Source(named, prefix, shapes, dtypes, reader.get_tensor)
+  return VariableFile(named, prefix, shapes, dtypes, reader.get_tensor)
 
 
-def _open_arrays(path: str, named: str) -> Source:
+def _open_arrays(path: str, named: str) -> VariableFile:
   # Never a pickle, which could run code.
   with files.opened(path) as file:
     arrays = np.load(file, allow_pickle=False)
@@ -136,7 +136,7 @@ def _open_arrays(path: str, named: str) -> Source:
     raise ValueError(f'{_GLOBAL_STEP} is no number')
   shapes = {name: list(value.shape) for name, value in values.items()}
   dtypes = {name: tf.as_dtype(value.dtype) for name, value in values.items()}
-  return Source(named, path, shapes, dtypes, values.__getitem__)
+  return VariableFile(named, path, shapes, dtypes, values.__getitem__)
 
 
 def _checkpoint(path: str, named: str) -> str:
@@ -147,16 +147,16 @@ def _checkpoint(path: str, named: str) -> str:
     return path
   if files.exists(os.path.join(path, best_checkpoints.NAME)):
     return best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))
-  found = checkpoints.survey(path)
-  if found.damaged:
-    raise InputError(f'{named} is damaged: {found.described()}; {_REMEDY}')
-  if not found.newest:
+  surveyed = checkpoints.survey(path)
+  if surveyed.damaged:
+    raise InputError(f'{named} is damaged: {surveyed.described()}; {_REMEDY}')
+  if not surveyed.newest:
     raise InputError(f'{named} holds no checkpoint; {_REMEDY}')
-  return found.newest
+  return surveyed.newest
 
 
-def check_network(source: Source, shapes: Mapping[str, list[int]], family: str) -> None:
-  """Raises InputError for a source of another network, of which TensorFlow might take a part.
+def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family: str) -> None:
+  """Raises InputError for another network's variables, of which TensorFlow might take some.
 
   Args:
     source: whose network's variables are compared.
@@ -201,12 +201,12 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
     else:
       _write_checkpoint(path, values, global_step)
   except (OSError, tf.errors.OpError) as error:
-    said = str(error).partition('\n')[0]
-    raise InputError(f'--out {path} cannot be written ({said}); name another') from None
+    fault = str(error).partition('\n')[0]
+    raise InputError(f'--out {path} cannot be written ({fault}); name another') from None
 
 
 def check_new(path: str) -> None:
-  """Raises InputError where something is that would be overwritten."""
+  """Raises InputError where the path is taken."""
   if files.exists(path) or files.exists(path + '.index'):
     raise InputError(f'--out {path} is there already; name another')
 

@@ -1,0 +1,205 @@
+"""What this process does in its job: alone, or as a task of a cluster. It is chosen once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cifar10.cluster.control import ChiefControlHook, SharedControl, StopRequested
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
+from cifar10.core import parts
+from cifar10.core.errors import InputError
+from cifar10.core.estimator import tf_estimator
+from cifar10.options.run_options import RunOptions
+
+ALONE = Cluster()
+_DEFAULTS = RunOptions(job_dir='')
+
+
+class Role:
+  """A process alone: it trains, saves and evaluates. Other roles derive from it.
+
+  Attributes:
+    cluster: all tasks, this process's among them.
+    monitor: hears SIGTERM and, in a cluster, watches the other tasks.
+    control: the orders that the chief gives between steps.
+    gradients_per_update: of workers, in synchronous training; 0: each is applied as it comes.
+    all_reduce: whether tf.distribute copies the variables and adds up the gradients.
+    updates_later: whether a hook after a step makes its update, as in synchronous training.
+    ends_by_itself: whether it may end at a step of its own choice.
+    is_alone: whether it initialises or restores all variables itself.
+  """
+
+  all_reduce = False
+  updates_later = False
+  ends_by_itself = True
+  is_alone = True
+
+  def __init__(
+    self,
+    cluster: Cluster = ALONE,
+    options: RunOptions = _DEFAULTS,
+    monitor: SignalMonitor | None = None,
+  ):
+    """Args:
+    cluster: all tasks, this process's among them.
+    options: how they share an update.
+    monitor: of a process that has one already.
+    """
+    self.cluster = cluster
+    self.gradients_per_update = _gradients_per_update(cluster, options)
+    self.monitor = monitor or self._make_monitor(options)
+    self.control = self._make_control()
+
+  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
+    """One that also watches who is needed, and that an evaluator can reach where there is one."""
+    cluster = self.cluster
+    data_service = options.data_service if cluster.task_type in ('chief', 'worker') else None
+    if not (cluster.addresses or data_service):
+      return SignalMonitor()
+    return parts.load('liveness').LivenessMonitor(
+      cluster, self._spare_workers(options), options.start_timeout, self.all_reduce, data_service
+    )
+
+  def _spare_workers(self, options: RunOptions) -> int:
+    """How many may be missing while the others train on."""
+    return 0
+
+  def _make_control(self) -> SharedControl:
+    return SharedControl()
+
+  @property
+  def saves(self) -> bool:
+    """Whether it writes the job dir: configuration, checkpoints, summaries."""
+    return self.cluster.is_chief
+
+  @property
+  def evaluates_on_the_way(self) -> bool:
+    """Whether training in this process evaluates its checkpoints."""
+    return not self.cluster.has_evaluator
+
+  @property
+  def evaluates_at_the_end(self) -> bool:
+    """Whether this process makes the last evaluation."""
+    return self.saves and not self.cluster.has_evaluator
+
+  @property
+  def updates_moving_averages(self) -> bool:
+    """Once a step: in synchronous training all workers make a step together."""
+    return self.saves or not self.gradients_per_update
+
+  @property
+  def counts_steps(self) -> bool:
+    """Whether each run of this process's session makes one global step."""
+    return True
+
+  def described(self) -> str:
+    """What the log says of it after the number of towers: nothing of a process alone."""
+    return ''
+
+  def strategy(self, devices: Sequence[str], num_gpus: int) -> Any:
+    """The tf.distribute.Strategy, made before any operation runs; it may wait for others."""
+    del devices, num_gpus
+
+  def batches_done(self, global_step: Any) -> Any:
+    """How many batches this process has taken at a global step."""
+    return global_step
+
+  def optimizer(self, optimizer: Any) -> Any:
+    """What makes the update: with `apply_gradients(gradients, global_step)`, as the optimizer."""
+    return optimizer
+
+  def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
+    """What the update needs in a session: `optimizer` is what the method of that name returned."""
+    del optimizer, last_step
+    return []
+
+  def control_hooks(self, stop_request: StopRequested) -> list[Any]:
+    """By which it gives or obeys the chief's orders."""
+    return [ChiefControlHook(self.control, stop_request)]
+
+  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
+    """Makes steps up to `last_step`, or until a hook ends them."""
+    estimator.train(input_fn, max_steps=last_step, hooks=hooks)
+
+  def announce_done(self) -> None:
+    """Tells the other tasks that this one needs them no more."""
+
+
+class TaskRole(Role):
+  """One of several processes that train together."""
+
+  is_alone = False
+
+  @property
+  def evaluates_on_the_way(self) -> bool:
+    return False
+
+  @property
+  def counts_steps(self) -> bool:
+    return self.saves and self.gradients_per_update > 0
+
+  def described(self) -> str:
+    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
+    cluster, gradients = self.cluster, self.gradients_per_update
+    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
+    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
+    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
+
+  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
+    """On TensorFlow's server, which the other tasks reach. It evaluates nothing here."""
+    train_spec = tf_estimator.TrainSpec(input_fn, last_step, hooks=hooks)
+    tf_estimator.train_and_evaluate(estimator, train_spec, tf_estimator.EvalSpec(input_fn))
+
+
+class Evaluator(Role):
+  """Evaluates the checkpoints of a chief."""
+
+  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
+    return SignalMonitor()
+
+
+def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
+  """The role of a task under these options.
+
+  Args:
+    cluster: all tasks, this process's among them.
+    options: how they share an update.
+    monitor: of a process that has one already.
+
+  Raises:
+    InputError: all-reduce that this TensorFlow cannot do, or --deterministic where what comes first
+      decides the result.
+  """
+  check_deterministic(options, cluster, _gradients_per_update(cluster, options))
+  kind: Any = Role
+  if options.distribute:
+    all_reduce = parts.load('all_reduce')
+    all_reduce.check(options)
+    kind = all_reduce.MultiWorker if cluster.is_distributed else all_reduce.Mirrored
+  elif cluster.is_distributed:
+    servers = parts.load('parameter_server')
+    kind = servers.SyncReplica if options.sync and cluster.num_workers > 1 else servers.Replica
+  if cluster.task_type == 'evaluator':
+    kind = Evaluator
+  return kind(cluster, options, monitor)
+
+
+def _gradients_per_update(cluster: Cluster, options: RunOptions) -> int:
+  sync = options.sync or options.distribute is not None
+  return cluster.gradients_per_update(sync, options.backup_workers)
+
+
+def check_deterministic(options: RunOptions, cluster: Cluster, gradients_per_update: int) -> None:
+  """Raises InputError for --deterministic where what comes first decides the result."""
+  if not options.deterministic or cluster.num_workers == 1:
+    return
+  if not gradients_per_update:
+    raise InputError(
+      f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '
+      'comes along; add --sync'
+    )
+  if gradients_per_update < cluster.num_workers:
+    raise InputError(
+      f'--deterministic, but with --backup-workers {options.backup_workers} the workers that come '
+      'first make each update; leave --backup-workers out'
+    )

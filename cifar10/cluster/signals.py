@@ -1,0 +1,123 @@
+"""A thread beside the training that hears signals.
+
+The main thread spends its time inside TensorFlow, where Python runs no signal handler. So a second
+thread receives the signals.
+"""
+
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from cifar10.core.errors import Terminated, end_process
+from cifar10.core.logs import log
+
+_STOP_SECONDS = 14  # After a signal, for the step and the checkpoint; then the process is ended.
+
+
+class SignalMonitor:
+  """Hears SIGTERM and Ctrl-C: a context manager. Outside of its context it does nothing.
+
+  In a cluster a `LivenessMonitor` also watches the other tasks; here those methods do nothing.
+  """
+
+  def __init__(self) -> None:
+    self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
+    self.lost = ''  # Which tasks are lost, and what to do about it.
+    # Where a chief without a server accepts an evaluator's connections, which check that it lives.
+    self._doors: list[socket.socket] = []
+    self._is_on = False
+    self._left = threading.Event()
+    self._on_stop: Callable[[], None] = lambda: None
+
+  def __enter__(self) -> Any:
+    """Starts to receive signals. Only in the main thread."""
+    receiver, self._sender = os.pipe()
+    os.set_blocking(self._sender, False)
+    # Python's handler in C writes to the pipe at once, whatever the main thread is doing.
+    self._wakeup_before = signal.set_wakeup_fd(self._sender)
+    self._handler_before = signal.getsignal(signal.SIGTERM)
+    self._is_on = True
+    self.listen()
+    threading.Thread(target=self._run, args=[receiver], daemon=True).start()
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    self._left.set()
+    signal.signal(signal.SIGTERM, self._handler_before)
+    signal.set_wakeup_fd(self._wakeup_before)
+    os.close(self._sender)  # The thread reads the pipe's end, and ends.
+
+  def listen(self) -> None:
+    """Receives SIGTERM; to be called again after TensorFlow's coordination service took it over."""
+    if self._is_on:
+      signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+  def call_on_stop(self, wake: Callable[[], None]) -> None:
+    """`wake` is called, in another thread, on SIGTERM and Ctrl-C; it replaces an earlier one."""
+    self._on_stop = wake
+
+  def check(self) -> None:
+    """Raises Terminated if SIGTERM came."""
+    if self.stopping:
+      raise Terminated()
+
+  def wait_for_peers(self) -> None:
+    """Returns once every other task listens at its address."""
+
+  def stop_with_others(self) -> None:
+    """To be called when another task received SIGTERM, without which none can train on."""
+
+  def progressed(self) -> None:
+    """To be called when a step is over: no task is being waited for."""
+
+  def finish(self) -> None:
+    """To be called when training is over: a missing task is no longer reported."""
+
+  def closed(self) -> None:
+    """To be called when the session is closed, after which no other task is needed."""
+
+  def _run(self, receiver: int) -> None:
+    while (heard := self._listen(receiver)) is not None:
+      for number in (signal.SIGTERM, signal.SIGINT):
+        if number in heard:
+          self._stop(number)
+      self._look()
+    for door in self._doors:
+      door.close()
+    os.close(receiver)
+
+  def _look(self) -> None:
+    """What else the thread does about every second."""
+
+  def _listen(self, receiver: int, seconds: float = 1) -> bytes | None:
+    """Waits so long for signals -> their numbers; None when the context was left."""
+    channels: list[Any] = [receiver, *self._doors]
+    ready, _, _ = select.select(channels, [], [], seconds)
+    for door in self._doors:
+      if door in ready:
+        door.accept()[0].close()
+    return (os.read(receiver, 64) or None) if receiver in ready else b''
+
+  def _stop(self, number: signal.Signals) -> None:
+    """Lets the main thread end the training; ends the process if it has not in time."""
+    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there, once woken.
+      self.stopping = True
+      log.info('SIGTERM: finishing the step')
+    self._end_or_exit(
+      f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes on '
+      'from the last checkpoint',
+      128 + number,
+    )
+
+  def _end_or_exit(self, message: str, code: int = 1) -> None:
+    """Wakes the main thread, and ends the process if that has not left in time."""
+    try:
+      self._on_stop()
+    except Exception as error:  # The session may be broken or closed; what follows needs none.
+      log.debug('could not wake the main thread: %s', error)
+    if not self._left.wait(_STOP_SECONDS):
+      end_process(message, code)

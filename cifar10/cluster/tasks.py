@@ -1,0 +1,90 @@
+"""The tasks of one run, and which of them this process is."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+  """The tasks of one run. Without TF_CONFIG: a chief alone."""
+
+  # host:port of each 'chief', 'worker' and 'ps' task; an evaluator is no part of the training.
+  addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  task_type: str = 'chief'
+  task_index: int = 0
+  has_evaluator: bool = False  # whether TF_CONFIG lists one
+
+  @property
+  def is_distributed(self) -> bool:
+    """Whether several processes train together, this one among them."""
+    return self.task_type != 'evaluator' and sum(map(len, self.addresses.values())) > 1
+
+  @property
+  def is_watched_alone(self) -> bool:
+    """Whether this is a chief without workers, and an evaluator checks that it is alive."""
+    return self.is_chief and self.has_evaluator and not self.is_distributed
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this process initialises, saves and writes summaries."""
+    return self.task_type == 'chief'
+
+  @property
+  def num_workers(self) -> int:
+    """Replicas that compute gradients: the chief and the workers."""
+    return 1 + len(self.addresses.get('worker', ()))
+
+  @property
+  def worker(self) -> int:
+    """This replica's number among the workers: 0 for the chief, index + 1 for a worker."""
+    return 0 if self.is_chief else self.task_index + 1
+
+  def gradients_per_update(self, sync: bool, backup_workers: int = 0) -> int:
+    """How many workers' gradients make one synchronous update; 0: each is applied as it comes."""
+    return self.num_workers - backup_workers if sync and self.num_workers > 1 else 0
+
+  @property
+  def num_ps(self) -> int:
+    """Parameter servers."""
+    return len(self.addresses.get('ps', ()))
+
+  @property
+  def name(self) -> str:
+    """This task in a log: 'worker 1'."""
+    return f'{self.task_type} {self.task_index}'
+
+  @property
+  def job(self) -> str:
+    """The start of this task's device names: '/job:worker/task:1', or '' for one process."""
+    return f'/job:{self.task_type}/task:{self.task_index}' if self.is_distributed else ''
+
+  @property
+  def port(self) -> int:
+    """Where this task of a cluster listens."""
+    return int(self.addresses[self.task_type][self.task_index].rpartition(':')[2])
+
+  @property
+  def device_filters(self) -> list[str]:
+    """The tasks that this one's sessions need: without filters each waits for all tasks."""
+    if not self.is_distributed:
+      return []
+    return [self.job] if self.task_type == 'ps' else ['/job:ps', self.job]
+
+  @property
+  def peers(self) -> dict[str, str]:
+    """The other tasks' addresses, by name."""
+    return {
+      f'{job} {index}': address
+      for job, addresses in self.addresses.items()
+      for index, address in enumerate(addresses)
+      if (job, index) != (self.task_type, self.task_index)
+    }
+
+  @property
+  def tf_config(self) -> str:
+    """TF_CONFIG as the Estimator should read it: with a chief, without an evaluator."""
+    if not self.is_distributed:
+      return '{}'
+    task = {'type': self.task_type, 'index': self.task_index}
+    return json.dumps({'cluster': self.addresses, 'task': task})

@@ -1,0 +1,63 @@
+"""The evaluator of a cluster: it evaluates the checkpoints that a chief saves, as they come."""
+
+import time
+
+from cifar10.callbacks import registry
+from cifar10.callbacks.base import Callback, Run
+from cifar10.cluster.sockets import reachable
+from cifar10.core.errors import TaskLostError
+from cifar10.core.logs import log
+from cifar10.job import checkpoints, stop_record
+from cifar10.training.evaluation import JsonObject
+from cifar10.training.evaluator import Evaluator
+from cifar10.training.process import Process
+
+_LOOK_SECONDS = 1
+
+
+def follow(process: Process) -> JsonObject:
+  """Evaluates new checkpoints as they come, and the last one like the chief.
+
+  Raises:
+    InputError: a split has a file missing or damaged.
+    TaskLostError: the chief has gone, and no checkpoint came for so long as the options say.
+    Terminated: SIGTERM came.
+  """
+  callbacks: list[Callback] = []
+  evaluator = Evaluator(process, callbacks)
+  evaluator.check_splits()
+  callbacks += registry.make_all(
+    Run(process.hparams, process.options, process.data, process.role, stop_record.StopRequest())
+  )
+  job_dir, patience = process.options.job_dir, process.options.evaluator_patience
+  seen, seen_at = None, time.monotonic()
+  while True:
+    process.role.monitor.check()
+    checkpoint = checkpoints.listed(job_dir)
+    fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
+    if fault and checkpoint != checkpoints.listed(job_dir):
+      continue  # It was deleted before it was read: the next is there.
+    if checkpoint and checkpoint != seen:
+      seen, seen_at = checkpoint, time.monotonic()
+      if fault:  # The chief may be about to set it aside.
+        log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
+      else:
+        evaluator.evaluated(process.split_on_the_way, on_the_way=True)
+    elif checkpoint and not fault and _is_last(process, checkpoint):
+      return evaluator.evaluated(process.final_split)
+    elif any(map(reachable, process.role.cluster.addresses.get('chief', ()))):
+      seen_at = time.monotonic()
+    elif time.monotonic() - seen_at > patience:
+      raise TaskLostError(
+        f'no new checkpoint in {job_dir} for {patience:g} s, and the chief '
+        'cannot be reached; start it again, or raise --evaluator-patience'
+      )
+    time.sleep(_LOOK_SECONDS)
+
+
+def _is_last(process: Process, checkpoint: str) -> bool:
+  """Whether training ended with it, at the last step or before."""
+  step = int(checkpoint.rpartition('-')[2])  # By its name: it may be deleted already.
+  ended = stop_record.read(process.options.job_dir)
+  ended_here = ended and ended[1] == step and stop_record.holds(ended[0], process.options)
+  return step >= process.hparams.train_steps or bool(ended_here)

@@ -1,0 +1,80 @@
+"""Lookahead: slow copies of the variables, for --lookahead-steps."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.training.step_parts import Step, StepPart
+from cifar10.training.towers import GradientsAndVariables
+
+# What the slow variables keep of themselves when they are averaged with the fast ones:
+_DECAY = 0.95  # this, to the power of the steps between two averagings,
+_POWER = 3  # times this power of the part of training that is over.
+
+
+class _Part(StepPart):
+  def __init__(self, step: Step):
+    self._hparams = step.hparams
+
+  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
+    hparams = self._hparams
+    return Lookahead(optimizer, hparams.lookahead_steps, hparams.train_steps, update_ops)
+
+
+make = _Part
+
+
+class Lookahead:
+  """Slow variables that follow the fast ones, which every few steps go on from there.
+
+  Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), as airbench has it: after every
+  `steps` steps slow = decay * slow + (1 - decay) * fast, and fast = slow, with decay
+  0.95^steps (t / last_step)^3; at the end of training fast = slow. Moving averages take part.
+  """
+
+  def __init__(self, optimizer: Any, steps: int, last_step: int, update_ops: Any = ()):
+    """Args:
+    optimizer: makes the fast updates.
+    steps: global steps between two averagings.
+    last_step: of training.
+    update_ops: change the moving averages, and come first.
+    """
+    self._optimizer = optimizer
+    self._steps = steps
+    self._last_step = last_step
+    self._update_ops = tuple(update_ops)
+
+  def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
+    """The op that updates the variables, and every few steps averages them with the slow ones."""
+    pairs = list(gradients)
+    moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
+    fast = [variable for _, variable in pairs] + moving
+    slow = [_slow_copy(variable) for variable in fast]
+    applied = self._optimizer.apply_gradients(pairs, global_step)
+    with tf.control_dependencies([applied, *self._update_ops]):
+      step = global_step.read_value()
+    is_due = tf.equal(step % self._steps, 0)
+    progress = tf.cast(step, tf.float32) / self._last_step
+    decay = _DECAY**self._steps * progress**_POWER
+    decay = tf.where(is_due, decay, 1.0)  # At the last step, if none is due.
+
+    def average() -> tf.Tensor:
+      averaged = []
+      for quick, lasting in zip(fast, slow):
+        mean = decay * lasting + (1 - decay) * quick
+        with tf.control_dependencies([mean]):
+          averaged += [variable.assign(mean, read_value=False) for variable in (quick, lasting)]
+      with tf.control_dependencies(averaged):
+        return tf.constant(True)
+
+    return tf.cond(is_due | (step >= self._last_step), average, lambda: tf.constant(False)).op
+
+
+def _slow_copy(variable: Any) -> Any:
+  with tf.compat.v1.device(variable.device):
+    return tf.compat.v1.get_variable(
+      variable.op.name + '/slow',
+      initializer=variable.initial_value,
+      trainable=False,
+      use_resource=True,
+    )

@@ -1,0 +1,113 @@
+"""Muon, an optimizer for convolution kernels, beside SGD: for --muon-learning-rate."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.training.step_parts import GroupOf, Step, StepPart
+from cifar10.training.towers import GradientsAndVariables
+
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_NEWTON_SCHULZ_STEPS = 3
+
+
+class _Part(StepPart):
+  def __init__(self, step: Step):
+    self._step = step
+
+  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
+    hparams = self._step.hparams
+    muon = Muon(muon_learning_rate, hparams.muon_momentum, tf.as_dtype(hparams.dtype))
+    return _Split(self._step.group_of, muon, optimizer)
+
+
+make = _Part
+
+
+class _Split:
+  """Muon for the variables of its groups, another optimizer for everything else."""
+
+  def __init__(self, group_of: GroupOf, muon: Any, other: Any):
+    self._group_of = group_of
+    self._muon = muon
+    self._other = other
+
+  def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
+    """The op that makes both updates, and counts one step.
+
+    Raises:
+      ValueError: a group of Muon's has a learning-rate factor, which would do nothing.
+    """
+    kernels: GradientsAndVariables = []
+    others: GradientsAndVariables = []
+    for gradient, variable in gradients:
+      group = self._group_of(variable)
+      (kernels if group.uses_muon else others).append((gradient, variable))
+      if group.uses_muon and group.learning_rate_factor != 1:
+        raise ValueError(
+          f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '
+          'normalises gradients: its group must have factor 1'
+        )
+    with tf.control_dependencies([self._muon.apply_gradients(kernels)]):
+      return self._other.apply_gradients(others, global_step)
+
+
+class Muon(tf.compat.v1.train.Optimizer):
+  """Momentum, orthogonalised, for convolution kernels of a fixed norm.
+
+  Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as airbench94 uses
+  it: at every step the kernel, as a matrix with a row for each output channel, is scaled to norm
+  sqrt(outputs), and moved by the learning rate times the nearest orthogonal matrix to its Nesterov
+  momentum. It is made for kernels that a normalisation follows, to which their norm is nothing.
+  """
+
+  def __init__(self, learning_rate: Any, momentum: float, dtype: tf.DType = tf.float32):
+    """Args:
+    learning_rate: float or scalar tensor.
+    momentum: what the accumulated gradient keeps of itself a step.
+    dtype: of the matrix products.
+    """
+    super().__init__(use_locking=False, name='Muon')
+    self._learning_rate = learning_rate
+    self._momentum = momentum
+    self._dtype = dtype
+
+  def _create_slots(self, var_list: Any) -> None:
+    for variable in var_list:
+      self._zeros_slot(variable, 'momentum', self._name)
+
+  def _resource_apply_dense(self, grad: tf.Tensor, handle: Any) -> tf.Operation:
+    slot = self.get_slot(handle, 'momentum')
+    accumulated = slot.assign(self._momentum * slot + grad)
+    direction = orthogonalised(grad + self._momentum * accumulated, self._dtype)
+    outputs = handle.shape[-1]
+    unit = handle * (outputs**0.5 / tf.norm(handle))
+    # Without a gradient it stays: momentum, made orthogonal, would move it as far as one does.
+    has_gradient = tf.reduce_any(tf.not_equal(grad, 0))
+    moved = tf.where(has_gradient, unit - self._learning_rate * direction, handle)
+    return handle.assign(moved, read_value=False)
+
+
+def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+  """Near the orthogonal matrix nearest to a kernel's, by three Newton-Schulz iterations.
+
+  Args:
+    kernel: [height, width, in, out], as the matrix [height * width * in, out].
+    dtype: of the matrix products.
+
+  Returns:
+    float32, of the same shape; singular values about 1 (0.7 to 1.2 is near enough for Muon), but
+    those that were small remain below it.
+  """
+  x = tf.reshape(kernel, [-1, kernel.shape[-1]])
+  x = tf.cast(x / (tf.norm(x) + 1e-7), dtype)
+  a, b, c = _NEWTON_SCHULZ
+  is_wide = x.shape[0] < x.shape[1]
+  if is_wide:
+    x = tf.transpose(x)
+  for _ in range(_NEWTON_SCHULZ_STEPS):
+    square = tf.matmul(x, x, transpose_a=True)  # The smaller one of the two products.
+    x = a * x + tf.matmul(x, b * square + c * tf.matmul(square, square))
+  if is_wide:
+    x = tf.transpose(x)
+  return tf.cast(tf.reshape(x, kernel.shape), tf.float32)

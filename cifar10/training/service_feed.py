@@ -1,0 +1,78 @@
+"""Training on batches that the data workers of a tf.data service make: for --data-service."""
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.cluster.tasks import Cluster
+from cifar10.core import parts
+from cifar10.data import input_pipeline, stream, tf_data_service
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.training.feed import Feed, FileFeed, naming_faults
+
+
+class ServiceFeed(Feed):
+  """Record files or a source, read by the data workers of a tf.data service for all workers."""
+
+  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
+    """Names it; nothing is asked of the service yet."""
+    super().__init__(hparams, options, cluster)
+    self._num_classes = num_classes
+
+  def num_examples(self) -> int:
+    """As `Feed` says. A source whose length is given may be where the data workers are alone."""
+    if self._hparams.source and self._hparams.examples_per_epoch:
+      return self._hparams.examples_per_epoch
+    return self._here.num_examples()
+
+  def first_images(self, count: int) -> np.ndarray:
+    """As `Feed` says: read in this process."""
+    return self._here.first_images(count)
+
+  def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
+    """As `Feed` says: wherever the service stands, for all workers together."""
+    hparams, options = self._hparams, self._options
+    assert options.data_service
+    read = (
+      tf_data_service.from_offers(hparams.source, self._num_classes)
+      if hparams.source
+      else tf_data_service.from_files(self._data_set)
+    )
+    batches = stream.batches(
+      stream.examples(read, tf_data_service.SPLITS, hparams.seed),
+      self._data_set,
+      batch_size=hparams.train_batch_size,
+      num_examples=self.num_examples(),
+      seed=hparams.seed,
+    )
+    # One that resumes with other batches is another job.
+    what = (hparams.source, hparams.train_on, hparams.train_batch_size, hparams.seed)
+    how = (hparams.use_distortion_for_training, hparams.augmentation)
+    digest = hashlib.sha256(repr((what, how)).encode()).hexdigest()
+    job = f'{options.job_dir} {digest[:16]}'
+    return input_pipeline.cut(
+      tf_data_service.distributed(batches, options.data_service, job), num_shards
+    )
+
+  @contextlib.contextmanager
+  def reading(self) -> Iterator[None]:
+    """As `Feed` says."""
+    with naming_faults(tf_data_service.fault):
+      yield
+
+  @functools.cached_property
+  def _here(self) -> Feed:
+    """What would be read without a data service."""
+    if not self._hparams.source:
+      return FileFeed(self._hparams, self._options, self._cluster)
+    found = parts.load('source').SourceFeed(
+      self._hparams, self._options, self._cluster, self._num_classes
+    )
+    found.check_shards('--data-service')
+    return found

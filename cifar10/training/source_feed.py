@@ -1,0 +1,125 @@
+"""Training on a Python function's examples: for --source."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cifar10.cluster.tasks import Cluster
+from cifar10.core.errors import InputError, SourceError
+from cifar10.core.logs import log
+from cifar10.data import input_pipeline, stream
+from cifar10.data.python_source import Chunk, PythonSource, SourceProcesses
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.training.feed import Feed, naming_faults
+
+
+class SourceFeed(Feed):
+  """A Python function, run in this process or in others beside it.
+
+  Each worker of a cluster reads a shard of it, or all where it takes no shards.
+  """
+
+  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
+    """Finds the function; raises InputError where there is none."""
+    super().__init__(hparams, options, cluster)
+    assert hparams.source
+    self._num_classes = num_classes
+    self._source = PythonSource(hparams.source)
+    self._told_length = False
+    self._shards = cluster.num_workers if self._source.takes_shards else 1
+    self._processes: SourceProcesses | None = None
+    if options.source_processes > 1:
+      self.check_shards(f'--source-processes {options.source_processes}')
+
+  def check_shards(self, wanted_by: str) -> None:
+    """Raises InputError for a function that takes no shards, which this option needs."""
+    self._source.check_shards(wanted_by)
+
+  def num_examples(self) -> int:
+    """As `Feed` says: the first example is looked at, the others as they come."""
+    return self._count
+
+  def first_images(self, count: int) -> np.ndarray:
+    """As `Feed` says: in the source's order."""
+    try:
+      with contextlib.closing(self._source.chunks(self._num_classes)) as chunks:
+        images, missing = [], count
+        for chunk in chunks:
+          images.append(chunk.images[:missing])
+          missing -= len(images[-1])
+          if not missing:
+            break
+    except SourceError as error:
+      raise InputError(str(error)) from None
+    return np.concatenate(images)
+
+  def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
+    """As `Feed` says: from the beginning of an epoch."""
+    hparams, worker = self._hparams, self._cluster.worker
+    share = -(-self._count // self._shards)  # Of an epoch, this process's.
+    server = stream.Server(lambda split, num_splits: self._epoch())
+
+    def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
+      asked = [handle, split, tf.constant(1, tf.int64)]
+      return tf.numpy_function(server, asked, list(stream.ANSWER))
+
+    first_epoch = -(-first_example // share)
+    examples = stream.examples(stream.from_server(call), 1, hparams.seed, first_epoch)
+    batches = stream.batches(
+      examples,
+      self._data_set,
+      batch_size=hparams.train_batch_size,
+      num_examples=share,
+      seed=hparams.seed,
+      worker=worker,
+    )
+    return input_pipeline.cut(batches, num_shards)
+
+  @contextlib.contextmanager
+  def reading(self) -> Iterator[None]:
+    """As `Feed` says; with it the source's processes end."""
+    with naming_faults(lambda message: None), self._running():
+      yield
+
+  @contextlib.contextmanager
+  def _running(self) -> Iterator[None]:
+    """A context with the processes that --source-processes asks for."""
+    count, worker = self._options.source_processes, self._cluster.worker
+    if count <= 1:
+      yield
+      return
+    shards = range(worker * count, (worker + 1) * count)
+    with SourceProcesses(
+      self._source.name, self._num_classes, shards, count * self._shards
+    ) as self._processes:
+      yield
+
+  @functools.cached_property
+  def _count(self) -> int:
+    return self._source.check(self._num_classes, self._hparams.examples_per_epoch)
+
+  def _epoch(self) -> Iterator[Chunk]:
+    """One epoch of this process's share."""
+    count = 0
+    shard = self._cluster.worker if self._shards > 1 else 0
+    chunks = (
+      self._processes.epoch()
+      if self._processes
+      else self._source.chunks(self._num_classes, shard, self._shards)
+    )
+    for chunk in chunks:
+      count += len(chunk.labels)
+      yield chunk
+    if self._shards == 1 and count != self._count and not self._told_length:
+      self._told_length = True
+      log.info(
+        '--source %s: an epoch has %s examples, and training counts %s as one',
+        self._source.name,
+        f'{count:,}',
+        f'{self._count:,}',
+      )

@@ -1,0 +1,46 @@
+"""What each task of a cluster does, as its options say."""
+
+import pytest
+
+from cifar10.cluster import roles
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
+from cifar10.options.run_options import RunOptions
+
+SERVED = {'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)}
+REDUCED = {'chief': ('a:1',), 'worker': ('b:1', 'b:2')}
+SYNC = {'sync': True}
+BETWEEN = {'distribute': 'multi_worker_mirrored'}
+
+
+@pytest.mark.parametrize(
+  ('cluster', 'options', 'saves', 'evaluates', 'counted'),
+  [
+    # Evaluates on the way, and at the end. Gradients an update; whether a run of the session is a
+    # global step; how many of 12 this task has made.
+    (Cluster(), {}, True, (True, True), (0, True, 12)),
+    (Cluster({'chief': ('a:1',)}, has_evaluator=True), {}, True, (False, False), (0, True, 12)),
+    (Cluster(), {'distribute': 'mirrored'}, True, (True, True), (0, True, 12)),
+    (Cluster(SERVED), {}, True, (False, True), (0, False, 4)),
+    (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (0, False, 4)),
+    (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12)),
+    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, True, (False, True), (2, True, 12)),
+    (Cluster(SERVED, 'worker', 0), SYNC, False, (False, False), (3, False, 12)),
+    (Cluster(REDUCED), BETWEEN, True, (False, True), (3, True, 12)),
+    (Cluster(REDUCED, 'worker', 0), BETWEEN, False, (False, False), (3, False, 12)),
+  ],
+)
+def test_what_a_task_does(cluster, options, saves, evaluates, counted):
+  role = roles.choose(cluster, RunOptions('job', **options))
+  assert role.saves == saves
+  assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
+  assert (role.gradients_per_update, role.counts_steps, role.batches_done(12)) == counted
+
+
+def test_a_process_alone_watches_nobody():
+  assert type(roles.Role().monitor) is SignalMonitor
+  evaluator = roles.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
+  assert type(evaluator.monitor) is SignalMonitor
+  assert type(roles.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor
+  served = RunOptions('job', data_service='d:1')
+  assert type(roles.choose(Cluster(), served).monitor) is not SignalMonitor

@@ -1,0 +1,54 @@
+"""Options that do not fit each other are refused whoever makes them, from Python, too."""
+
+import pytest
+
+from cifar10.cluster.tf_config import Cluster
+from cifar10.core.errors import InputError
+from cifar10.options import checks
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+
+WORKERS = {'chief': ('a:1',), 'worker': ('b:1', 'c:1')}
+SERVED = Cluster({**WORKERS, 'ps': ('d:1',)})
+
+
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    ({'backup_workers': 1}, '--backup-workers 1 belongs to --sync; add it'),
+    ({'backup_workers': 1, 'distribute': 'mirrored'}, 'leave --backup-workers 1 out'),
+    ({'data_service': 'a:1', 'deterministic': True}, 'leave --deterministic out'),
+    ({'data_service': 'a:1', 'source_processes': 2}, '--source-processes 2 runs the source here'),
+  ],
+)
+def test_options_that_exclude_each_other_cannot_be_made(given, message):
+  with pytest.raises(InputError) as error:
+    RunOptions('job', **given)
+  assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ('given', 'hparams', 'cluster', 'message'),
+  [
+    ({'sync': True, 'backup_workers': 3}, {}, SERVED, '--backup-workers 3 of 3 worker(s)'),
+    ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs all updates made in one place'),
+    ({'profile_steps': '9:11'}, {'train_steps': 10}, Cluster(), 'goes beyond the last step, 10'),
+    ({'source_processes': 2}, {}, Cluster(), '--source-processes 2 belongs to --source'),
+    ({'stop_without_gain': 3}, {}, SERVED, '--stop-without-gain 3 needs an evaluator'),
+    ({'use_ema': True}, {}, Cluster(), 'was trained without --ema-decay'),
+    ({'distribute': 'mirrored'}, {}, Cluster(WORKERS), 'is for one host and TF_CONFIG lists 3'),
+  ],
+)
+def test_a_run_is_checked_against_its_cluster_and_what_it_trains(given, hparams, cluster, message):
+  options = RunOptions('job', **given)
+  with pytest.raises(InputError) as error:
+    checks.check_run(HParams(**hparams), options, cluster, 'train_and_evaluate')
+  assert message in str(error.value)
+
+
+def test_what_fits_is_accepted():
+  options = RunOptions('job', sync=True, backup_workers=2, profile_steps='9:10')
+  checks.check_run(HParams(train_steps=10, lookahead_steps=5), options, SERVED, 'train')
+  with_evaluator = Cluster(SERVED.addresses, has_evaluator=True)
+  options = RunOptions('job', stop_at_accuracy=0.9)
+  checks.check_run(HParams(), options, with_evaluator, 'train_and_evaluate')

@@ -1,0 +1,53 @@
+"""docs/migration.md: what it says of the program is so."""
+
+import os
+import re
+
+import pytest
+
+from cifar10.options.hparams import from_values
+from cifar10.training import schedules
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def rows(title):
+  """The cells of a section's first table."""
+  with open(os.path.join(ROOT, 'docs', 'migration.md'), encoding='utf-8') as file:
+    section = file.read().partition(f'## {title}\n')[2].partition('\n## ')[0]
+  lines = [line for line in section.splitlines() if line.startswith('|')][2:]
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+
+
+def number(cell):
+  found = re.match(r'[0-9][0-9,.]*(e-?\d+)?', cell)
+  return float(found[0].rstrip(',.').replace(',', '')) if found else None
+
+
+@pytest.mark.parametrize('row', rows('The flags'), ids=lambda row: row[0])
+def test_flags_are_there_with_these_defaults(row):
+  with open(os.path.join(ROOT, 'docs', 'flags.md'), encoding='utf-8') as file:
+    table = file.read()
+  for flag in re.findall(r'`(--[a-z-]+)`', row[0]):
+    assert f'| `{flag}` |' in table
+    value = getattr(from_values({}), flag[2:].replace('-', '_'), None)
+    if isinstance(value, float) and number(row[2]) is not None:
+      assert value == number(row[2])
+
+
+def test_drops_are_at_these_steps():
+  """82 x 40,000 / 128 = 25,625; 123 x 40,000 / 128 = 38,437.5; 300 x 40,000 / 128 = 93,750.
+
+  Then: 45,000 // 128 = 351 batches an epoch; 82 x 351 = 28,782 and so on.
+  """
+  classic = from_values({})
+  now = schedules.boundaries_in_steps(classic.lr_boundaries_epochs, 40_000, 128)
+  then = [45_000 // 128 * epoch for epoch in classic.lr_boundaries_epochs]
+  said = {
+    row[0]: [re.search(r'step (\d[\d,]*\d)', cell)[1] for cell in row[1:]]
+    for row in rows('What `--recipe classic` changes')
+    if re.match(r'step [\d,]+', row[1]) and 'drop' in row[0]
+  }
+  assert list(said.values()) == [
+    [f'{before:,}', f'{after:,}'] for before, after in zip(then, now, strict=True)
+  ]
