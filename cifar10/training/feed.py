@@ -16,7 +16,7 @@ from cifar10.options.run_options import RunOptions
 
 
 class Feed:
-  """A training's examples: those of the split's record files; parts override where they come from."""
+  """A training's examples, of its record files; parts override where they come from."""
 
   def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster):
     """Names them; nothing is read yet."""
