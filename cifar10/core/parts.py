@@ -22,7 +22,6 @@ PARTS: dict[str, str] = {  # name -> module
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'ema': 'cifar10.training.ema',
   'export': 'cifar10.exporters.export',
-  'flag_help': 'cifar10.options.flag_help',
   'follow': 'cifar10.training.follow',
   'foreign_records': 'cifar10.data.foreign_records',
   'gpu_prefetch': 'cifar10.training.gpu_prefetch',

@@ -64,7 +64,8 @@ def parse(description: str) -> Command:
   except InputError:
     unknown = ['?']
   if unknown:
-    given = parts.load('flag_help').full_parser(description).parse_args()
+    full_parser = parts.find('cifar10.options.flag_help:full_parser')
+    given = full_parser(description).parse_args()
   return command_of(vars(given))
 
 
