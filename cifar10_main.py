@@ -30,7 +30,9 @@ def main() -> None:
   training = command.mode.startswith('train')
   cluster = _cluster(options) if training else Cluster()
   hparams = _hparams(command, options.job_dir, training)
-  checks.check_run(hparams, options, cluster, command.mode)
+  checks.check_run(hparams, options, command.mode)
+  if cluster.addresses or options.distribute or options.backup_workers:
+    parts.load('cluster_checks').check(hparams, options, cluster, command.mode)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.

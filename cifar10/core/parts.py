@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from cifar10.core.errors import InputError
+
 PARTS: dict[str, str] = {  # name -> module
   'all_reduce': 'cifar10.cluster.all_reduce',
   'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
+  'cluster_checks': 'cifar10.cluster.checks',
   'control_listener': 'cifar10.callbacks.control_listener',
   'data_service': 'cifar10.training.service_feed',
   'dry_run': 'cifar10.training.dry_run',
@@ -20,6 +23,7 @@ PARTS: dict[str, str] = {  # name -> module
   'ema': 'cifar10.training.ema',
   'export': 'cifar10.exporters.export',
   'follow': 'cifar10.training.follow',
+  'foreign_records': 'cifar10.data.foreign_records',
   'gpu_prefetch': 'cifar10.training.gpu_prefetch',
   'hard_examples': 'cifar10.training.hard_examples',
   'liveness': 'cifar10.cluster.liveness',
@@ -35,6 +39,7 @@ PARTS: dict[str, str] = {  # name -> module
   'small_conv2d': 'cifar10.ops.convolution',
   'source': 'cifar10.training.source_feed',
   'sync': 'cifar10.cluster.sync',
+  'task_roles': 'cifar10.cluster.task_roles',
   'tf_config': 'cifar10.cluster.tf_config',
   'tta': 'cifar10.inference.tta',
   'urls': 'cifar10.core.remote_files',
@@ -43,7 +48,9 @@ PARTS: dict[str, str] = {  # name -> module
 
 
 def load(name: str) -> ModuleType:
-  """The module of a part that is there."""
+  """A part's module; raises InputError where this program is without it."""
+  if name not in PARTS:
+    raise InputError(f'this program has no part {name!r}, which these options need; add it again')
   return importlib.import_module(PARTS[name])
 
 

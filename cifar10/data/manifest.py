@@ -75,20 +75,6 @@ def file_digest(path: str) -> str:
   return digest.hexdigest()
 
 
-def describe_split(
-  data_dir: str, split: str, examples: int, written: str | None = None
-) -> dict[str, Any]:
-  """A manifest's entry for one split; `written` is its file where that has no final name yet."""
-  path = record_path(data_dir, split)
-  written = written or path
-  return {
-    'file': os.path.basename(path),
-    'examples': examples,
-    'bytes': files.size(written),
-    'sha256': file_digest(written),
-  }
-
-
 def read_manifest(data_dir: str) -> dict[str, Any] | None:
   """The manifest's content, or None where there is none.
 

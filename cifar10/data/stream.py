@@ -8,14 +8,17 @@ tf.data's `interleave` would mix splits better, but under a data service of Tens
 an inner `repeat` begins its splits again and again.
 """
 
+import contextlib
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from cifar10.core.errors import SourceError
 from cifar10.data import input_pipeline
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 from cifar10.data.python_source import NOTHING, Chunk
@@ -41,6 +44,20 @@ class PlacedExamples(NamedTuple):
   labels: tf.Tensor  # int32 [n]
   epochs: tf.Tensor  # int64 [n]
   places: tf.Tensor  # int64 [n]
+
+
+@contextlib.contextmanager
+def naming_faults(fault: Callable[[str], str | None]) -> Iterator[None]:
+  """Raises SourceError for what went wrong in a source, or else for what `fault` says of it."""
+  try:
+    yield
+  except tf.errors.OpError as error:
+    # What Python code raises inside TensorFlow comes out as text.
+    found = re.search(r'SourceError: (.*)', error.message)
+    said = found[1] if found else fault(error.message)
+    if not said:
+      raise
+    raise SourceError(said) from None
 
 
 @dataclasses.dataclass
