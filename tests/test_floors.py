@@ -140,8 +140,7 @@ OF_ITS_OWN = {
   'cifar10.inference.predict': 'images are local',
   'cifar10.exporters.saved_model': 'a local folder, from where the export is moved',
   'cifar10.reporting.page': "the program's own files",
-  'cifar10.training.dry_run': '/proc, and a temporary job dir',
-  'cifar10.job.job_config': 'whether a local folder could be written',
+  'cifar10.training.dry_run': '/proc, a temporary job dir, whether one can be written',
   'cifar10.local_cluster': "the program's own files",
 }
 OF_NAMES = {'os.path.join', 'os.path.basename', 'os.path.dirname', 'os.path.split'}

@@ -13,7 +13,7 @@ from typing import Any
 PARTS: dict[str, str] = {  # name -> module
   'all_reduce': 'cifar10.cluster.all_reduce',
   'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
-  'control_listener': 'cifar10.callbacks.control_listener',
+  'control': 'cifar10.callbacks.control_commands',
   'data_service': 'cifar10.training.service_feed',
   'dry_run': 'cifar10.training.dry_run',
   'early_stopping': 'cifar10.callbacks.early_stopping',
