@@ -229,7 +229,10 @@ def _claim(process: Process) -> None:
   )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
-  checkpoints.set_aside(options.job_dir, found)
+  if found.damaged and found.newest:
+    from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
+
+    damaged_checkpoints.set_aside(options.job_dir, found)
   if job_config.has_rates(options.job_dir):
     from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
 
