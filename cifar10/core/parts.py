@@ -30,6 +30,7 @@ PARTS: dict[str, str] = {  # name -> module
   'parameter_server': 'cifar10.cluster.parameter_server',
   'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
+  'progress_bars': 'cifar10.callbacks.progress_bars',
   'resources': 'cifar10.callbacks.resources',
   'shell': 'cifar10.callbacks.shell',
   'small_conv2d': 'cifar10.ops.convolution',
