@@ -66,7 +66,9 @@ def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
   """What the flags say, and of the rest what the job dir was trained with."""
   config = job_config.read_config(job_dir)
   if config:
-    return job_config.adopt_config(command.learning, config, job_dir, training=training)
+    from cifar10.job import adopted_config  # noqa: PLC0415  (a new job adopts nothing)
+
+    return adopted_config.adopt_config(command.learning, config, job_dir, training=training)
   if not training:
     raise InputError(f'--job-dir {job_dir} holds no trained network; train one first')
   return from_values(command.learning)

@@ -354,9 +354,7 @@ class FastNetFamily(Family):
 
   def prepare(self, start: Start) -> Prepared:
     """Whitens by the training images, and tries whether XLA compiles."""
-    from cifar10.core import devices  # noqa: PLC0415  (TensorFlow, which --help has no use for)
-
-    compiles = not start.num_gpus and devices.can_compile(start.session_config)
+    compiles = not start.num_gpus and silu.can_compile(start.session_config)
     images = start.first_images(_WHITENING_IMAGES)
     return Prepared(whitening_kernel(images, start.data), compiles)
 
