@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from cifar10.core import parts
-from cifar10.core.errors import InputError, OneLineParser
+from cifar10.core.errors import OneLineParser
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
@@ -24,7 +24,7 @@ _MODES = {
   'predict': 'predict',
   'export': 'export',
 }
-_DEFAULT_RECIPE = 'classic'  # Which sets nothing.
+DEFAULT_RECIPE = 'classic'  # Which sets nothing.
 # The groups of options that every network has: a title, and the class that declares them.
 _COMMON: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
@@ -51,6 +51,7 @@ def parse(description: str) -> Command:
   others, and those of all families only where it is not that family's either: for --help, for a
   flag that is shortened, and to say what is wrong.
   """
+  own: dict[str, type] = {}  # The user's own family, where one is chosen.
   parser = _QuietParser(add_help=False, allow_abbrev=False)
   _add_own_flags(parser)
   _add_flags(parser, _COMMON)
@@ -59,12 +60,13 @@ def parse(description: str) -> Command:
     if unknown:
       by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
       family = registry.FAMILIES[getattr(given, 'network', by_recipe)]
+      own = {family.TITLE: family} if family.PLACE else {}
       _add_flags(parser, {family.TITLE: family})
       given, unknown = parser.parse_known_args()
-  except InputError:
+  except _NotParsedError:
     unknown = ['?']
   if unknown:
-    given = full_parser(description).parse_args()
+    given = full_parser(description, own).parse_args()
   return command_of(vars(given))
 
 
@@ -81,15 +83,26 @@ def command_of(given: dict[str, Any]) -> Command:
   return Command(mode, images, dry_run, verbose, run, learning)
 
 
+class _NotParsedError(Exception):
+  """Something is wrong with a command line, or is not known yet."""
+
+
 class _QuietParser(argparse.ArgumentParser):
   """A parser that leaves it to the full one to say what is wrong."""
 
   def error(self, message: str) -> NoReturn:
-    raise InputError(message)
+    raise _NotParsedError(message)
 
 
-def full_parser(description: str | None = None) -> argparse.ArgumentParser:
-  """The parser of every flag that there is, with --help; loads all families of networks."""
+def full_parser(
+  description: str | None = None, own: Mapping[str, type] | None = None
+) -> argparse.ArgumentParser:
+  """The parser of every flag that there is, with --help; loads all families of networks.
+
+  Args:
+    description: of the command.
+    own: the user's own family by its title.
+  """
   parser = OneLineParser(
     description=description, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -102,7 +115,7 @@ def full_parser(description: str | None = None) -> argparse.ArgumentParser:
     default=argparse.SUPPRESS,
     help='list all recipes with their accuracy',
   )
-  _add_flags(parser, groups())
+  _add_flags(parser, {**groups(), **(own or {})})
   return parser
 
 
@@ -126,13 +139,14 @@ def _add_own_flags(group: Any) -> None:
   group.add_argument(
     '--recipe',
     choices=tuple(registry.RECIPES),
-    help=f'a set of other defaults, see --list-recipes (default: {_DEFAULT_RECIPE})',
+    help=f'a set of other defaults, see --list-recipes (default: {DEFAULT_RECIPE})',
   )
   group.add_argument(
     '--network',
-    choices=tuple(registry.FAMILIES),
+    choices=registry.FAMILIES,
     default=argparse.SUPPRESS,
-    help=f'the family of networks (default: {registry.DEFAULT})',
+    help='the family of networks, or an own one as package.module:NAME (docs/python.md; default: '
+    f'{registry.DEFAULT})',
   )
   if 'predict' in modes:
     group.add_argument(
