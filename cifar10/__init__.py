@@ -1,7 +1,12 @@
-"""CIFAR-10 ResNets on tf.estimator: records, input pipeline, towers, model function."""
+"""CIFAR-10 ResNets on tf.estimator: records, input pipeline, towers, model function.
 
+From Python: `train`, `evaluate`, `predict`, `export` and `load`, in api.py; docs/python.md.
+"""
+
+import importlib
 import os
 import platform
+from typing import Any
 
 __version__ = '0.1.0'  # Of the package, too: pyproject.toml reads it here.
 
@@ -10,3 +15,20 @@ __version__ = '0.1.0'  # Of the package, too: pyproject.toml reads it here.
 # twice as fast as its own kernels, too (benchmarks/onednn.py). What the user has set wins.
 if platform.machine() in ('x86_64', 'AMD64'):
   os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+
+_PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
+  **dict.fromkeys(('train', 'evaluate', 'predict', 'export', 'load'), 'api'),
+  **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
+  'Family': 'networks.family',
+  'Callback': 'callbacks.base',
+}
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _PUBLIC:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  return getattr(importlib.import_module(f'{__name__}.{_PUBLIC[name]}'), name)
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *_PUBLIC})

@@ -82,6 +82,10 @@ class Run:
     """The global step at which training ends."""
     return self.hparams.train_steps
 
+  def epochs(self, step: int) -> int:
+    """How many whole epochs are over at a global step of this training."""
+    return step * self.examples_per_step // self.examples_per_epoch
+
   @property
   def cluster(self) -> Cluster:
     """All tasks, this process's among them."""
@@ -115,6 +119,9 @@ class Callback(tf.compat.v1.train.SessionRunHook):
 
   def on_step_end(self, step: Step) -> None:
     """After every step that this process made, before a checkpoint of it is saved."""
+
+  def on_epoch_end(self, epoch: int) -> None:
+    """After the first step at or beyond the end of each epoch, the first one's number being 1."""
 
   def on_save(self, checkpoint: str, step: int) -> None:
     """A checkpoint is whole. Only the chief saves."""

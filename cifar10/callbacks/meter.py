@@ -1,7 +1,7 @@
 """Reads loss, accuracy and learning rate of every step, and tells callbacks; means over steps."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -14,14 +14,18 @@ EVERY_STEPS = 100  # Whose means are written.
 class MeterHook(tf.compat.v1.train.SessionRunHook):
   """Tells callbacks of every step, before any other hook can save a checkpoint of it."""
 
-  def __init__(self, callbacks: Sequence[Callback], counts: bool):
+  def __init__(
+    self, callbacks: Sequence[Callback], counts: bool, epochs: Callable[[int], int] = lambda step: 0
+  ):
     """Args:
     callbacks: hear of each step.
     counts: whether each run of the session makes one global step, as in one process; else the
       global step is read, about as it is after the run.
+    epochs: how many are over at a global step.
     """
     self._callbacks = callbacks
     self._counts = counts
+    self._epochs = epochs
     self._tensors: Mapping[str, tf.Tensor] = {}
     self._graph: Any = None
     self.step = 0  # The last one that this process made.
@@ -45,10 +49,14 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     read, values = run_values.results
+    before = self._epochs(self.step)
     self.step = self.step + 1 if self._counts else int(read)
     step = Step(self.step, values)
     for callback in self._callbacks:
       callback.on_step_end(step)
+    for epoch in range(before, self._epochs(self.step)):
+      for callback in self._callbacks:
+        callback.on_epoch_end(epoch + 1)
 
 
 class Means(NamedTuple):

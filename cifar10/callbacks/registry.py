@@ -4,6 +4,8 @@ One that training can do without is a part of the program as well, with a line i
 """
 
 import importlib
+from collections.abc import Sequence
+from typing import Any
 
 from cifar10.callbacks.base import Callback, Run
 from cifar10.core import parts
@@ -23,8 +25,8 @@ _CALLBACKS: dict[str, bool] = {  # In the order in which they hear of an event -
 }
 
 
-def make_all(run: Run) -> list[Callback]:
-  """Those that have something to do in this process."""
+def make_all(run: Run, own: Sequence[Any] = ()) -> list[Callback]:
+  """Those that have something to do in this process, and then the user's `own`."""
   made = []
   for name, is_part in _CALLBACKS.items():
     if is_part and not _is_asked_for(name, run):
@@ -32,7 +34,7 @@ def make_all(run: Run) -> list[Callback]:
     module = parts.load(name) if is_part else importlib.import_module(f'{__package__}.{name}')
     if callback := module.make(run):
       made.append(callback)
-  return made
+  return made + (parts.load('own_callback').make_all(run, own) if own else [])
 
 
 def _is_asked_for(part: str, run: Run) -> bool:

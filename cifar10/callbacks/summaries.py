@@ -4,6 +4,7 @@ The Estimator writes the numbers of each evaluation itself, to JOB/validation an
 """
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from cifar10.options.hparams import all_values
 # That is why what training and evaluations write beside them is in groups that come later.
 _TAGS = {'learning_rate': 'optimizer/learning_rate'}
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
+_OWN = tf.compat.v1.GraphKeys.SUMMARIES  # What users' networks and callbacks write.
 _SAMPLED = 'sampled_summaries'  # A collection of no other: the Estimator runs its own at each step.
 
 
@@ -74,11 +76,13 @@ class TrainingSummaries(AveragingHundreds):
     for gradient, variable in graph.gradients if self._run.options.histograms else ():
       summary.histogram(f'weights/{variable.op.name}', variable, kept)
       summary.histogram(f'weight_gradients/{variable.op.name}', gradient, kept)
-    self._summaries = tf.compat.v1.get_collection(_SAMPLED)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
     self._step = self._sampled_at = self._window.step
+    with session.graph.as_default():
+      collected = tf.compat.v1.get_collection
+      self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
     # TensorBoard then drops what an earlier process wrote of this step and later ones, which are
     # made again.
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
@@ -124,6 +128,12 @@ class TrainingSummaries(AveragingHundreds):
 
   def _write(self, summary: Any) -> None:
     _writer(self._run.job_dir).add_summary(summary, self._step)
+
+
+def _is_own(summary: tf.Tensor) -> bool:
+  """Whether a user's network or callback writes it: not the Estimator, and of towers the first."""
+  name = summary.op.name
+  return name != 'loss' and not re.match(r'(tower|replica)_[1-9]', name)
 
 
 def drop_evaluation(job_dir: str, split: str, step: int) -> None:

@@ -43,6 +43,10 @@ class SourceError(ValueError):
     super().__init__(' '.join(message.splitlines()))
 
 
+class CallbackError(Exception):
+  """A callback of the user's own failed. Exit code 1."""
+
+
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
   """SIGTERM ended the run in good order: what was learned is saved."""
 
@@ -117,16 +121,16 @@ def print_result(line: str) -> None:
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError, a SourceError or a
-  StorageError, 2 on an InputError, 130 on Ctrl-C, 141 when nobody reads the output any more, 143 on
-  SIGTERM.
+  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError, a SourceError, a CallbackError
+  or a StorageError, 2 on an InputError, 130 on Ctrl-C, 141 when nobody reads the output any more,
+  143 on SIGTERM.
   """
   try:
     main()
   except InputError as error:
     print(f'error: {_as_typed(str(error))}', file=sys.stderr)
     sys.exit(2)
-  except (TaskLostError, SomeFailedError, SourceError, StorageError) as error:
+  except (TaskLostError, SomeFailedError, SourceError, CallbackError, StorageError) as error:
     print(f'error: {error}', file=sys.stderr)
     sys.exit(1)
   except Terminated:

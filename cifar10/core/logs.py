@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 
 import tqdm
 
@@ -15,6 +16,10 @@ IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {r
 class _AboveBars(logging.StreamHandler):
   """Writes lines above a progress bar, not into it."""
 
+  def __init__(self) -> None:
+    super().__init__()
+    self.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
+
   def emit(self, record: logging.LogRecord) -> None:
     with tqdm.tqdm.external_write_mode(self.stream):
       super().emit(record)
@@ -22,14 +27,29 @@ class _AboveBars(logging.StreamHandler):
 
 def set_up(verbose: bool = False) -> None:
   """Shows the program's own log, and TensorFlow's only when asked for."""
-  logging.basicConfig(
-    format='%(asctime)s %(message)s',
-    datefmt='%H:%M:%S',
-    level=logging.WARNING,
-    handlers=[_AboveBars()],
-  )
+  logging.basicConfig(level=logging.WARNING, handlers=[_AboveBars()])
   log.setLevel(logging.INFO)
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
+
+
+@contextlib.contextmanager
+def shown(verbose: bool = False) -> Iterator[None]:
+  """A context that shows what `set_up` shows, unless the user has configured the program's log."""
+  tensorflows = logging.getLogger('tensorflow')
+  before = tensorflows.level, log.level, log.propagate
+  handlers = [] if log.handlers or log.level else [_AboveBars()]
+  tensorflows.setLevel(logging.INFO if verbose else logging.ERROR)
+  for handler in handlers:
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+  try:
+    yield
+  finally:
+    level, log.level, log.propagate = before
+    tensorflows.setLevel(level)
+    for handler in handlers:
+      log.removeHandler(handler)
 
 
 def print_line(line: str) -> None:

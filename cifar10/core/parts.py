@@ -5,6 +5,7 @@ line here the program still trains, evaluates and exports, and the part's flags 
 that belongs to a part names it (`option(..., part='profile')`).
 """
 
+import functools
 import importlib
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -31,6 +32,8 @@ PARTS: dict[str, str] = {  # name -> module
   'muon': 'cifar10.training.muon',
   'network_size': 'cifar10.training.network_size',
   'on_evaluation': 'cifar10.callbacks.on_evaluation',
+  'own_callback': 'cifar10.callbacks.own_callback',
+  'own_network': 'cifar10.networks.own_network',
   'parameter_server': 'cifar10.cluster.parameter_server',
   'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
@@ -57,8 +60,8 @@ def load(name: str) -> ModuleType:
 
 def find(place: str) -> Any:
   """What 'package.module:NAME' names; raises ImportError or AttributeError where it is not."""
-  module, _, name = place.partition(':')
-  return getattr(importlib.import_module(module), name)
+  module, _, path = place.partition(':')
+  return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
 
 
 class Registry(Mapping[str, Any]):

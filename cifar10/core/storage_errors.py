@@ -8,7 +8,13 @@ import threading
 from collections.abc import Iterator
 
 from cifar10.core import files
-from cifar10.core.errors import InputError, SomeFailedError, StorageError, TaskLostError
+from cifar10.core.errors import (
+  CallbackError,
+  InputError,
+  SomeFailedError,
+  StorageError,
+  TaskLostError,
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -29,7 +35,13 @@ def named(flag: str, folder: str) -> Iterator[None]:
   try:
     with _quiet_threads(folder):
       yield
-  except (InputError, StorageError, TaskLostError, SomeFailedError):  # They say what it is.
+  except (
+    InputError,
+    StorageError,
+    TaskLostError,
+    SomeFailedError,
+    CallbackError,
+  ):  # They say what it is.
     raise
   except Exception as error:
     fault = _fault(error, folder)

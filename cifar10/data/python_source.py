@@ -8,7 +8,6 @@ processes do not load it.
 
 import contextlib
 import fcntl
-import functools
 import importlib
 import inspect
 import multiprocessing
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cifar10.core import parts
 from cifar10.core.errors import InputError, SourceError
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
@@ -58,7 +58,7 @@ class PythonSource:
       InputError: it cannot be imported, is not there, or cannot be called as it must be.
     """
     self.name = name
-    self._function = _imported(name)
+    self._function = imported('--source', name)
     self.takes_shards = _takes_shards(name, self._function)
     self._made: dict[tuple[int, int], Iterable[Any]] = {}
 
@@ -149,7 +149,7 @@ class PythonSource:
       yield items
     if fault:
       number = 1 + drawn + sum(map(_size, items))
-      raise self._error(part, number, _described(fault, self._function)) from None
+      raise self._error(part, number, described(fault, self._function)) from None
 
   def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
     """A list's examples, the first of which has this number; raises SourceError for a wrong one."""
@@ -195,7 +195,7 @@ class PythonSource:
     except NotImplementedError:  # As a DataFlow says that it does not know.
       return 0
     except Exception as error:
-      raise SourceError(f'--source {self.name}: {_described(error, self._function)}') from None
+      raise SourceError(f'--source {self.name}: {described(error, self._function)}') from None
 
   def _error(self, part: str, number: int, fault: str) -> SourceError:
     return SourceError(f'--source {self.name}{part}: example {number} (counted from 1): {fault}')
@@ -281,23 +281,31 @@ class SourceProcesses:
     return None
 
 
-def _imported(name: str) -> Callable[..., Any]:
-  """The function of a name; raises InputError."""
+def imported(flag: str, name: str) -> Any:
+  """What 'package.module:name' names, which need not be a part of the program.
+
+  Args:
+    flag: the option that names it.
+    name: its module is found as `python -m` finds it, in the current folder too.
+
+  Raises:
+    InputError: it cannot be imported, is not there, or cannot be called.
+  """
   module_name, _, path = name.partition(':')
   here = os.getcwd()
   if here not in sys.path and '' not in sys.path:
-    sys.path.append(here)  # As `python -m` has it, whichever way the command was started.
+    sys.path.append(here)  # Whichever way the command was started.
   try:
     module = importlib.import_module(module_name)
   except (Exception, SystemExit) as error:
-    raise InputError(f'--source {name} cannot be imported: {_described(error, None)}') from None
+    raise InputError(f'{flag} {name} cannot be imported: {described(error, None)}') from None
   try:
-    function = functools.reduce(getattr, path.split('.'), module)
+    function = parts.find(name)
   except AttributeError:
     file = getattr(module, '__file__', module_name)
-    raise InputError(f'--source {name}: there is no {path} in {file}; name another') from None
+    raise InputError(f'{flag} {name}: there is no {path} in {file}; name another') from None
   if not callable(function):
-    raise InputError(f'--source {name} is {function!r:.60}, not a function; name another')
+    raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
   return function
 
 
@@ -361,7 +369,7 @@ def _kind(item: Any) -> str:
   return f'a {type(item).__name__}{parts}'
 
 
-def _described(error: BaseException, function: Callable[..., Any] | None) -> str:
+def described(error: BaseException, function: Callable[..., Any] | None) -> str:
   """An exception in one line: its type, its message, and the line of the user's file."""
   frames = list(traceback.extract_tb(error.__traceback__))
   files = {getattr(inspect.unwrap(function), '__code__', None)} if function else set()

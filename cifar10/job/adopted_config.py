@@ -56,9 +56,9 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   An option that it lacks is newer than the job, which ran with the default. Older configurations
   also have options of other families, which had no effect.
   """
+  network = config.get('network', DEFAULT)
+  family = FAMILIES.get(network) if isinstance(network, str) else None
   try:
-    network = config.get('network', DEFAULT)
-    family = FAMILIES.get(network) if isinstance(network, str) else None
     classes = (HParams, Augmentation, *((family,) if family else ()))
     known = dict(from_json(classes, config))
     return all_values(from_values({'network': network, **known})), set(known)

@@ -62,6 +62,7 @@ class Family(Options, abc.ABC):
   """One kind of network. A subclass is a frozen dataclass whose fields are its options."""
 
   NAME: ClassVar[str]  # --network NAME, and the scope of its variables.
+  PLACE: ClassVar[str] = ''  # --network module:NAME, where it is the user's own.
   TITLE: ClassVar[str]  # For people, with its source.
   RECIPES: ClassVar[Mapping[str, Recipe]] = {}
   NETWORK: ClassVar[Any]  # Of its layers: NETWORK(options, settings, data) is a model_base.Layers.

@@ -3,9 +3,10 @@
 A family's module is loaded when the family, or one of its recipes, is looked up.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from cifar10.core.option import names
+from cifar10.core import parts
+from cifar10.core.option import is_function, names
 from cifar10.core.parts import Registry
 from cifar10.networks.family import Recipe
 
@@ -23,7 +24,23 @@ _NETWORKS = {  # The default first.
   'inception': _Entry('cifar10.networks.inception:InceptionFamily'),
 }
 
-FAMILIES = Registry({name: entry.place for name, entry in _NETWORKS.items()})
+
+class _Families(Registry):
+  """By name; 'module:NAME' is one of the user's own, or a function that it is made of."""
+
+  def __getitem__(self, name: str) -> Any:
+    return parts.load('own_network').family(name) if _is_own(name) else super().__getitem__(name)
+
+  def __contains__(self, name: object) -> bool:
+    return super().__contains__(name) or _is_own(name)
+
+
+def _is_own(name: object) -> bool:
+  is_place = isinstance(name, str) and is_function().accepts(name)
+  return is_place and 'own_network' in parts.PARTS
+
+
+FAMILIES = _Families({name: entry.place for name, entry in _NETWORKS.items()})
 DEFAULT = next(iter(FAMILIES))
 # Each recipe's network, by the recipe's name.
 RECIPES = {recipe: name for name, entry in _NETWORKS.items() for recipe in entry.recipes}

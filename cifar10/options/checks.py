@@ -40,6 +40,10 @@ def check_mode(
     raise InputError(f'--subset {options.subset} belongs to evaluations, not to --mode {mode}')
   if options.data_service and not training:
     raise InputError(f'--data-service belongs to training, not to --mode {mode}')
+  if options.callback and mode in ('predict', 'export'):
+    raise InputError(
+      f'--callback {options.callback[0]} belongs to training and evaluations, not to --mode {mode}'
+    )
   if options.use_ema and mode == 'train':
     raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
   if options.profile_steps and not training:

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from cifar10.core.errors import OneLineParser
@@ -10,8 +11,15 @@ from cifar10.networks import registry
 from cifar10.options.flags import COMMON, add_flags, add_own_flags
 
 
-def full_parser(description: str | None = None) -> argparse.ArgumentParser:
-  """The parser of every flag that there is, with --help; loads all families of networks."""
+def full_parser(
+  description: str | None = None, own: Mapping[str, type] | None = None
+) -> argparse.ArgumentParser:
+  """The parser of every flag that there is, with --help; loads all families of networks.
+
+  Args:
+    description: of the command.
+    own: the user's own family by its title.
+  """
   parser = OneLineParser(
     description=description, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -24,7 +32,7 @@ def full_parser(description: str | None = None) -> argparse.ArgumentParser:
     default=argparse.SUPPRESS,
     help='list all recipes with their accuracy',
   )
-  add_flags(parser, groups(), _help)
+  add_flags(parser, {**groups(), **(own or {})}, _help)
   return parser
 
 

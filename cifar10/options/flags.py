@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from cifar10.core import parts
-from cifar10.core.errors import InputError
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
@@ -51,6 +50,7 @@ def parse(description: str) -> Command:
   others, and those of all families only where it is not that family's either: for --help, for a
   flag that is shortened, and to say what is wrong.
   """
+  own: dict[str, type] = {}  # The user's own family, where one is chosen.
   parser = _QuietParser(add_help=False, allow_abbrev=False)
   add_own_flags(parser)
   add_flags(parser, COMMON)
@@ -59,13 +59,14 @@ def parse(description: str) -> Command:
     if unknown:
       by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
       family = registry.FAMILIES[getattr(given, 'network', by_recipe)]
+      own = {family.TITLE: family} if family.PLACE else {}
       add_flags(parser, {family.TITLE: family})
       given, unknown = parser.parse_known_args()
-  except InputError:
+  except _NotParsedError:
     unknown = ['?']
   if unknown:
     full_parser = parts.find('cifar10.options.flag_help:full_parser')
-    given = full_parser(description).parse_args()
+    given = full_parser(description, own).parse_args()
   return command_of(vars(given))
 
 
@@ -82,11 +83,15 @@ def command_of(given: dict[str, Any]) -> Command:
   return Command(mode, images, dry_run, verbose, run, learning)
 
 
+class _NotParsedError(Exception):
+  """Something is wrong with a command line, or is not known yet."""
+
+
 class _QuietParser(argparse.ArgumentParser):
   """A parser that leaves it to the full one to say what is wrong."""
 
   def error(self, message: str) -> NoReturn:
-    raise InputError(message)
+    raise _NotParsedError(message)
 
 
 def add_own_flags(group: Any) -> None:
@@ -102,9 +107,10 @@ def add_own_flags(group: Any) -> None:
   )
   group.add_argument(
     '--network',
-    choices=tuple(registry.FAMILIES),
+    choices=registry.FAMILIES,
     default=argparse.SUPPRESS,
-    help=f'the family of networks (default: {registry.DEFAULT})',
+    help='the family of networks, or an own one as package.module:NAME (docs/python.md; default: '
+    f'{registry.DEFAULT})',
   )
   if 'predict' in modes:
     group.add_argument(

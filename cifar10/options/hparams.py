@@ -204,7 +204,7 @@ class HParams(Options):
 def all_values(hparams: HParams) -> dict[str, Any]:
   """Every option of training by name, the network's name and its family's options among them."""
   return {
-    'network': hparams.family.NAME,
+    'network': hparams.family.PLACE or hparams.family.NAME,
     **values(hparams.family),
     **values(hparams.augmentation),
     **values(hparams),

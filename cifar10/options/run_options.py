@@ -15,6 +15,7 @@ from cifar10.core.option import (
   between,
   is_address,
   is_command,
+  is_function,
   is_pattern,
   option,
 )
@@ -138,6 +139,16 @@ class RunOptions(Options):
     check=is_command(),
     metavar='COMMAND',
     part='on_evaluation',
+  )
+  callback: tuple[str, ...] = option(
+    (),
+    'a Python function that makes a callback, as package.module:function, heard after the built-in '
+    'ones; can be given several times (docs/python.md)',
+    check=Check(
+      lambda names: all(map(is_function().accepts, names)), 'must be package.module:function'
+    ),
+    metavar='MODULE:FUNCTION',
+    part='own_callback',
   )
   log_every: float = option(
     10.0, 'seconds between two progress lines in the log', check=above(0, ' seconds')

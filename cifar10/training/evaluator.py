@@ -7,13 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import progress, summaries
-from cifar10.callbacks.base import Callback
+from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.core import files
+from cifar10.core import files, parts
 from cifar10.core.errors import Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
 from cifar10.job import best_checkpoints, checkpoints
+from cifar10.job.stop_record import StopRequest
 from cifar10.training import evaluation
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
@@ -101,7 +102,11 @@ class Evaluator:
 def evaluate_once(process: Process) -> JsonObject:
   """Evaluates one checkpoint on one split."""
   process.check_split(process.final_split)
-  return Evaluator(process).evaluated(process.final_split)
+  own: list[Callback] = []
+  if process.own_callbacks:
+    run = Run(process.hparams, process.options, process.data, process.role, StopRequest())
+    own = parts.load('own_callback').make_all(run, process.own_callbacks)
+  return Evaluator(process, own).evaluated(process.final_split)
 
 
 class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):

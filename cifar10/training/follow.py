@@ -27,7 +27,8 @@ def follow(process: Process) -> JsonObject:
   evaluator = Evaluator(process, callbacks)
   evaluator.check_splits()
   callbacks += registry.make_all(
-    Run(process.hparams, process.options, process.data, process.role, stop_record.StopRequest())
+    Run(process.hparams, process.options, process.data, process.role, stop_record.StopRequest()),
+    process.own_callbacks,
   )
   job_dir, patience = process.options.job_dir, process.options.evaluator_patience
   seen, seen_at = None, time.monotonic()

@@ -1,6 +1,6 @@
 """What every mode of a job needs: its network, data and devices, and this process's role in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +30,13 @@ class Process:
     strategy: of tf.distribute; None without one.
   """
 
-  def __init__(self, hparams: HParams, options: RunOptions, role: Role | None = None):
+  def __init__(
+    self,
+    hparams: HParams,
+    options: RunOptions,
+    role: Role | None = None,
+    own_callbacks: Sequence[Any] = (),
+  ):
     """Checks devices and data set; writes nothing.
 
     For an all-reduce between processes it also waits until all of them are there.
@@ -39,6 +45,7 @@ class Process:
       hparams: the network and its optimization.
       options: where it runs.
       role: of this process; by default that of a process alone.
+      own_callbacks: the user's, as callbacks/own_callback.py finds them.
 
     Raises:
       InputError: devices that cannot run, or another data set than the job's.
@@ -48,6 +55,7 @@ class Process:
       tf.config.experimental.enable_op_determinism()
     num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
     self.role = role or roles.choose(roles.ALONE, options)
+    self.own_callbacks = own_callbacks
     self.hparams = placement.with_dtype(hparams, num_gpus)
     self.data = job_config.described_data(options.job_dir, options.data_dir)
     self.options = options

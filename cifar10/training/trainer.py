@@ -103,8 +103,8 @@ def _train(
     stop_request = stop_record.StopRequest()
     saver_hooks = _saver_hooks(process, callbacks, evaluator)
     run = _make_run(process, stop_request, num_examples, saver_hooks, evaluating=bool(evaluator))
-    callbacks += registry.make_all(run)
-    meter = MeterHook(callbacks, role.counts_steps)
+    callbacks += registry.make_all(run, process.own_callbacks)
+    meter = MeterHook(callbacks, role.counts_steps, run.epochs)
     task_hook = _TaskHook(role)
     # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
     # orders an end comes last, after all who may ask for one.

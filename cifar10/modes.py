@@ -1,0 +1,125 @@
+"""One mode of a job, from checked options to results: what the command and Python's calls share."""
+
+import contextlib
+import dataclasses
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from cifar10.cluster.tasks import Cluster
+from cifar10.core import parts, storage_errors
+from cifar10.core.errors import InputError
+from cifar10.job import job_config
+from cifar10.options import checks, flags
+from cifar10.options.hparams import HParams, from_values
+from cifar10.options.run_options import RunOptions
+
+
+class Plan(NamedTuple):
+  """What is to be done, checked."""
+
+  command: flags.Command
+  hparams: HParams
+  options: RunOptions
+  cluster: Cluster
+
+  @property
+  def trains(self) -> bool:
+    """Whether it makes steps, and belongs to a cluster where TF_CONFIG says so."""
+    return self.command.mode.startswith('train')
+
+
+def check(command: flags.Command) -> Plan:
+  """Checks what can be checked without TensorFlow, and sets what that reads when it is imported.
+
+  Raises:
+    InputError: options that do not fit the mode, the job, the cluster or each other.
+  """
+  options = RunOptions(**command.run)
+  checks.check_mode(command.mode, options, command.images, command.dry_run)
+  training = command.mode.startswith('train')
+  cluster = _cluster(options) if training else Cluster()
+  hparams = _hparams(command, options.job_dir, training)
+  checks.check_run(hparams, options, command.mode)
+  if cluster.addresses or options.distribute or options.backup_workers:
+    parts.load('cluster_checks').check(hparams, options, cluster, command.mode)
+  # Of a GPU's memory what is needed, when it is needed: another process may be there.
+  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+  if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
+    os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+    options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
+  return Plan(command, hparams, options, cluster)
+
+
+def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Iterable[dict[str, Any]]:
+  """Does it -> the JSON objects to print as they come, the result last.
+
+  Args:
+    plan: from `check`.
+    callbacks: beside those of --callback.
+    monitor: of a process alone, in place of a SignalMonitor.
+  """
+  from cifar10.cluster import roles, signals  # noqa: PLC0415  (they load TensorFlow)
+  from cifar10.training.process import Process  # noqa: PLC0415
+
+  command, hparams, options, cluster = plan
+  # Only a main thread can hear signals.
+  hears = threading.current_thread() is threading.main_thread()
+  if command.dry_run:
+    evaluating = command.mode == 'train_and_evaluate'
+    monitor = monitor or signals.SignalMonitor()
+    with monitor if hears else contextlib.nullcontext():
+      dry_run = parts.load('dry_run').dry_run
+      return [dry_run(hparams, options, cluster, monitor, evaluating=evaluating)]
+  own = []
+  if callbacks or options.callback:
+    own = parts.load('own_callback').found(options.callback, callbacks)
+  role = roles.choose(cluster, options, None if cluster.addresses else monitor)
+  # Prediction and export are over at once: SIGTERM may end them as it ends any program.
+  ends_when_told = hears and (plan.trains or command.mode == 'evaluate')
+  watching = role.monitor if ends_when_told else contextlib.nullcontext()
+  with storage_errors.named('--job-dir', options.job_dir), watching:
+    return _run(command, Process(hparams, options, role, own))
+
+
+def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
+  """What the options say, and of the rest what the job dir was trained with."""
+  config = job_config.read_config(job_dir)
+  if config:
+    from cifar10.job import adopted_config  # noqa: PLC0415  (a new job adopts nothing)
+
+    return adopted_config.adopt_config(command.learning, config, job_dir, training=training)
+  if not training:
+    raise InputError(f'--job-dir {job_dir} holds no trained network; train one first')
+  return from_values(command.learning)
+
+
+def _cluster(options: RunOptions) -> Cluster:
+  """What TF_CONFIG says; without it a process alone."""
+  text = os.environ.get('TF_CONFIG')
+  if not text:
+    return Cluster()
+  num_ps_needed = 0 if options.distribute else 1
+  return parts.load('tf_config').read_cluster(text, options.job_dir, num_ps_needed)
+
+
+def _run(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
+  """One mode, or one task's part."""
+  from cifar10.training import evaluator, trainer  # noqa: PLC0415
+
+  task_type = process.role.cluster.task_type
+  if task_type == 'ps':
+    return [parts.load('parameter_server').serve(process.role)]
+  if task_type == 'evaluator':
+    return [parts.load('follow').follow(process)]
+  if command.mode == 'export':
+    return [parts.load('export').export(process)]
+  if command.mode == 'predict':
+    predict = parts.load('predict').predict
+    estimator, checkpoint = process.estimator(), process.checkpoint()
+    return predict(estimator, command.images, checkpoint, process.data.classes)
+  if command.mode == 'evaluate':
+    return [evaluator.evaluate_once(process)]
+  modes = {'train_and_evaluate': trainer.train_and_evaluate, 'train': trainer.train}
+  return [modes[command.mode](process)]

@@ -1,0 +1,193 @@
+"""A network of the user's own, for --network module:NAME: a family, or a plain function."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import model_base
+from cifar10.core import lazy_tf
+from cifar10.core.errors import InputError
+from cifar10.core.lazy_tf import tf
+from cifar10.data.info import DatasetInfo
+from cifar10.data.python_source import described, imported
+from cifar10.networks.family import Family
+
+_FLAG = '--network'
+_KERAS = ('keras', 'tf_keras')
+_NO_KERAS = (
+  'Keras models cannot be built in these graphs; name a function (images, is_training, '
+  'num_classes) -> logits that calls tf.compat.v1.get_variable and tf.nn'
+)
+WEIGHT = 'weight'  # The role of what a function trains beside convolutions.
+
+
+def family(place: str) -> type[Family]:
+  """The family that 'module:NAME' names, or one of the function there.
+
+  Raises:
+    InputError: it cannot be imported, is not there, or is neither.
+  """
+  lazy_tf.import_tensorflow()  # Which the user's module may print lines about.
+  found = imported(_FLAG, place)
+  mro = inspect.getmro(found if isinstance(found, type) else type(found))
+  if any(each.__module__.partition('.')[0] in _KERAS for each in mro):
+    raise InputError(f'{_FLAG} {place}: {_NO_KERAS}')
+  if not isinstance(found, type):
+    _check_parameters(place, found)
+    return _family_of(place, found)
+  if not issubclass(found, Family):
+    raise InputError(
+      f'{_FLAG} {place} is the class {found.__name__}; name a subclass of '
+      'cifar10.networks.family.Family, or a function'
+    )
+  _check_family(place, found)
+  return type(found.__name__, (found,), {'PLACE': place, '__module__': found.__module__})
+
+
+def _check_family(place: str, found: type[Family]) -> None:
+  missing = [name for name in ('NAME', 'TITLE') if not hasattr(found, name)]
+  missing += sorted(found.__abstractmethods__)
+  if found.build is Family.build and not hasattr(found, 'NETWORK'):
+    missing.append('NETWORK')
+  if missing:
+    raise InputError(f'{_FLAG} {place} has no {", ".join(missing)}; see family.py, and add it')
+  if any(isinstance(value, dataclasses.Field) for value in vars(found).values()):
+    raise InputError(
+      f'{_FLAG} {place} has options and is no dataclass; put @dataclasses.dataclass(frozen=True) '
+      'before it'
+    )
+
+
+def _check_parameters(place: str, function: Callable[..., Any]) -> None:
+  with contextlib.suppress(ValueError):  # Written in C.
+    try:
+      inspect.signature(function).bind(None, False, 10)
+    except TypeError:
+      raise InputError(
+        f'{_FLAG} {place} has the parameters {inspect.signature(function)}; it must have (images, '
+        'is_training, num_classes)'
+      ) from None
+
+
+def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:
+  @dataclasses.dataclass(frozen=True)
+  class OwnNetwork(Family):
+    """Without options."""
+
+    NAME: ClassVar[str] = 'network'  # Whatever the function's name: another one can start with it.
+    PLACE: ClassVar[str] = place
+    TITLE: ClassVar[str] = place
+
+    def describe(self) -> str:
+      return place
+
+    def build(
+      self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
+    ) -> model_base.Layers:
+      return _FunctionLayers(place, function, settings, data.num_classes)
+
+  return OwnNetwork
+
+
+class _FunctionLayers(model_base.Layers):
+  """A function's variables and operations, as layers have them."""
+
+  def __init__(
+    self,
+    place: str,
+    function: Callable[..., Any],
+    settings: model_base.LayerSettings,
+    num_classes: int,
+  ):
+    super().__init__(settings)
+    self._place, self._function, self._num_classes = place, function, num_classes
+
+  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+    """Raises InputError for a function that fails, or gives no logits."""
+    self.values = {}
+    scope = tf.compat.v1.get_variable_scope()
+    trained_before = {each.op.name for each in tf.compat.v1.trainable_variables()}
+    with (
+      _updates_as_operations(),
+      tf.compat.v1.device(_beside_their_variables),
+      tf.compat.v1.variable_scope(
+        scope, custom_getter=self._get_variable, auxiliary_name_scope=False
+      ),
+    ):
+      try:
+        logits = self._function(images, self._is_training, self._num_classes)
+      except Exception as error:
+        raise InputError(
+          f'{_FLAG} {self._place} fails: {described(error, self._function)}'
+        ) from error
+    self._check_logits(images, logits)
+    for variable in tf.compat.v1.trainable_variables():
+      if variable.op.name not in trained_before | set(self.roles):
+        raise InputError(
+          f'{_FLAG} {self._place} makes {variable.op.name} in another way than by '
+          f'tf.compat.v1.get_variable; {_NO_KERAS}'
+        )
+    logits = tf.cast(logits, tf.float32)
+    self.features = logits  # What a function gives its last layer is not known.
+    return logits
+
+  def _check_logits(self, images: tf.Tensor, logits: Any) -> None:
+    wanted = tf.TensorShape([images.shape[0], self._num_classes])
+    said = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
+    is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
+    if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
+      raise InputError(
+        f'{_FLAG} {self._place} returns {said}; it must return logits, a float tensor of the shape '
+        f'[images, {self._num_classes}]'
+      )
+
+  def _get_variable(
+    self, getter: Callable[..., Any], name: str, *args: Any, **settings: Any
+  ) -> Any:
+    """In place of tf.compat.v1.get_variable: a float32 variable, read in the dtype asked for.
+
+    Of a trained variable it gives the value, as `Layers._variable` does.
+    """
+    keys = tf.compat.v1.GraphKeys
+    dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
+    trainable = settings.get('trainable') is not False and dtype.is_floating
+    settings['initializer'] = self._initializers.get(name, settings.get('initializer'))
+    if self._frozen is not None and self._frozen.search(name):
+      trainable = False
+    if trainable and name in self.values:  # Shared within the network.
+      return tf.cast(self.values[name], dtype)
+    if dtype.is_floating:
+      settings['dtype'] = tf.float32
+    if not trainable:
+      settings['collections'] = [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES]
+      settings['aggregation'] = tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA
+    variable = getter(name, *args, **{**settings, 'trainable': trainable})
+    if not trainable:
+      self.roles[variable.op.name] = model_base.AVERAGE
+      return variable if variable.dtype.base_dtype == dtype else tf.cast(variable, dtype)
+    is_kernel = variable.shape.rank == 4
+    self.roles[variable.op.name] = model_base.CONVOLUTION if is_kernel else WEIGHT
+    self.values[variable.op.name] = tf.convert_to_tensor(variable)
+    return tf.cast(self.values[variable.op.name], dtype)
+
+
+@contextlib.contextmanager
+def _updates_as_operations() -> Iterator[None]:
+  """A context in which UPDATE_OPS takes operations, whose names tell the towers apart.
+
+  What `variable.assign` returns is named after the variable, which all towers share.
+  """
+  updates = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.UPDATE_OPS)
+  before = len(updates)
+  yield
+  updates[before:] = [getattr(update, 'op', update) for update in updates[before:]]
+
+
+def _beside_their_variables(op: tf.Operation) -> str:
+  """The device of an operation: an update's is its variable's."""
+  is_update = op.type.startswith('Assign') and op.type.endswith('VariableOp')
+  return op.inputs[0].op.device if is_update and op.inputs else op.device
