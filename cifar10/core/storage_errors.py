@@ -11,8 +11,11 @@ from cifar10.core import files
 from cifar10.core.errors import InputError, SomeFailedError, StorageError, TaskLostError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-_BROKEN = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO)
+_FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in this order.
+  **dict.fromkeys(_FULL, 'cannot take what was to be written ({}); make room'),
+  **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'cannot be written ({}); allow it'),
+  **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO), 'fails ({}); mend it'),
+}
 
 
 @contextlib.contextmanager
@@ -86,12 +89,7 @@ def _fault(error: Exception, folder: str) -> str:
   if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
   number = _number(error)
-  reason = os.strerror(number) if number else ''
-  if number in _FULL:
-    return f'cannot take what was to be written ({reason}); make room'
-  if number in _CLOSED:
-    return f'cannot be written ({reason}); allow it'
-  return f'fails ({reason}); mend it' if number in _BROKEN else ''
+  return _FAULTS[number].format(os.strerror(number)) if number in _FAULTS else ''
 
 
 def _number(error: Exception) -> int | None:
@@ -99,4 +97,4 @@ def _number(error: Exception) -> int | None:
   if isinstance(error, OSError):
     return error.errno
   text = str(error)
-  return next((n for n in (*_FULL, *_CLOSED, *_BROKEN) if os.strerror(n) in text), None)
+  return next((number for number in _FAULTS if os.strerror(number) in text), None)

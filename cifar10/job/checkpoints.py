@@ -163,12 +163,6 @@ def latest_step(job_dir: str) -> int:
   return global_step(newest) if newest else 0
 
 
-def has_ema(checkpoint: str) -> bool:
-  """Whether a checkpoint has moving averages of the weights."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
-
-
 def _read_list(job_dir: str) -> tuple[str | None, str]:
   """The checkpoint that is listed as the latest, and what is wrong with the list."""
   path = os.path.join(job_dir, LIST)
