@@ -1,21 +1,11 @@
 """One-line errors for a full disk, and for a folder that vanished or became read-only."""
 
 import contextlib
-import errno
 import logging
-import os
 import threading
 from collections.abc import Iterator
 
-from cifar10.core import files
 from cifar10.core.errors import InputError, SomeFailedError, StorageError, TaskLostError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in this order.
-  **dict.fromkeys(_FULL, 'cannot take what was to be written ({}); make room'),
-  **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'cannot be written ({}); allow it'),
-  **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO), 'fails ({}); mend it'),
-}
 
 
 @contextlib.contextmanager
@@ -51,7 +41,9 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
-    if error.errno in _FULL:
+    from cifar10.core import storage_faults  # noqa: PLC0415
+
+    if error.errno in storage_faults.FULL:
       raise
     raise InputError(
       f'{flag} {folder} cannot be written ({error.strerror}); name another'
@@ -81,20 +73,6 @@ def _quiet_threads(folder: str) -> Iterator[None]:
 
 
 def _fault(error: Exception, folder: str) -> str:
-  """What is wrong with the folder, and the remedy; empty where the error has another cause."""
-  if files.is_url(folder):
-    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
-    message = str(error).partition('\n')[0]
-    return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
-  if folder in str(error) and not files.is_dir(folder):
-    return 'has vanished; put it back'
-  number = _number(error)
-  return _FAULTS[number].format(os.strerror(number)) if number in _FAULTS else ''
+  from cifar10.core import storage_faults  # noqa: PLC0415  (errors are few)
 
-
-def _number(error: Exception) -> int | None:
-  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
-  if isinstance(error, OSError):
-    return error.errno
-  text = str(error)
-  return next((number for number in _FAULTS if os.strerror(number) in text), None)
+  return storage_faults.fault(error, folder)
