@@ -13,7 +13,7 @@ import tensorflow as tf
 from outcome import succeeded
 
 import generate_cifar10_tfrecords
-from cifar10.core import limits
+from cifar10.data.build import synthetic
 from cifar10.job import metrics_log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -95,7 +95,7 @@ def test_converting(run_here, disk, kib, monkeypatch):
 
   Of which the command knows nothing before: another program could have taken it meanwhile.
   """
-  monkeypatch.setattr(limits, 'disk', lambda folder: 10**12)
+  monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 10**12)
   disk.resize(kib)
   flags = ['--data-dir', disk.folder, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)

@@ -20,7 +20,7 @@ import generate_cifar10_tfrecords
 from cifar10.core import errors, limits, lock
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build import archive
+from cifar10.data.build import archive, synthetic
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPT = os.path.join(ROOT, 'generate_cifar10_tfrecords.py')
@@ -329,7 +329,7 @@ def test_more_images_than_an_archive_holds_are_refused_at_once(
   tmp_path, monkeypatch, flags, largest
 ):
   monkeypatch.setattr(limits, 'memory', lambda: 10**12)
-  monkeypatch.setattr(limits, 'disk', lambda folder: 10**13)
+  monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 10**13)
   said = refused(generate_here('--data-dir', tmp_path / 'data', *flags))
   assert f"--synthetic is {flags[1]}: it must be {largest} or less, as an archive's" in said
   assert not (tmp_path / 'data').exists()
@@ -338,11 +338,11 @@ def test_more_images_than_an_archive_holds_are_refused_at_once(
 def test_more_images_than_there_is_room_for_are_refused_at_once(tmp_path, monkeypatch):
   """130 kB of memory and 38 kB of disk an image: 1.3 GB and 0.38 GB are 10,000 images."""
   monkeypatch.setattr(limits, 'memory', lambda: 1_300_000_000)
-  monkeypatch.setattr(limits, 'disk', lambda folder: 10**12)
+  monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 10**12)
   flags = ['--data-dir', tmp_path / 'data', '--synthetic', 10_001]
   assert 'it must be 10000 or less, as 1.3 GB of memory are there' in refused(generate_here(*flags))
   monkeypatch.setattr(limits, 'memory', lambda: 10**12)
-  monkeypatch.setattr(limits, 'disk', lambda folder: 380_000_000)
+  monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 380_000_000)
   assert 'it must be 10000 or less, as 0.38 GB of disk are free' in refused(generate_here(*flags))
   assert not (tmp_path / 'data').exists()
 

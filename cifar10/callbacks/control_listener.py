@@ -45,13 +45,12 @@ class ControlListener(Callback):
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if time.monotonic() - self._looked >= self._look_seconds:
       self._look(run_context.session)
-    while self._commands and self._commands.paused and not self._ends():
+    while self._commands and self._commands.paused:
+      if self._run.monitor.stopping or self._run.stop_request.reason:
+        break
       time.sleep(_LOOK_SECONDS)
       self._run.monitor.progressed()  # Nobody is being waited for.
       self._look(run_context.session)
-
-  def _ends(self) -> bool:
-    return bool(self._run.monitor.stopping or self._run.stop_request.reason)
 
   def _look(self, session: Any) -> None:
     self._looked = time.monotonic()

@@ -150,8 +150,7 @@ class AveragingHundreds(Averaging):
   """Takes means over every hundred steps, and over the rest at the end of training."""
 
   def is_due(self, step: int) -> bool:
-    is_due = step // EVERY_STEPS > self._window.step // EVERY_STEPS
-    return is_due or step >= self._run.last_step
+    return step // EVERY_STEPS > self._window.step // EVERY_STEPS or step >= self._run.last_step
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     if not self._window.is_empty and step >= self._window.step:

@@ -14,7 +14,6 @@ from cifar10.callbacks.summaries import write_scalars
 from cifar10.core import limits
 
 _EVERY_SECONDS = 10.0
-_GIB = 2**30
 
 
 def make(run: Run) -> Callback | None:
@@ -68,4 +67,4 @@ class Resources(Callback):
 def _memory() -> Iterator[tuple[str, float]]:
   with contextlib.suppress(OSError), open('/proc/self/statm', encoding='ascii') as file:
     pages = int(file.read().split()[1])
-    yield 'memory_gib', pages * os.sysconf('SC_PAGE_SIZE') / _GIB
+    yield 'memory_gib', pages * os.sysconf('SC_PAGE_SIZE') / 2**30

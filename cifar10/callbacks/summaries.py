@@ -37,21 +37,10 @@ class EvaluationSummaries(Callback):
   """Adds the confusion matrix to an evaluation, as a picture."""
 
   def __init__(self, run: Run):
-    self._job_dir = run.job_dir
-    self._classes = run.data.classes
+    self._run = run
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    picture = confusion_picture.draw(evaluation.confusion_matrix, self._classes)
-    height, width, depth = picture.shape
-    image = tf.compat.v1.Summary.Image(
-      height=height,
-      width=width,
-      colorspace=depth,
-      encoded_image_string=confusion_picture.to_png(picture),
-    )
-    value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
-    folder = os.path.join(self._job_dir, evaluation.split)
-    write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
+    _write_picture(self._run, evaluation)
 
 
 class TrainingSummaries(AveragingHundreds):
@@ -59,7 +48,6 @@ class TrainingSummaries(AveragingHundreds):
 
   def __init__(self, run: Run):
     super().__init__(run)
-    self._evaluation = EvaluationSummaries(run)
     self._started = False
     self._step = 0
     self._sampled_at = 0
@@ -112,7 +100,7 @@ class TrainingSummaries(AveragingHundreds):
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     super().on_evaluate_end(evaluation)
-    self._evaluation.on_evaluate_end(evaluation)
+    _write_picture(self._run, evaluation)
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     super().on_train_end(reason, message, step)
@@ -134,6 +122,17 @@ def _is_own(summary: tf.Tensor) -> bool:
   """Whether a user's network or callback writes it: not the Estimator, and of towers the first."""
   name = summary.op.name
   return name != 'loss' and not re.match(r'(tower|replica)_[1-9]', name)
+
+
+def _write_picture(run: Run, evaluation: Evaluation) -> None:
+  picture = confusion_picture.draw(evaluation.confusion_matrix, run.data.classes)
+  png, (height, width, depth) = confusion_picture.to_png(picture), picture.shape
+  image = tf.compat.v1.Summary.Image(
+    height=height, width=width, colorspace=depth, encoded_image_string=png
+  )
+  value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
+  folder = os.path.join(run.job_dir, evaluation.split)
+  write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
 
 def drop_evaluation(job_dir: str, split: str, step: int) -> None:

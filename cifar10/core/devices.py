@@ -17,12 +17,10 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
     capability = tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
     named = f'the GPU has compute capability {".".join(map(str, capability))}'
     return ('bfloat16' if capability >= (8, 0) else 'float32'), named
-  try:
-    with open('/proc/cpuinfo', encoding='utf-8') as file:
-      flags = set(file.read().split())
-  except OSError:
+  described = _cpuinfo()
+  if not described:
     return 'float32', 'this system does not say what its processor can do'
-  fast = sorted(flags & {'avx512_bf16', 'amx_bf16'})
+  fast = sorted({'avx512_bf16', 'amx_bf16'}.intersection(described.split()))
   if fast:
     return 'bfloat16', f'this processor has {" and ".join(fast)}'
   return 'float32', 'this processor has neither avx512_bf16 nor amx_bf16'
@@ -37,11 +35,8 @@ def described_kernels() -> str:
 
 def described_hardware() -> dict[str, Any]:
   """For records: {'processor', 'cores', 'memory_gib', 'gpus': [names]}."""
-  try:
-    with open('/proc/cpuinfo', encoding='utf-8') as file:
-      named = [line.partition(':')[2].strip() for line in file if line.startswith('model name')]
-  except OSError:
-    named = []
+  lines = _cpuinfo().splitlines()
+  named = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
   memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
   gpus = [
     tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
@@ -53,3 +48,12 @@ def described_hardware() -> dict[str, Any]:
     'memory_gib': round(memory / 2**30, 1),
     'gpus': gpus,
   }
+
+
+def _cpuinfo() -> str:
+  """What Linux says of the processors; '' where it says nothing."""
+  try:
+    with open('/proc/cpuinfo', encoding='utf-8') as file:
+      return file.read()
+  except OSError:
+    return ''

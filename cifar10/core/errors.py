@@ -127,12 +127,16 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   """
   try:
     main()
-  except InputError as error:
+  except (
+    InputError,
+    TaskLostError,
+    SomeFailedError,
+    SourceError,
+    CallbackError,
+    StorageError,
+  ) as error:
     print(f'error: {_as_typed(str(error))}', file=sys.stderr)
-    sys.exit(2)
-  except (TaskLostError, SomeFailedError, SourceError, CallbackError, StorageError) as error:
-    print(f'error: {error}', file=sys.stderr)
-    sys.exit(1)
+    sys.exit(2 if isinstance(error, InputError) else 1)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)

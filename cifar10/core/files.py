@@ -55,7 +55,8 @@ class _LocalFiles:
 
   @staticmethod
   def commit(temporary: str, path: str) -> None:
-    _flush_to_disk(temporary)
+    with open(temporary, 'rb') as file:
+      os.fsync(file.fileno())  # Without it a power cut can leave the new name on empty content.
     os.replace(temporary, path)
 
   @staticmethod
@@ -259,9 +260,3 @@ def _named_at_the_end(path: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
       remove(temporary)
     raise
-
-
-def _flush_to_disk(path: str) -> None:
-  """Without it a power cut can leave the new name on empty content."""
-  with open(path, 'rb') as file:
-    os.fsync(file.fileno())

@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
@@ -66,30 +66,25 @@ def import_tensorflow() -> None:
 def take_names_literally() -> None:
   """Lets TensorFlow keep checkpoints in folders like 'lr[0.1]', whose names it takes for patterns.
 
-  Each path of a checkpoint that TensorFlow takes for a pattern passes one of these three functions.
-  Two end in C++ code that matches the path with the files and then opens the path itself: there is
-  no way to escape it, so that code is given a link to the folder.
+  Each path of a checkpoint that TensorFlow takes for a pattern passes one of these three functions,
+  as their last argument. Two end in C++ code that matches the path with the files and then opens
+  the path itself: there is no way to escape it, so that code is given a link to the folder.
   """
   from tensorflow.python.lib.io import file_io  # noqa: PLC0415
   from tensorflow.python.training import py_checkpoint_reader, saver  # noqa: PLC0415
 
-  matching, restore = file_io.get_matching_files, saver.Saver.restore
   reader = py_checkpoint_reader.CheckpointReader
-  open_reader = reader.__init__
+  places = ((file_io, 'get_matching_files'), (saver.Saver, 'restore'), (reader, '__init__'))
+  for place, name in places:
+    setattr(place, name, _by_link(getattr(place, name)))
 
-  def matching_in_folder(pattern: Any) -> Any:
-    folder, name = os.path.split(os.fsdecode(pattern))
-    return matching(os.path.join(_OF_PATTERNS.sub(r'\\\g<0>', folder), name))
 
-  def restore_by_link(self: Any, session: Any, path: Any) -> Any:
-    return restore(self, session, _without_patterns(path))
+def _by_link(function: Callable[..., Any]) -> Callable[..., Any]:
+  @functools.wraps(function)
+  def call(*arguments: Any) -> Any:
+    return function(*arguments[:-1], _without_patterns(arguments[-1]))
 
-  def open_by_link(self: Any, path: Any) -> None:
-    open_reader(self, _without_patterns(path))
-
-  file_io.get_matching_files = matching_in_folder
-  saver.Saver.restore = restore_by_link
-  reader.__init__ = open_by_link
+  return call
 
 
 def _without_patterns(path: Any) -> Any:

@@ -79,14 +79,7 @@ def below_one() -> Check:
 
 def is_command() -> Check:
   """A command line with its arguments, as a shell would split it."""
-  return Check(_splits, 'must be a command, its quotes closed')
-
-
-def _splits(text: str) -> bool:
-  try:
-    return bool(shlex.split(text))
-  except ValueError:
-    return False
+  return Check(lambda text: _reads(shlex.split, text), 'must be a command, its quotes closed')
 
 
 def is_function() -> Check:
@@ -109,15 +102,15 @@ def is_address() -> Check:
 
 def is_pattern() -> Check:
   """A regular expression of Python's."""
-  return Check(_compiles, 'must be a regular expression')
+  return Check(lambda text: _reads(re.compile, text), 'must be a regular expression')
 
 
-def _compiles(text: str) -> bool:
+def _reads(read: Callable[[str], Any], text: str) -> bool:
+  """Whether there is something in the text, as this reads it."""
   try:
-    re.compile(text)
-  except (re.error, RecursionError, OverflowError):
+    return bool(read(text))
+  except (ValueError, re.error, RecursionError, OverflowError):
     return False
-  return True
 
 
 class Options:

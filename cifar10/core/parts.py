@@ -5,9 +5,9 @@ line here the program still trains, evaluates and exports, and the part's flags 
 that belongs to a part names it (`option(..., part='profile')`).
 """
 
+import collections
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -64,23 +64,11 @@ def find(place: str) -> Any:
   return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
 
 
-class Registry(Mapping[str, Any]):
+class Registry(collections.UserDict[str, Any]):
   """Places 'package.module:NAME' by a short name; the module is loaded when one is looked up."""
 
-  def __init__(self, places: Mapping[str, str]):
-    self._places = places
-
   def __getitem__(self, name: str) -> Any:
-    return find(self._places[name])
-
-  def __contains__(self, name: object) -> bool:
-    return name in self._places
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._places)
-
-  def __len__(self) -> int:
-    return len(self._places)
+    return find(self.data[name])
 
 
 EXPORT_FORMATS = Registry(

@@ -1,13 +1,10 @@
 """One-line errors for a full disk, and for a folder that vanished or became read-only."""
 
 import contextlib
-import errno
 import logging
-import os
 import threading
 from collections.abc import Iterator
 
-from cifar10.core import files
 from cifar10.core.errors import (
   CallbackError,
   InputError,
@@ -15,10 +12,6 @@ from cifar10.core.errors import (
   StorageError,
   TaskLostError,
 )
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-_BROKEN = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO)
 
 
 @contextlib.contextmanager
@@ -60,7 +53,9 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
-    if error.errno in _FULL:
+    from cifar10.core import storage_faults  # noqa: PLC0415
+
+    if error.errno in storage_faults.FULL:
       raise
     raise InputError(
       f'{flag} {folder} cannot be written ({error.strerror}); name another'
@@ -90,25 +85,6 @@ def _quiet_threads(folder: str) -> Iterator[None]:
 
 
 def _fault(error: Exception, folder: str) -> str:
-  """What is wrong with the folder, and the remedy; empty where the error has another cause."""
-  if files.is_url(folder):
-    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
-    message = str(error).partition('\n')[0]
-    return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
-  if folder in str(error) and not files.is_dir(folder):
-    return 'has vanished; put it back'
-  number = _number(error)
-  reason = os.strerror(number) if number else ''
-  if number in _FULL:
-    return f'cannot take what was to be written ({reason}); make room'
-  if number in _CLOSED:
-    return f'cannot be written ({reason}); allow it'
-  return f'fails ({reason}); mend it' if number in _BROKEN else ''
+  from cifar10.core import storage_faults  # noqa: PLC0415  (errors are few)
 
-
-def _number(error: Exception) -> int | None:
-  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
-  if isinstance(error, OSError):
-    return error.errno
-  text = str(error)
-  return next((n for n in (*_FULL, *_CLOSED, *_BROKEN) if os.strerror(n) in text), None)
+  return storage_faults.fault(error, folder)

@@ -69,24 +69,14 @@ def listed(job_dir: str) -> str | None:
   return _read_list(job_dir)[0]
 
 
-def newest_best(job_dir: str) -> str | None:
-  """The newest whole checkpoint in JOB/best/."""
-  by_step = all_by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
-  newest_first = (by_step[step] for step in sorted(by_step, reverse=True))
-  return next((checkpoint for checkpoint in newest_first if not fault_of(checkpoint)), None)
-
-
-def exists(checkpoint: str) -> bool:
-  """Whether any of its files is there."""
-  return bool(files_of(checkpoint))
-
-
 def fault_of(checkpoint: str) -> str:
   """What is wrong with a checkpoint; empty if it is whole.
 
   Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for 290 MB, a WRN-28-10's.
   """
-  return _fault_of(checkpoint, tuple(sorted(_signature(path) for path in files_of(checkpoint))))
+  return _fault_of(
+    checkpoint, tuple((path, *files.signature(path)) for path in files_of(checkpoint))
+  )
 
 
 def step_of(checkpoint: str) -> int | None:
@@ -117,7 +107,7 @@ def find(job_dir: str, named: str | None) -> str:
     assert surveyed.newest
     return surveyed.newest
   try:
-    is_there = exists(named)
+    is_there = bool(files_of(named))
   except OSError as error:  # Of a URL.
     raise InputError(
       f'--checkpoint {named} cannot be read ({error.strerror}); name another'
@@ -132,7 +122,9 @@ def find(job_dir: str, named: str | None) -> str:
 
 def _damaged(job_dir: str, described: str) -> DamagedError:
   """The error for a damaged checkpoint, which names a whole one in its place."""
-  newest = survey(job_dir).newest or newest_best(job_dir)
+  best = all_by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
+  newest_best = (best[step] for step in sorted(best, reverse=True) if not fault_of(best[step]))
+  newest = survey(job_dir).newest or next(newest_best, None)
   if not newest:
     return DamagedError(f'damaged: {described}; no checkpoint of {job_dir} is whole: restore it')
   return DamagedError(
@@ -161,12 +153,6 @@ def latest_step(job_dir: str) -> int:
   """Of the newest whole checkpoint; 0 before there is one."""
   newest = survey(job_dir).newest
   return global_step(newest) if newest else 0
-
-
-def has_ema(checkpoint: str) -> bool:
-  """Whether a checkpoint has moving averages of the weights."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
 def _read_list(job_dir: str) -> tuple[str | None, str]:
@@ -200,11 +186,6 @@ def files_of(checkpoint: str) -> list[str]:
   folder, name = os.path.split(checkpoint)
   paths = files.matching(folder, files.escape(name) + '.*')
   return [path for path in paths if (named := _FILE.fullmatch(path)) and named[1] == checkpoint]
-
-
-def _signature(path: str) -> tuple[str, int, int]:
-  """Path, size and time of a file."""
-  return path, *files.signature(path)
 
 
 @functools.cache

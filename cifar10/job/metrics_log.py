@@ -55,7 +55,9 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
   """Appends one event as a whole line, whoever else appends meanwhile; raises OSError."""
   line = json.dumps(finite(event), separators=(',', ':')).encode() + b'\n'
   if files.is_url(job_dir):
-    path = os.path.join(job_dir, _name(event['task']))
+    task = event['task']
+    name = NAME if task.startswith('chief') else _OF_TASK.format(task.replace(' ', '-'))
+    path = os.path.join(job_dir, name)
     _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
     return
   with _locked(os.path.join(job_dir, NAME)) as file:
@@ -107,11 +109,6 @@ def _go_back(path: str, step: int) -> int:
   if len(kept) < len(lines):
     _write(path, kept)
   return max((event['step'] for _, event in lines if event['event'] not in _STAYS), default=0)
-
-
-def _name(task: str) -> str:
-  """The file of a task's events behind a URL."""
-  return NAME if task.startswith('chief') else _OF_TASK.format(task.replace(' ', '-'))
 
 
 def _read_file(path: str) -> list[Event]:

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
-from cifar10.job.checkpoints import EMA_SUFFIX, has_ema
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.training.step_parts import StepPart
 from cifar10.training.towers import GradientsAndVariables
 
@@ -102,9 +102,15 @@ def scaffold() -> Any:
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
 
 
+def _is_in(checkpoint: str) -> bool:
+  """Whether a checkpoint has moving averages of the weights."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
+
+
 def check_are_in(checkpoint: str) -> None:
   """Raises InputError for a checkpoint in which no average of the weights is."""
-  if not has_ema(checkpoint):
+  if not _is_in(checkpoint):
     raise InputError(
       f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
       '--ema-decay; leave --use-ema out'
@@ -113,7 +119,7 @@ def check_are_in(checkpoint: str) -> None:
 
 def check_resumes(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
   """Raises InputError for averages in a job older than the option, whose config.json lacks it."""
-  if checkpoint and not has_ema(checkpoint):
+  if checkpoint and not _is_in(checkpoint):
     raise InputError(
       f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
       'another folder'
