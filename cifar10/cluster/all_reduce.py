@@ -74,6 +74,18 @@ def check(options: RunOptions) -> None:
     )
 
 
+def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
+  """The input's batches of n shards -> n elements of one shard each, in the towers' order.
+
+  The strategies of tf.distribute give consecutive elements to consecutive replicas.
+  """
+
+  def elements(images, labels):
+    return tf.data.Dataset.from_tensor_slices(((tf.stack(images),), (tf.stack(labels),)))
+
+  return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
+
+
 class SummedControl(SharedControl):
   """Orders between processes without a server: the chief feeds the vector, and the step adds it up.
 

@@ -44,12 +44,15 @@ class LivenessMonitor(SignalMonitor):
     super().__init__()
     self._serves = cluster is not None and cluster.task_type == 'ps'
     is_distributed = cluster is not None and cluster.is_distributed
-    self._peers = dict(cluster.peers) if cluster and is_distributed else {}
+    self._peers = peers(cluster) if cluster and is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
-    self._is_watched_alone = cluster is not None and cluster.is_watched_alone
+    # A chief without workers: an evaluator checks that it is alive.
+    self._is_watched_alone = bool(
+      cluster and cluster.is_chief and cluster.has_evaluator and not is_distributed
+    )
     listens = is_distributed or self._is_watched_alone
-    self._own_port = cluster.port if cluster and listens else 0
+    self._own_port = _port(cluster) if cluster and listens else 0
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
     # Nobody else has business with a cluster on this machine.
@@ -230,6 +233,21 @@ class LivenessMonitor(SignalMonitor):
       f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
       'missing, or raise --start-timeout'
     )
+
+
+def peers(cluster: Cluster) -> dict[str, str]:
+  """The other tasks' addresses, by name."""
+  return {
+    f'{job} {index}': address
+    for job, addresses in cluster.addresses.items()
+    for index, address in enumerate(addresses)
+    if (job, index) != (cluster.task_type, cluster.task_index)
+  }
+
+
+def _port(cluster: Cluster) -> int:
+  """Where this task listens."""
+  return int(cluster.addresses[cluster.task_type][cluster.task_index].rpartition(':')[2])
 
 
 def _is_local(cluster: Cluster) -> bool:

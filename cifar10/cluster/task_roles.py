@@ -76,9 +76,14 @@ def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None 
     servers = parts.load('parameter_server')
     kind = servers.SyncReplica if options.sync and cluster.num_workers > 1 else servers.Replica
   role = kind(cluster, options, monitor)
-  sync = options.sync or options.distribute is not None
-  role.gradients_per_update = cluster.gradients_per_update(sync, options.backup_workers)
+  role.gradients_per_update = gradients_per_update(cluster, options)
   return role
+
+
+def gradients_per_update(cluster: Cluster, options: RunOptions) -> int:
+  """How many workers' gradients make one synchronous update; 0: each is applied as it comes."""
+  waits = options.sync or options.distribute is not None
+  return cluster.num_workers - options.backup_workers if waits and cluster.num_workers > 1 else 0
 
 
 def _shorten_waits() -> None:

@@ -21,11 +21,6 @@ class Cluster:
     return self.task_type != 'evaluator' and sum(map(len, self.addresses.values())) > 1
 
   @property
-  def is_watched_alone(self) -> bool:
-    """Whether this is a chief without workers, and an evaluator checks that it is alive."""
-    return self.is_chief and self.has_evaluator and not self.is_distributed
-
-  @property
   def is_chief(self) -> bool:
     """Whether this process initialises, saves and writes summaries."""
     return self.task_type == 'chief'
@@ -39,10 +34,6 @@ class Cluster:
   def worker(self) -> int:
     """This replica's number among the workers: 0 for the chief, index + 1 for a worker."""
     return 0 if self.is_chief else self.task_index + 1
-
-  def gradients_per_update(self, sync: bool, backup_workers: int = 0) -> int:
-    """How many workers' gradients make one synchronous update; 0: each is applied as it comes."""
-    return self.num_workers - backup_workers if sync and self.num_workers > 1 else 0
 
   @property
   def num_ps(self) -> int:
@@ -60,26 +51,11 @@ class Cluster:
     return f'/job:{self.task_type}/task:{self.task_index}' if self.is_distributed else ''
 
   @property
-  def port(self) -> int:
-    """Where this task of a cluster listens."""
-    return int(self.addresses[self.task_type][self.task_index].rpartition(':')[2])
-
-  @property
   def device_filters(self) -> list[str]:
     """The tasks that this one's sessions need: without filters each waits for all tasks."""
     if not self.is_distributed:
       return []
     return [self.job] if self.task_type == 'ps' else ['/job:ps', self.job]
-
-  @property
-  def peers(self) -> dict[str, str]:
-    """The other tasks' addresses, by name."""
-    return {
-      f'{job} {index}': address
-      for job, addresses in self.addresses.items()
-      for index, address in enumerate(addresses)
-      if (job, index) != (self.task_type, self.task_index)
-    }
 
   @property
   def tf_config(self) -> str:

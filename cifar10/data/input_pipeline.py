@@ -280,18 +280,6 @@ def without_autotune(elements: tf.data.Dataset) -> tf.data.Dataset:
   return elements.with_options(options)
 
 
-def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
-  """`input_fn`'s batches of n shards -> n elements of one shard each, in the towers' order.
-
-  The strategies of tf.distribute give consecutive elements to consecutive replicas.
-  """
-
-  def elements(images, labels):
-    return tf.data.Dataset.from_tensor_slices(((tf.stack(images),), (tf.stack(labels),)))
-
-  return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
-
-
 def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
   """uint8 0..255 -> `dtype` -1..1, on the tower: a quarter of float32's bytes travel to it."""
   return tf.cast(images, dtype) / 128 - 1

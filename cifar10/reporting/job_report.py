@@ -10,12 +10,13 @@ import numpy as np
 
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.logs import log
 from cifar10.core.option import declarations
 from cifar10.data import manifest
 from cifar10.data.info import DatasetInfo
 from cifar10.data.input_pipeline import RecordDataset
-from cifar10.inference.predictions import Predictions
-from cifar10.job import adopted_config, best_checkpoints, job_config
+from cifar10.inference.predictions import IMAGES
+from cifar10.job import adopted_config, best_checkpoints, checkpoints, job_config
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import formats, history, stats
@@ -27,6 +28,15 @@ DEFAULT_SPLIT = 'eval'
 NUM_MISTAKES = 40
 LAST_WEIGHTS, AVERAGED_WEIGHTS = 'last', 'ema'
 _TOP = 5
+
+
+class Predictions(NamedTuple):
+  """What a checkpoint says of every image of a split, in its file's order."""
+
+  checkpoint: str
+  global_step: int
+  classes: np.ndarray  # int64 [n]
+  probabilities: np.ndarray  # float32 [n, classes]
 
 
 class Wanted(NamedTuple):
@@ -174,7 +184,7 @@ def _predicted(
     checkpoint=wanted.checkpoint,
     use_ema=use_ema,
   )
-  predictions = Process(hparams, options).predictions()
+  predictions = read_predictions(Process(hparams, options))
   images, labels = RecordDataset(data_dir, split).all_examples()
   recorded = [
     event
@@ -193,6 +203,29 @@ def _predicted(
     recorded=recorded[-1] if recorded else None,
   )
   return evaluation, _doubts(path, hparams, data_dir, split)
+
+
+def read_predictions(process: Process) -> Predictions:
+  """What one checkpoint says of every image of the final split."""
+  split = process.final_split
+  process.check_split(split)
+  checkpoint = process.checkpoint()
+  log.info('evaluating %s on %s', checkpoint, split)
+
+  def images_only() -> Any:
+    return process.eval_input_fn(split)().map(lambda images, labels: {IMAGES: images[0]})
+
+  batches = list(
+    process.estimator().predict(
+      images_only, checkpoint_path=checkpoint, yield_single_examples=False
+    )
+  )
+  return Predictions(
+    checkpoint,
+    checkpoints.global_step(checkpoint),
+    np.concatenate([batch['classes'] for batch in batches]),
+    np.concatenate([batch['probabilities'] for batch in batches]),
+  )
 
 
 def _doubts(path: str, hparams: HParams, data_dir: str, split: str) -> list[str]:

@@ -9,9 +9,7 @@ from cifar10.cluster import roles
 from cifar10.cluster.roles import Role
 from cifar10.core import parts, sessions
 from cifar10.core.estimator import tf_estimator
-from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.inference import predictions
 from cifar10.job import checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -123,14 +121,6 @@ class Process:
     """Raises InputError where the split's file is missing or damaged, or a batch does not fit."""
     count = input_pipeline.RecordDataset(self.data_dir, split).num_examples_per_epoch()
     input_pipeline.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
-
-  def predictions(self) -> predictions.Predictions:
-    """What one checkpoint says of every image of the final split."""
-    self.check_split(self.final_split)
-    checkpoint = self.checkpoint()
-    log.info('evaluating %s on %s', checkpoint, self.final_split)
-    input_fn = self.eval_input_fn(self.final_split)
-    return predictions.read_predictions(self.estimator(), input_fn, checkpoint)
 
   def checkpoint(self) -> str:
     """The one that was named, or the latest; raises InputError where there is none."""

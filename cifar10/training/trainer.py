@@ -171,7 +171,7 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
     batches = examples.batches(
       len(process.placement.tower_devices), batches_done * process.hparams.train_batch_size
     )
-    return batches if process.strategy is None else input_pipeline.to_replicas(batches)
+    return batches if process.strategy is None else parts.load('all_reduce').to_replicas(batches)
 
   return make_batches
 

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from cifar10.cluster.liveness import peers
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.tf_config import read_cluster
@@ -43,7 +44,7 @@ def test_a_replica_knows_its_place(task, worker, job, filters):
 def test_a_parameter_server_talks_to_itself_only():
   cluster = read(config(task=('ps', 1)))
   assert cluster.device_filters == ['/job:ps/task:1']
-  assert cluster.peers == {'chief 0': 'a:1', 'worker 0': 'b:1', 'worker 1': 'b:2', 'ps 0': 'c:1'}
+  assert peers(cluster) == {'chief 0': 'a:1', 'worker 0': 'b:1', 'worker 1': 'b:2', 'ps 0': 'c:1'}
 
 
 def test_a_master_is_a_chief():
@@ -62,7 +63,7 @@ def test_an_evaluator_is_no_part_of_the_training():
   chief = read(config(with_evaluator, ('chief', 0)))
   assert chief.has_evaluator
   assert 'evaluator' not in json.loads(chief.tf_config)['cluster']
-  assert not any(name.startswith('evaluator') for name in chief.peers)
+  assert not any(name.startswith('evaluator') for name in peers(chief))
   # Listed in the cluster or not.
   for addresses in (with_evaluator, ADDRESSES):
     evaluator = read(config(addresses, ('evaluator', 0)))
@@ -158,4 +159,4 @@ def test_reachable_means_that_something_listens():
 
 def test_alone_by_default():
   assert Cluster().name == 'chief 0'
-  assert Cluster().peers == {}
+  assert peers(Cluster()) == {}

@@ -6,6 +6,13 @@ import sys
 import pytest
 
 from cifar10.core import parts
+from cifar10.core.errors import InputError
+
+
+def test_a_part_that_was_taken_out_is_named(monkeypatch):
+  monkeypatch.delitem(parts.PARTS, 'tf_config')
+  with pytest.raises(InputError, match="this program has no part 'tf_config'"):
+    parts.load('tf_config')
 
 
 @pytest.mark.parametrize('name', parts.PARTS)

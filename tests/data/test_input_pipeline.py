@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cifar10.cluster import all_reduce
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline, manifest, records
 from cifar10.data.augmentation import Augmentation
@@ -226,7 +227,7 @@ def test_the_class_has_the_name_of_the_original_program_too():
 def test_no_thread_tunes_it(numbered, is_training):
   """An iterator that goes would wait for that thread, up to a minute."""
   batches = input_pipeline.input_fn(numbered, 'train', 2, 4, is_training=is_training)
-  for some in (batches, input_pipeline.to_replicas(batches)):
+  for some in (batches, all_reduce.to_replicas(batches)):
     assert some.options().autotune.enabled is False
 
 

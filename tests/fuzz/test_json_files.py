@@ -8,6 +8,7 @@ from hostile import changed, damaged, files, refusals, values
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cifar10.cluster.liveness import peers
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.data import info, manifest, records
 from cifar10.data.build import writer
@@ -37,7 +38,7 @@ def test_tf_config(text):
     cluster = read_cluster(text, 'job')
     assert cluster.name in ('chief 0', 'worker 0', 'worker 1', 'ps 0', 'evaluator 0')
     assert json.loads(cluster.tf_config) is not None
-    assert all(cluster.peers.values())
+    assert all(peers(cluster).values())
 
 
 @pytest.fixture(scope='module')

@@ -92,7 +92,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   classes = job.data.classes
   hparams = adopted_config.adopt_config({}, job_config.read_config(path), path, training=False)
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
-  predictions = Process(hparams, options).predictions()
+  predictions = job_report.read_predictions(Process(hparams, options))
   wrong = np.sum(predictions.classes != labels)
   assert job.evaluation.num_mistakes == wrong
   assert len(job.evaluation.mistakes) == min(wrong, 40)

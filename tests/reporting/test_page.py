@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from cifar10.data import info
-from cifar10.inference.predictions import Predictions
 from cifar10.reporting import job_report, page
 from cifar10.reporting.history import History
-from cifar10.reporting.job_report import JobReport
+from cifar10.reporting.job_report import JobReport, Predictions
 
 pytestmark = pytest.mark.slow
 

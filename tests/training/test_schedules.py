@@ -3,7 +3,9 @@
 import pytest
 import tensorflow as tf
 
+from cifar10.cluster import task_roles
 from cifar10.cluster.tasks import Cluster
+from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
 
 
@@ -26,7 +28,8 @@ def test_a_synchronous_step_takes_a_batch_from_every_worker(
   workers, sync, backup, gradients, examples
 ):
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2')[: workers - 1], 'ps': ('c:1',)})
-  assert cluster.gradients_per_update(sync, backup) == gradients
+  options = RunOptions('job', sync=sync, backup_workers=backup)
+  assert task_roles.gradients_per_update(cluster, options) == gradients
   assert schedules.examples_per_global_step(128, gradients or 1) == examples
 
 
