@@ -23,8 +23,8 @@ WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 QUICK := not slow and not cluster and not hosts and not long
 # Whose numbers other kernels could change.
-NUMERICAL := tests/inference tests/networks tests/ops $(patsubst %,tests/training/test_%.py, \
-  averages frozen job model_fn network optimizers selection towers)
+NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
+  $(patsubst %,tests/training/test_%.py,ema hard_examples model_fn network_builder optimizers towers trainer)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 
 .PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all lint bench-install clean
@@ -76,7 +76,7 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest tests/platform tests/training tests/inference -m 'not slow and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/core tests/exporters tests/inference tests/training -m 'not slow and not long' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(ONE_CLUSTER)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
@@ -90,7 +90,7 @@ lint: $(STAMP)
 
 # What of the docs is made from the program and from benchmarks/results/.
 docs: $(STAMP)
-	$(BIN)/python -m cifar10.options.flags > docs/flags.md
+	$(BIN)/python -m cifar10.options.flag_help > docs/flags.md
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/pictures.py
 

@@ -69,7 +69,7 @@ def _dump(command: argparse.Namespace) -> dict[str, Any]:
 
 
 def _average(command: argparse.Namespace) -> dict[str, Any]:
-  from cifar10.job import job_config, variable_files  # noqa: PLC0415
+  from cifar10.job import adopted_config, job_config, variable_files  # noqa: PLC0415
   from cifar10.training import (  # noqa: PLC0415
     batch_norm_recalibration,
     network_size,
@@ -79,7 +79,7 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
   config = job_config.read_config(command.job_dir)
   if config is None:
     raise InputError(f'--job-dir {command.job_dir} holds no job; name the job of the checkpoints')
-  hparams = job_config.adopt_config({}, config, command.job_dir, training=False)
+  hparams = adopted_config.adopt_config({}, config, command.job_dir, training=False)
   data = job_config.described_data(command.job_dir, command.data_dir)
   sources = [variable_files.open_source(path) for path in command.paths]
   shapes, _ = network_size.variable_shapes(hparams, data)

@@ -41,7 +41,9 @@ def check(command: flags.Command) -> Plan:
   training = command.mode.startswith('train')
   cluster = _cluster(options) if training else Cluster()
   hparams = _hparams(command, options.job_dir, training)
-  checks.check_run(hparams, options, cluster, command.mode)
+  checks.check_run(hparams, options, command.mode)
+  if cluster.addresses or options.distribute or options.backup_workers:
+    parts.load('cluster_checks').check(hparams, options, cluster, command.mode)
   # Of a GPU's memory what is needed, when it is needed: another process may be there.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
@@ -85,7 +87,9 @@ def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
   """What the options say, and of the rest what the job dir was trained with."""
   config = job_config.read_config(job_dir)
   if config:
-    return job_config.adopt_config(command.learning, config, job_dir, training=training)
+    from cifar10.job import adopted_config  # noqa: PLC0415  (a new job adopts nothing)
+
+    return adopted_config.adopt_config(command.learning, config, job_dir, training=training)
   if not training:
     raise InputError(f'--job-dir {job_dir} holds no trained network; train one first')
   return from_values(command.learning)

@@ -23,7 +23,7 @@ lazy_tf.import_tensorflow()  # Before the modules that import it.
 
 from cifar10.core import errors  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
-from cifar10.data.build import synthetic  # noqa: E402
+from cifar10.data.build import synthetic, writer  # noqa: E402
 
 # The same inputs each time, and few; `pytest tests/fuzz --hypothesis-profile long` tries others.
 # None of its health checks: they would fail where other programs slow this machine.
@@ -56,7 +56,7 @@ def data_dir(tmp_path_factory):
     labels = np.arange(count) % info.CIFAR10.num_classes
     images = synthetic.synthetic_images(labels, rng)
     records.write_records(manifest.record_path(folder, split), images, labels)
-  splits = {name: manifest.describe_split(folder, name, count) for name, count in COUNTS.items()}
+  splits = {name: writer.describe_split(folder, name, count) for name, count in COUNTS.items()}
   manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': splits})
   return folder
 

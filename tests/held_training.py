@@ -30,9 +30,9 @@ def held_after():
 def hold(steps):
   """Makes the training wait after so many steps."""
   lazy_tf.import_tensorflow()
-  from cifar10.training.preemption import TaskHook  # noqa: PLC0415
+  from cifar10.training import trainer  # noqa: PLC0415
 
-  after_run = TaskHook.after_run
+  after_run = trainer._TaskHook.after_run
 
   def after_run_held(self, run_context, run_values):
     if self.steps + 1 >= steps:
@@ -41,7 +41,7 @@ def hold(steps):
       time.sleep(0.1)
     after_run(self, run_context, run_values)
 
-  TaskHook.after_run = after_run_held
+  trainer._TaskHook.after_run = after_run_held
 
 
 if __name__ == '__main__':

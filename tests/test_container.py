@@ -65,11 +65,9 @@ def check_that_it_trains_and_exports(images, volume):
   assert (result['global_step'], result['subset'], result['examples']) == (20, 'eval', 40)
   exported = images.run(NAME, volume, '--job-dir', '/cifar10/job', '--mode', 'export')
   assert exported.returncode == 0, exported.stderr
-  made = json.loads(exported.stdout.splitlines()[-1])
-  assert made['export'].startswith('/cifar10/job/')
-  assert os.path.exists(
-    os.path.join(made['export'].replace('/cifar10', str(volume), 1), 'saved_model.pb')
-  )
+  path = json.loads(exported.stdout.splitlines()[-1])['saved_model']
+  assert path.startswith('/cifar10/job/')
+  assert os.path.exists(path.replace('/cifar10', str(volume), 1) + '/saved_model.pb')
   owners = {
     os.stat(os.path.join(folder, name)).st_uid
     for folder, _, names in os.walk(volume)

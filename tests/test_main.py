@@ -12,7 +12,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.option import names
 from cifar10.data.augmentation import Augmentation
 from cifar10.data.info import CIFAR10
-from cifar10.job import job_config
+from cifar10.job import adopted_config, job_config
 from cifar10.networks import registry
 from cifar10.networks.registry import FAMILIES
 from cifar10.options import flags as command_line
@@ -292,7 +292,7 @@ CONFIG = {
 
 def test_other_commands_take_over_what_was_trained():
   """Not what the command line says, and nothing for what is younger than the job."""
-  adopted = job_config.adopt_config(
+  adopted = adopted_config.adopt_config(
     {'tta': 'none'}, {**CONFIG, 'data': None}, 'job', training=False
   )
   assert adopted == from_values(
@@ -301,7 +301,7 @@ def test_other_commands_take_over_what_was_trained():
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():
-  adopted = job_config.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
+  adopted = adopted_config.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
   assert adopted == from_values({'seed': 3, 'num_layers': 8})
 
 

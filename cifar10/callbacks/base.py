@@ -68,7 +68,7 @@ class Run:
   examples_per_step: int = 0  # of a global step, all workers' together
   evaluates: bool = False  # this process, on the way
   save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # -> the checkpoint
-  remember: Callable[[Mapping[str, Any]], None] = lambda values: None  # in the job's config
+  open_shell: Callable[[Any, int], None] | None = None  # `shell` sets it: of a session, at a step
   seconds_before: float = 0.0  # of training, in earlier processes: `metrics` finds it
   _since: float = dataclasses.field(default_factory=time.monotonic)
 

@@ -116,14 +116,18 @@ class Window:
 
 
 class Averaging(Callback):
-  """Takes means over every hundred steps, and over the rest at the end of training."""
+  """Takes means over the steps of a window; subclasses say when, and hear of them."""
 
   def __init__(self, run: Run):
     self._run = run
     self._window = Window()
 
+  def is_due(self, step: int) -> bool:
+    """Whether the window ends with this step, which it does not have yet."""
+    raise NotImplementedError
+
   def averaged(self, means: Means) -> None:
-    """Hears of them; for subclasses."""
+    """Hears of the means."""
     raise NotImplementedError
 
   def begin(self) -> None:
@@ -133,13 +137,21 @@ class Averaging(Callback):
     self._window.restart(int(session.run(self._global_step)))
 
   def on_step_end(self, step: Step) -> None:
-    is_due = step.step // EVERY_STEPS > self._window.step // EVERY_STEPS
+    is_due = self.is_due(step.step)
     self._window.add(step)
-    if (is_due or step.step >= self._run.last_step) and not self._window.is_empty:
+    if is_due and not self._window.is_empty:
       self.averaged(self._window.take())
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     self._window.skip()
+
+
+class AveragingHundreds(Averaging):
+  """Takes means over every hundred steps, and over the rest at the end of training."""
+
+  def is_due(self, step: int) -> bool:
+    is_due = step // EVERY_STEPS > self._window.step // EVERY_STEPS
+    return is_due or step >= self._run.last_step
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     if not self._window.is_empty and step >= self._window.step:

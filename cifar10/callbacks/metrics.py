@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import cifar10
 from cifar10.callbacks.base import Callback, Evaluation, Run
-from cifar10.callbacks.meter import Averaging, Means
+from cifar10.callbacks.meter import AveragingHundreds, Means
 from cifar10.core import devices, files
 from cifar10.core.option import values
 from cifar10.job import metrics_log
@@ -22,7 +22,7 @@ def make(run: Run) -> Callback | None:
   return Metrics(run) if run.is_chief or is_evaluator else None
 
 
-class Metrics(Averaging):
+class Metrics(AveragingHundreds):
   """Writes each event when it happens; of training steps, means over every hundred."""
 
   def __init__(self, run: Run):

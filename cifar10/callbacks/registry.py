@@ -18,7 +18,8 @@ _CALLBACKS: dict[str, bool] = {  # In the order in which they hear of an event -
   'profile': True,
   'best_checkpoint': True,
   'early_stopping': True,
-  'control_listener': True,
+  'shell': True,
+  'control_listener': False,
   'on_evaluation': True,
   'progress': False,
 }

@@ -8,24 +8,46 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from cifar10.callbacks.base import Run
+from cifar10.callbacks.base import Callback, Run, TrainingGraph
 
 
-def open_shell(session: Any, step: int, batch: Any, run: Run) -> None:
-  """Returns when the person leaves it; IPython's where it is installed."""
-  names = {
-    'session': session,
-    'graph': session.graph,
-    'step': step,
-    'batch': batch,
-    'run': run,
-    'tf': tf,
-  }
-  banner = f'training is paused after step {step:,}; here are {", ".join(names)}; Ctrl-D goes on'
-  with tqdm.tqdm.external_write_mode(sys.stderr), session.graph.as_default():
-    if importlib.util.find_spec('IPython'):
-      from IPython.terminal.embed import InteractiveShellEmbed  # noqa: PLC0415  (optional)
+def make(run: Run) -> Callback | None:
+  """In the chief, with --debug-shell."""
+  return Shell(run) if run.is_chief and run.options.debug_shell else None
 
-      InteractiveShellEmbed(banner1=banner + '\n')(local_ns=names)
-    else:
-      code.interact(banner, local=names, exitmsg='')
+
+class Shell(Callback):
+  """Keeps the last batch, and opens the shell when `control` asks for it."""
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._batch: Any = None
+    run.open_shell = self.open
+
+  def on_graph(self, graph: TrainingGraph) -> None:
+    self._tensors = {'images': graph.images, 'labels': graph.labels}
+
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs(self._tensors)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._batch = run_values.results
+
+  def open(self, session: Any, step: int) -> None:
+    """Returns when the person leaves it; IPython's where it is installed."""
+    names = {
+      'session': session,
+      'graph': session.graph,
+      'step': step,
+      'batch': self._batch,
+      'run': self._run,
+      'tf': tf,
+    }
+    banner = f'training is paused after step {step:,}; here are {", ".join(names)}; Ctrl-D goes on'
+    with tqdm.tqdm.external_write_mode(sys.stderr), session.graph.as_default():
+      if importlib.util.find_spec('IPython'):
+        from IPython.terminal.embed import InteractiveShellEmbed  # noqa: PLC0415  (optional)
+
+        InteractiveShellEmbed(banner1=banner + '\n')(local_ns=names)
+      else:
+        code.interact(banner, local=names, exitmsg='')

@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import api_pb2, summary
 
 from cifar10.callbacks import confusion_picture
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
-from cifar10.callbacks.meter import EVERY_STEPS, Averaging, Means
+from cifar10.callbacks.meter import EVERY_STEPS, AveragingHundreds, Means
 from cifar10.job import metrics_log
 from cifar10.options.hparams import all_values
 
@@ -54,7 +54,7 @@ class EvaluationSummaries(Callback):
     write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
 
-class TrainingSummaries(Averaging):
+class TrainingSummaries(AveragingHundreds):
   """Curves of means over steps; images, gradients and the like at the last of these steps."""
 
   def __init__(self, run: Run):

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl, StopRequested, from_vector
-from cifar10.cluster.roles import Role, TaskRole
+from cifar10.cluster.roles import Role
+from cifar10.cluster.task_roles import TaskRole
 from cifar10.core.errors import InputError
 from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
 from cifar10.options.run_options import RunOptions

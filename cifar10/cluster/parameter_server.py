@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from cifar10.cluster.control import SharedControl, StopRequested, from_vector
 from cifar10.cluster.liveness import LivenessMonitor, lost_tasks
-from cifar10.cluster.roles import TaskRole
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
+from cifar10.cluster.task_roles import TaskRole
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts
 from cifar10.core.errors import TaskLostError, Terminated

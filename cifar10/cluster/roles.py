@@ -1,4 +1,4 @@
-"""What this process does in its job: alone, or as a task of a cluster. It is chosen once."""
+"""What this process does in its job, chosen once: alone here, in a cluster in task_roles.py."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,6 @@ from cifar10.cluster.control import ChiefControlHook, SharedControl, StopRequest
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts
-from cifar10.core.errors import InputError
-from cifar10.core.estimator import tf_estimator
 from cifar10.options.run_options import RunOptions
 
 ALONE = Cluster()
@@ -29,6 +27,7 @@ class Role:
     is_alone: whether it initialises or restores all variables itself.
   """
 
+  gradients_per_update = 0
   all_reduce = False
   updates_later = False
   ends_by_itself = True
@@ -46,23 +45,16 @@ class Role:
     monitor: of a process that has one already.
     """
     self.cluster = cluster
-    self.gradients_per_update = _gradients_per_update(cluster, options)
     self.monitor = monitor or self._make_monitor(options)
     self.control = self._make_control()
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """One that also watches who is needed, and that an evaluator can reach where there is one."""
-    cluster = self.cluster
-    data_service = options.data_service if cluster.task_type in ('chief', 'worker') else None
-    if not (cluster.addresses or data_service):
+    """Of a process alone, which needs the data service at most."""
+    if not (self.cluster.addresses or options.data_service):
       return SignalMonitor()
     return parts.load('liveness').LivenessMonitor(
-      cluster, self._spare_workers(options), options.start_timeout, self.all_reduce, data_service
+      self.cluster, 0, options.start_timeout, self.all_reduce, options.data_service
     )
-
-  def _spare_workers(self, options: RunOptions) -> int:
-    """How many may be missing while the others train on."""
-    return 0
 
   def _make_control(self) -> SharedControl:
     return SharedControl()
@@ -125,81 +117,12 @@ class Role:
     """Tells the other tasks that this one needs them no more."""
 
 
-class TaskRole(Role):
-  """One of several processes that train together."""
-
-  is_alone = False
-
-  @property
-  def evaluates_on_the_way(self) -> bool:
-    return False
-
-  @property
-  def counts_steps(self) -> bool:
-    return self.saves and self.gradients_per_update > 0
-
-  def described(self) -> str:
-    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
-    cluster, gradients = self.cluster, self.gradients_per_update
-    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
-    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
-    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
-
-  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
-    """On TensorFlow's server, which the other tasks reach. It evaluates nothing here."""
-    train_spec = tf_estimator.TrainSpec(input_fn, last_step, hooks=hooks)
-    tf_estimator.train_and_evaluate(estimator, train_spec, tf_estimator.EvalSpec(input_fn))
-
-
-class Evaluator(Role):
-  """Evaluates the checkpoints of a chief."""
-
-  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    return SignalMonitor()
-
-
 def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
-  """The role of a task under these options.
-
-  Args:
-    cluster: all tasks, this process's among them.
-    options: how they share an update.
-    monitor: of a process that has one already.
+  """The role of a task under these options; arguments are as for `Role`.
 
   Raises:
-    InputError: all-reduce that this TensorFlow cannot do, or --deterministic where what comes first
-      decides the result.
+    InputError: an all-reduce that this TensorFlow cannot do.
   """
-  check_deterministic(options, cluster, _gradients_per_update(cluster, options))
-  kind: Any = Role
-  if options.distribute:
-    all_reduce = parts.load('all_reduce')
-    all_reduce.check(options)
-    kind = all_reduce.MultiWorker if cluster.is_distributed else all_reduce.Mirrored
-  elif cluster.is_distributed:
-    servers = parts.load('parameter_server')
-    kind = servers.SyncReplica if options.sync and cluster.num_workers > 1 else servers.Replica
-  if cluster.task_type == 'evaluator':
-    kind = Evaluator
-  return kind(cluster, options, monitor)
-
-
-def _gradients_per_update(cluster: Cluster, options: RunOptions) -> int:
-  sync = options.sync or options.distribute is not None
-  return cluster.gradients_per_update(sync, options.backup_workers)
-
-
-def check_deterministic(options: RunOptions, cluster: Cluster, gradients_per_update: int) -> None:
-  """Raises InputError for --deterministic where what comes first decides the result."""
-  if not options.deterministic or cluster.num_workers == 1:
-    return
-  if not gradients_per_update:
-    raise InputError(
-      f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '
-      'comes along; add --sync'
-    )
-  if gradients_per_update < cluster.num_workers:
-    raise InputError(
-      f'--deterministic, but with --backup-workers {options.backup_workers} the workers that come '
-      'first make each update; leave --backup-workers out'
-    )
+  if options.distribute or cluster.is_distributed or cluster.task_type == 'evaluator':
+    return parts.load('task_roles').choose(cluster, options, monitor)
+  return Role(cluster, options, monitor)

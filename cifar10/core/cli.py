@@ -1,4 +1,4 @@
-"""What all commands share on the command line: their names, --version, --print-completion.
+"""The commands' names in texts, --version and --print-completion: loaded when one is asked for.
 
 A command can be started as a file of the checkout, `python cifar10_main.py`, or as the script that
 `pip install .` makes of it, `cifar10-train`. Texts name the files; `as_typed` makes scripts of them
@@ -10,8 +10,7 @@ import importlib.metadata
 import os
 import platform
 import re
-import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import cifar10
 
@@ -25,44 +24,22 @@ SCRIPTS = {
   '-m cifar10.control': 'cifar10-control',
   '-m cifar10.checkpoint': 'cifar10-checkpoint',
 }
-SHELLS = ('bash', 'zsh', 'tcsh')
 
 _IN_TEXT = re.compile(rf'(?<![\w./-])(?:python )?({"|".join(map(re.escape, SCRIPTS))})\b')
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(cifar10.__file__)))
 
 
-def typed_name() -> str:
-  """This command as it was started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
+def as_typed(text: str, command: str) -> str:
+  """The text with the scripts' names for the commands, where the user has scripts and no files.
 
-  argparse itself tells `python -m` from a file only from Python 3.14 on.
+  Args:
+    text: names the files.
+    command: `errors.typed_name`.
   """
-  spec = getattr(sys.modules['__main__'], '__spec__', None)
-  if spec is not None and spec.origin == sys.argv[0]:
-    return f'python -m {spec.name}'
-  return os.path.basename(sys.argv[0])
-
-
-def as_typed(text: str) -> str:
-  """The text with the scripts' names for the commands, where the user has scripts and no files."""
   has_files = os.path.exists(os.path.join(_ROOT, 'pyproject.toml'))
-  if has_files and typed_name() not in SCRIPTS.values():
+  if has_files and command not in SCRIPTS.values():
     return text
   return _IN_TEXT.sub(lambda match: SCRIPTS[match[1]], text)
-
-
-def add_common(parser: argparse.ArgumentParser) -> None:
-  """Adds what every command has beside --help."""
-  unset = argparse.SUPPRESS
-  parser.add_argument(
-    '--version', action=_Version, nargs=0, default=unset, help='say which versions these are'
-  )
-  parser.add_argument(
-    '--print-completion',
-    action=_PrintCompletion,
-    choices=SHELLS,
-    default=unset,
-    help="print a shell's completion of this command (docs/commands.md)",
-  )
 
 
 def version() -> str:
@@ -74,29 +51,27 @@ def version() -> str:
   return f'{cifar10.__version__} (TensorFlow {tensorflow}, Python {platform.python_version()})'
 
 
-class _Version(argparse.Action):
-  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
-    print(parser.prog, version())
-    parser.exit()
+def print_version(parser: argparse.ArgumentParser) -> NoReturn:
+  """Carries out --version."""
+  print(parser.prog, version())
+  parser.exit()
 
 
-class _PrintCompletion(argparse.Action):
-  def __call__(
-    self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, option_string: Any = None
-  ) -> NoReturn:
-    if parser.prog not in SCRIPTS.values():
-      scripts = ', '.join(SCRIPTS.values())
-      parser.error(f'shells complete {scripts}, not {parser.prog}; run pip install . for them')
-    try:
-      import shtab  # noqa: PLC0415
-    except ImportError:
-      parser.error('--print-completion needs shtab, which is not there; run pip install shtab')
-    for action in parser._actions:
-      if action.nargs == '?':  # Of which zsh would take the next word for its value.
-        action.nargs = 0
-      elif action.dest.endswith('_dir') or action.metavar == 'FOLDER':
-        action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-      elif action.metavar == 'FILE':
-        action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, shell))
-    parser.exit()
+def print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
+  """Carries out --print-completion."""
+  if parser.prog not in SCRIPTS.values():
+    scripts = ', '.join(SCRIPTS.values())
+    parser.error(f'shells complete {scripts}, not {parser.prog}; run pip install . for them')
+  try:
+    import shtab  # noqa: PLC0415
+  except ImportError:
+    parser.error('--print-completion needs shtab, which is not there; run pip install shtab')
+  for action in parser._actions:
+    if action.nargs == '?':  # Of which zsh would take the next word for its value.
+      action.nargs = 0
+    elif action.dest.endswith('_dir') or action.metavar == 'FOLDER':
+      action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    elif action.metavar == 'FILE':
+      action.complete = shtab.FILE  # type: ignore[attr-defined]
+  print(shtab.complete(parser, shell))
+  parser.exit()

@@ -2,16 +2,12 @@
 
 import os
 import platform
-import tempfile
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-from cifar10.core import lazy_tf, limits
-
-# What XLA's first compilation in a process writes, whatever the log level.
-_ON_COMPILING = (b'absl::InitializeLog', b'Compiled cluster using XLA')
+from cifar10.core import limits
 
 
 def fast_dtype(num_gpus: int) -> tuple[str, str]:
@@ -37,30 +33,6 @@ def described_kernels() -> str:
   state = 'on' if _pywrap_util_port.IsMklEnabled() else 'off'
   switch = os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'not set')
   return f'oneDNN kernels are {state} (TF_ENABLE_ONEDNN_OPTS is {switch})'
-
-
-def can_compile(session_config: Any) -> bool:
-  """Whether XLA can compile for this processor: it tries, and hides the lines that XLA prints.
-
-  Args:
-    session_config: of the sessions to come: a process's first one decides how many threads an
-      operation has in all of them.
-  """
-  config = tf.compat.v1.ConfigProto()
-  config.CopyFrom(session_config)
-  config.device_count['GPU'] = 0
-  config.use_per_session_threads = True  # Or it would also fix how many operations run at once.
-  del config.device_filters[:]
-  with tf.Graph().as_default(), tempfile.TemporaryFile() as output:
-    number = tf.compat.v1.placeholder(tf.float32, [])
-    twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
-    try:
-      with lazy_tf.standard_error_to(output), tf.compat.v1.Session(config=config) as session:
-        return session.run(twice, {number: 1.0}) == 2
-    except tf.errors.OpError:
-      return False
-    finally:
-      lazy_tf.repeat(output, but=_ON_COMPILING)
 
 
 def described_hardware() -> dict[str, Any]:

@@ -238,40 +238,6 @@ def replacing(path: str) -> Iterator[str]:
     copy(local, path)
 
 
-@contextlib.contextmanager
-def new_folder(parent: str) -> Iterator[str]:
-  """A local folder that goes at the end; what was made in it can be moved there by `move_in`."""
-  local = None if is_url(parent) else parent
-  with tempfile.TemporaryDirectory(prefix='temp-', dir=local) as folder:
-    yield folder
-
-
-def move_in(local: str, path: str, last: str = '') -> None:
-  """Moves a file, or a folder, from `new_folder` to its name.
-
-  Args:
-    local: what was made.
-    path: new.
-    last: the file that comes last to a URL, where a folder comes file by file.
-  """
-  if not is_url(path):
-    os.rename(local, path)
-    return
-  if os.path.isfile(local):
-    copy(local, path)
-    return
-  paths = [os.path.join(folder, name) for folder, _, names in os.walk(local) for name in names]
-  for each in sorted(paths, key=lambda each: (os.path.basename(each) == last, each)):
-    target = os.path.join(path, os.path.relpath(each, local))
-    make_folder(os.path.dirname(target))
-    _on(path).copy(each, target)
-
-
-def scratch(folder: str) -> IO[bytes]:
-  """A local file without a name, on the disk of `folder` where that is local."""
-  return tempfile.TemporaryFile(dir=None if is_url(folder) else folder)
-
-
 def remove_unfinished(path: str) -> None:
   """Removes the temporary files that killed processes left beside a file which they were writing.
 

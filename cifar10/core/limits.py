@@ -1,13 +1,9 @@
-"""The memory, disk and cores that this process may use, so that what cannot fit is refused."""
+"""The memory and cores that this process may use, so that what cannot fit is refused."""
 
 import math
 import os
 import resource
-import shutil
-import tempfile
 from collections.abc import Iterator
-
-from cifar10.core import files
 
 _LIMITS = (  # Of a container: version 2 of Linux's control groups, and version 1.
   '/sys/fs/cgroup/memory.max',
@@ -49,18 +45,6 @@ def _quotas() -> Iterator[float]:
     words = [word for path in paths for word in _first_line(path).split()]
     if len(words) == 2 and all(word.isdecimal() for word in words):
       yield int(words[0]) / int(words[1])
-
-
-def disk(folder: str) -> int:
-  """Free bytes on the disk of a folder, which may still have to be made.
-
-  The filesystem of a URL does not say how much is free. For a URL the answer is that of the folder
-  for temporary files, where files are made before they are copied to a URL.
-  """
-  there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
-  while not os.path.exists(there):
-    there = os.path.dirname(there)
-  return shutil.disk_usage(there).free
 
 
 def _numbers(path: str, start: str = '') -> list[int]:

@@ -11,16 +11,20 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from cifar10.core.errors import InputError
+
 PARTS: dict[str, str] = {  # name -> module
   'all_reduce': 'cifar10.cluster.all_reduce',
   'best_checkpoint': 'cifar10.callbacks.best_checkpoint',
-  'control_listener': 'cifar10.callbacks.control_listener',
+  'cluster_checks': 'cifar10.cluster.checks',
+  'control': 'cifar10.callbacks.control_commands',
   'data_service': 'cifar10.training.service_feed',
   'dry_run': 'cifar10.training.dry_run',
   'early_stopping': 'cifar10.callbacks.early_stopping',
   'ema': 'cifar10.training.ema',
   'export': 'cifar10.exporters.export',
   'follow': 'cifar10.training.follow',
+  'foreign_records': 'cifar10.data.foreign_records',
   'gpu_prefetch': 'cifar10.training.gpu_prefetch',
   'hard_examples': 'cifar10.training.hard_examples',
   'liveness': 'cifar10.cluster.liveness',
@@ -33,11 +37,13 @@ PARTS: dict[str, str] = {  # name -> module
   'parameter_server': 'cifar10.cluster.parameter_server',
   'predict': 'cifar10.inference.predict',
   'profile': 'cifar10.callbacks.profile',
+  'progress_bars': 'cifar10.callbacks.progress_bars',
   'resources': 'cifar10.callbacks.resources',
   'shell': 'cifar10.callbacks.shell',
   'small_conv2d': 'cifar10.ops.convolution',
   'source': 'cifar10.training.source_feed',
   'sync': 'cifar10.cluster.sync',
+  'task_roles': 'cifar10.cluster.task_roles',
   'tf_config': 'cifar10.cluster.tf_config',
   'tta': 'cifar10.inference.tta',
   'urls': 'cifar10.core.remote_files',
@@ -46,7 +52,9 @@ PARTS: dict[str, str] = {  # name -> module
 
 
 def load(name: str) -> ModuleType:
-  """The module of a part that is there."""
+  """A part's module; raises InputError where this program is without it."""
+  if name not in PARTS:
+    raise InputError(f'this program has no part {name!r}, which these options need; add it again')
   return importlib.import_module(PARTS[name])
 
 

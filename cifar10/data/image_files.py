@@ -1,4 +1,4 @@
-"""Image files, as predictions and own data sets read them."""
+"""PNG and JPEG files -> images of 32x32 pixels, for predictions and for own data sets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Content = TypeVar('Content')
 
 
 def read_ahead(read: Callable[[str], Content], paths: Iterable[str]) -> Iterator[Content]:
-  """What `read` makes of each path, in order; of the paths no more are taken than are read."""
+  """Calls `read` on the paths in threads, a few ahead -> its results, in the paths' order."""
   pending: collections.deque[Future[Content]] = collections.deque()
   with ThreadPoolExecutor(_THREADS) as pool:
     for path in paths:

@@ -1,7 +1,7 @@
 """What a data set is: the shape of its images, its classes, and its pixels' means and deviations.
 
-A manifest says so in the keys of `DatasetInfo.to_json`, and so does a job dir's configuration. One
-without them is of the time when there was CIFAR-10 only. Nothing here needs TensorFlow.
+A manifest and a job dir's configuration have them under the keys of `DatasetInfo.to_json`. A file
+without these keys is older than the first data set beside CIFAR-10. Nothing here needs TensorFlow.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class DatasetInfo:
 
   @property
   def num_classes(self) -> int:
-    """How many classes there are, and logits of a network."""
+    """The number of classes, which is that of a network's logits."""
     return len(self.classes)
 
   def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class DatasetInfo:
 
   @classmethod
   def from_json(cls, content: Mapping[str, Any] | None, path: str) -> 'DatasetInfo':
-    """What a file says of its data set.
+    """Reads the data set from the JSON object of a file.
 
     Args:
       content: the JSON object; keys of other things are passed over. None, or an object that has

@@ -1,18 +1,12 @@
 """The input pipeline: record files -> shuffled, distorted batches -> one shard for each tower.
 
 The split is read once into memory; from then on a batch is one gather of a few hundred images by a
-shuffled index, and its distortion a handful of ops. Working on whole batches is what makes it fast:
-tf.data has a cost for each element, and an element here is a whole batch.
-
-In memory an image is a string, the bytes of its padded pixels. A crop of whole padded rows is then
-a substring, which one op cuts for the whole batch, each image at its own offset: a copy of 3,840
-bytes that lie together, where a gather of pixels makes 1,024 copies of three.
+shuffled index, and its augmentation (augmentation.py) a handful of ops. Working on whole batches is
+what makes it fast: tf.data has a cost for each element, and an element here is a whole batch.
 
 Shuffling and distortion are stateless functions of (seed, epoch) and (seed, batch number), so a
 run that starts again at example k goes on with exactly the batches it would have seen.
 """
-
-import math
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +14,7 @@ import tensorflow as tf
 from cifar10.core import limits, sessions
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
-from cifar10.data.augmentation import Augmentation
+from cifar10.data.augmentation import Augmentation, as_strings, augment, crop, pad
 
 TRAIN_AND_VALIDATION = 'train+validation'
 _TRAINING_SPLITS = ('train', TRAIN_AND_VALIDATION)
@@ -30,7 +24,6 @@ _CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the d
 _CHUNKS_AT_A_TIME = min(4, limits.cores())
 # Of an image in a batch, at the least: as it was read, cut out and mirrored (uint8), and float32.
 _BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
-_GREY = 128  # The pixel value that `normalise` makes 0.
 
 
 # There is no Python loop or branch for AutoGraph to convert; its search takes half a second, and
@@ -297,107 +290,6 @@ def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(((tf.stack(images),), (tf.stack(labels),)))
 
   return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
-
-
-def pad(images: tf.Tensor, augmentation: Augmentation) -> tf.Tensor:
-  """uint8 [n, 32, 32, 3] -> uint8 [n, 32 + 2 padding + 1, 32 + 2 padding, 3].
-
-  The extra row at the bottom is for `crop`, which cuts whole padded rows from any column on: those
-  of the lowest crop end in it. No crop shows it.
-  """
-  pixels = augmentation.crop_padding
-  mode = {'zeros': 'CONSTANT', 'reflect': 'REFLECT'}[augmentation.padding_mode]
-  padded = tf.pad(images, [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]], mode)
-  return tf.pad(padded, [[0, 0], [0, 1], [0, 0], [0, 0]])
-
-
-def as_strings(padded: tf.Tensor) -> tf.Tensor:
-  """uint8 [n, height, width, 3] -> string [n]: each image's bytes, row after row."""
-  image_bytes = math.prod(padded.shape[1:])
-  whole = tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
-  start = tf.range(-tf.shape(padded)[0], 0) * image_bytes  # Counted from the end.
-  return tf.strings.substr(whole, start, tf.fill(tf.shape(start), image_bytes))
-
-
-def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
-  """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded one.
-
-  Args:
-    padded: string [batch], from `as_strings`.
-    dy, dx: int32 [batch], 0 to 2 padding.
-    padding: what `pad` added on each side, in pixels.
-
-  Returns:
-    uint8 [batch, 32, 32, 3].
-  """
-  width = records.WIDTH + 2 * padding
-  row_bytes = width * records.DEPTH
-  window_bytes = tf.fill(tf.shape(padded), records.HEIGHT * row_bytes)
-  windows = tf.strings.substr(padded, dy * row_bytes + dx * records.DEPTH, window_bytes)
-  rows = tf.io.decode_raw(windows, tf.uint8)
-  shape = [-1, records.HEIGHT, width, records.DEPTH]
-  images = tf.reshape(rows, shape)[:, :, : records.WIDTH]
-  return tf.ensure_shape(images, [padded.shape[0], *images.shape[1:]])
-
-
-def augment(
-  padded: tf.Tensor,
-  seed: tf.Tensor,
-  augmentation: Augmentation,
-  is_mirrored: tf.Tensor | None = None,
-) -> tf.Tensor:
-  """Crops and mirrors, each image by its own random numbers; blanks a square of it.
-
-  Args:
-    padded: string [batch], from `as_strings`.
-    seed: int32 [2]; equal seeds distort equally.
-    augmentation: how.
-    is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.
-
-  Returns:
-    uint8 [batch, 32, 32, 3].
-  """
-  batch = tf.shape(padded)[0]
-  offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-  places = 2 * augmentation.crop_padding + 1
-  dy, dx = tf.unstack(tf.random.stateless_uniform([2, batch], offset_seed, 0, places, tf.int32))
-  if is_mirrored is None:
-    is_mirrored = tf.random.stateless_uniform([batch], mirror_seed, 0, 2, tf.int32)
-  cropped = crop(padded, dy, dx, augmentation.crop_padding)
-  # A gather copies whole images; tf.where, byte after byte, takes longer than all the rest.
-  both = tf.concat([cropped, mirror(cropped)], 0)
-  chosen = tf.gather(both, tf.range(batch) + batch * is_mirrored)
-  chosen = tf.ensure_shape(chosen, [padded.shape[0], *cropped.shape[1:]])
-  if not augmentation.cutout:
-    return chosen
-  return cutout(chosen, tf.random.experimental.stateless_fold_in(seed, 0), augmentation.cutout)
-
-
-def mirror(images: tf.Tensor) -> tf.Tensor:
-  """[n, height, width, channels], left and right exchanged."""
-  shape = tf.shape(images)
-  # As a stack of rows, the one form of this op that has a fast kernel.
-  rows = tf.reshape(images, [-1, *images.shape[2:]])
-  return tf.ensure_shape(tf.reshape(tf.reverse(rows, [1]), shape), images.shape)
-
-
-def cutout(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
-  """Makes a square of `side` pixels grey in each image, somewhere whole within it.
-
-  Args:
-    images: uint8 [batch, 32, 32, 3].
-    seed: int32 [2].
-    side: pixels.
-
-  Returns:
-    uint8 [batch, 32, 32, 3].
-  """
-  batch = tf.shape(images)[0]
-  corners = tf.random.stateless_uniform([2, batch, 1], seed, 0, records.HEIGHT - side + 1, tf.int32)
-  behind = tf.range(records.HEIGHT) - corners  # How many pixels from the corner: [2, batch, 32].
-  in_rows, in_columns = tf.unstack(tf.cast((behind >= 0) & (behind < side), tf.uint8))
-  is_cut = (in_rows[:, :, tf.newaxis] * in_columns[:, tf.newaxis, :])[..., tf.newaxis]
-  return tf.ensure_shape(images * (1 - is_cut) + _GREY * is_cut, images.shape)
 
 
 def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -1,7 +1,7 @@
 """What a data dir holds: a record file for each split, and the manifest that describes them.
 
 The manifest is the JSON object in DIR/cifar10.json; docs/data.md explains its keys. Format 1 did
-not say which data set it is, because there was one; data_set.py reads what format 2 says of that.
+not name the data set, because there was one; info.py reads what format 2 says of it.
 
 Nothing here needs TensorFlow, so that commands can refuse before it is loaded.
 """
@@ -39,7 +39,7 @@ def manifest_path(data_dir: str) -> str:
 
 
 def frames(path: str) -> Iterator[tuple[int, int]]:
-  """Where each record begins in a file, and its bytes; raises DamagedError for a truncated file."""
+  """The start and the length of each record in a file; raises DamagedError for a truncated one."""
   size, position, count = files.size(path), 0, 0
   with files.opened(path) as file:
     while position < size:
@@ -60,7 +60,7 @@ def count_records(path: str) -> int:
 
 
 def record_error(path: str, number: int, fault: str) -> DamagedError:
-  """What to raise for a record, the first of which has the number 1."""
+  """The error for a faulty record of a file, whose first record has the number 1."""
   return DamagedError(
     f'{path}: record {number} (counted from 1): {fault}; {remedy(path, force=True)}'
   )
@@ -73,20 +73,6 @@ def file_digest(path: str) -> str:
     while chunk := file.read(1 << 20):
       digest.update(chunk)
   return digest.hexdigest()
-
-
-def describe_split(
-  data_dir: str, split: str, examples: int, written: str | None = None
-) -> dict[str, Any]:
-  """A manifest's entry for one split; `written` is its file where that has no final name yet."""
-  path = record_path(data_dir, split)
-  written = written or path
-  return {
-    'file': os.path.basename(path),
-    'examples': examples,
-    'bytes': files.size(written),
-    'sha256': file_digest(written),
-  }
 
 
 def read_manifest(data_dir: str) -> dict[str, Any] | None:
@@ -137,7 +123,7 @@ def as_text(content: Mapping[str, Any]) -> str:
 
 
 def is_made_by_hand(content: Mapping[str, Any]) -> bool:
-  """Whether not this program wrote it, which names the data set and the flags that made it."""
+  """Whether a user wrote the manifest: this program adds the flags that made the files."""
   return 'name' in content and not isinstance(content.get('flags'), str)
 
 
@@ -207,7 +193,7 @@ def _examined_once(path: str, signature: tuple[int, int]) -> tuple[str, int]:
 
 
 def remedy(path: str, *, force: bool = False) -> str:
-  """What makes a data dir's file again, by the flags that made it."""
+  """The command that makes a data dir's file again, with the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
   content = _readable_part(data_dir)
   flags = content.get('flags', '')
@@ -221,7 +207,7 @@ def remedy(path: str, *, force: bool = False) -> str:
 
 
 def _readable_part(data_dir: str) -> dict[str, Any]:
-  """What a manifest says that may be damaged: nothing where it is no JSON object."""
+  """The content of a manifest that may be damaged: {} where it is no JSON object."""
   try:
     content = json.loads(files.read_text(manifest_path(data_dir)))
     return content if isinstance(content, dict) else {}

@@ -1,21 +1,24 @@
-"""Training batches from what can only be read in its order: shuffled in a buffer, distorted.
+"""Training batches from sources that can only be read in order: shuffled in a buffer, augmented.
 
-Whatever is read comes in splits of an epoch. A split is read to its end, then the next one of the
-epoch, in an order that is each epoch's own. All examples go through one buffer, from which they are
-drawn at random, and a batch is distorted as a whole, as those of record files are.
+An epoch comes in splits. They are read one after the other, in an order that each epoch draws anew.
+All examples go through one buffer, from which they are drawn at random, and a batch is augmented as
+a whole, like those of record files.
 
 tf.data's `interleave` would mix splits better, but under a data service of TensorFlow 2.15 one with
 an inner `repeat` begins its splits again and again.
 """
 
+import contextlib
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from cifar10.core.errors import SourceError
 from cifar10.data import input_pipeline
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 from cifar10.data.python_source import NOTHING, Chunk
@@ -26,8 +29,8 @@ _NUMBER_BITS = 40  # Of an example's place: its number in its split; above them 
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # Odd: 2^64 by the golden ratio (Knuth), as an int64.
 _NEW = -1  # In place of the handle of a split that is to be begun.
 
-ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # What a `Server` returns.
-# What reads a split, as a dataset of images, labels and the number of the first of them.
+ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # The types that a `Server` returns.
+# Reads a split: a dataset of images, labels and the number of the first of them.
 ReadSplit = Callable[[tf.Tensor], tf.data.Dataset]
 
 # As in input_pipeline.py: there is no Python loop or branch here for AutoGraph to convert.
@@ -35,12 +38,26 @@ _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 class PlacedExamples(NamedTuple):
-  """Some examples, and what tells each from all others: the epoch, and its place in that."""
+  """Some examples, each with the epoch and the place in it that tell it from all others."""
 
   images: tf.Tensor  # uint8 [n, 32, 32, 3]
   labels: tf.Tensor  # int32 [n]
   epochs: tf.Tensor  # int64 [n]
   places: tf.Tensor  # int64 [n]
+
+
+@contextlib.contextmanager
+def naming_faults(fault: Callable[[str], str | None]) -> Iterator[None]:
+  """Raises SourceError for what went wrong in a source, or else for what `fault` says of it."""
+  try:
+    yield
+  except tf.errors.OpError as error:
+    # What Python code raises inside TensorFlow comes out as text.
+    found = re.search(r'SourceError: (.*)', error.message)
+    said = found[1] if found else fault(error.message)
+    if not said:
+      raise
+    raise SourceError(said) from None
 
 
 @dataclasses.dataclass
@@ -148,7 +165,7 @@ def batches(
     batch_seed = key
     for number in (batch.epochs[0], batch.places[0]):  # Which no other batch begins with.
       batch_seed = tf.random.experimental.stateless_fold_in(batch_seed, number)
-    # Of an example each time another than in the epoch before; the first is as good as random.
+    # Another value in each epoch than in the one before; the first is as good as random.
     first = tf.bitwise.right_shift(batch.places * _MIXER, tf.constant(62, tf.int64))
     is_mirrored = tf.math.floormod(first + batch.epochs, 2)
     images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))

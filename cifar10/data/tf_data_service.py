@@ -23,7 +23,7 @@ _CHUNK = 100  # Records parsed at a time.
 
 
 class Offer:
-  """What a data worker does for those who train: one for each process."""
+  """Runs a data worker's source for the trainings that ask for it: one in each process."""
 
   def __init__(self, source: PythonSource | None, address: str):
     """Registers it, before anything else registers a Python function.

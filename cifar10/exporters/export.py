@@ -1,8 +1,11 @@
 """A checkpoint's network, written for others to use."""
 
+import contextlib
 import dataclasses
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from cifar10.core import files, parts
@@ -45,7 +48,7 @@ def export(process: Process) -> JsonObject:
   made_from['sha256_of_variables'] = network.digest
   exports = os.path.join(options.job_dir, _FOLDER)
   files.make_folder(exports)
-  with files.new_folder(exports) as folder:
+  with _new_folder(exports) as folder:
     written = os.path.join(folder, 'written')
     form.write(written, network, made_from)
     path = _moved(written, exports, form.suffix)
@@ -59,9 +62,38 @@ def _moved(written: str, exports: str, suffix: str) -> str:
   while True:
     path = os.path.join(exports, f'{number}{suffix}')
     if not files.exists(path):
-      files.move_in(written, path, last=freeze_graph.SAVED_MODEL)
+      _move_in(written, path, last=freeze_graph.SAVED_MODEL)
       return path
     number += 1
+
+
+@contextlib.contextmanager
+def _new_folder(parent: str) -> Iterator[str]:
+  """A local folder that goes at the end; what was made in it can be moved there by `_move_in`."""
+  local = None if files.is_url(parent) else parent
+  with tempfile.TemporaryDirectory(prefix='temp-', dir=local) as folder:
+    yield folder
+
+
+def _move_in(local: str, path: str, last: str = '') -> None:
+  """Moves a file, or a folder, from `_new_folder` to its name.
+
+  Args:
+    local: what was made.
+    path: new.
+    last: the file that comes last to a URL, where a folder comes file by file.
+  """
+  if not files.is_url(path):
+    os.rename(local, path)
+    return
+  if os.path.isfile(local):
+    files.copy(local, path)
+    return
+  paths = [os.path.join(folder, name) for folder, _, names in os.walk(local) for name in names]
+  for each in sorted(paths, key=lambda each: (os.path.basename(each) == last, each)):
+    target = os.path.join(path, os.path.relpath(each, local))
+    files.make_folder(os.path.dirname(target))
+    parts.load('urls').copy(each, target)
 
 
 def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import sessions
+from cifar10.core import parts, sessions
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.exporters import fold_batch_norm
 from cifar10.inference import predictions
 from cifar10.options.hparams import HParams
-from cifar10.training import ema, network_builder
+from cifar10.training import network_builder
 
 SAVED_MODEL = 'saved_model.pb'  # Without it a folder is no SavedModel.
 
@@ -82,7 +82,8 @@ def freeze(
     tf.nn.softmax(inferred.logits, name=predictions.PROBABILITIES)
     tf.identity(inferred.features, predictions.FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    saver = ema.scaffold().saver if use_ema else tf.compat.v1.train.Saver(variables)
+    averages = parts.load('ema').scaffold().saver if use_ema else None
+    saver = averages or tf.compat.v1.train.Saver(variables)
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from cifar10.data.input_pipeline import mirror
+from cifar10.data.augmentation import mirror
 from cifar10.inference.predictions import Inferred
 
 # By what an image is moved, in pixels down and right. Each move is also seen mirrored.

@@ -1,4 +1,4 @@
-"""A job's checkpoints: which one a mode uses, which are whole, where the damaged ones go.
+"""A job's checkpoints: which one a mode uses, and which are whole.
 
 A checkpoint is MODEL.index, which says where each tensor lies, and MODEL.data-... with them. It is
 whole if every tensor can be read: TensorFlow compares the checksum of each, and of each part of the
@@ -15,14 +15,12 @@ import tensorflow as tf
 
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
-from cifar10.core.logs import log
 from cifar10.job import best_checkpoints
 
-ASIDE = 'damaged'
 BEST = 'best'  # What --checkpoint takes for the one in JOB/best/.
 # What TensorFlow's own averages are called, so that programs that know those find these.
 EMA_SUFFIX = '/ExponentialMovingAverage'
-_LIST = 'checkpoint'
+LIST = 'checkpoint'
 _FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
 _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 
@@ -46,7 +44,7 @@ class Survey(NamedTuple):
 def survey(job_dir: str) -> Survey:
   """The checkpoint that is listed as the latest, or else the newest one that is whole."""
   listed, fault = _read_list(job_dir)
-  damaged = {os.path.join(job_dir, _LIST): fault} if fault else {}
+  damaged = {os.path.join(job_dir, LIST): fault} if fault else {}
   if listed:
     fault = fault_of(listed)
     if not fault:
@@ -54,7 +52,7 @@ def survey(job_dir: str) -> Survey:
     if _read_list(job_dir)[0] != listed:  # The training has saved a newer one, and deleted it.
       return survey(job_dir)
     damaged[listed] = fault
-  by_step = _by_step(job_dir)
+  by_step = all_by_step(job_dir)
   for step in sorted(by_step, reverse=True):
     if not listed or files.absolute(by_step[step]) != files.absolute(listed):
       fault = fault_of(by_step[step])
@@ -73,14 +71,14 @@ def listed(job_dir: str) -> str | None:
 
 def newest_best(job_dir: str) -> str | None:
   """The newest whole checkpoint in JOB/best/."""
-  by_step = _by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
+  by_step = all_by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
   newest_first = (by_step[step] for step in sorted(by_step, reverse=True))
   return next((checkpoint for checkpoint in newest_first if not fault_of(checkpoint)), None)
 
 
 def exists(checkpoint: str) -> bool:
   """Whether any of its files is there."""
-  return bool(_files(checkpoint))
+  return bool(files_of(checkpoint))
 
 
 def fault_of(checkpoint: str) -> str:
@@ -88,37 +86,7 @@ def fault_of(checkpoint: str) -> str:
 
   Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for 290 MB, a WRN-28-10's.
   """
-  return _fault_of(checkpoint, tuple(sorted(_signature(path) for path in _files(checkpoint))))
-
-
-def set_aside(job_dir: str, surveyed: Survey) -> None:
-  """Moves damaged checkpoints into JOB/damaged/, where no save replaces them; lists the others.
-
-  Raises:
-    OSError: the folder cannot be written.
-  """
-  if not surveyed.damaged or not surveyed.newest:
-    return
-  paths = [
-    path
-    for damaged in surveyed.damaged
-    for path in [*_files(damaged), damaged]
-    if files.is_named(path) and files.absolute(os.path.dirname(path)) == files.absolute(job_dir)
-  ]
-  folder = _free_folder(job_dir, [os.path.basename(path) for path in paths])
-  if paths:
-    files.make_folder(folder)
-  for path in paths:
-    files.move(path, os.path.join(folder, os.path.basename(path)))
-  _write_list(job_dir, surveyed.newest)
-  moved = f'moved to {folder}; ' if paths else ''
-  log.info(
-    'damaged: %s; %sgoing on from %s%s',
-    surveyed.described(),
-    moved,
-    surveyed.newest,
-    _cost(surveyed),
-  )
+  return _fault_of(checkpoint, tuple(sorted(_signature(path) for path in files_of(checkpoint))))
 
 
 def step_of(checkpoint: str) -> int | None:
@@ -201,21 +169,11 @@ def has_ema(checkpoint: str) -> bool:
   return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
-def _cost(surveyed: Survey) -> str:
-  """': 2 steps are made again'"""
-  steps = [step for step in map(step_of, surveyed.damaged) if step is not None]
-  newest = step_of(surveyed.newest or '')
-  if newest is None or not steps:
-    return ': no step is lost'
-  lost = max(max(steps) - newest, 0)
-  return f': {lost:,} steps are made again' if lost else ': no step is lost'
-
-
 def _read_list(job_dir: str) -> tuple[str | None, str]:
   """The checkpoint that is listed as the latest, and what is wrong with the list."""
-  path = os.path.join(job_dir, _LIST)
+  path = os.path.join(job_dir, LIST)
   if not files.is_named(path):
-    return None, 'it is missing' if _by_step(job_dir) else ''
+    return None, 'it is missing' if all_by_step(job_dir) else ''
   try:
     state = tf.train.get_checkpoint_state(job_dir)
   except (tf.errors.OpError, ValueError):  # It is a folder; it is no text.
@@ -226,7 +184,7 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
   return None, 'it is empty' if is_empty else 'it is no list of checkpoints'
 
 
-def _by_step(folder: str) -> dict[int, str]:
+def all_by_step(folder: str) -> dict[int, str]:
   """The checkpoints that have an index, or a part of one is there, by step."""
   by_step = {}
   for path in files.matching(folder, 'model.ckpt-*'):
@@ -237,7 +195,7 @@ def _by_step(folder: str) -> dict[int, str]:
   return by_step
 
 
-def _files(checkpoint: str) -> list[str]:
+def files_of(checkpoint: str) -> list[str]:
   """All that are there, in sorted order."""
   folder, name = os.path.split(checkpoint)
   paths = files.matching(folder, files.escape(name) + '.*')
@@ -275,27 +233,3 @@ def _fault_of(checkpoint: str, signatures: tuple[tuple[str, int, int], ...]) -> 
   except Exception:  # As above.
     return f'{os.path.basename(parts[0]) if total == 1 else name + ".data-..."} is damaged'
   return '' if 'global_step' in names else 'it is no training: it has no global_step'
-
-
-def _free_folder(job_dir: str, names: list[str]) -> str:
-  """JOB/damaged, or JOB/damaged-2 where something of these names is there already, and so on."""
-  number = 1
-  while True:
-    folder = os.path.join(job_dir, ASIDE if number == 1 else f'{ASIDE}-{number}')
-    if not any(files.is_named(os.path.join(folder, name)) for name in names):
-      return folder
-    number += 1
-
-
-def _write_list(job_dir: str, newest: str) -> None:
-  """Makes JOB/checkpoint anew, with names in place of paths: the folder may be moved."""
-  latest = step_of(newest)
-  by_step = _by_step(job_dir)
-  kept = [
-    os.path.basename(by_step[step])
-    for step in sorted(by_step)
-    if step <= (latest or 0) and files.exists(by_step[step] + '.index')
-  ]
-  lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
-  lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
-  files.write_text(os.path.join(job_dir, _LIST), '\n'.join(lines) + '\n')

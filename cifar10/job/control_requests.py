@@ -2,7 +2,7 @@
 
 A person (`python -m cifar10.control`) or an evaluator leaves a request: a file, written whole or
 not at all. The chief takes it, acts and leaves an answer beside it. The lock that keeps a second
-training out of the job dir is there, too.
+training out of the job dir is there, too. What was set is remembered in JOB/config.json.
 """
 
 import contextlib
@@ -11,14 +11,17 @@ import json
 import os
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
+from cifar10.core.logs import log
 from cifar10.core.option import declarations
+from cifar10.job import job_config
+from cifar10.job.job_config import CONTROL, REQUESTS
 from cifar10.options.hparams import HParams
 
-FOLDER = 'control'
 VERBS = ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')
 RATES = ('learning_rate', 'muon_learning_rate')
 SCHEDULE = 'schedule'
@@ -62,7 +65,7 @@ def parse(text: str) -> Command:
 
 def request(job_dir: str, command: Command) -> str:
   """Leaves a request -> its name; raises OSError."""
-  folder = os.path.join(job_dir, FOLDER)
+  folder = os.path.join(job_dir, CONTROL)
   files.make_folder(folder)
   name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
   _write(os.path.join(folder, f'request-{name}.json'), command._asdict())
@@ -72,13 +75,13 @@ def request(job_dir: str, command: Command) -> str:
 def withdraw(job_dir: str, name: str) -> None:
   """Removes a request that nobody has taken."""
   with contextlib.suppress(FileNotFoundError):
-    files.remove(os.path.join(job_dir, FOLDER, f'request-{name}.json'))
+    files.remove(os.path.join(job_dir, CONTROL, f'request-{name}.json'))
 
 
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """Takes all waiting requests, by name and the oldest first; None for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
-  for path in files.matching(os.path.join(job_dir, FOLDER), 'request-*.json'):
+  for path in files.matching(os.path.join(job_dir, CONTROL), REQUESTS):
     name = os.path.basename(path)[len('request-') : -len('.json')]
     with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
       requests.append((name, _as_command(_read(path))))
@@ -88,23 +91,51 @@ def take(job_dir: str) -> list[tuple[str, Command | None]]:
 
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
   """Writes what became of a request."""
-  path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
+  path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
   _write(path, {'ok': ok, 'answer': text})
 
 
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   """{'ok', 'answer'}, once it is there."""
-  path = os.path.join(job_dir, FOLDER, f'answer-{name}.json')
+  path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
   content = _read(path)
   if content is not None:
     files.remove(path)
   return content
 
 
-def training_lock(job_dir: str) -> lock.Lock:
-  """A context in which this process trains in the job dir, and no other does."""
-  refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
-  return lock.Lock(os.path.join(job_dir, FOLDER), refusal)
+def read_rates(job_dir: str) -> dict[str, Any]:
+  """The learning rates that were set in a job, by name; the log tells them.
+
+  Raises:
+    InputError: the configuration has something else there.
+  """
+  rates = (job_config.read_config(job_dir) or {}).get(CONTROL, {})
+  try:
+    if not isinstance(rates, dict):
+      raise InputError('it is no JSON object')
+    commands = [parse(f'{name}={value}') for name, value in rates.items()]
+  except InputError as error:
+    path = os.path.join(job_dir, job_config.CONFIG_NAME)
+    raise InputError(
+      f'{path} is damaged (control: {error}); restore it or name another --job-dir'
+    ) from None
+  as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
+  set_rates = {each.verb: each.value for each in commands if each.value is not None}
+  for name, value in set_rates.items():
+    log.info(as_set, name, value, name, SCHEDULE)
+  return set_rates
+
+
+def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
+  """Writes the learning rates that were set into the configuration, in place of earlier ones.
+
+  Raises:
+    InputError: the folder cannot be written.
+  """
+  before = job_config.read_config(job_dir) or {}
+  config = {key: value for key, value in before.items() if key != CONTROL}
+  job_config.write_config(job_dir, {**config, **({CONTROL: dict(rates)} if rates else {})})
 
 
 def who_trains(job_dir: str) -> dict[str, Any] | None:
@@ -112,7 +143,7 @@ def who_trains(job_dir: str) -> dict[str, Any] | None:
 
   Waits some seconds for a process of another host, to see whether it renews its claim.
   """
-  return lock.holder(os.path.join(job_dir, FOLDER))
+  return lock.holder(os.path.join(job_dir, CONTROL))
 
 
 def _as_command(content: dict[str, Any] | None) -> Command | None:

@@ -84,15 +84,10 @@ class Family(Options, abc.ABC):
     del prepared
     return self.NETWORK(self, settings, data)
 
-  def build_proxy(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> model_base.Layers | None:
-    """A small network, for training, that chooses the harder half of each batch; None: no.
-
-    Arguments are as for `build`; its variables' roles have the same groups as the network's.
-    """
-    del settings, data, prepared
-    return None
+  @property
+  def has_proxy(self) -> bool:
+    """Whether it has `build_proxy`: a small network that chooses what the other one learns from."""
+    return False
 
   def prepare(self, start: Start) -> Any:
     """What has to be known before training begins, for `build`."""

@@ -335,6 +335,7 @@ class FastNetFamily(Family):
       'must be three numbers that do not fall, from 24 to 4096, or none',
     ),
     fixed=True,
+    part='hard_examples',
   )
   convs_per_group: int = option(
     2,
@@ -353,21 +354,21 @@ class FastNetFamily(Family):
 
   def prepare(self, start: Start) -> Prepared:
     """Whitens by the training images, and tries whether XLA compiles."""
-    from cifar10.core import devices  # noqa: PLC0415  (TensorFlow, which --help has no use for)
-
-    compiles = not start.num_gpus and devices.can_compile(start.session_config)
+    compiles = not start.num_gpus and silu.can_compile(start.session_config)
     images = start.first_images(_WHITENING_IMAGES)
     return Prepared(whitening_kernel(images, start.data), compiles)
 
   def build(self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any) -> FastNet:
     return FastNet(self, settings, data, prepared)
 
+  @property
+  def has_proxy(self) -> bool:
+    return bool(self.proxy_widths)
+
   def build_proxy(
     self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> FastNet | None:
+  ) -> FastNet:
     """Two convolutions a group; the network's own divisor, so that one learning rate fits both."""
-    if not self.proxy_widths:
-      return None
     small = dataclasses.replace(self, widths=self.proxy_widths, convs_per_group=2)
     return FastNet(small, settings, data, prepared, divisor=self.widths[-1])
 

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from cifar10.core import lazy_tf
 from cifar10.core.lazy_tf import tf
 
 _NEARLY_ZERO = 1e-6  # Where the sigmoid is 0.5 in float32.
+# What XLA's first compilation in a process writes, whatever the log level.
+_ON_COMPILING = (b'absl::InitializeLog', b'Compiled cluster using XLA')
+
+
+def can_compile(session_config: Any) -> bool:
+  """Whether XLA can compile for this processor: it tries, and hides the lines that XLA prints.
+
+  Args:
+    session_config: of the sessions to come: a process's first one decides how many threads an
+      operation has in all of them.
+  """
+  config = tf.compat.v1.ConfigProto()
+  config.CopyFrom(session_config)
+  config.device_count['GPU'] = 0
+  config.use_per_session_threads = True  # Or it would also fix how many operations run at once.
+  del config.device_filters[:]
+  with tf.Graph().as_default(), tempfile.TemporaryFile() as output:
+    number = tf.compat.v1.placeholder(tf.float32, [])
+    twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
+    try:
+      with lazy_tf.standard_error_to(output), tf.compat.v1.Session(config=config) as session:
+        return session.run(twice, {number: 1.0}) == 2
+    except tf.errors.OpError:
+      return False
+    finally:
+      lazy_tf.repeat(output, but=_ON_COMPILING)
 
 
 def compiled_silu(x: tf.Tensor) -> tf.Tensor:

@@ -1,36 +1,13 @@
-"""Which options fit the mode, each other and the cluster: what no class of options sees alone."""
+"""Which options fit the mode and each other: what no class of options sees alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions, first_and_last
-
-
-class Tasks(Protocol):
-  """What is checked of a run's tasks."""
-
-  @property
-  def addresses(self) -> Mapping[str, Sequence[str]]: ...
-
-  @property
-  def task_type(self) -> str: ...
-
-  @property
-  def has_evaluator(self) -> bool: ...
-
-  @property
-  def is_distributed(self) -> bool: ...
-
-  @property
-  def num_ps(self) -> int: ...
-
-  @property
-  def num_workers(self) -> int: ...
 
 
 def check_mode(
@@ -77,13 +54,12 @@ def check_mode(
     raise InputError(f'--mode {mode} needs --data-dir DIR')
 
 
-def check_run(hparams: HParams, options: RunOptions, cluster: Tasks, mode: str) -> None:
-  """Raises InputError for options that do not fit the hyper-parameters, the mode or the cluster.
+def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
+  """Raises InputError for options that do not fit the hyper-parameters or the mode.
 
   Args:
     hparams: what is trained; in other modes, what the job was trained with.
     options: where it runs.
-    cluster: of training; in other modes, one process.
     mode: as --mode has it.
   """
   if options.use_ema and not hparams.ema_decay:
@@ -91,23 +67,8 @@ def check_run(hparams: HParams, options: RunOptions, cluster: Tasks, mode: str) 
       '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
       'leave it out, or train a new job with --ema-decay 0.999'
     )
-  if options.backup_workers >= cluster.num_workers:
-    raise InputError(
-      f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
-      'among them; leave at least one'
-    )
-  if hparams.lookahead_steps and (
-    options.distribute or (cluster.is_distributed and not options.sync)
-  ):
-    raise InputError(
-      f'--lookahead-steps {hparams.lookahead_steps} needs all updates made in one place; use '
-      'parameter servers with --sync, or --lookahead-steps 0'
-    )
   if not mode.startswith('train'):
     return
-  if cluster.is_distributed or cluster.has_evaluator:
-    files.check_shared('--data-dir', options.data_dir or '')
-    files.check_shared('--job-dir', options.job_dir)
   if options.profile_steps and first_and_last(options.profile_steps)[1] > hparams.train_steps:
     raise InputError(
       f'--profile-steps {options.profile_steps} goes beyond the last step, {hparams.train_steps}; '
@@ -115,45 +76,12 @@ def check_run(hparams: HParams, options: RunOptions, cluster: Tasks, mode: str) 
     )
   if options.source_processes > 1 and not hparams.source:
     raise InputError(f'--source-processes {options.source_processes} belongs to --source; add it')
-  _check_distribution(options, cluster)
-  _check_early_stopping(hparams, options, cluster, mode)
+  _check_early_stopping(hparams, options, mode)
 
 
-def _check_distribution(options: RunOptions, cluster: Tasks) -> None:
-  """Raises InputError for an all-reduce that does not fit the cluster or the other options."""
-  if not options.distribute:
-    return
-  name = f'--distribute {options.distribute}'
-  num_tasks = sum(map(len, cluster.addresses.values()))
-  if cluster.num_ps:
-    raise InputError(
-      f'{name} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out'
-    )
-  if options.distribute == 'mirrored' and num_tasks > 1:
-    raise InputError(
-      f'{name} is for one host and TF_CONFIG lists {num_tasks} tasks; use multi_worker_mirrored'
-    )
-  if options.distribute == 'multi_worker_mirrored':
-    if num_tasks <= 1:
-      raise InputError(
-        f'{name} needs a TF_CONFIG with a chief and workers; on one host use mirrored'
-      )
-    if options.num_cpu_towers > 1:
-      raise InputError(
-        f'{name} has one replica on a CPU, not --num-cpu-towers {options.num_cpu_towers}; '
-        'start more workers'
-      )
-  if options.variable_strategy == 'GPU':
-    raise InputError(f'{name} copies variables to every device; leave --variable-strategy GPU out')
-
-
-def _check_early_stopping(hparams: HParams, options: RunOptions, cluster: Tasks, mode: str) -> None:
+def _check_early_stopping(hparams: HParams, options: RunOptions, mode: str) -> None:
   """Raises InputError for early stopping without the evaluations that it may choose by."""
-  for name in ('stop_at_accuracy', 'stop_without_gain'):
-    value = getattr(options, name)
-    if value is None:
-      continue
-    rule = f'--{name.replace("_", "-")} {value:g}'
+  for rule in early_stopping_rules(options):
     if mode == 'train':
       raise InputError(f'{rule} needs evaluations on the way; use --mode train_and_evaluate')
     if hparams.train_on != 'train' or options.subset not in (None, 'validation'):
@@ -161,5 +89,12 @@ def _check_early_stopping(hparams: HParams, options: RunOptions, cluster: Tasks,
         f'{rule} needs evaluations of the validation split; leave out --train-on '
         f'{hparams.train_on} or --subset {options.subset}, or use --max-minutes'
       )
-    if cluster.task_type != 'ps' and cluster.is_distributed and not cluster.has_evaluator:
-      raise InputError(f'{rule} needs an evaluator in a cluster; add one to TF_CONFIG')
+
+
+def early_stopping_rules(options: RunOptions) -> list[str]:
+  """The options that stop by evaluations, as they were given: '--stop-at-accuracy 0.9'."""
+  return [
+    f'--{name.replace("_", "-")} {value:g}'
+    for name in ('stop_at_accuracy', 'stop_without_gain')
+    if (value := getattr(options, name)) is not None
+  ]

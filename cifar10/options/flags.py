@@ -1,4 +1,4 @@
-"""The command line of training: its own flags, and one for every declared option; docs/flags.md."""
+"""The command line of training: its own flags, and one for every declared option."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from cifar10.core import parts
-from cifar10.core.errors import OneLineParser
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
@@ -26,7 +25,7 @@ _MODES = {
 }
 DEFAULT_RECIPE = 'classic'  # Which sets nothing.
 # The groups of options that every network has: a title, and the class that declares them.
-_COMMON: dict[str, type] = {
+COMMON: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
   'training': HParams,
   'distortion of training images': Augmentation,
@@ -53,19 +52,20 @@ def parse(description: str) -> Command:
   """
   own: dict[str, type] = {}  # The user's own family, where one is chosen.
   parser = _QuietParser(add_help=False, allow_abbrev=False)
-  _add_own_flags(parser)
-  _add_flags(parser, _COMMON)
+  add_own_flags(parser)
+  add_flags(parser, COMMON)
   try:
     given, unknown = parser.parse_known_args()
     if unknown:
       by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
       family = registry.FAMILIES[getattr(given, 'network', by_recipe)]
       own = {family.TITLE: family} if family.PLACE else {}
-      _add_flags(parser, {family.TITLE: family})
+      add_flags(parser, {family.TITLE: family})
       given, unknown = parser.parse_known_args()
   except _NotParsedError:
     unknown = ['?']
   if unknown:
+    full_parser = parts.find('cifar10.options.flag_help:full_parser')
     given = full_parser(description, own).parse_args()
   return command_of(vars(given))
 
@@ -94,43 +94,7 @@ class _QuietParser(argparse.ArgumentParser):
     raise _NotParsedError(message)
 
 
-def full_parser(
-  description: str | None = None, own: Mapping[str, type] | None = None
-) -> argparse.ArgumentParser:
-  """The parser of every flag that there is, with --help; loads all families of networks.
-
-  Args:
-    description: of the command.
-    own: the user's own family by its title.
-  """
-  parser = OneLineParser(
-    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  group = parser.add_argument_group('what it does')
-  _add_own_flags(group)
-  group.add_argument(
-    '--list-recipes',
-    action=_ListRecipes,
-    nargs=0,
-    default=argparse.SUPPRESS,
-    help='list all recipes with their accuracy',
-  )
-  _add_flags(parser, {**groups(), **(own or {})})
-  return parser
-
-
-class _ListRecipes(argparse.Action):
-  """Prints each recipe, its accuracy, cost and flags, and ends, as --help does."""
-
-  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
-    for name in registry.RECIPES:
-      accuracy, cost, defaults = registry.recipe(name)
-      print(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}')
-      print('  is:', ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults')
-    parser.exit()
-
-
-def _add_own_flags(group: Any) -> None:
+def add_own_flags(group: Any) -> None:
   """Adds the flags of the command that are no declared options."""
   modes = [mode for mode, part in _MODES.items() if not part or part in parts.PARTS]
   group.add_argument(
@@ -167,65 +131,24 @@ def _add_own_flags(group: Any) -> None:
   group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
 
 
-def groups() -> dict[str, type]:
-  """The groups of --help and of docs/flags.md: a title, and the class whose options it has."""
-  families = {f'--network {name}: {each.TITLE}': each for name, each in registry.FAMILIES.items()}
-  return {**_COMMON, **families}
-
-
-def _add_flags(parser: argparse.ArgumentParser, titled: Mapping[str, type]) -> None:
+def add_flags(
+  parser: argparse.ArgumentParser,
+  titled: Mapping[str, type],
+  help_of: Callable[[Declaration], str] = lambda declared: '',
+) -> None:
   """Adds the flags of these groups. What is not given stays unset: recipe or job dir fill it in."""
   for title, cls in titled.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
-      _add_flag(group, declared)
+      _add_flag(group, declared, help_of(declared))
 
 
-def as_flag(name: str, value: Any) -> str:
-  """A value as it is given: '--lr-values 1.0,0.1'."""
-  flag = '--' + name.replace('_', '-')
-  return flag if value is True else f'{flag} {_as_text(value)}'
-
-
-def table() -> str:
-  """docs/flags.md: every option with its default and help, by group."""
-  lines = [_TABLE_HEAD]
-  for title, cls in groups().items():
-    lines.append(
-      f'\n## {title[0].upper()}{title[1:]}\n\n| flag | default | what it is |\n|---|---|---|'
-    )
-    lines += [_row(declared) for declared in declarations(cls)]
-  return '\n'.join(lines) + '\n'
-
-
-_TABLE_HEAD = """# Flags
-
-Made by `make docs` from the declarations in `cifar10/`. A recipe sets other defaults, which
-`--list-recipes` prints. Beside these flags the command has `--mode`, `--recipe`, `--network`,
-`--images`, `--dry-run`, `--verbose`, `--version`, `--print-completion` and `--help`. A flag that is
-True or False can be given alone (`--nesterov`), with a value (`--nesterov False`) and negated
-(`--no-nesterov`)."""
-
-
-def _row(declared: Declaration) -> str:
-  choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
-  said = declared.option.help + (f'. One of {choices}' if choices else '')
-  said = said.replace('|', '\\|')
-  return f'| `{declared.flag}` | {_described_default(declared)} | {said} |'
-
-
-def _described_default(declared: Declaration) -> str:
-  if declared.default is dataclasses.MISSING:
-    return '(required)'
-  return '' if declared.default is None else _as_text(declared.default) or 'none'
-
-
-def _add_flag(group: Any, declared: Declaration) -> None:
+def _add_flag(group: Any, declared: Declaration, said: str) -> None:
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,
     'required': declared.default is dataclasses.MISSING,
-    'help': _help(declared),
+    'help': said,
   }
   if declared.kind is bool:
     group.add_argument(declared.flag, nargs='?', const=True, type=_parse_bool, **settings)
@@ -241,19 +164,6 @@ def _add_flag(group: Any, declared: Declaration) -> None:
   group.add_argument(
     declared.flag, type=_parser_of(declared.kind), metavar=declared.option.metavar, **settings
   )
-
-
-def _help(declared: Declaration) -> str:
-  said = declared.option.help.replace('%', '%%')
-  if declared.default in (None, dataclasses.MISSING):
-    return said
-  return f'{said} (default: {_as_text(declared.default) or "none"})'
-
-
-def _as_text(value: Any) -> str:
-  if isinstance(value, tuple):
-    return ','.join(map(_as_text, value))
-  return f'{value:g}' if isinstance(value, float) and value == float(f'{value:g}') else str(value)
 
 
 def _parser_of(kind: Any) -> Callable[[str], Any]:
@@ -283,7 +193,3 @@ def _parse_bool(text: str) -> bool:
   if text.lower() not in values:
     raise argparse.ArgumentTypeError(f'{text!r} is not True or False')
   return values[text.lower()]
-
-
-if __name__ == '__main__':
-  print(table(), end='')

@@ -15,7 +15,7 @@ from cifar10.data import manifest
 from cifar10.data.info import DatasetInfo
 from cifar10.data.input_pipeline import RecordDataset
 from cifar10.inference.predictions import Predictions
-from cifar10.job import best_checkpoints, job_config
+from cifar10.job import adopted_config, best_checkpoints, job_config
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import formats, history, stats
@@ -103,7 +103,7 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
     )
   described = config.get('data_set') if config else events.start.get('data_set')
   data = DatasetInfo.from_json(described, f'data_set of {path}')
-  hparams = job_config.adopt_config({}, config, path, training=False) if config else None
+  hparams = adopted_config.adopt_config({}, config, path, training=False) if config else None
   evaluation, notes = _evaluated(path, events, data, hparams, wanted)
   if events.is_from_event_files:
     notes.append(

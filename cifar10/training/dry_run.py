@@ -16,9 +16,11 @@ import tensorflow as tf
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
+from cifar10.core import files
+from cifar10.core.errors import InputError
 from cifar10.core.logs import format_duration, log
 from cifar10.data import manifest
-from cifar10.job import checkpoints, job_config
+from cifar10.job import adopted_config, checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import (
@@ -120,11 +122,22 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
   assert options.data_dir  # The command asks for it.
   data = job_config.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
-  changes = job_config.update_config(
-    options.job_dir, hparams, options.data_dir, data, digests, writes=False
-  )
+  before, now = job_config.before_and_now(options.job_dir, hparams, options.data_dir, data, digests)
+  _check_writable(options.job_dir)
+  changes = adopted_config.changes(before, now, options.job_dir) if before else []
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
+
+
+def _check_writable(job_dir: str) -> None:
+  """Raises InputError where the folder, or the one that it would be made in, cannot be written."""
+  if files.is_url(job_dir):  # Only a write tells who may.
+    return
+  there = os.path.abspath(job_dir)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+    raise InputError(f'--job-dir {job_dir} cannot be written: {there} cannot; name another folder')
 
 
 def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject:

@@ -81,8 +81,8 @@ class Evaluator:
       input_fn = process.eval_input_fn(split)
       self._kept[split] = evaluation.KeptEvaluation(process.estimator(), input_fn, folder)
     count = input_pipeline.RecordDataset(process.data_dir, split).num_examples_per_epoch()
-    bar = progress.EvaluationBarHook(split, count, process.hparams.eval_batch_size)
-    measured = self._kept[split].evaluate(checkpoint, [_AbandonHook(process.role.monitor), bar])
+    bars = progress.evaluation_hooks(split, count, process.hparams.eval_batch_size)
+    measured = self._kept[split].evaluate(checkpoint, [_AbandonHook(process.role.monitor), *bars])
     made = evaluation.make_evaluation(
       measured,
       split,

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
+from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import PROXY
-from cifar10.training import optimizers, towers
+from cifar10.options.hparams import HParams
+from cifar10.training import network_builder, optimizers, towers
 from cifar10.training.step_parts import Step, StepPart
 
 _LEARNS_EVERY = 4  # Global steps: its backward pass would cost twice what its choices do.
@@ -56,6 +58,22 @@ class Part(StepPart):
   def loss_parts(self) -> dict[str, tf.Tensor]:
     total = tf.add_n([half.cross_entropy for half in self._halves])
     return {'proxy_cross_entropy': total / len(self._halves)}
+
+
+def build_proxy(
+  hparams: HParams, data: DatasetInfo, data_format: str, prepared: Any
+) -> model_base.Layers:
+  """The small network. It starts anew and freezes nothing, whatever the other one does.
+
+  Args:
+    hparams: of a family that has one.
+    data: what it classifies.
+    data_format: as in model_base.Layers.
+    prepared: what the family's `prepare` made.
+  """
+  family: Any = hparams.family
+  settings = network_builder.layer_settings(hparams, True, data_format)
+  return family.build_proxy(settings, data, prepared)
 
 
 def harder_half(

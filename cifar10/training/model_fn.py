@@ -63,9 +63,11 @@ def get_model_fn(
     if mode == tf_estimator.ModeKeys.TRAIN:
       assert training
       network = build(is_training=True, beginning=training.beginning)
-      proxy = network_builder.build_proxy(
-        hparams, data, data_format=placement.data_format, beginning=training.beginning
-      )
+      proxy = None
+      if hparams.family.has_proxy:
+        proxy = parts.load('hard_examples').build_proxy(
+          hparams, data, placement.data_format, training.beginning.prepared
+        )
       shards = list(zip(features, labels))
       return _train_spec(hparams, placement, training, network, shards, proxy=proxy, config=config)
     network = build(is_training=False)

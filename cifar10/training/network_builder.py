@@ -41,7 +41,7 @@ def build(
     batch_norm_decay: float or scalar tensor, in place of the hyper-parameter.
     beginning: what it starts from where no checkpoint is restored.
   """
-  settings = _settings(hparams, is_training, data_format)
+  settings = layer_settings(hparams, is_training, data_format)
   if batch_norm_decay is not None:
     settings = settings._replace(batch_norm_decay=batch_norm_decay)
   network = hparams.family.build(settings, data, beginning.prepared)
@@ -50,22 +50,10 @@ def build(
   return network
 
 
-def build_proxy(
-  hparams: HParams,
-  data: DatasetInfo,
-  *,
-  data_format: str,
-  beginning: Initialization = DEFAULT_INIT,
-) -> model_base.Layers | None:
-  """The small network that chooses what the other one learns from, where the family has one.
-
-  Arguments are as for `build`. It starts anew and freezes nothing, whatever the other one does.
-  """
-  settings = _settings(hparams, True, data_format)
-  return hparams.family.build_proxy(settings, data, beginning.prepared)
-
-
-def _settings(hparams: HParams, is_training: bool, data_format: str) -> model_base.LayerSettings:
+def layer_settings(
+  hparams: HParams, is_training: bool, data_format: str
+) -> model_base.LayerSettings:
+  """What all layers of a network have in common; arguments are as for `build`."""
   return model_base.LayerSettings(
     is_training=is_training,
     data_format=data_format,

@@ -5,8 +5,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.estimator import tf_estimator
 from cifar10.options.run_options import RunOptions
@@ -24,7 +22,6 @@ def run_config(
     cluster: all tasks that train.
     strategy: of tf.distribute.
   """
-  _shorten_waits()
   with tf_config(cluster):
     return tf_estimator.RunConfig(
       model_dir=options.job_dir,
@@ -53,20 +50,3 @@ def tf_config(cluster: Cluster) -> Iterator[None]:
       del os.environ['TF_CONFIG']
     else:
       os.environ['TF_CONFIG'] = before
-
-
-def _shorten_waits() -> None:
-  """Lets a worker look every second, not every 30, whether the chief has initialised the model.
-
-  MonitoredTrainingSession makes its session manager itself and passes no interval on.
-  """
-  manager = tf.compat.v1.train.SessionManager
-  if getattr(manager.__init__, 'is_short', False):
-    return
-  original = manager.__init__
-
-  def init(self: Any, *args: Any, recovery_wait_secs: float = 1, **kwargs: Any) -> None:
-    original(self, *args, recovery_wait_secs=recovery_wait_secs, **kwargs)
-
-  init.is_short = True  # type: ignore[attr-defined]
-  manager.__init__ = init

@@ -14,7 +14,7 @@ from cifar10.core import parts
 from cifar10.data import input_pipeline, stream, tf_data_service
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training.feed import Feed, FileFeed, naming_faults
+from cifar10.training.feed import Feed
 
 
 class ServiceFeed(Feed):
@@ -63,14 +63,14 @@ class ServiceFeed(Feed):
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
     """As `Feed` says."""
-    with naming_faults(tf_data_service.fault):
+    with stream.naming_faults(tf_data_service.fault):
       yield
 
   @functools.cached_property
   def _here(self) -> Feed:
     """What would be read without a data service."""
     if not self._hparams.source:
-      return FileFeed(self._hparams, self._options, self._cluster)
+      return Feed(self._hparams, self._options, self._cluster)
     found = parts.load('source').SourceFeed(
       self._hparams, self._options, self._cluster, self._num_classes
     )

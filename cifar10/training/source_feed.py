@@ -15,7 +15,7 @@ from cifar10.data import input_pipeline, stream
 from cifar10.data.python_source import Chunk, PythonSource, SourceProcesses
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training.feed import Feed, naming_faults
+from cifar10.training.feed import Feed
 
 
 class SourceFeed(Feed):
@@ -83,7 +83,7 @@ class SourceFeed(Feed):
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
     """As `Feed` says; with it the source's processes end."""
-    with naming_faults(lambda message: None), self._running():
+    with stream.naming_faults(lambda message: None), self._running():
       yield
 
   @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Trains a job in one process, from the options to the last evaluation."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from cifar10.core import devices, parts, storage_errors
 from cifar10.core.errors import InputError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
-from cifar10.job import checkpoints, control_requests, job_config, stop_record
+from cifar10.job import checkpoints, job_config, stop_record
 from cifar10.networks.family import Start
 from cifar10.training import checkpoint_saver, feed, run_config, schedules
 from cifar10.training.evaluation import JsonObject
@@ -145,7 +144,6 @@ def _make_run(
     ),
     evaluates=evaluating and role.evaluates_on_the_way,
     save=saver_hooks[0].save_now if saver_hooks else Run.save,
-    remember=functools.partial(job_config.remember_control, process.options.job_dir),
   )
 
 
@@ -205,7 +203,7 @@ def _lock(process: Process) -> Iterator[None]:
   folder = process.options.job_dir
   with contextlib.ExitStack() as stack:
     with storage_errors.refusing('--job-dir', folder):
-      stack.enter_context(control_requests.training_lock(folder))
+      stack.enter_context(job_config.training_lock(folder))
     checkpoint_saver.remove_half_saved(folder)
     yield
 
@@ -231,17 +229,14 @@ def _claim(process: Process) -> None:
   )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
-  checkpoints.set_aside(options.job_dir, found)
-  rates: dict[str, Any] = job_config.read_control(options.job_dir)
-  role.control.state = ControlState(**rates)
-  for name, value in rates.items():
-    log.info(
-      '%s is %g, as control set it; `%s=%s` goes back to the options',
-      name,
-      value,
-      name,
-      control_requests.SCHEDULE,
-    )
+  if found.damaged and found.newest:
+    from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
+
+    damaged_checkpoints.set_aside(options.job_dir, found)
+  if job_config.has_rates(options.job_dir):
+    from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
+
+    role.control.state = ControlState(**control_requests.read_rates(options.job_dir))
 
 
 def _log_start(process: Process, num_examples: int) -> None:

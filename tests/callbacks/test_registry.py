@@ -8,7 +8,7 @@ from cifar10.callbacks import registry
 from cifar10.core import parts
 from cifar10.options.run_options import RunOptions
 
-ALWAYS = ['resources', 'best_checkpoint', 'control_listener']
+ALWAYS = ['resources', 'best_checkpoint']
 
 
 def asked_for(**options):
@@ -26,7 +26,8 @@ def asked_for(**options):
     ({'stop_at_accuracy': 0.0}, ['early_stopping']),  # Zero is a value like others.
     ({'max_minutes': 1.0}, ['early_stopping']),
     ({'on_evaluation': 'true'}, ['on_evaluation']),
-    ({'debug_shell': True, 'keep_best': 0}, []),  # The shell is no callback; 0 keeps none.
+    ({'debug_shell': True}, ['shell']),
+    ({'keep_best': 0}, []),  # Its `make` then makes none.
   ],
 )
 def test_a_part_is_asked_for_by_its_options(options, more):
@@ -36,4 +37,4 @@ def test_a_part_is_asked_for_by_its_options(options, more):
 def test_a_part_that_is_gone_is_not_asked_for(monkeypatch):
   monkeypatch.delitem(parts.PARTS, 'best_checkpoint')
   monkeypatch.delitem(parts.PARTS, 'resources')
-  assert asked_for() == ['control_listener']
+  assert asked_for() == []

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from cifar10.callbacks import resources
+from cifar10.callbacks import gpu_use, resources
 from cifar10.callbacks.base import Step
 
 
@@ -16,7 +16,7 @@ def test_use_of_the_processor_is_a_share_of_all_cores(monkeypatch, tmp_path):
   monkeypatch.setattr(resources.time, 'process_time', lambda: clock['used'])
   monkeypatch.setattr(resources.os, 'sched_getaffinity', lambda process: {0, 1, 2, 3})
   monkeypatch.setattr(resources, 'write_scalars', lambda *given: written.append(given))
-  callback = resources.Resources(str(tmp_path), [])
+  callback = resources.Resources(str(tmp_path))
   for number in range(1, 12):
     clock.update(now=number * 1.0, used=number * 1.2)
     callback.on_step_end(Step(number, {}))
@@ -60,17 +60,16 @@ def made_up_nvml():
 )
 def test_gpus_that_this_process_may_use(monkeypatch, visible, handles):
   monkeypatch.setitem(sys.modules, 'pynvml', made_up_nvml())
-  monkeypatch.setattr(resources.tf.config, 'list_physical_devices', lambda kind: ['one'])
   if visible is None:
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
   else:
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
-  assert resources.visible_gpus() == handles
+  assert gpu_use.visible_gpus() == handles
 
 
 def test_use_of_gpus(monkeypatch):
   monkeypatch.setitem(sys.modules, 'pynvml', made_up_nvml())
-  assert dict(resources._gpu_use([0, 1])) == {
+  assert dict(gpu_use.read([0, 1])) == {
     'gpu_0_memory_gib': 3.0,
     'gpu_0_percent': 75.0,
     'gpu_1_memory_gib': 2.0,

@@ -149,27 +149,6 @@ def test_what_a_killed_process_left_is_removed(folder):
   assert names(folder) == ['config.json', 'other.json.17.tmp']
 
 
-def test_a_folder_that_was_made_elsewhere_comes_in_whole(folder):
-  with files.new_folder(folder) as made:
-    for name in ('written/saved_model.pb', 'written/variables/index', 'file'):
-      os.makedirs(os.path.dirname(join(made, name)), exist_ok=True)
-      files.write_text(join(made, name), name)
-    files.move_in(join(made, 'written'), join(folder, 'export'), last='saved_model.pb')
-    files.move_in(join(made, 'file'), join(folder, 'file.onnx'))
-  assert names(folder) == ['export', 'file.onnx']
-  assert files.read_text(join(folder, 'export', 'variables', 'index')) == 'written/variables/index'
-  assert files.read_text(join(folder, 'export', 'saved_model.pb')) == 'written/saved_model.pb'
-
-
-def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
-  copied = []
-  monkeypatch.setattr(remote_files, 'copy', lambda path, new: copied.append(new))
-  for name in ('a', 'marker', 'z'):
-    (tmp_path / name).touch()
-  files.move_in(str(tmp_path), 'ram://last', last='marker')
-  assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/marker']
-
-
 def test_paths():
   assert files.absolute('gs://b/job/') == files.absolute('gs://b/job') == 'gs://b/job'
   assert files.absolute('ram://') == 'ram://'

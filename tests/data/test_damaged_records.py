@@ -11,6 +11,7 @@ import tensorflow as tf
 from cifar10 import report
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.data import manifest, records
+from cifar10.data.build import writer
 from cifar10.data.input_pipeline import RecordDataset
 
 COUNTS = {'train': 20, 'validation': 6, 'eval': 5}
@@ -56,9 +57,7 @@ def folder(tmp_path):
 
 def described(folder, **more):
   """Adds a manifest whose counts and digests are right."""
-  splits = {
-    name: manifest.describe_split(str(folder), name, count) for name, count in COUNTS.items()
-  }
+  splits = {name: writer.describe_split(str(folder), name, count) for name, count in COUNTS.items()}
   manifest.write_manifest(str(folder), {'subsets': splits, **more})
 
 
@@ -216,7 +215,7 @@ def test_other_forms_of_a_record_are_whole_too(folder):
   path = manifest.record_path(str(folder), 'train')
   write(path, extra)
   assert records.num_examples(str(folder), 'train') == 3
-  splits = {name: manifest.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
+  splits = {name: writer.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
   splits['train']['examples'] = 3
   manifest.write_manifest(str(folder), {'subsets': splits})
   assert records.num_examples(str(folder), 'train') == 3
@@ -228,7 +227,7 @@ def test_labels_of_two_bytes(folder):
   records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, 127, 5])
   for num_classes, label, fault in [(128, 127, ''), (201, 200, ''), (200, 200, 'is 200, not 0 to')]:
     records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, label, 5])
-    splits = {name: manifest.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
+    splits = {name: writer.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
     splits['train']['examples'] = 3
     classes = [f'class {number}' for number in range(num_classes)]
     content = {'name': 'many', 'classes': classes, 'subsets': splits}

@@ -140,55 +140,6 @@ def test_starting_at_an_example_continues_the_same_batches(numbered, sixteen, sk
     np.testing.assert_array_equal(labels, other_labels)
 
 
-MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}
-
-
-def reference_pad(image, augmentation):
-  """By NumPy, one image."""
-  pixels = augmentation.crop_padding
-  padding = [(pixels, pixels), (pixels, pixels), (0, 0)]
-  return np.pad(image, padding, MODES_OF_NUMPY[augmentation.padding_mode])
-
-
-def reference_crop(padded, dy, dx, mirrored):
-  """Crop at (dy, dx), mirror."""
-  cropped = padded[dy : dy + 32, dx : dx + 32]
-  return cropped[:, ::-1] if mirrored else cropped
-
-
-def padded_strings(images, augmentation):
-  return input_pipeline.as_strings(input_pipeline.pad(tf.constant(images), augmentation))
-
-
-@pytest.mark.parametrize(
-  'augmentation', [Augmentation(), Augmentation(2, 'reflect')], ids=['zeros', 'reflect']
-)
-def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(augmentation):
-  count, places = 400, 2 * augmentation.crop_padding + 1
-  images = np.random.default_rng(0).integers(1, 256, [count, 32, 32, 3]).astype(np.uint8)
-  padded = padded_strings(images, augmentation)
-  augmented = run(input_pipeline.augment(padded, tf.constant([1, 2]), augmentation))
-  assert augmented.dtype == np.uint8
-  found = []
-  for image, result in zip(images, augmented, strict=True):
-    reference = reference_pad(image, augmentation)
-    matches = [
-      (dy, dx, mirrored)
-      for dy in range(places)
-      for dx in range(places)
-      for mirrored in (False, True)
-      if np.array_equal(reference_crop(reference, dy, dx, mirrored), result)
-    ]
-    assert len(matches) == 1
-    found += matches
-  # Each image draws for itself: of 400 draws all offsets come up each way, and about half are
-  # mirrored (200 +- 5 standard deviations of 10).
-  assert {dy for dy, _, _ in found} == {dx for _, dx, _ in found} == set(range(places))
-  assert 150 < sum(mirrored for _, _, mirrored in found) < 250
-  # Of 162 kinds, or 50; one shared offset would leave 2.
-  assert len(set(found)) > (120 if places == 9 else 45)
-
-
 def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path):
   """Image i is i in its left half and 100 + i in its right: its first byte tells which way."""
   count = 40
@@ -212,32 +163,6 @@ def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path)
   assert 8 < len(epochs[0]) < 32  # 20 +- 4 standard deviations of 3.2.
   assert epochs == [epochs[0], everyone - epochs[0]] * 2
   assert flips(count, 10) == epochs[1:3]  # Resuming in the second epoch.
-
-
-def test_cutout_greys_one_whole_square():
-  images = np.full([200, 32, 32, 3], 7, np.uint8)
-  cut = run(input_pipeline.cutout(tf.constant(images), tf.constant([1, 2]), 12))
-  corners = set()
-  for image in cut:
-    assert set(np.unique(image)) == {7, 128}
-    rows, columns = np.nonzero(image[..., 0] == 128)
-    assert len(rows) == 12 * 12
-    assert np.ptp(rows) == np.ptp(columns) == 11
-    assert (image[..., 0] == image[..., 1]).all()
-    assert (image[..., 0] == image[..., 2]).all()
-    corners.add((rows.min(), columns.min()))
-  # 21 places each way: 200 draws find both ends, and hardly ever the same corner.
-  assert {y for y, _ in corners} >= {0, 20}
-  assert len(corners) > 130
-
-
-def test_cutout_is_a_part_of_distortion():
-  augmentation = Augmentation(cutout=4)
-  images = np.full([6, 32, 32, 3], 7, np.uint8)
-  augmented = run(
-    input_pipeline.augment(padded_strings(images, augmentation), tf.constant([1, 2]), augmentation)
-  )
-  assert [(image == 128).sum() for image in augmented] == [4 * 4 * 3] * 6
 
 
 @pytest.mark.parametrize('augmentation', [None, Augmentation(), Augmentation(cutout=4)])

@@ -7,6 +7,7 @@ import pytest
 
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
+from cifar10.data.build import writer
 
 
 def make_records(path, count=4):
@@ -23,7 +24,7 @@ def folder(tmp_path):
 
 
 def write_manifest(folder, **more):
-  entries = {split: manifest.describe_split(folder, split, 4) for split in manifest.SPLITS}
+  entries = {split: writer.describe_split(folder, split, 4) for split in manifest.SPLITS}
   manifest.write_manifest(folder, {**more, 'subsets': entries})
 
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.data import info, manifest, records
+from cifar10.data.build import writer
 from cifar10.data.input_pipeline import RecordDataset
 from cifar10.job import (
+  adopted_config,
   best_checkpoints,
   checkpoints,
   control_requests,
@@ -51,7 +53,7 @@ def data(tmp_path_factory):
     'source': 'synthetic',
     'flags': '--synthetic 1',
     **info.CIFAR10.to_json(),
-    'subsets': {name: manifest.describe_split(folder, name, counts[name]) for name in counts},
+    'subsets': {name: writer.describe_split(folder, name, counts[name]) for name in counts},
   }
   return folder, content, counts
 
@@ -94,11 +96,12 @@ def test_config(tmp_path_factory, content):
   with refusals():
     config = job_config.read_config(path)
     for training in (True, False):
-      hparams = job_config.adopt_config({}, config, path, training=training)
+      hparams = adopted_config.adopt_config({}, config, path, training=training)
       assert hparams.family.describe()
     job_config.described_data(path, None)
-    job_config.read_control(path)
-    job_config.update_config(path, hparams, 'data', info.CIFAR10, None, writes=False)
+    control_requests.read_rates(path)
+    before, now = job_config.before_and_now(path, hparams, 'data', info.CIFAR10, None)
+    adopted_config.changes(before, now, path)
 
 
 ENDED = {'name': 'control', 'message': 'stop', 'value': 0.0, 'step': 8}

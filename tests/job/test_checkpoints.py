@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cifar10 import report
 from cifar10.core.errors import DamagedError, InputError
-from cifar10.job import checkpoints, metrics_log, variable_files
+from cifar10.job import checkpoints, damaged_checkpoints, metrics_log, variable_files
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
@@ -105,7 +105,7 @@ def test_goes_back_to_the_newest_whole_one(job, name):
     checkpoints.find(str(job), f'{job}/model.ckpt-6')
   assert checkpoints.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
   assert snapshot(job) == before  # Looking changes nothing.
-  checkpoints.set_aside(str(job), found)
+  damaged_checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-4'
   assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-4', {})
   kept = {path.name: content for path, content in before.items()}
@@ -134,7 +134,7 @@ def test_a_damaged_list_loses_no_step(job, name, caplog):
   with pytest.raises(DamagedError, match=r'/checkpoint \(.*newest whole checkpoint.*model\.ckpt-6'):
     checkpoints.find(str(job), None)
   with caplog.at_level('INFO', 'cifar10'):
-    checkpoints.set_aside(str(job), found)
+    damaged_checkpoints.set_aside(str(job), found)
   assert 'going on from' in caplog.messages[-1]
   assert caplog.messages[-1].endswith('model.ckpt-6: no step is lost')
   assert (job / 'damaged' / 'checkpoint').read_bytes() == content
@@ -149,7 +149,7 @@ def test_a_list_of_nothing_that_is_there(job):
   found = checkpoints.survey(str(job))
   assert found.newest == f'{job}/model.ckpt-6'
   assert found.damaged == {'/nowhere/model.ckpt-6': 'model.ckpt-6.index is missing'}
-  checkpoints.set_aside(str(job), found)
+  damaged_checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
   assert not (job / 'damaged').exists()  # There is nothing to move.
 
@@ -158,7 +158,7 @@ def test_a_missing_list_is_made_again(job):
   os.remove(job / 'checkpoint')
   found = checkpoints.survey(str(job))
   assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': 'it is missing'})
-  checkpoints.set_aside(str(job), found)
+  damaged_checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
 
 
@@ -166,7 +166,7 @@ def test_several_damaged_ones_are_passed_over(job, caplog):
   for step, place in ((6, 50), (4, 5000)):
     flip(job / f'model.ckpt-{step}{DATA}', place)
   with caplog.at_level('INFO', 'cifar10'):
-    checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
+    damaged_checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
   [line] = caplog.messages
   assert f'{job}/model.ckpt-6 (' in line
   assert f'{job}/model.ckpt-4 (' in line
@@ -180,7 +180,7 @@ def test_the_same_step_damaged_twice_keeps_both(job):
     shutil.copy(job / 'model.ckpt-4.index', index(job))
     (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-6"\n')
     flip(data(job), byte)
-    checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
+    damaged_checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
   first, second = (job / name / f'model.ckpt-6{DATA}' for name in ('damaged', 'damaged-2'))
   assert first.read_bytes() != second.read_bytes()
 

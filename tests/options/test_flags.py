@@ -9,16 +9,16 @@ import pytest
 from cifar10.core.errors import InputError
 from cifar10.core.option import declarations
 from cifar10.networks import registry
-from cifar10.options import flags
+from cifar10.options import flag_help, flags
 from cifar10.options.hparams import from_values
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DECLARED = [declared for cls in flags.groups().values() for declared in declarations(cls)]
+DECLARED = [declared for cls in flag_help.groups().values() for declared in declarations(cls)]
 
 
 @pytest.fixture
 def parser():
-  return flags.full_parser()
+  return flag_help.full_parser()
 
 
 def test_no_two_options_have_one_name():
@@ -31,7 +31,7 @@ def test_a_default_can_be_given_as_it_is_shown(parser, declared):
   """What --help and docs/flags.md show is what the flag takes; None cannot be given."""
   if declared.default is None or declared.name == 'job_dir':
     return
-  given = flags.as_flag(declared.name, declared.default).split(' ')
+  given = flag_help.as_flag(declared.name, declared.default).split(' ')
   command = flags.command_of(vars(parser.parse_args(['--job-dir', 'j', *given])))
   assert {**command.run, **command.learning} == {'job_dir': 'j', declared.name: declared.default}
 
@@ -46,7 +46,7 @@ def test_a_familys_options_stand_under_its_name(parser):
 
 def test_the_page_of_the_docs_is_made_from_the_declarations():
   with open(os.path.join(ROOT, 'docs', 'flags.md'), encoding='utf-8') as file:
-    assert file.read() == flags.table(), 'run make docs'
+    assert file.read() == flag_help.table(), 'run make docs'
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 import cifar10.report
 from cifar10.data.input_pipeline import RecordDataset
-from cifar10.job import job_config, metrics_log
+from cifar10.job import adopted_config, job_config, metrics_log
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import job_report
 from cifar10.training.process import Process
@@ -90,7 +90,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   job = job_report.collect('A', path, job_report.Wanted(split='validation'))
   images, labels = RecordDataset(data_dir, 'validation').all_examples()
   classes = job.data.classes
-  hparams = job_config.adopt_config({}, job_config.read_config(path), path, training=False)
+  hparams = adopted_config.adopt_config({}, job_config.read_config(path), path, training=False)
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
   predictions = Process(hparams, options).predictions()
   wrong = np.sum(predictions.classes != labels)

@@ -3,11 +3,6 @@
 import pytest
 from recomputed import assert_equal
 
-from cifar10.cluster import roles
-from cifar10.cluster.tasks import Cluster
-from cifar10.core.errors import InputError
-from cifar10.options.run_options import RunOptions
-
 STEPS = 200
 # A network with dropout: whose masks have to be the same, too.
 FLAGS = [
@@ -55,24 +50,3 @@ def test_side_graphs_are_built(run_main, data_dir, tmp_path):
   started = ['--warm-start-from', tmp_path / 'first', '--freeze', 'fastnet/group1']
   run('third', '--data-dir', data_dir, *fast, *started)
   run('third', '--mode', 'export')
-
-
-TWO_WORKERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, 'chief', 0)
-
-
-@pytest.mark.parametrize(
-  ('cluster', 'gradients', 'said'),
-  [
-    (TWO_WORKERS, 0, '2 workers update asynchronously.*; add --sync'),
-    (TWO_WORKERS, 1, '--backup-workers 1 the workers that come first.*leave --backup-workers out'),
-  ],
-)
-def test_refuses_what_the_faster_one_decides(cluster, gradients, said):
-  options = RunOptions('job', deterministic=True, sync=True, backup_workers=1)
-  with pytest.raises(InputError, match=said):
-    roles.check_deterministic(options, cluster, gradients)
-
-
-@pytest.mark.parametrize(('cluster', 'gradients'), [(Cluster(), 0), (TWO_WORKERS, 2)])
-def test_takes_what_nobody_decides(cluster, gradients):
-  roles.check_deterministic(RunOptions('job', deterministic=True), cluster, gradients)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from outcome import succeeded
 
-from cifar10.job import control_requests, metrics_log
+from cifar10.job import job_config, metrics_log
 from cifar10.training.evaluation import KeptEvaluation
 from cifar10.training.process import Process
 
@@ -40,7 +40,7 @@ def point_at(job, step):
 def test_a_second_training_is_refused_and_an_evaluation_is_not(run_here, data_dir, job):
   flags = ['--data-dir', data_dir, '--job-dir', job]
   before = sorted(job.iterdir())
-  with control_requests.training_lock(str(job)):
+  with job_config.training_lock(str(job)):
     result = run_here(*flags, *SMALL, '--train-steps', 6)
     assert result.returncode == 2
     [line] = [each for each in result.stderr.splitlines() if each.startswith('error: ')]

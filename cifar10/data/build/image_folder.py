@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
@@ -99,7 +100,8 @@ class ImageFolder:
     """
     rng = np.random.default_rng(self._seed)
     self._num_unreadable = 0
-    with files.scratch(data_dir) as self._scratch:
+    disk = None if files.is_url(data_dir) else data_dir
+    with tempfile.TemporaryFile(dir=disk) as self._scratch:
       parts = self._read_into(self._scratch)
       parts.update(_divided(parts['train'], self._held_out, rng))
       self._splits = {split: _shuffled(parts[split], rng) for split in manifest.SPLITS}

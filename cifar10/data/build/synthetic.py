@@ -3,9 +3,12 @@
 import gzip
 import io
 import math
+import os
 import pickle
 import re
+import shutil
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +43,7 @@ _CIFAR100_MEMBERS = {'test': 1, 'train': 5}
 def check_size(images_per_batch: int, data_dir: str, published: archive.Published) -> None:
   """Raises InputError for more images than there is room for, or than a member may have."""
   batches = max(_CIFAR100_MEMBERS.values()) if published is archive.CIFAR100 else 1
-  memory, disk = limits.memory(), limits.disk(data_dir)
+  memory, disk = limits.memory(), free_disk(data_dir)
   largest, reason = min(
     (memory // _MEMORY_BYTES, f'{memory / 1e9:.3g} GB of memory are there'),
     (disk // _DISK_BYTES, f'{disk / 1e9:.3g} GB of disk are free for --data-dir {data_dir}'),
@@ -50,6 +53,18 @@ def check_size(images_per_batch: int, data_dir: str, published: archive.Publishe
     raise InputError(
       f'--synthetic is {images_per_batch}: it must be {largest} or less, as {reason}'
     )
+
+
+def free_disk(folder: str) -> int:
+  """Free bytes on the disk of a folder, which may still have to be made.
+
+  The filesystem of a URL does not say how much is free. For a URL the answer is that of the folder
+  for temporary files, where files are made before they are copied to a URL.
+  """
+  there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  return shutil.disk_usage(there).free
 
 
 def write_synthetic(

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -81,7 +82,7 @@ def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
     for split in splits:
       temporary = stack.enter_context(files.replacing(manifest.record_path(data_dir, split)))
       count = _write(temporary, source, split, statistics)
-      entries[split] = manifest.describe_split(data_dir, split, count, temporary)
+      entries[split] = describe_split(data_dir, split, count, temporary)
     if source.description:
       description = source.description
     elif 'train' in splits:
@@ -114,6 +115,20 @@ def _counted(
   for image, label in examples:
     statistics.add(image)
     yield image, label
+
+
+def describe_split(
+  data_dir: str, split: str, examples: int, written: str | None = None
+) -> dict[str, Any]:
+  """A manifest's entry for one split; `written` is its file where that has no final name yet."""
+  path = manifest.record_path(data_dir, split)
+  written = written or path
+  return {
+    'file': os.path.basename(path),
+    'examples': examples,
+    'bytes': files.size(written),
+    'sha256': manifest.file_digest(written),
+  }
 
 
 def _content(

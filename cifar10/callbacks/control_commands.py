@@ -1,0 +1,133 @@
+"""Carries out the requests of `python -m cifar10.control` while training runs, and JOB/hyper.txt.
+
+JOB/hyper.txt is tensorpack's way: a line 'learning_rate:0.05' for each rate, read when it changes.
+"""
+
+import sys
+from typing import Any
+
+from cifar10.callbacks.base import Evaluation, Run
+from cifar10.core import files
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.job import control_requests, metrics_log, stop_record
+from cifar10.job.control_requests import RATES, Command
+from cifar10.job.stop_record import BY_CONTROL, StopReason
+
+
+def forget_old_requests(run: Run) -> None:
+  """Drops what an earlier run left, but obeys an evaluator's request to stop at a limit."""
+  for _, command in control_requests.take(run.job_dir):
+    if command and command.reason:
+      name, value, message = command.reason
+      reason = StopReason(name, message, value)
+      if stop_record.holds(reason, run.options):
+        run.stop_request.request(reason)
+
+
+class ControlCommands:
+  """Carries out requests and answers them.
+
+  Attributes:
+    paused: whether training is to wait.
+    evaluation: the last one; whoever hears of one sets it.
+  """
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._step = 0
+    self.paused = False
+    self.evaluation: Evaluation | None = None
+
+  def obey(self, session: Any, step: int) -> None:
+    """Takes all requests, after this step."""
+    self._step = step
+    for name, command in control_requests.take(self._run.job_dir):
+      ok, text = self._obey(command, session) if command else (False, 'the request is damaged')
+      control_requests.answer(self._run.job_dir, name, ok, text)
+
+  def obey_hyper(self, session: Any, path: str) -> None:
+    """Sets the rates in a file's lines; the log says what is wrong with one that sets none."""
+    try:
+      lines = files.read_text(path).splitlines()
+    except (OSError, UnicodeDecodeError):
+      return
+    for line in filter(str.strip, lines):
+      try:
+        command = control_requests.parse(line.replace(':', '=', 1))
+        ok, text = False, f'{line!r} is no rate'
+        if command.verb in RATES:
+          ok, text = self._obey(command, session)
+      except InputError as error:
+        ok, text = False, str(error)
+      if not ok:
+        log.info('hyper.txt: %s', text)
+
+  def _obey(self, command: Command, session: Any) -> tuple[bool, str]:
+    """Carries it out -> whether that was possible, and what happened."""
+    try:
+      text = self._do(command, session)
+    except InputError as error:
+      return False, str(error)
+    log.info('control: %s: %s', command, text)
+    event = metrics_log.event(
+      'control', self._step, self._run.cluster.name, command=str(command), answer=text
+    )
+    metrics_log.append(self._run.job_dir, event)
+    return True, text
+
+  def _do(self, command: Command, session: Any) -> str:
+    at = f'step {self._step:,}'
+    if command.verb in RATES:
+      return self._set_rate(command, session)
+    if command.verb in ('save', 'evaluate'):
+      return self._save(session, command.verb == 'evaluate')
+    if command.verb == 'stop':
+      reason = command.reason or (BY_CONTROL, 0.0, f'stopped by control at {at}')
+      self._run.stop_request.request(StopReason(reason[0], reason[2], reason[1]))
+      return f'training ends after {at}'
+    if command.verb == 'shell':
+      return self._open_shell(session)
+    self._pause(command.verb == 'pause', session)
+    return f'training {"pauses" if self.paused else "goes on"} after {at}'
+
+  def _set_rate(self, command: Command, session: Any) -> str:
+    if not getattr(self._run.hparams, command.verb):
+      raise InputError(f'{command}: this job trains without --{command.verb.replace("_", "-")}')
+    control = self._run.control
+    ordered: dict[str, Any] = {command.verb: command.value}
+    control.state = control.state._replace(**ordered)
+    control.tell(session)
+    now = {rate: getattr(control.state, rate) for rate in RATES}
+    rates = {rate: value for rate, value in now.items() if value is not None}
+    control_requests.remember_rates(self._run.job_dir, rates)
+    rate = 'the schedule says it' if command.value is None else f'it is {command.value:g}'
+    return f'{rate} after step {self._step:,}'
+
+  def _save(self, session: Any, evaluating: bool) -> str:
+    self.evaluation = None
+    checkpoint = self._run.save(session, evaluating)
+    if not evaluating:
+      return f'saved {checkpoint}'
+    if not self.evaluation:
+      evaluator = self._run.cluster.has_evaluator
+      follows = 'the evaluator takes it' if evaluator else 'nothing evaluates in this cluster'
+      return f'saved {checkpoint}; {follows}'
+    accuracy, split = self.evaluation.result['accuracy'], self.evaluation.split
+    return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'
+
+  def _pause(self, pauses: bool, session: Any) -> None:
+    self.paused = pauses
+    self._run.control.state = self._run.control.state._replace(pauses=pauses)
+    self._run.control.tell(session)
+
+  def _open_shell(self, session: Any) -> str:
+    if not self._run.open_shell:
+      raise InputError('shell: the training was started without --debug-shell')
+    if not sys.stdin.isatty():
+      raise InputError('shell: the process that trains has no terminal; start it in one')
+    was_paused = self.paused
+    self._pause(True, session)
+    self._run.open_shell(session, self._step)
+    self._pause(was_paused, session)
+    return 'the shell was left; training goes on'

@@ -1,0 +1,80 @@
+"""The bars that a terminal shows: of a training, and of an evaluation."""
+
+from typing import Any
+
+import tensorflow as tf
+import tqdm
+
+from cifar10.callbacks.base import Run
+from cifar10.callbacks.meter import Means
+from cifar10.callbacks.progress import Progress
+from cifar10.core.logs import IMAGES_BAR
+
+_REDRAW_SECONDS = 0.5
+_BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
+
+
+class ProgressBar(Progress):
+  """A bar at the foot of the terminal; lines of the log run above it."""
+
+  def __init__(self, run: Run):
+    super().__init__(run, _REDRAW_SECONDS)
+    self._bar: Any = None
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    super().after_create_session(session, coord)
+    self._close()
+    self._bar = tqdm.tqdm(
+      total=self._run.last_step,
+      initial=self._window.step,
+      bar_format=_BAR,
+      dynamic_ncols=True,
+      leave=False,
+      mininterval=0,
+    )
+
+  def averaged(self, means: Means) -> None:
+    epoch = means.step * self._run.examples_per_step / self._run.examples_per_epoch
+    self._bar.n = means.step
+    self._bar.set_description_str(f'epoch {epoch:.1f}  {self.described(means)}')
+
+  def end(self, session: Any) -> None:
+    self._close()
+
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
+    self._close()  # After an error `end` is not called.
+
+  def _close(self) -> None:
+    if self._bar is not None:
+      self._bar.close()
+      self._bar = None
+
+
+class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
+  """The bar of one evaluation."""
+
+  def __init__(self, split: str, num_examples: int, batch_size: int):
+    """Args:
+    split: its name.
+    num_examples: of the split.
+    batch_size: of each run of the session but the last.
+    """
+    self._split = split
+    self._num_examples = num_examples
+    self._batch_size = batch_size
+    self._bar: Any = None
+
+  def begin(self) -> None:
+    self._bar = tqdm.tqdm(
+      total=self._num_examples,
+      desc=f'evaluating {self._split}',
+      bar_format=IMAGES_BAR,
+      dynamic_ncols=True,
+      leave=False,
+    )
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._bar.update(min(self._batch_size, self._num_examples - self._bar.n))
+
+  def end(self, session: Any) -> None:
+    self._bar.close()

@@ -1,0 +1,76 @@
+"""Which options fit a cluster, and all-reduce. Nothing here needs TensorFlow."""
+
+from cifar10.cluster.tasks import Cluster
+from cifar10.core import files
+from cifar10.core.errors import InputError
+from cifar10.options.checks import early_stopping_rules
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+
+
+def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
+  """Raises InputError for options that do not fit the tasks; see `options.checks.check_run`."""
+  if options.backup_workers >= cluster.num_workers:
+    raise InputError(
+      f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
+      'among them; leave at least one'
+    )
+  if hparams.lookahead_steps and (
+    options.distribute or (cluster.is_distributed and not options.sync)
+  ):
+    raise InputError(
+      f'--lookahead-steps {hparams.lookahead_steps} needs all updates made in one place; use '
+      'parameter servers with --sync, or --lookahead-steps 0'
+    )
+  if not mode.startswith('train'):
+    return
+  if cluster.is_distributed or cluster.has_evaluator:
+    files.check_shared('--data-dir', options.data_dir or '')
+    files.check_shared('--job-dir', options.job_dir)
+  if options.distribute:
+    _check_all_reduce(options, cluster)
+  stops = early_stopping_rules(options)
+  if stops and cluster.task_type != 'ps' and cluster.is_distributed and not cluster.has_evaluator:
+    raise InputError(f'{stops[0]} needs an evaluator in a cluster; add one to TF_CONFIG')
+  if options.deterministic and cluster.num_workers > 1:
+    _check_deterministic(options, cluster)
+
+
+def _check_all_reduce(options: RunOptions, cluster: Cluster) -> None:
+  """Raises InputError for an all-reduce that does not fit the tasks or the other options."""
+  name = f'--distribute {options.distribute}'
+  num_tasks = sum(map(len, cluster.addresses.values()))
+  if cluster.num_ps:
+    raise InputError(
+      f'{name} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out'
+    )
+  if options.distribute == 'mirrored' and num_tasks > 1:
+    raise InputError(
+      f'{name} is for one host and TF_CONFIG lists {num_tasks} tasks; use multi_worker_mirrored'
+    )
+  if options.distribute == 'multi_worker_mirrored':
+    if num_tasks <= 1:
+      raise InputError(
+        f'{name} needs a TF_CONFIG with a chief and workers; on one host use mirrored'
+      )
+    if options.num_cpu_towers > 1:
+      raise InputError(
+        f'{name} has one replica on a CPU, not --num-cpu-towers {options.num_cpu_towers}; '
+        'start more workers'
+      )
+  if options.variable_strategy == 'GPU':
+    raise InputError(f'{name} copies variables to every device; leave --variable-strategy GPU out')
+
+
+def _check_deterministic(options: RunOptions, cluster: Cluster) -> None:
+  """Raises InputError where what comes first decides the result."""
+  if not (options.sync or options.distribute):
+    raise InputError(
+      f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '
+      'comes along; add --sync'
+    )
+  if options.backup_workers:
+    raise InputError(
+      f'--deterministic, but with --backup-workers {options.backup_workers} the workers that come '
+      'first make each update; leave --backup-workers out'
+    )

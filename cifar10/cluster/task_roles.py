@@ -1,0 +1,98 @@
+"""The roles of a cluster's tasks: what those that train share, and the evaluator's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.roles import Role
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
+from cifar10.core import parts
+from cifar10.core.estimator import tf_estimator
+from cifar10.options.run_options import RunOptions
+
+
+class TaskRole(Role):
+  """One of several processes that train together."""
+
+  is_alone = False
+
+  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
+    """Watches the tasks that are needed; a parameter server needs no data service."""
+    data_service = options.data_service if self.cluster.task_type != 'ps' else None
+    return LivenessMonitor(
+      self.cluster,
+      self._spare_workers(options),
+      options.start_timeout,
+      self.all_reduce,
+      data_service,
+    )
+
+  def _spare_workers(self, options: RunOptions) -> int:
+    """How many may be missing while the others train on."""
+    return 0
+
+  @property
+  def evaluates_on_the_way(self) -> bool:
+    return False
+
+  @property
+  def counts_steps(self) -> bool:
+    return self.saves and self.gradients_per_update > 0
+
+  def described(self) -> str:
+    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
+    cluster, gradients = self.cluster, self.gradients_per_update
+    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
+    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
+    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
+
+  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
+    """On TensorFlow's server, which the other tasks reach. It evaluates nothing here."""
+    _shorten_waits()
+    train_spec = tf_estimator.TrainSpec(input_fn, last_step, hooks=hooks)
+    tf_estimator.train_and_evaluate(estimator, train_spec, tf_estimator.EvalSpec(input_fn))
+
+
+class Evaluator(Role):
+  """Evaluates the checkpoints of a chief."""
+
+  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
+    return SignalMonitor()
+
+
+def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
+  """As `roles.choose`, in a cluster or with all-reduce."""
+  kind: Any = Evaluator
+  if cluster.task_type == 'evaluator':
+    pass
+  elif options.distribute:
+    all_reduce = parts.load('all_reduce')
+    all_reduce.check(options)
+    kind = all_reduce.MultiWorker if cluster.is_distributed else all_reduce.Mirrored
+  else:
+    servers = parts.load('parameter_server')
+    kind = servers.SyncReplica if options.sync and cluster.num_workers > 1 else servers.Replica
+  role = kind(cluster, options, monitor)
+  sync = options.sync or options.distribute is not None
+  role.gradients_per_update = cluster.gradients_per_update(sync, options.backup_workers)
+  return role
+
+
+def _shorten_waits() -> None:
+  """Lets a worker look every second, not every 30, whether the chief has initialised the model.
+
+  MonitoredTrainingSession makes its session manager itself and passes no interval on.
+  """
+  manager = tf.compat.v1.train.SessionManager
+  if getattr(manager.__init__, 'is_short', False):
+    return
+  original = manager.__init__
+
+  def init(self: Any, *args: Any, recovery_wait_secs: float = 1, **kwargs: Any) -> None:
+    original(self, *args, recovery_wait_secs=recovery_wait_secs, **kwargs)
+
+  init.is_short = True  # type: ignore[attr-defined]
+  manager.__init__ = init

@@ -1,0 +1,86 @@
+"""What a run takes from the configuration of the job that it goes on with."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cifar10.core.errors import InputError
+from cifar10.core.option import Option, declarations, from_json, names
+from cifar10.data.augmentation import Augmentation
+from cifar10.networks.registry import DEFAULT, FAMILIES
+from cifar10.options.hparams import HParams, all_values, from_values
+
+
+def adopt_config(
+  given: Mapping[str, Any], config: Mapping[str, Any], path: str, *, training: bool
+) -> HParams:
+  """The hyper-parameters of a run: the command line's, and the job's where that sets none.
+
+  A training takes from the job only the options that cannot change once the job exists. All others
+  are the command line's or defaults, so that a command means the same to every process of a
+  cluster, whether or not it sees the job dir.
+
+  Args:
+    given: the options that the command line or its recipe sets, by name.
+    config: from `read_config`.
+    path: the job dir, for messages.
+    training: or evaluating, predicting, exporting.
+
+  Raises:
+    InputError: an option that cannot change, or the kind of the optimizer, differs (the message
+      names all of them); or an option refuses its value in the configuration.
+  """
+  job, known = _trained_with(config, path)
+  here = {**all_values(from_values({'network': job['network']})), **given}
+  fixed = _names_where(job['network'], lambda declared: declared.fixed) | {'network'}
+  if not training:  # An evaluation may be of another split.
+    fixed -= names(HParams)
+  different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
+  if training:  # Its checkpoints hold one optimizer's variables.
+    switches = _names_where(job['network'], lambda declared: declared.switch) & known
+    different += [name for name in job if name in switches and bool(job[name]) != bool(here[name])]
+  if different:
+    listed = [f'{name} is {job[name]} there and {here[name]} here' for name in different]
+    raise InputError(
+      f'--job-dir {path} belongs to another configuration: {"; ".join(listed)}; '
+      'name another folder or give the flags that it was trained with'
+    )
+  adopted = {name: value for name, value in job.items() if name in fixed or not training}
+  return from_values({**adopted, **given})
+
+
+def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any], set[str]]:
+  """All options of a job by name, and the names of those that its configuration has.
+
+  An option that it lacks is newer than the job, which ran with the default. Older configurations
+  also have options of other families, which had no effect.
+  """
+  network = config.get('network', DEFAULT)
+  family = FAMILIES.get(network) if isinstance(network, str) else None
+  try:
+    classes = (HParams, Augmentation, *((family,) if family else ()))
+    known = dict(from_json(classes, config))
+    return all_values(from_values({'network': network, **known})), set(known)
+  except InputError as error:
+    file = os.path.join(path, 'config.json')
+    raise InputError(f'{file} is damaged ({error}); restore it or name another --job-dir') from None
+
+
+def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:
+  """The names of the options of this network's training whose declaration `holds` accepts."""
+  return {
+    declared.name
+    for cls in (HParams, Augmentation, FAMILIES[network])
+    for declared in declarations(cls)
+    if holds(declared.option)
+  }
+
+
+def changes(before: dict[str, Any], now: dict[str, Any], job_dir: str) -> list[str]:
+  """What differs between two configurations of a job: 'train_steps 100 -> 200'."""
+  # An option that it lacks had its default.
+  before = {**json.loads(json.dumps(_trained_with(before, job_dir)[0])), **before}
+  return [
+    f'{key} {before[key]} -> {now[key]}' for key in now if before.get(key, now[key]) != now[key]
+  ]

@@ -1,0 +1,72 @@
+"""JOB/damaged/: where checkpoints go that cannot be read, when a training goes on without them."""
+
+import os
+
+from cifar10.core import files
+from cifar10.core.logs import log
+from cifar10.job import checkpoints
+
+FOLDER = 'damaged'
+
+
+def set_aside(job_dir: str, surveyed: checkpoints.Survey) -> None:
+  """Moves damaged checkpoints into JOB/damaged/, where no save replaces them; lists the others.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  assert surveyed.newest
+  paths = [
+    path
+    for damaged in surveyed.damaged
+    for path in [*checkpoints.files_of(damaged), damaged]
+    if files.is_named(path) and files.absolute(os.path.dirname(path)) == files.absolute(job_dir)
+  ]
+  folder = _free_folder(job_dir, [os.path.basename(path) for path in paths])
+  if paths:
+    files.make_folder(folder)
+  for path in paths:
+    files.move(path, os.path.join(folder, os.path.basename(path)))
+  _write_list(job_dir, surveyed.newest)
+  moved = f'moved to {folder}; ' if paths else ''
+  log.info(
+    'damaged: %s; %sgoing on from %s%s',
+    surveyed.described(),
+    moved,
+    surveyed.newest,
+    _cost(surveyed),
+  )
+
+
+def _cost(surveyed: checkpoints.Survey) -> str:
+  """': 2 steps are made again'"""
+  steps = [step for step in map(checkpoints.step_of, surveyed.damaged) if step is not None]
+  newest = checkpoints.step_of(surveyed.newest or '')
+  if newest is None or not steps:
+    return ': no step is lost'
+  lost = max(max(steps) - newest, 0)
+  return f': {lost:,} steps are made again' if lost else ': no step is lost'
+
+
+def _free_folder(job_dir: str, names: list[str]) -> str:
+  """JOB/damaged, or JOB/damaged-2 where something of these names is there already, and so on."""
+  number = 1
+  while True:
+    folder = os.path.join(job_dir, FOLDER if number == 1 else f'{FOLDER}-{number}')
+    if not any(files.is_named(os.path.join(folder, name)) for name in names):
+      return folder
+    number += 1
+
+
+def _write_list(job_dir: str, newest: str) -> None:
+  """Makes JOB/checkpoint anew, with names in place of paths: the folder may be moved."""
+  latest = checkpoints.step_of(newest)
+  by_step = checkpoints.all_by_step(job_dir)
+  kept = [
+    os.path.basename(by_step[step])
+    for step in sorted(by_step)
+    if step <= (latest or 0) and files.exists(by_step[step] + '.index')
+  ]
+  lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
+  lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
+  files.write_text(os.path.join(job_dir, checkpoints.LIST), '\n'.join(lines) + '\n')

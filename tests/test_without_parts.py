@@ -1,0 +1,179 @@
+"""The program's parts: each can be taken out, and a plain training loads none that it does not use.
+
+python tests/test_without_parts.py prints them as a table, with their files and lines.
+"""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAM = ('cifar10', 'cifar10_main.py', 'generate_cifar10_tfrecords.py', 'model_base.py')
+# Where parts are registered, a line each: 'name': ... 'package.module' or 'package.module:NAME'.
+REGISTRIES = ('cifar10/core/parts.py', 'cifar10/networks/registry.py')
+LINE = re.compile(r"^ +'([\w-]+)': .*?'(cifar10(?:\.\w+)+)[:']", re.M)
+SPINE = ('resnet', 'saved_model')  # What the test trains, and exports.
+# Commands that nothing imports, and what nobody else uses goes with them.
+COMMANDS = ('checkpoint', 'control', 'data_service', 'local_cluster', 'report')
+
+
+def read(path):
+  with open(os.path.join(ROOT, path), encoding='utf-8') as file:
+    return file.read()
+
+
+def module_paths():
+  """Every module of the program, its path by its dotted name."""
+  found = {'model_base': 'model_base.py', 'cifar10_main': 'cifar10_main.py'}
+  found['generate_cifar10_tfrecords'] = 'generate_cifar10_tfrecords.py'
+  for folder, _, names in os.walk(os.path.join(ROOT, 'cifar10')):
+    for name in names:
+      path = os.path.relpath(os.path.join(folder, name), ROOT)
+      if name.endswith('.py') and name != '__init__.py':
+        found[path[:-3].replace(os.sep, '.')] = path
+  return found
+
+
+PATHS = module_paths()
+
+
+def imports(module):
+  """The program's modules that a module imports, wherever in it, or names in a registry."""
+  text = read(PATHS[module])
+  found = {place for _, place in LINE.findall(text)} if PATHS[module] in REGISTRIES else set()
+  for node in ast.walk(ast.parse(text)):
+    if isinstance(node, ast.ImportFrom) and node.module:
+      found |= {f'{node.module}.{alias.name}' for alias in node.names} | {node.module}
+  return found & set(PATHS)
+
+
+IMPORTS = {module: imports(module) for module in PATHS}
+
+
+def files_of(module):
+  """A part's module, and those that only it uses."""
+  gone = {module}
+  while True:
+    left = {other for name, others in IMPORTS.items() if name not in gone for other in others}
+    used = {other for name in gone for other in IMPORTS[name]}
+    more = used - left - gone
+    if not more:
+      return sorted(PATHS[name] for name in gone)
+    gone |= more
+
+
+def parts():
+  """Each part's module by its name."""
+  lines = [line for path in REGISTRIES for line in LINE.findall(read(path))]
+  found = {name: module for name, module in lines if name not in SPINE}
+  return found | {f'{name} (command)': f'cifar10.{name}' for name in COMMANDS}
+
+
+def count_lines(paths):
+  return sum(read(path).count('\n') for path in paths)
+
+
+@pytest.fixture(scope='module')
+def without(tmp_path_factory):
+  """Copies the program without some modules and their lines in the registries -> the folder."""
+
+  def copy(module):
+    folder = tmp_path_factory.mktemp('program')
+    for name in PROGRAM:
+      source = os.path.join(ROOT, name)
+      if os.path.isdir(source):
+        shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
+      else:
+        shutil.copy(source, folder / name)
+    for path in files_of(module):
+      os.remove(folder / path)
+    for registry in REGISTRIES:
+      lines = (folder / registry).read_text().splitlines(keepends=True)
+      kept = [line for line in lines if not (found := LINE.match(line)) or found[2] != module]
+      (folder / registry).write_text(''.join(kept))
+    return folder
+
+  return copy
+
+
+def run(program, command, *flags):
+  """One command of a copy -> what it printed."""
+  result = subprocess.run(
+    [sys.executable, command, *map(str, flags)],
+    cwd=program,
+    env={name: value for name, value in os.environ.items() if name != 'PYTHONPATH'},
+    capture_output=True,
+    text=True,
+    timeout=250,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  return result.stdout
+
+
+def flags_of(name):
+  """The flags of the options that belong to a part."""
+  from cifar10.core.option import declarations  # noqa: PLC0415
+  from cifar10.options.hparams import HParams  # noqa: PLC0415
+  from cifar10.options.run_options import RunOptions  # noqa: PLC0415
+
+  declared = (*declarations(HParams), *declarations(RunOptions))
+  return [each.flag for each in declared if each.option.part == name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', parts())
+def test_the_program_works_without_it(name, without, data_dir, tmp_path):
+  """It trains, evaluates and exports (where that is what is left), and its flags are gone."""
+  program = without(parts()[name])
+  job = ['--job-dir', tmp_path / 'job']
+  small = ['--num-layers', 8, '--train-steps', 2, '--train-batch-size', 16]
+  printed = run(program, 'cifar10_main.py', '--data-dir', data_dir, *job, *small)
+  assert json.loads(printed.splitlines()[-1])['global_step'] == 2
+  if name != 'export':
+    run(program, 'cifar10_main.py', *job, '--mode', 'export')
+  usage = run(program, 'cifar10_main.py', '--help')
+  assert not [flag for flag in flags_of(name) if re.search(rf'^  {flag}\b', usage, re.M)]
+
+
+LOADED = """
+import runpy, sys
+sys.argv = ['cifar10_main.py', *sys.argv[1:]]
+try:
+  runpy.run_path('cifar10_main.py', run_name='__main__')
+except SystemExit:
+  pass
+print(*(name for name in sys.modules if name.startswith('cifar10') or name == 'model_base'))
+"""
+
+
+def test_a_plain_training_loads_no_part(data_dir, tmp_path):
+  small = ['--num-layers', '8', '--train-steps', '2', '--train-batch-size', '16']
+  result = subprocess.run(
+    [sys.executable, '-c', LOADED, '--data-dir', data_dir, '--job-dir', tmp_path / 'job', *small],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=200,
+    check=True,
+  )
+  loaded = set(result.stdout.splitlines()[-1].split())
+  assert 'cifar10.training.model_fn' in loaded
+  assert not loaded & {module for name, module in parts().items() if name not in USED}
+
+
+USED = ('best_checkpoint',)  # By default they have work.
+
+
+if __name__ == '__main__':
+  print('| part | files | lines |\n|---|---|---:|')
+  for part, its_module in parts().items():
+    files = files_of(its_module)
+    names = ', '.join(f'`{path.removeprefix("cifar10/")}`' for path in files)
+    print(f'| {part} | {names} | {count_lines(files)} |')
