@@ -15,6 +15,7 @@ from cifar10.data.info import CIFAR10
 from cifar10.job import adopted_config, job_config
 from cifar10.networks import registry
 from cifar10.networks.registry import FAMILIES
+from cifar10.options import flag_help
 from cifar10.options import flags as command_line
 from cifar10.options.hparams import HParams, from_recipe, from_values
 from cifar10.options.run_options import RunOptions
@@ -29,7 +30,7 @@ def main(monkeypatch, *flags):
 
 
 def parse(*flags):
-  return vars(command_line.full_parser().parse_args(['--job-dir', 'j', *flags]))
+  return vars(flag_help.full_parser().parse_args(['--job-dir', 'j', *flags]))
 
 
 def test_defaults_of_old():
