@@ -63,14 +63,17 @@ def _check_family(place: str, found: type[Family]) -> None:
 
 
 def _check_parameters(place: str, function: Callable[..., Any]) -> None:
-  with contextlib.suppress(ValueError):  # Written in C.
-    try:
-      inspect.signature(function).bind(None, False, 10)
-    except TypeError:
-      raise InputError(
-        f'{_FLAG} {place} has the parameters {inspect.signature(function)}; it must have (images, '
-        'is_training, num_classes)'
-      ) from None
+  try:
+    signature = inspect.signature(function)
+  except ValueError:  # Written in C.
+    return
+  try:
+    signature.bind(None, False, 10)
+  except TypeError:
+    raise InputError(
+      f'{_FLAG} {place} has the parameters {signature}; it must have (images, is_training, '
+      'num_classes)'
+    ) from None
 
 
 def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:

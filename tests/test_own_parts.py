@@ -1,0 +1,191 @@
+"""Networks and callbacks of a module outside of the program: by flags, in one process and more."""
+
+import glob
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from outcome import succeeded
+from tasks import Tasks
+
+import cifar10
+from cifar10.callbacks.meter import MeterHook
+
+OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
+NET = 'outside_parts:net'
+SMALL = ['--train-batch-size', 16, '--eval-batch-size', 64]
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch):
+  """The folder is on PYTHONPATH, also that of processes."""
+  monkeypatch.syspath_prepend(OWN)
+  monkeypatch.setenv('PYTHONPATH', OWN)
+
+
+def flags(data_dir, job_dir, *more, network=NET):
+  job = ['--data-dir', data_dir, '--job-dir', job_dir, '--network', network]
+  return [*job, *SMALL, '--train-steps', 4, '--eval-every-steps', 2, *more]
+
+
+def refused(run_here, data_dir, tmp_path, *more, network=NET):
+  result = run_here(*flags(data_dir, tmp_path / 'job', *more, network=network))
+  return result.returncode, result.stderr.splitlines()[-1]
+
+
+def scalars(folder):
+  found = {}
+  for path in glob.glob(f'{folder}/events*'):
+    for event in tf.compat.v1.train.summary_iterator(path):
+      found.update({value.tag: value.simple_value for value in event.summary.value})
+  return found
+
+
+def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
+  """On two towers; no later command names the network."""
+  job = tmp_path / 'job'
+  own = ['--callback', 'outside_parts:Heard', '--callback', 'outside_parts:nothing']
+  result = run_here(*flags(data_dir, job, '--num-cpu-towers', 2, '--ema-decay', 0.9, *own))
+  succeeded(result)
+  heard = [line for line in result.stdout.splitlines() if line.startswith('HEARD')]
+  assert heard == ['HEARD validation 2', 'HEARD validation 4', 'HEARD eval 4']
+  assert json.loads((job / 'config.json').read_text())['network'] == NET
+  found = scalars(job)
+  assert found['tower_0/network/width'] == 4
+  assert found['own/answer'] == 42
+  assert not any(tag.startswith('tower_1') for tag in found)
+  reader = tf.train.load_checkpoint(str(job))
+  assert np.abs(reader.get_tensor('network/mean')).max() > 0
+  assert reader.get_tensor('network/weights/ExponentialMovingAverage').shape == (4, 10)
+  succeeded(run_here(*flags(data_dir, job, '--train-steps', 6, '--ema-decay', 0.9)))
+  evaluate = ['--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate']
+  more = ['--use-ema', '--callback', 'outside_parts:Heard']
+  result = run_here(*evaluate, *more)
+  assert succeeded(result)['global_step'] == 6
+  assert result.stdout.startswith('HEARD eval 6')
+  exported = succeeded(run_here('--job-dir', job, '--mode', 'export'))
+  serve = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
+  images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3], np.uint8)
+  served = serve(images=tf.constant(images))['probabilities'].numpy()
+  np.testing.assert_allclose(served, cifar10.predict(job, images).probabilities, atol=1e-5)
+
+
+def test_a_frozen_function_in_bfloat16_starts_warm(run_here, data_dir, tmp_path):
+  first, second = tmp_path / 'first', tmp_path / 'second'
+  succeeded(run_here(*flags(data_dir, first, '--mode', 'train')))
+  more = [
+    '--mode',
+    'train',
+    '--dtype',
+    'bfloat16',
+    '--freeze',
+    'kernel',
+    '--warm-start-from',
+    first,
+  ]
+  succeeded(run_here(*flags(data_dir, second, *more)))
+  before, after = (tf.train.load_checkpoint(str(job)) for job in (first, second))
+  name = 'network/kernel'
+  np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))
+  assert after.get_tensor(name).dtype == np.float32
+  assert (before.get_tensor('network/weights') != after.get_tensor('network/weights')).any()
+
+
+def test_weight_decay_is_of_all_that_is_trained(run_here, data_dir, tmp_path):
+  """Of weights 0.5: 4 x 10 / 2 / 4 = 5, times 0.01; of a frozen kernel nothing."""
+  more = ['--weight-decay', 0.01, '--freeze', 'kernel', '--learning-rate', 1e-9]
+  result = succeeded(run_here(*flags(data_dir, tmp_path / 'job', *more)))
+  assert result['loss'] - result['cross_entropy'] == pytest.approx(0.05, abs=1e-5)
+
+
+def test_a_family_has_options(run_here, data_dir, tmp_path):
+  job = tmp_path / 'job'
+  place = 'outside_parts:Outside'
+  result = run_here(*flags(data_dir, job, '--outside-width', 8, network=place))
+  succeeded(result)
+  assert 'training Outside-8 on' in result.stderr
+  config = json.loads((job / 'config.json').read_text())
+  assert (config['network'], config['outside_width']) == (place, 8)
+  assert 'training Outside-8' in run_here(*flags(data_dir, job, network=place)).stderr  # Fixed.
+  code, said = refused(run_here, data_dir, tmp_path, '--outside-widht', 8, network=place)
+  assert code == 2
+  assert 'unrecognized arguments: --outside-widht 8' in said
+
+
+@pytest.mark.parametrize(
+  ('network', 'says'),
+  [
+    ('outside_parts:wrong_shape', 'must return logits, a float tensor of the shape [images, 10]'),
+    ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
+    ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
+    ('outside_parts:no_parameters', 'must have (images, is_training, num_classes)'),
+    ('outside_parts:KerasLike', 'Keras models cannot be built in these graphs'),
+    ('outside_parts:Heard', 'is the class Heard; name a subclass of'),
+    ('outside_parts:NOT_A_NETWORK', 'is 3, not a function'),
+    ('outside_parts:gone', 'there is no gone in'),
+    ('gone_module:net', "cannot be imported: ModuleNotFoundError: No module named 'gone_module'"),
+    ('renset', "invalid choice: 'renset'"),
+  ],
+)
+def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, says):
+  code, said = refused(run_here, data_dir, tmp_path, network=network)
+  assert code == 2
+  assert says in said
+
+
+def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, monkeypatch):
+  job = tmp_path / 'job'
+  succeeded(run_here(*flags(data_dir, job, '--mode', 'train')))
+  monkeypatch.setattr(sys, 'path', [path for path in sys.path if path != OWN])
+  monkeypatch.delitem(sys.modules, 'outside_parts')
+  result = run_here('--job-dir', job, '--mode', 'export')
+  assert result.returncode == 2
+  assert result.stderr.startswith(f'error: --network {NET} cannot be imported: ')
+  assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+  ('callback', 'ends'),
+  [
+    ('outside_parts:Fails', (1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad')),
+    ('outside_parts:OWN', (2, '--callback outside_parts:OWN: there is no OWN in')),
+    ('outside_parts', (2, 'it must be package.module:function')),
+    ('builtins:repr', (2, '--callback builtins:repr gives str; it must give a subclass of')),
+  ],
+)
+def test_a_callback_that_fails_is_named(run_here, data_dir, tmp_path, callback, ends):
+  code, says = ends
+  found, said = refused(run_here, data_dir, tmp_path, '--callback', callback)
+  assert found == code
+  assert says in said
+
+
+def test_epochs_end_after_the_first_step_at_or_beyond_them():
+  """Of 10 examples, 4 a step: 4, 8, 12, 16, 20, 24; the steps 3, 5 and, by two at once, 8."""
+  heard = []
+
+  class Epochs(cifar10.Callback):
+    def on_epoch_end(self, epoch):
+      heard.append((meter.step, epoch))
+
+  meter = MeterHook([Epochs()], counts=False, epochs=lambda step: step * 4 // 10)
+  for step in (1, 2, 3, 4, 5, 8):
+    meter.after_run(None, tf.compat.v1.train.SessionRunValues((step, {}), None, None))
+  assert heard == [(3, 1), (5, 2), (8, 3)]
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(180)
+def test_a_synchronous_cluster_trains_it(data_dir, tmp_path):
+  more = ['--sync', '--callback', 'outside_parts:Heard', '--dtype', 'bfloat16']
+  with Tasks(
+    tmp_path / 'job', flags(data_dir, tmp_path / 'job', *more), num_workers=1, num_ps=1
+  ) as tasks:
+    tasks.start()
+    assert set(tasks.ended(120)) == {0}, tasks.text()
+  reader = tf.train.load_checkpoint(str(tmp_path / 'job'))
+  assert reader.get_tensor('global_step') == 4
+  assert np.abs(reader.get_tensor('network/mean')).max() > 0

@@ -1,0 +1,157 @@
+"""`import cifar10`: what its calls return, refuse and leave behind."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cifar10
+from cifar10.core.logs import log
+
+SMALL = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 4, 'eval_every_steps': 2}
+
+
+@pytest.fixture(scope='module')
+def job(data_dir, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('api') / 'job'
+  return folder, cifar10.train(
+    folder, data_dir, lr_values=[1, 0.1], lr_boundaries_epochs=[9], **SMALL
+  )
+
+
+def test_importing_it_loads_no_tensorflow_and_prints_nothing():
+  code = (
+    "import sys, cifar10; cifar10.train, cifar10.load; sys.exit('tensorflow.python' in sys.modules)"
+  )
+  done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=False)
+  assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+
+
+def test_results_are_what_the_command_prints(job, data_dir, run_here):
+  folder, trained = job
+  assert trained['ended_by'] == 'train_steps'
+  evaluated = cifar10.evaluate(folder, data_dir)
+  assert evaluated == {name: value for name, value in trained.items() if name != 'ended_by'}
+  printed = run_here('--job-dir', folder, '--data-dir', data_dir, '--mode', 'evaluate').stdout
+  assert json.loads(printed) == evaluated
+  assert cifar10.export(folder)['accuracy']['eval'] == trained['accuracy']
+
+
+def test_an_array_is_answered_as_its_files_are(job, tmp_path):
+  folder, _ = job
+  images = np.random.default_rng(1).integers(0, 256, [3, 32, 32, 3], np.uint8)
+  paths = [tmp_path / f'{number}.png' for number in range(3)]
+  for path, image in zip(paths, images):
+    path.write_bytes(tf.io.encode_png(image).numpy())
+  with cifar10.load(folder, eval_batch_size=2) as network:
+    answers = network(images)
+    assert network(images[:0]).probabilities.shape == (0, 10)
+    with pytest.raises(cifar10.InputError, match=r'images are float64 \[3, 32, 32, 3\]; they must'):
+      network(images / 255)
+  for answer, predicted in zip(answers.probabilities, cifar10.predict(folder, paths)):
+    assert list(predicted['probabilities'].values()) == pytest.approx(answer.tolist(), abs=2e-6)
+  assert [each['class'] for each in cifar10.predict(folder, paths)] == [
+    network.classes[label] for label in answers.classes
+  ]
+  [lost] = cifar10.predict(folder, tmp_path / 'none.png')
+  assert 'does not exist' in lost['error']
+
+
+@pytest.mark.parametrize(
+  ('options', 'flags'),
+  [
+    ({'learning_rate': -1.0}, ['--learning-rate', -1]),
+    ({'lr_values': (1, 2)}, ['--lr-values', '1,2']),
+    ({'vgg_layers': 13}, ['--vgg-layers', 13]),
+    ({'use_ema': True}, ['--use-ema']),
+    ({'num_cpu_towers': 3}, ['--num-cpu-towers', 3]),
+    ({'callback': 'nowhere'}, ['--callback', 'nowhere']),
+  ],
+)
+def test_what_the_command_refuses_is_an_input_error(options, flags, data_dir, tmp_path, run_here):
+  job_dir = tmp_path / 'job'
+  printed = run_here('--job-dir', job_dir, '--data-dir', data_dir, *flags).stderr.splitlines()[-1]
+  with pytest.raises(cifar10.InputError) as error:
+    cifar10.train(job_dir, data_dir, **options)
+  assert printed == f'error: {error.value}'
+  assert not job_dir.exists()
+
+
+@pytest.mark.parametrize(
+  ('options', 'says'),
+  [
+    ({'learning_rat': 1}, 'there is no option learning_rat; the nearest is learning_rate'),
+    ({'recipe': 'fast93'}, "--recipe is 'fast93': it must be one of classic, "),
+    ({'train_steps': 'ten'}, '--train-steps is "ten": it must be a whole number'),
+    ({'network': lambda images, is_training, num_classes: None}, 'at the top of a module'),
+    ({'mode': 'evaluate'}, "mode is 'evaluate': it must be train_and_evaluate or train"),
+    ({'callbacks': [print]}, 'gives builtin_function_or_method; it must give a subclass'),
+  ],
+)
+def test_what_no_command_line_could_say(options, says, data_dir, tmp_path):
+  with pytest.raises(cifar10.InputError, match=says):
+    cifar10.train(tmp_path / 'job', data_dir, **options)
+
+
+def state():
+  return (
+    [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+    signal.set_wakeup_fd(-1),
+    len(tf.compat.v1.get_default_graph().get_operations()),
+    dict(os.environ),
+    (log.level, log.handlers, log.propagate, logging.getLogger().handlers),
+  )
+
+
+def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path):
+  folder, _ = job
+  cifar10.evaluate(folder, data_dir)  # What is set once is documented.
+  before, threads = state(), set(threading.enumerate())
+  cifar10.train(tmp_path / 'job', data_dir, **SMALL)
+  cifar10.evaluate(folder, data_dir)
+  with pytest.raises(cifar10.InputError):
+    cifar10.train(tmp_path / 'job', data_dir, learning_rate=-1)
+  for thread in set(threading.enumerate()) - threads:
+    thread.join(5)
+  assert set(threading.enumerate()) <= threads
+  assert state() == before
+
+
+def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
+  class Interrupts(cifar10.Callback):
+    def on_step_end(self, step):
+      if step.step == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+
+  job_dir = tmp_path / 'job'
+  with pytest.raises(KeyboardInterrupt):
+    cifar10.train(job_dir, data_dir, **{**SMALL, 'train_steps': 10**6}, callbacks=[Interrupts()])
+  assert tf.train.latest_checkpoint(str(job_dir)).endswith('-3')
+  assert cifar10.train(job_dir, data_dir, **SMALL)['global_step'] == 4
+
+
+def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):
+  results = []
+  thread = threading.Thread(
+    target=lambda: results.append(cifar10.train(tmp_path / 'job', data_dir, mode='train', **SMALL))
+  )
+  thread.start()
+  thread.join(60)
+  assert results[0]['global_step'] == 4
+
+
+def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd, monkeypatch):
+  folder, _ = job
+  monkeypatch.setattr(log, 'level', logging.NOTSET)
+  cifar10.evaluate(folder, data_dir)
+  assert 'evaluated at step 4' in capfd.readouterr().err
+  monkeypatch.setattr(log, 'level', logging.ERROR)
+  cifar10.evaluate(folder, data_dir)
+  assert 'evaluated at step 4' not in capfd.readouterr().err
