@@ -168,7 +168,7 @@ def test_a_plain_training_loads_no_part(data_dir, tmp_path):
   assert not loaded & {module for name, module in parts().items() if name not in USED}
 
 
-USED = ('best_checkpoint',)  # By default they have work.
+USED = ('best_checkpoint', 'resources')  # What a training with the default options asks for.
 
 
 if __name__ == '__main__':

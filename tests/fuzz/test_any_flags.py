@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import control, local_cluster, report
-from cifar10.options import flags as command_line
+from cifar10.options import flag_help as command_line
 
 # These print and end, or are given below.
 _OTHERS = ('-h', '--help', '--version', '--print-completion', '--list-recipes', '--job-dir')
