@@ -150,7 +150,8 @@ def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
     assert max(job.validated()) == 80
 
 
-@pytest.mark.parametrize('node', ['n2', pytest.param('n1', marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize('node', ['n2', 'n1'])
 def test_a_node_loses_power(cluster, data_dir, tmp_path, node):
   """Slurm starts the job again on the nodes that are left, and it goes on from its checkpoint."""
   flags = ['--train-steps', 40, '--eval-every-steps', 10]
@@ -165,6 +166,7 @@ def test_a_node_loses_power(cluster, data_dir, tmp_path, node):
   assert best_checkpoints.checkpoint(str(job.folder))
 
 
+@pytest.mark.long
 def test_a_worker_that_fails(cluster, data_dir, tmp_path):
   """The chief, which waits for it, saves before the job ends; then Slurm starts the job again."""
   flags = ['--train-steps', 40, '--eval-every-steps', 10**5]
