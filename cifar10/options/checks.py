@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
@@ -54,6 +56,15 @@ def check_mode(
     raise InputError(f'--mode {mode} needs --data-dir DIR')
 
 
+def check_units(given: Mapping[str, Any]) -> None:
+  """Raises InputError for a number that is given in steps and in epochs."""
+  for name in ('train', 'eval_every', 'save_every'):
+    steps, epochs = given.get(f'{name}_steps'), given.get(f'{name}_epochs')
+    if steps is not None and epochs is not None:
+      flag = f'--{name.replace("_", "-")}'
+      raise InputError(f'{flag}-steps {steps} and {flag}-epochs {epochs:g}: give one of the two')
+
+
 def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
   """Raises InputError for options that do not fit the hyper-parameters or the mode.
 
@@ -69,7 +80,8 @@ def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
     )
   if not mode.startswith('train'):
     return
-  if options.profile_steps and first_and_last(options.profile_steps)[1] > hparams.train_steps:
+  last = math.inf if hparams.train_epochs else hparams.train_steps
+  if options.profile_steps and first_and_last(options.profile_steps)[1] > last:
     raise InputError(
       f'--profile-steps {options.profile_steps} goes beyond the last step, {hparams.train_steps}; '
       'lower it'

@@ -12,6 +12,7 @@ from cifar10.core import parts
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
+from cifar10.options import checks
 from cifar10.options.hparams import HParams, recipe_values
 from cifar10.options.run_options import RunOptions
 
@@ -71,7 +72,8 @@ def parse(description: str) -> Command:
 
 
 def command_of(given: dict[str, Any]) -> Command:
-  """The values that a parser has found, by name, as what they ask for."""
+  """The values that a parser has found, by name, as what they ask for; raises InputError."""
+  checks.check_units(given)
   learning = dict(given)
   mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
   images = learning.pop('images', [])

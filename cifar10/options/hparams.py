@@ -64,6 +64,9 @@ class HParams(Options):
   train_steps: int = option(
     80_000, 'global steps to train in all, earlier runs of the job included', check=at_least(1)
   )
+  train_epochs: float | None = option(
+    None, 'epochs to train in all, in place of --train-steps', check=above(0)
+  )
   train_batch_size: int = option(
     128, 'training examples in a step of one process, shared by its towers', check=at_least(1)
   )

@@ -104,8 +104,14 @@ class RunOptions(Options):
   eval_every_steps: int = option(
     1000, 'global steps between two evaluations during training', check=at_least(1)
   )
+  eval_every_epochs: float | None = option(
+    None, 'epochs between two evaluations, in place of --eval-every-steps', check=above(0)
+  )
   save_every_steps: int | None = option(
     None, 'global steps between two checkpoints (default: --eval-every-steps)', check=at_least(1)
+  )
+  save_every_epochs: float | None = option(
+    None, 'epochs between two checkpoints, in place of --save-every-steps', check=above(0)
   )
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))
   keep_best: int = option(

@@ -32,7 +32,7 @@ from cifar10.training import (
 )
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
-from cifar10.training.process import Process
+from cifar10.training.process import Process, in_steps
 
 _WARM_UP_STEPS = 5  # TensorFlow allocates, compiles and chooses kernels in the first ones.
 _TIMED_STEPS = 20
@@ -80,7 +80,7 @@ def dry_run(
   found.update(_plan(hparams, options, role))
   with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
-    longer = dataclasses.replace(hparams, train_steps=enough_steps)
+    longer = dataclasses.replace(hparams, train_steps=enough_steps, train_epochs=None)
     alone = _alone(options, folder)
     process = Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
     is_evaluator = cluster.task_type == 'evaluator'
@@ -148,6 +148,7 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject
     hparams.train_batch_size, role.gradients_per_update or 1
   )
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
+  hparams, _ = in_steps(hparams, options, role, num_examples)
   epochs = hparams.train_steps * examples_per_step / num_examples
   found = checkpoints.to_resume_from(options.job_dir)
   if found.damaged:

@@ -7,7 +7,7 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster.sockets import reachable
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log
-from cifar10.job import checkpoints, stop_record
+from cifar10.job import checkpoints, job_config, stop_record
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
@@ -59,6 +59,11 @@ def follow(process: Process) -> JsonObject:
 def _is_last(process: Process, checkpoint: str) -> bool:
   """Whether training ended with it, at the last step or before."""
   step = int(checkpoint.rpartition('-')[2])  # By its name: it may be deleted already.
-  ended = stop_record.read(process.options.job_dir)
+  job_dir = process.options.job_dir
+  ended = stop_record.read(job_dir)
   ended_here = ended and ended[1] == step and stop_record.holds(ended[0], process.options)
-  return step >= process.hparams.train_steps or bool(ended_here)
+  # The chief's number of steps, which it may have counted in epochs.
+  last_step = (job_config.read_config(job_dir) or {}).get(
+    'train_steps', process.hparams.train_steps
+  )
+  return step >= last_step or bool(ended_here)

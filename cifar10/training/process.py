@@ -1,6 +1,7 @@
 """What every mode of a job needs: its network, data and devices, and this process's role in it."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from cifar10.data import input_pipeline
 from cifar10.job import checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, placement
+from cifar10.training import model_fn, placement, schedules
 
 
 class Process:
@@ -62,6 +63,10 @@ class Process:
     self.options = options
     self.placement = placement.placement(options, num_gpus)
     self.strategy = self.role.strategy(self.placement.tower_devices, num_gpus)
+
+  def count_in_steps(self, examples_per_epoch: int) -> None:
+    """Makes global steps of what the options give in epochs of so many examples."""
+    self.hparams, self.options = in_steps(self.hparams, self.options, self.role, examples_per_epoch)
 
   @property
   def final_split(self) -> str:
@@ -134,6 +139,25 @@ class Process:
     if self.options.use_ema:
       parts.load('ema').check_are_in(checkpoint)
     return checkpoint
+
+
+def in_steps(
+  hparams: HParams, options: RunOptions, role: Role, examples_per_epoch: int
+) -> tuple[HParams, RunOptions]:
+  """The options with the numbers of global steps that they give in epochs."""
+  per_step = schedules.examples_per_global_step(
+    hparams.train_batch_size, role.gradients_per_update or 1
+  )
+
+  def counted(cls: Any, *names: str) -> Any:
+    steps = {
+      f'{name}_steps': schedules.boundaries_in_steps([epochs], examples_per_epoch, per_step)[0]
+      for name in names
+      if (epochs := getattr(cls, f'{name}_epochs'))
+    }
+    return dataclasses.replace(cls, **steps)
+
+  return counted(hparams, 'train'), counted(options, 'eval_every', 'save_every')
 
 
 def run_config(

@@ -95,6 +95,7 @@ def _train(
   # What can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
   num_examples, beginning = _check_data(process, examples)
+  process.count_in_steps(num_examples)
   with _lock(process):
     if ended and role.saves:
       stop_record.lift(job_dir)

@@ -78,3 +78,23 @@ def test_deterministic_refuses_what_the_faster_one_decides(options, message):
 def test_deterministic_takes_what_nobody_decides():
   check(HParams(), RunOptions('job', deterministic=True), Cluster(), 'train')
   check(HParams(), RunOptions('job', deterministic=True, sync=True), SERVED, 'train')
+
+
+@pytest.mark.parametrize(
+  ('given', 'refusal'),
+  [
+    (
+      {'train_steps': 100, 'train_epochs': 2.0},
+      '--train-steps 100 and --train-epochs 2: give one of the two',
+    ),
+    (
+      {'save_every_steps': 5, 'save_every_epochs': 0.5},
+      '--save-every-steps 5 and --save-every-epochs 0.5: give one of the two',
+    ),
+  ],
+)
+def test_a_number_is_given_in_steps_or_in_epochs(given, refusal):
+  with pytest.raises(InputError, match=refusal):
+    checks.check_units(given)
+  for name in given:
+    checks.check_units({name: given[name]})

@@ -24,7 +24,7 @@ from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, model_fn, network_builder, placement, trainer
-from cifar10.training.process import Process
+from cifar10.training.process import Process, in_steps
 
 MODES = tf_estimator.ModeKeys
 EPOCH = 64  # Examples.
@@ -158,6 +158,7 @@ def observe_input(hparams, data_dir):
 def observe(given, data_dir):
   family = {} if 'network' in given else {'family': Tiny()}
   hparams = dataclasses.replace(from_values(given), **family)
+  hparams, _ = in_steps(hparams, RunOptions('unused'), roles.Role(), EPOCH)
   seen = {}
   for look in (observe_training, observe_evaluation, observe_input):
     seen.update(look(hparams, data_dir))
@@ -176,6 +177,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   # The shuffle buffer is no larger than an epoch.
   ({'examples_per_epoch': 8}, {**BASE, 'source': 'given_sources:listed'}, {'batches'}),
   ({'train_steps': 300}, {**BASE, 'lr_triangle': (0.5, 0.5, 0.0)}, {'schedule', 'second step'}),
+  ({'train_epochs': 10.0}, {**BASE, 'lr_triangle': (0.5, 0.5, 0.0)}, {'schedule', 'second step'}),
   ({'train_batch_size': 8}, PHASES, {'batches', 'schedule'}),
   ({'eval_batch_size': 7}, BASE, {'evaluation batches'}),
   ({'learning_rate': 0.2}, BASE, {'schedule', *UPDATES}),

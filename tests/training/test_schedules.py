@@ -3,10 +3,12 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import task_roles
+from cifar10.cluster import roles, task_roles
 from cifar10.cluster.tasks import Cluster
+from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
+from cifar10.training.process import in_steps
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,19 @@ def test_a_triangle_by_hand():
 def test_a_triangle_may_only_fall_or_only_rise(peak, expected):
   rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, 0.0)) for s in (0, 1, 4)]
   assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(('gradients', 'expected'), [(0, (938, 79, 157)), (2, (469, 40, 79))])
+def test_epochs_are_counted_in_steps(gradients, expected):
+  """Of 40,000 examples, 312.5 steps of 128 an epoch; with two workers' batches 156.25 steps."""
+  role = roles.Role()
+  role.gradients_per_update = gradients
+  options = RunOptions('job', eval_every_epochs=0.25, save_every_epochs=0.5)
+  hparams, options = in_steps(HParams(train_epochs=3.0), options, role, 40_000)
+  steps = hparams.train_steps, options.eval_every_steps, options.save_every_steps
+  assert steps == expected
+
+
+def test_what_is_given_in_steps_stays():
+  hparams, options = HParams(train_steps=7), RunOptions('job', eval_every_steps=3)
+  assert in_steps(hparams, options, roles.Role(), 40_000) == (hparams, options)

@@ -72,6 +72,19 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   assert os.path.isdir(os.path.join(folder, 'eval'))
 
 
+def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
+  """Of 256 images 16 steps of 16 an epoch: 1.5 epochs are 24 steps, a half 8, a quarter 4."""
+  flags = ['--train-epochs', 1.5, '--eval-every-epochs', 0.5, '--save-every-epochs', 0.25]
+  flags += ['--keep-checkpoints', 20]
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  assert succeeded(result)['global_step'] == 24
+  assert re.findall(r'evaluated at step (\d+)', result.stderr) == ['8', '16', '24', '24']
+  saved = {name for name in os.listdir(tmp_path) if name.endswith('.index')}
+  assert saved == {f'model.ckpt-{step}.index' for step in range(0, 25, 4)}
+  config = json.loads((tmp_path / 'config.json').read_text())
+  assert (config['train_steps'], config['train_epochs']) == (24, 1.5)
+
+
 def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
   """4 steps and 4 more end with the variables of 8 steps: same data, same updates."""
   for steps in (4, 8):
