@@ -106,7 +106,7 @@ def _train_spec(
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.
-  prefetches = placement.prefetches_to_gpu and not role.all_reduce
+  prefetches = placement.prefetches_to_gpu and not tf.distribute.has_strategy()
   step = step_parts.Step(hparams, group_of, tower_devices, prefetches, proxy)
   added = step_parts.make_all(step)
   for part in added:
@@ -127,20 +127,20 @@ def _train_spec(
     loss_parts.update(part.loss_parts())
   scalars = {'loss': loss, 'accuracy': _mean_accuracy(built), 'learning_rate': rates[0]}
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
-  if not role.all_reduce:
+  if not tf.distribute.has_strategy():
     _add_saver(config)
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
     loss=loss / _num_replicas(),  # Which the Estimator adds up.
     train_op=train_op,
     training_hooks=hooks,
-    scaffold=_ready_scaffold() if role.is_alone else None,
+    scaffold=role.scaffold(),
   )
 
 
 def _devices(placement: Placement, role: Role) -> tuple[list[str], Callable[[tf.Operation], str]]:
   """Each tower's device, and where variables go."""
-  if role.all_reduce:  # The strategy has put this replica's one tower on its device.
+  if tf.distribute.has_strategy():  # It has put this replica's one tower on its device.
     return [''], lambda op: ''
   cluster = role.cluster
   place_variable = towers.variable_placement(
@@ -263,15 +263,6 @@ def _add_saver(config: Any) -> None:
     max_to_keep=config.keep_checkpoint_max, defer_build=True, save_relative_paths=True
   )
   tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
-
-
-def _ready_scaffold() -> Any:
-  """Asks no variable whether it is initialised, which takes a quarter of a second in all.
-
-  For a process that has initialised or restored all of them itself.
-  """
-  none = tf.constant([], tf.string)
-  return tf.compat.v1.train.Scaffold(ready_op=none, ready_for_local_init_op=none)
 
 
 def _eval_spec(
