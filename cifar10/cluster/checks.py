@@ -19,8 +19,8 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
     options.distribute == 'mirrored' or (cluster.is_distributed and not options.sync)
   ):
     raise InputError(
-      f'--lookahead-steps {hparams.lookahead_steps} needs all updates made in one place; use '
-      'parameter servers with --sync, or --lookahead-steps 0'
+      f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
+      'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0'
     )
   if not mode.startswith('train'):
     return
