@@ -51,7 +51,7 @@ def get_model_fn(
 
   Returns:
     model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
-    a shard for each tower; EVAL takes one. In PREDICT features is {'images': uint8
+    a shard for each tower; EVAL takes one, and shares it. In PREDICT features is {'images': uint8
     [n, 32, 32, 3]}.
   """
   build = functools.partial(network_builder.build, hparams, data, data_format=placement.data_format)
@@ -272,7 +272,7 @@ def _eval_spec(
   data: DatasetInfo,
   shard: tuple[tf.Tensor, tf.Tensor],
 ) -> Any:
-  """One tower and the metrics."""
+  """All towers and the metrics."""
   images, labels = shard
   group_of = _groups(hparams, network)
   inferred = _inferred(hparams, placement, network, images)
@@ -310,8 +310,17 @@ def _predict_spec(
 def _inferred(
   hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
 ) -> Inferred:
-  """Of uint8 images, on the first tower."""
+  """Of uint8 images, of which each tower sees an equal part."""
   place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
-  setter = towers.device_setter(placement.tower_devices[0], place_variable)
-  with tf.compat.v1.variable_scope(hparams.family.NAME), tf.compat.v1.device(setter):
-    return infer(hparams, network, images)
+  count, num_towers = tf.shape(images)[0], len(placement.tower_devices)
+  # Black ones fill the last part: an empty batch would fail.
+  filled = tf.pad(images, [[0, -count % num_towers], [0, 0], [0, 0], [0, 0]])
+  inferred = []
+  for device, part in zip(placement.tower_devices, tf.split(filled, num_towers)):
+    setter = towers.device_setter(device, place_variable)
+    with (
+      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=bool(inferred)),
+      tf.compat.v1.device(setter),
+    ):
+      inferred.append(infer(hparams, network, part))
+  return Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))
