@@ -26,6 +26,7 @@ QUICK := not slow and not cluster and not hosts and not long
 NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
   $(patsubst %,tests/training/test_%.py,ema hard_examples model_fn network_builder optimizers towers trainer)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
+ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
 .PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all lint bench-install clean
 
@@ -74,10 +75,10 @@ test-long: $(STAMP)
 test-quick: test
 	$(BIN)/python -m pytest $(ONE_CLUSTER)
 
-# What a TensorFlow release can break: graphs, towers, training, resuming, export, one cluster.
+# What a TensorFlow release can break: graphs, towers, training, resuming, export, a cluster.
 test-short: $(STAMP)
 	$(BIN)/python -m pytest tests/core tests/exporters tests/inference tests/training -m 'not slow and not long' $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest $(ONE_CLUSTER)
+	$(BIN)/python -m pytest $(ONE_CLUSTER) $(ALL_REDUCE)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
 test-all:

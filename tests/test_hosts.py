@@ -14,8 +14,6 @@ import time
 import hosts
 import pytest
 
-from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
-
 pytestmark = [
   pytest.mark.hosts,
   pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
@@ -31,10 +29,6 @@ CHIEF_AND_SLOWLY_OTHERS = [
   'chief 0',
   *(pytest.param(name, marks=pytest.mark.slow) for name in ('worker 0', 'ps 0')),
 ]
-
-needs_all_reduce = pytest.mark.skipif(
-  not REDUCES_BETWEEN_PROCESSES, reason='this TensorFlow has no all-reduce between processes'
-)
 
 
 @pytest.fixture
@@ -80,7 +74,7 @@ def until_all_step(tasks):
     pytest.param([], 2, marks=pytest.mark.slow),
     (['--sync'], 2),
     pytest.param(['--sync', '--backup-workers', 1], 2, marks=pytest.mark.slow),
-    pytest.param(ALL_REDUCE, 0, marks=[pytest.mark.slow, needs_all_reduce]),
+    pytest.param(ALL_REDUCE, 0, marks=pytest.mark.slow),
   ],
   ids=['async', 'sync', 'spare', 'all-reduce'],
 )

@@ -18,7 +18,6 @@ from recomputed import AVERAGED, SUFFIX, assert_equal, check_averages, variables
 from tasks import Tasks
 
 from cifar10 import local_cluster
-from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
 from cifar10.data import manifest
 from cifar10.job import metrics_log
 
@@ -98,12 +97,6 @@ def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
   assert 'pictures/confusion_matrix' in tags['validation'] & tags['eval']
 
 
-needs_all_reduce = pytest.mark.skipif(
-  not REDUCES_BETWEEN_PROCESSES, reason='this TensorFlow has no all-reduce between processes'
-)
-
-
-@needs_all_reduce
 def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_path):
   """From the same initial values: three steps of two workers either way end with equal values."""
   flags = ['--train-steps', 3, '--eval-every-steps', 100]
@@ -128,7 +121,6 @@ def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_p
 
 
 @long
-@needs_all_reduce
 def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
   tasks = cluster(*FOREVER, *ALL_REDUCE, '--eval-every-steps', 10**6, ps=0)
   tasks.start()
@@ -146,7 +138,6 @@ def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
 
 
 @long
-@needs_all_reduce
 def test_all_reduce_ends_when_one_is_gone(cluster):
   tasks = cluster(*FOREVER, *ALL_REDUCE, ps=0)
   tasks.start()
@@ -162,7 +153,7 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
   ('flags', 'counts'),
   [
     (['--sync'], (2, 2)),
-    pytest.param(ALL_REDUCE, (1, 0), marks=[needs_all_reduce, long]),
+    pytest.param(ALL_REDUCE, (1, 0), marks=long),
   ],
   ids=['sync', 'all-reduce'],
 )
@@ -197,7 +188,7 @@ def test_fast_recipes_run_on_a_cluster(cluster, flags):
 @long
 @pytest.mark.parametrize(
   ('flags', 'ps'),
-  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=needs_all_reduce)],
+  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0)],
   ids=['sync', 'all-reduce'],
 )
 def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
@@ -232,7 +223,7 @@ def alone(steady, run_main, data_dir, tmp_path_factory):
 
 @pytest.mark.parametrize(
   ('flags', 'ps'),
-  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=[needs_all_reduce, long])],
+  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=long)],
   ids=['sync', 'all-reduce'],
 )
 def test_workers_warm_started_from_an_npz_go_on_as_its_job_does(cluster, flags, ps, steady, alone):
@@ -509,8 +500,6 @@ def check_ended(tasks, reason):
 )
 def test_orders_reach_every_task(cluster, flags):
   """A pause that all keep, a learning rate, and an end."""
-  if flags == ALL_REDUCE and not REDUCES_BETWEEN_PROCESSES:
-    pytest.skip('this TensorFlow has no all-reduce between processes')
   tasks = cluster(*MANY, *flags, '--log-every', 0.5, workers=2, ps=0 if flags == ALL_REDUCE else 2)
   tasks.start()
   tasks.until(lambda: all(tasks.said(f'worker {i}', 'images/s') for i in range(2)))
@@ -559,7 +548,7 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
     ('worker 0', ['--sync'], 1),
     pytest.param('ps 0', [], 1, marks=long),
     pytest.param('chief 0', [], 1, marks=long),
-    pytest.param('worker 0', ALL_REDUCE, 0, marks=[needs_all_reduce, long]),
+    pytest.param('worker 0', ALL_REDUCE, 0, marks=long),
   ],
 )
 def test_a_task_that_never_comes_up(cluster, missing, flags, ps):

@@ -19,8 +19,6 @@ import urllib.request
 import pytest
 import tensorflow as tf
 
-from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -176,14 +174,14 @@ def test_the_architecture_names_every_file():
   ('pages', 'at_least'),
   [
     pytest.param(['README.md'], 9, marks=pytest.mark.slow, id='readme'),
-    pytest.param(list(documents()), 39, marks=pytest.mark.long, id='all'),
+    pytest.param(list(documents()), 40, marks=pytest.mark.long, id='all'),
   ],
 )
 @pytest.mark.timeout(900)
 def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
   """Those of the README alone, and of it and all other pages, which use what it makes.
 
-  Without TensorBoard and `make` they are 9, and 40, one of which is all-reduce.
+  Without TensorBoard and `make` they are 9, and 40.
   """
   for name in os.listdir(ROOT):
     if name.endswith('.py') or name in ('cifar10', 'benchmarks', 'docs'):
@@ -206,8 +204,6 @@ def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
       if words[0] == 'tensorboard':
         with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
           assert shows_training(address)
-      elif 'multi_worker_mirrored' in words and not REDUCES_BETWEEN_PROCESSES:
-        continue  # docs/support.md says on which TensorFlow it is refused.
       elif 'python' in words:
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':

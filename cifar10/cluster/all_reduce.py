@@ -1,59 +1,65 @@
-"""Training by all-reduce, with a strategy of tf.distribute: on one host, or between processes."""
+"""Training by all-reduce: on one host by a strategy of tf.distribute, between processes by its ops.
 
+Between processes each has all variables and makes the same updates, from the mean of all gradients.
+"""
+
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl, StopRequested, from_vector
 from cifar10.cluster.roles import Role
 from cifar10.cluster.task_roles import TaskRole
-from cifar10.core.errors import InputError
-from cifar10.core.estimator import REDUCES_BETWEEN_PROCESSES
-from cifar10.options.run_options import RunOptions
+from cifar10.cluster.tasks import Cluster
 
 
 class Mirrored(Role):
   """A process alone with a replica on each of its devices."""
 
-  all_reduce = True
-  is_alone = False
-
-  def strategy(self, devices: Sequence[str], num_gpus: int) -> Any:
-    del num_gpus
-    _quieten()
+  def strategy(self, devices: Sequence[str]) -> Any:
+    # Said of every v1 graph: that options could not be kept if the graph were saved. It is not.
+    warnings.filterwarnings('ignore', 'To make it possible to preserve tf.data options')
     made = tf.distribute.MirroredStrategy(devices)
     self.monitor.listen()
     return made
+
+  def scaffold(self, local_init_op: Any = None) -> Any:
+    """The Estimator's: of all copies of a variable."""
 
 
 class MultiWorker(TaskRole):
   """The chief, or a worker, of an all-reduce between processes."""
 
-  all_reduce = True
+  needs_everyone = True
   ends_by_itself = False
 
   def _make_control(self) -> SharedControl:
-    return SummedControl(self.cluster.is_chief)
+    self._sums = _Sums(self.cluster)
+    return SummedControl(self._sums, self.cluster.is_chief)
 
-  def strategy(self, devices: Sequence[str], num_gpus: int) -> Any:
-    """It starts TensorFlow's server, and then waits for the others where no other thread runs."""
-    del devices
-    _quieten()
+  def scaffold(self, local_init_op: Any = None) -> Any:
+    """Begins a session with the chief's variables, which it has initialised or restored."""
+    begin = [tf.compat.v1.train.Scaffold.default_local_init_op()]
+    by_type = sorted(tf.compat.v1.global_variables(), key=lambda each: each.dtype.name)
+    for _, group in itertools.groupby(by_type, lambda each: each.dtype):
+      variables = list(group)
+      if self.saves:
+        begin += self._sums.of([variable.read_value() for variable in variables])
+      else:  # What a worker's own variables hold is not read.
+        nothing = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        begin += [each.assign(value) for each, value in zip(variables, self._sums.of(nothing))]
+    return Role.scaffold(self, tf.group(*begin))
+
+  def optimizer(self, optimizer: Any) -> Any:
+    return _MeanOptimizer(optimizer, self._sums)
+
+  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
+    """Waits for the others before TensorFlow does, which would hear no signal."""
     self.monitor.wait_for_peers()
-    cluster = self.cluster
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-      tf.train.ClusterSpec(dict(cluster.addresses)),
-      task_type=cluster.task_type,
-      task_id=cluster.task_index,
-      num_accelerators={'GPU': num_gpus},
-      rpc_layer='grpc',
-    )
-    made = tf.distribute.MultiWorkerMirroredStrategy(resolver)
-    self.monitor.listen()
-    return made
+    super().train(estimator, input_fn, last_step, hooks)
 
   def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
     del optimizer, last_step
@@ -64,13 +70,43 @@ class MultiWorker(TaskRole):
     return super().control_hooks(stop_request) if self.saves else []
 
 
-def check(options: RunOptions) -> None:
-  """Raises InputError for an all-reduce that this TensorFlow's Estimator cannot do."""
-  name = 'multi_worker_mirrored'
-  if options.distribute == name and not REDUCES_BETWEEN_PROCESSES:
-    raise InputError(
-      f"--distribute {name} needs the Estimator's part in TensorFlow, which {tf.__version__} no "
-      'longer has; use parameter servers, or Python 3.10 or 3.11 with TensorFlow 2.15.1'
+class _Sums:
+  """Sums over all processes of a cluster, in the graph of each."""
+
+  def __init__(self, cluster: Cluster):
+    self._cluster = cluster
+    self._keys = itertools.count(1)  # All processes build the same sums in the same order.
+
+  def of(self, values: Sequence[tf.Tensor], *, mean: bool = False) -> list[tf.Tensor]:
+    """The sums, or means, of tensors of one type and of static shapes, in one message."""
+    # Not CollectiveReduceV2: only by this one's attributes does a session find out that a step
+    # needs the same number in all processes.
+    with tf.device(f'{self._cluster.job}/device:CPU:0'):
+      total = tf.raw_ops.CollectiveReduce(
+        input=tf.concat([tf.reshape(value, [-1]) for value in values], 0),
+        group_size=self._cluster.num_workers,
+        group_key=1,
+        instance_key=next(self._keys),
+        merge_op='Add',
+        final_op='Div' if mean else 'Id',
+        subdiv_offsets=[0],
+      )
+      parts = tf.split(total, [value.shape.num_elements() for value in values])
+    return [tf.reshape(part, value.shape) for part, value in zip(parts, values)]
+
+
+class _MeanOptimizer:
+  """Makes the update with the mean of all processes' gradients."""
+
+  def __init__(self, optimizer: Any, sums: _Sums):
+    self._optimizer = optimizer
+    self._sums = sums
+
+  def apply_gradients(self, gradients: Any, global_step: Any) -> tf.Operation:
+    """As any optimizer's: of (gradient, variable) pairs, dense."""
+    own, variables = zip(*gradients)
+    return self._optimizer.apply_gradients(
+      zip(self._sums.of(own, mean=True), variables), global_step
     )
 
 
@@ -89,20 +125,20 @@ def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
 class SummedControl(SharedControl):
   """Orders between processes without a server: the chief feeds the vector, and the step adds it up.
 
-  So all obey at the same step.
+  So all obey at the same step. Last in the vector is how many processes are to stop.
   """
 
-  def __init__(self, is_chief: bool):
+  def __init__(self, sums: _Sums, is_chief: bool):
     """`is_chief`: whether this process orders."""
     super().__init__()
+    self._sums = sums
     self._is_chief = is_chief
 
   def build(self) -> None:
     """As in `SharedControl`."""
-    size = len(ControlState._fields)
-    self._fed = tf.compat.v1.placeholder_with_default(tf.zeros([size]), [size], 'orders')
-    replica = tf.distribute.get_replica_context()
-    self.values = replica.all_reduce(tf.distribute.ReduceOp.SUM, self._fed)
+    nothing = tf.zeros([len(ControlState._fields) + 1])
+    self._fed = tf.compat.v1.placeholder_with_default(nothing, nothing.shape, 'orders')
+    [self.values] = self._sums.of([self._fed])
 
   def tell(self, session: Any) -> None:
     """The next step does."""
@@ -111,9 +147,10 @@ class SummedControl(SharedControl):
     """Orders the end, which comes with the next step."""
     self.state = self.state._replace(ends=True)
 
-  def feed(self) -> dict[Any, np.ndarray]:
-    """For a step that adds the vectors up: the chief's orders; nothing of any other."""
-    return {self._fed: self.state.vector()} if self._is_chief else {}
+  def feed(self, stops: bool) -> dict[Any, Any]:
+    """For a step that adds the vectors up: the chief's orders, and whether this process stops."""
+    orders = self.state.vector() if self._is_chief else [0] * len(ControlState._fields)
+    return {self._fed: [*orders, stops]}
 
 
 class _AgreementHook(tf.compat.v1.train.SessionRunHook):
@@ -123,25 +160,16 @@ class _AgreementHook(tf.compat.v1.train.SessionRunHook):
   """
 
   def __init__(self, monitor: Any, control: Any):
-    """Builds its part of the graph, in a replica of a strategy where `control` was built."""
     self._monitor = monitor
     self._control = control
-    self._stops = tf.compat.v1.placeholder_with_default(0.0, [], 'stops')
-    replica = tf.distribute.get_replica_context()
-    self._any_stops = replica.all_reduce(tf.distribute.ReduceOp.SUM, self._stops)
 
   def before_run(self, run_context: Any) -> Any:
-    feed = {self._stops: float(self._monitor.stopping), **self._control.feed()}
-    return tf.compat.v1.train.SessionRunArgs([self._any_stops, self._control.values], feed)
+    feed = self._control.feed(self._monitor.stopping)
+    return tf.compat.v1.train.SessionRunArgs(self._control.values, feed)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    any_stops, values = run_values.results
-    if any_stops:
+    *orders, num_stopping = run_values.results
+    if num_stopping:
       self._monitor.stop_with_others()
-    if any_stops or from_vector(values).ends:
+    if num_stopping or from_vector(orders).ends:
       run_context.request_stop()
-
-
-def _quieten() -> None:
-  # Said of every v1 graph: that options could not be kept if the graph were saved. It is not.
-  warnings.filterwarnings('ignore', 'To make it possible to preserve tf.data options')

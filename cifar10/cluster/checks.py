@@ -16,11 +16,11 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
       'among them; leave at least one'
     )
   if hparams.lookahead_steps and (
-    options.distribute or (cluster.is_distributed and not options.sync)
+    options.distribute == 'mirrored' or (cluster.is_distributed and not options.sync)
   ):
     raise InputError(
-      f'--lookahead-steps {hparams.lookahead_steps} needs all updates made in one place; use '
-      'parameter servers with --sync, or --lookahead-steps 0'
+      f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
+      'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0'
     )
   if not mode.startswith('train'):
     return
@@ -48,17 +48,9 @@ def _check_all_reduce(options: RunOptions, cluster: Cluster) -> None:
     raise InputError(
       f'{name} is for one host and TF_CONFIG lists {num_tasks} tasks; use multi_worker_mirrored'
     )
-  if options.distribute == 'multi_worker_mirrored':
-    if num_tasks <= 1:
-      raise InputError(
-        f'{name} needs a TF_CONFIG with a chief and workers; on one host use mirrored'
-      )
-    if options.num_cpu_towers > 1:
-      raise InputError(
-        f'{name} has one replica on a CPU, not --num-cpu-towers {options.num_cpu_towers}; '
-        'start more workers'
-      )
-  if options.variable_strategy == 'GPU':
+  if options.distribute == 'multi_worker_mirrored' and num_tasks <= 1:
+    raise InputError(f'{name} needs a TF_CONFIG with a chief and workers; on one host use mirrored')
+  if options.distribute == 'mirrored' and options.variable_strategy == 'GPU':
     raise InputError(f'{name} copies variables to every device; leave --variable-strategy GPU out')
 
 

@@ -10,14 +10,13 @@ from cifar10.cluster.roles import Role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts
-from cifar10.core.estimator import tf_estimator
 from cifar10.options.run_options import RunOptions
 
 
 class TaskRole(Role):
   """One of several processes that train together."""
 
-  is_alone = False
+  needs_everyone = False  # whether none can train on without all others
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
     """Watches the tasks that are needed; a parameter server needs no data service."""
@@ -26,7 +25,7 @@ class TaskRole(Role):
       self.cluster,
       self._spare_workers(options),
       options.start_timeout,
-      self.all_reduce,
+      self.needs_everyone,
       data_service,
     )
 
@@ -49,11 +48,20 @@ class TaskRole(Role):
     servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
     return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
+  def scaffold(self, local_init_op: Any = None) -> Any:
+    """The Estimator's: a worker waits until the chief has initialised the variables."""
+
   def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
-    """On TensorFlow's server, which the other tasks reach. It evaluates nothing here."""
+    """On TensorFlow's server, which the other tasks reach."""
     _shorten_waits()
-    train_spec = tf_estimator.TrainSpec(input_fn, last_step, hooks=hooks)
-    tf_estimator.train_and_evaluate(estimator, train_spec, tf_estimator.EvalSpec(input_fn))
+    cluster = self.cluster
+    self._server = tf.distribute.Server(
+      tf.train.ClusterSpec(dict(cluster.addresses)),
+      cluster.task_type,
+      cluster.task_index,
+      config=estimator.config.session_config,
+    )
+    super().train(estimator, input_fn, last_step, hooks)
 
 
 class Evaluator(Role):
@@ -70,7 +78,6 @@ def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None 
     pass
   elif options.distribute:
     all_reduce = parts.load('all_reduce')
-    all_reduce.check(options)
     kind = all_reduce.MultiWorker if cluster.is_distributed else all_reduce.Mirrored
   else:
     servers = parts.load('parameter_server')

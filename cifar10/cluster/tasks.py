@@ -58,6 +58,11 @@ class Cluster:
     return [self.job] if self.task_type == 'ps' else ['/job:ps', self.job]
 
   @property
+  def group_leader(self) -> str:
+    """The device name of who numbers the steps of an all-reduce; '' where there is none."""
+    return '/job:chief/replica:0/task:0' if self.is_distributed and not self.num_ps else ''
+
+  @property
   def tf_config(self) -> str:
     """TF_CONFIG as the Estimator should read it: with a chief, without an evaluator."""
     if not self.is_distributed:

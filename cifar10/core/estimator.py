@@ -7,8 +7,6 @@ import tensorflow as tf
 from cifar10.core import lazy_tf
 
 lazy_tf.take_names_literally()
-# Whether a strategy can train between processes; within one it can with every TensorFlow.
-REDUCES_BETWEEN_PROCESSES = hasattr(tf, 'estimator')
 
 if hasattr(tf, 'estimator'):
   tf_estimator: Any = tf.estimator

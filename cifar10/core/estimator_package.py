@@ -35,20 +35,14 @@ def restored() -> Any:
   bare = types.ModuleType(_PACKAGE)
   bare.__spec__, bare.__path__ = package, list(package.submodule_search_locations or ())
   sys.modules[_PACKAGE] = bare
-  names = ('estimator', 'run_config', 'model_fn', 'mode_keys', 'training', 'exporter')
+  names = ('estimator', 'run_config', 'model_fn', 'mode_keys')
   modules = [importlib.import_module(f'{_PACKAGE}.python.estimator.{name}') for name in names]
-  estimator, run_config, model_fn, mode_keys, training, exporter = modules
-  export = importlib.import_module(f'{_PACKAGE}.python.estimator.export.export_lib')
+  estimator, run_config, model_fn, mode_keys = modules
   return types.SimpleNamespace(
     Estimator=estimator.EstimatorV2,
     RunConfig=run_config.RunConfig,
     EstimatorSpec=model_fn.EstimatorSpec,
     ModeKeys=mode_keys.ModeKeys,
-    TrainSpec=training.TrainSpec,
-    EvalSpec=training.EvalSpec,
-    Exporter=exporter.Exporter,
-    train_and_evaluate=training.train_and_evaluate,
-    export=export,
   )
 
 

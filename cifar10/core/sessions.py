@@ -17,11 +17,13 @@ def session_config(
   log_device_placement: bool = False,
   device_filters: Sequence[str] = (),
   *,
+  group_leader: str = '',
   fuses: bool = True,
 ) -> Any:
   """The ConfigProto of every session; 0 threads means as many as there are cores.
 
-  Without `fuses` TensorFlow joins no operations into one.
+  `group_leader` numbers the steps of an all-reduce. Without `fuses` TensorFlow joins no operations
+  into one.
   """
   # TensorFlow does not look at a container's limit: it makes a thread for each core of the machine,
   # and Linux stops all of them when the container's time is used up.
@@ -38,6 +40,7 @@ def session_config(
   )
   # By default one process takes all memory of every GPU, and a second one on the host fails.
   config.gpu_options.allow_growth = True
+  config.experimental.collective_group_leader = group_leader
   if not fuses:
     off = rewriter_config_pb2.RewriterConfig.OFF
     config.graph_options.rewrite_options.remapping = off

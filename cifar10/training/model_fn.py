@@ -51,7 +51,7 @@ def get_model_fn(
 
   Returns:
     model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
-    a shard for each tower; EVAL takes one. In PREDICT features is {'images': uint8
+    a shard for each tower; EVAL takes one, and shares it. In PREDICT features is {'images': uint8
     [n, 32, 32, 3]}.
   """
   build = functools.partial(network_builder.build, hparams, data, data_format=placement.data_format)
@@ -106,7 +106,7 @@ def _train_spec(
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.
-  prefetches = placement.prefetches_to_gpu and not role.all_reduce
+  prefetches = placement.prefetches_to_gpu and not tf.distribute.has_strategy()
   step = step_parts.Step(hparams, group_of, tower_devices, prefetches, proxy)
   added = step_parts.make_all(step)
   for part in added:
@@ -127,20 +127,20 @@ def _train_spec(
     loss_parts.update(part.loss_parts())
   scalars = {'loss': loss, 'accuracy': _mean_accuracy(built), 'learning_rate': rates[0]}
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
-  if not role.all_reduce:
+  if not tf.distribute.has_strategy():
     _add_saver(config)
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
     loss=loss / _num_replicas(),  # Which the Estimator adds up.
     train_op=train_op,
     training_hooks=hooks,
-    scaffold=_ready_scaffold() if role.is_alone else None,
+    scaffold=role.scaffold(),
   )
 
 
 def _devices(placement: Placement, role: Role) -> tuple[list[str], Callable[[tf.Operation], str]]:
   """Each tower's device, and where variables go."""
-  if role.all_reduce:  # The strategy has put this replica's one tower on its device.
+  if tf.distribute.has_strategy():  # It has put this replica's one tower on its device.
     return [''], lambda op: ''
   cluster = role.cluster
   place_variable = towers.variable_placement(
@@ -265,15 +265,6 @@ def _add_saver(config: Any) -> None:
   tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
 
 
-def _ready_scaffold() -> Any:
-  """Asks no variable whether it is initialised, which takes a quarter of a second in all.
-
-  For a process that has initialised or restored all of them itself.
-  """
-  none = tf.constant([], tf.string)
-  return tf.compat.v1.train.Scaffold(ready_op=none, ready_for_local_init_op=none)
-
-
 def _eval_spec(
   hparams: HParams,
   placement: Placement,
@@ -281,7 +272,7 @@ def _eval_spec(
   data: DatasetInfo,
   shard: tuple[tf.Tensor, tf.Tensor],
 ) -> Any:
-  """One tower and the metrics."""
+  """All towers and the metrics."""
   images, labels = shard
   group_of = _groups(hparams, network)
   inferred = _inferred(hparams, placement, network, images)
@@ -319,8 +310,17 @@ def _predict_spec(
 def _inferred(
   hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
 ) -> Inferred:
-  """Of uint8 images, on the first tower."""
+  """Of uint8 images, of which each tower sees an equal part."""
   place_variable = towers.variable_placement(placement.variable_strategy, placement.num_gpus)
-  setter = towers.device_setter(placement.tower_devices[0], place_variable)
-  with tf.compat.v1.variable_scope(hparams.family.NAME), tf.compat.v1.device(setter):
-    return infer(hparams, network, images)
+  count, num_towers = tf.shape(images)[0], len(placement.tower_devices)
+  # Black ones fill the last part: an empty batch would fail.
+  filled = tf.pad(images, [[0, -count % num_towers], [0, 0], [0, 0], [0, 0]])
+  inferred = []
+  for device, part in zip(placement.tower_devices, tf.split(filled, num_towers)):
+    setter = towers.device_setter(device, place_variable)
+    with (
+      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=bool(inferred)),
+      tf.compat.v1.device(setter),
+    ):
+      inferred.append(infer(hparams, network, part))
+  return Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))

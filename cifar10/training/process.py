@@ -41,8 +41,6 @@ class Process:
   ):
     """Checks devices and data set; writes nothing.
 
-    For an all-reduce between processes it also waits until all of them are there.
-
     Args:
       hparams: the network and its optimization.
       options: where it runs.
@@ -51,7 +49,6 @@ class Process:
 
     Raises:
       InputError: devices that cannot run, or another data set than the job's.
-      Terminated: SIGTERM came while it waited.
     """
     if options.deterministic:
       tf.config.experimental.enable_op_determinism()
@@ -62,7 +59,7 @@ class Process:
     self.data = job_config.described_data(options.job_dir, options.data_dir)
     self.options = options
     self.placement = placement.placement(options, num_gpus)
-    self.strategy = self.role.strategy(self.placement.tower_devices, num_gpus)
+    self.strategy = self.role.strategy(self.placement.tower_devices)
 
   def count_in_steps(self, examples_per_epoch: int) -> None:
     """Makes global steps of what the options give in epochs of so many examples."""
@@ -110,6 +107,7 @@ class Process:
       options.num_inter_threads,
       options.log_device_placement,
       cluster.device_filters,
+      group_leader=cluster.group_leader,
       # In a cluster TensorFlow would join operations in bfloat16 into some that it can run in a
       # single process only.
       fuses=not (cluster.is_distributed and self.hparams.dtype == 'bfloat16'),

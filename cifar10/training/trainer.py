@@ -1,7 +1,6 @@
 """Trains a job in one process, from the options to the last evaluation."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -210,16 +209,12 @@ def _lock(process: Process) -> Iterator[None]:
 
 
 def _claim(process: Process) -> None:
-  """Checks the job dir, and writes a new job's configuration; the others wait for that.
+  """The chief's: checks the job dir, and writes a new job's configuration.
 
   It also takes up what `control` has set in this job.
   """
   options, hparams, role = process.options, process.hparams, process.role
   if not role.saves:
-    # Each replica of a strategy restores by itself: not before what is damaged is set aside.
-    while process.strategy and checkpoints.to_resume_from(options.job_dir).damaged:
-      role.monitor.check()
-      time.sleep(1)
     return
   found = checkpoints.to_resume_from(options.job_dir)
   if hparams.ema_decay:

@@ -37,7 +37,7 @@ def test_options_that_exclude_each_other_cannot_be_made(given, message):
   ('given', 'hparams', 'cluster', 'message'),
   [
     ({'sync': True, 'backup_workers': 3}, {}, SERVED, '--backup-workers 3 of 3 worker(s)'),
-    ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs all updates made in one place'),
+    ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs updates that all workers make'),
     ({'profile_steps': '9:11'}, {'train_steps': 10}, Cluster(), 'goes beyond the last step, 10'),
     ({'source_processes': 2}, {}, Cluster(), '--source-processes 2 belongs to --source'),
     ({'stop_without_gain': 3}, {}, SERVED, '--stop-without-gain 3 needs an evaluator'),

@@ -283,16 +283,16 @@ def test_a_cpu_takes_batches_as_they_come(graph):
 
 
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
-def test_no_optimizer_and_one_tower_outside_training(graph, mode):
+def test_no_optimizer_and_all_towers_outside_training(graph, mode):
   build(mode, place(num_gpus=2))
   names = {v.op.name for v in tf.compat.v1.global_variables()}
   assert not any('Momentum' in name for name in names)
   assert not devices(graph, {'Conv2DBackpropFilter'})
-  assert devices(graph, CONVOLUTIONS) == {'/device:GPU:0'}
+  assert devices(graph, CONVOLUTIONS) == {'/device:GPU:0', '/device:GPU:1'}
 
 
 def run_session():
-  session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={'CPU': 2}))
+  session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={'CPU': 3}))
   session.run(
     [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
   )
@@ -321,6 +321,25 @@ def test_a_step_is_momentum_on_the_mean_gradient(graph):
     expected += (softmax - np.eye(10)[labels[i::2]]).mean(0) / 2
   np.testing.assert_allclose(after, -0.1 * expected, atol=1e-5)
   assert np.abs(expected).max() > 0.01
+
+
+@pytest.mark.parametrize('batch', [1, 7])
+def test_towers_share_a_batch_and_say_of_each_image_what_one_does(batch):
+  """Of three towers: fewer images than towers, and a last part that is not full."""
+  answers, values = [], {}
+  for num_towers in (1, 3):
+    with tf.Graph().as_default():
+      predictions = build(MODES.PREDICT, place(num_cpu_towers=num_towers), batch).predictions
+      variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+      session = run_session()
+      values = values or session.run(variables)
+      for name, variable in variables.items():
+        variable.load(values[name], session)
+      answers.append(session.run(predictions))
+  one, three = answers
+  assert one['probabilities'].shape == (batch, 10)
+  np.testing.assert_allclose(three['probabilities'], one['probabilities'], rtol=1e-4, atol=1e-5)
+  np.testing.assert_array_equal(three['classes'], three['probabilities'].argmax(1))
 
 
 def test_metrics_are_exact_over_uneven_batches(graph):

@@ -121,6 +121,20 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   assert not np.array_equal(seen[0][0][0], seen[3][0][0])
 
 
+def test_towers_evaluate_as_one_does(job, run_here, data_dir):
+  """Batches of 34, 34 and 2 images for three towers: no part is full."""
+  folder, first = job
+  flags = ['--mode', 'evaluate', '--num-cpu-towers', 3, '--eval-batch-size', 34]
+  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', folder, *flags))
+  before = succeeded(first)
+  assert line['examples'] == 70
+  assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
+  assert line['cross_entropy'] == pytest.approx(before['cross_entropy'], rel=1e-4)
+  by_class = np.array(list(line['accuracy_by_class'].values()))
+  # Of seven images each: whole images, and each counted once.
+  np.testing.assert_allclose(7 * by_class, np.round(7 * by_class), atol=1e-4)
+
+
 def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
   folder, first = job
   flags = ['--train-steps', 8, '--eval-every-steps', 4]
