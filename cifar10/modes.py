@@ -37,7 +37,7 @@ def check(command: flags.Command) -> Plan:
     InputError: options that do not fit the mode, the job, the cluster or each other.
   """
   options = RunOptions(**command.run)
-  checks.check_mode(command.mode, options, command.images, command.dry_run)
+  checks.check_mode(command.mode, options, command.images, command.dry_run, command.out)
   training = command.mode.startswith('train')
   cluster = _cluster(options) if training else Cluster()
   hparams = _hparams(command, options.job_dir, training)
@@ -116,10 +116,19 @@ def _run(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
   if command.mode == 'export':
     return [parts.load('export').export(process)]
   if command.mode == 'predict':
-    predict = parts.load('predict').predict
-    estimator, checkpoint = process.estimator(), process.checkpoint()
-    return predict(estimator, command.images, checkpoint, process.data.classes)
+    return _predict(command, process)
   if command.mode == 'evaluate':
     return [evaluator.evaluate_once(process)]
   modes = {'train_and_evaluate': trainer.train_and_evaluate, 'train': trainer.train}
   return [modes[command.mode](process)]
+
+
+def _predict(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
+  """Classifies the images that the command names, or a split."""
+  predict, classes = parts.load('predict'), process.data.classes
+  if process.options.subset:
+    images = predict.split_images(process.data_dir, process.options.subset, classes)
+  else:
+    images = predict.named_images(command.images)
+  results = predict.predict(process.estimator(), images, process.checkpoint(), classes)
+  return predict.written(results, command.out, classes) if command.out else results

@@ -22,6 +22,7 @@ import cifar10
 from cifar10.core import cli, errors, files, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
+from cifar10.options import checks
 
 _REQUIREMENTS = 'requirements-report.txt'
 _LIBRARIES = ('jinja2', 'matplotlib')
@@ -69,11 +70,8 @@ def _check(command: argparse.Namespace) -> None:
       f'a page needs {" and ".join(missing)}, not installed here; run: pip install -r '
       f'{_REQUIREMENTS}, or ask for --table'
     )
-  folder = os.path.dirname(command.out or '') or '.'
-  if not files.is_url(folder) and not files.is_dir(folder):
-    raise InputError(f'--out {command.out}: there is no folder {folder}; make it')
-  if command.out and not files.is_url(folder) and files.is_dir(command.out):
-    raise InputError(f'--out {command.out} is a folder; name a file')
+  if command.out:
+    checks.check_out(command.out)
 
 
 def _write_page(path: str, jobs: Sequence[Any]) -> int:

@@ -1,18 +1,22 @@
 """A trained network on images from outside: a stream, of which a few hundred are in memory."""
 
 import collections
+import csv
 import glob
+import io
 import itertools
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cifar10.core.errors import InputError, SomeFailedError
+from cifar10.core import files
+from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.core.logs import IMAGES_BAR, log
 from cifar10.data import image_files, input_pipeline, records
 from cifar10.data.image_files import read_ahead
@@ -24,36 +28,68 @@ _SHAPE = (records.HEIGHT, records.WIDTH, records.DEPTH)
 
 
 class _Read(NamedTuple):
-  """An image file, or why it could not be read."""
+  """An image, or why it could not be read."""
 
-  path: str
+  name: dict[str, Any]  # What its result begins with: {'file': path}, or index and label.
   image: np.ndarray  # uint8 [32, 32, 3]; black where there is an error.
   size: tuple[int, int] = _SHAPE[:2]  # Height and width, before it was resized.
   error: str = ''
 
 
+class Images(NamedTuple):
+  """Images to classify."""
+
+  read: Callable[[], Iterator[_Read]]
+  num_images: Callable[[], int]
+
+
+def named_images(names: Sequence[str]) -> Images:
+  """The images of files, folders and patterns; of a .npy file each image of its array."""
+
+  def read() -> Iterator[_Read]:
+    for is_array, paths in itertools.groupby(each_file(names), lambda path: path.endswith('.npy')):
+      if is_array:
+        yield from itertools.chain.from_iterable(map(_read_array, paths))
+      else:
+        yield from read_ahead(_read, paths)
+
+  return Images(read, lambda: sum(1 for _ in each_file(names)))
+
+
+def split_images(data_dir: str, split: str, classes: Sequence[str]) -> Images:
+  """The images of a split in the order of its record file, with their labels."""
+  data_set = input_pipeline.RecordDataset(data_dir, split)
+
+  def read() -> Iterator[_Read]:
+    for index, (image, label) in enumerate(zip(*data_set.all_examples())):
+      yield _Read({'index': index, 'label': classes[label]}, image)
+
+  return Images(read, data_set.num_examples_per_epoch)
+
+
 def predict(
-  estimator: Any, names: Sequence[str], checkpoint: str, classes: Sequence[str]
+  estimator: Any, images: Images, checkpoint: str, classes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-  """One result a file, in order, as they come.
+  """Classifies images, in their order, as they come.
 
   Args:
     estimator: the network's.
-    names: files, folders, patterns.
+    images: from `named_images` or `split_images`.
     checkpoint: its variables.
     classes: their names, by label.
 
   Yields:
-    A file's name, its class's name and the probability of every class; or its name and an error.
+    The name of an image, the name of its class and the probability of every class; or its name and
+    an error.
 
   Raises:
-    SomeFailedError: at the end, where a file could not be read.
+    SomeFailedError: at the end, where an image could not be read.
   """
   waiting: collections.deque[_Read] = collections.deque()  # Handed to the network, not answered.
   resized = itertools.count(1)
 
-  def images() -> Iterator[dict[str, np.ndarray]]:  # In a thread of tf.data's.
-    for read in read_ahead(_read, each_file(names)):
+  def features() -> Iterator[dict[str, np.ndarray]]:  # In a thread of tf.data's.
+    for read in images.read():
       waiting.append(read)
       if read.size != _SHAPE[:2]:
         _log_resized(read, next(resized))
@@ -61,12 +97,12 @@ def predict(
 
   def input_fn() -> Any:
     signature = {IMAGES: tf.TensorSpec(_SHAPE, tf.uint8)}
-    read = tf.data.Dataset.from_generator(images, output_signature=signature)
+    read = tf.data.Dataset.from_generator(features, output_signature=signature)
     return input_pipeline.without_autotune(read.batch(_BATCH))
 
   answered = failed = 0
   answers = estimator.predict(input_fn, checkpoint_path=checkpoint)
-  with _bar(names) as bar:
+  with _bar(images) as bar:
     for answer in answers:
       read = waiting.popleft()
       answered += 1
@@ -75,32 +111,141 @@ def predict(
       yield _result(read, answer, classes)
   if failed:
     raise SomeFailedError(
-      f'{failed:,} of {answered:,} images could not be read; their lines on standard output say why'
+      f'{failed:,} of {answered:,} images could not be read; their lines of the result say why'
     )
+
+
+def written(
+  results: Iterator[dict[str, Any]], path: str, classes: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+  """Writes results into a file, whole or not at all -> how many, and the accuracy of labelled ones.
+
+  Args:
+    results: from `predict`.
+    path: .jsonl has the results as they are printed; .csv a column for each value; .npz the arrays
+      `predictions` int64 [n] (-1: not read), `probabilities` float32 [n, classes], `class_names`,
+      and `files` or `labels` int64 [n].
+    classes: their names, by label.
+
+  Raises:
+    SomeFailedError: as `predict`, after the file is written.
+    StorageError: the file cannot be written.
+  """
+  write = {'npz': _write_arrays, 'csv': _write_table}.get(path.rpartition('.')[2], _write_lines)
+  counted = _Counted(results)
+  try:
+    with files.writing(path) as file:
+      write(file, counted, classes)
+  except OSError as error:
+    raise StorageError(f'--out {path} cannot be written ({error.strerror}); name another') from None
+  yield {'out': path, 'images': counted.images, **counted.accuracy()}
+  if counted.failure:
+    raise counted.failure
+
+
+class _Counted:
+  """Results as they come; counts them, and keeps the failure that ends them."""
+
+  def __init__(self, results: Iterator[dict[str, Any]]):
+    self._results = results
+    self._right: list[bool] = []
+    self.images = 0
+    self.failure: SomeFailedError | None = None
+
+  def __iter__(self) -> Iterator[dict[str, Any]]:
+    try:
+      for result in self._results:
+        self.images += 1
+        if 'label' in result:
+          self._right.append(result['label'] == result['class'])
+        yield result
+    except SomeFailedError as error:
+      self.failure = error
+
+  def accuracy(self) -> dict[str, float]:
+    """Of labelled images."""
+    return {'accuracy': float(np.mean(self._right).round(6))} if self._right else {}
+
+
+def _write_lines(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:
+  del classes
+  file.writelines(json.dumps(result).encode() + b'\n' for result in results)
+
+
+def _write_table(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:
+  text = io.TextIOWrapper(file, 'utf-8', 'backslashreplace', newline='', write_through=True)
+  columns = [f'probability of {name}' for name in classes]
+  table: Any = None
+  for result in results:
+    probabilities = zip(columns, result.pop('probabilities', {}).values())
+    if table is None:
+      names = dict.fromkeys([*result, 'class', 'error'])
+      table = csv.DictWriter(text, [*names, *columns])
+      table.writeheader()
+    table.writerow({**result, **dict(probabilities)})
+  text.detach()
+
+
+def _write_arrays(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:
+  label_of = {name: label for label, name in enumerate(classes)}
+  unknown = dict.fromkeys(classes, np.nan)
+  names, predictions, probabilities = [], [], []
+  kind = 'files'
+  for result in results:
+    kind = 'labels' if 'label' in result else 'files'
+    names.append(label_of[result['label']] if kind == 'labels' else result['file'])
+    predictions.append(label_of.get(result.get('class'), -1))
+    probabilities.append(np.array([*result.get('probabilities', unknown).values()], np.float32))
+  np.savez(
+    file,
+    predictions=np.array(predictions),
+    probabilities=np.array(probabilities),
+    class_names=np.array(classes),
+    **{kind: np.array(names)},
+  )
+
+
+def _read_array(path: str) -> Iterator[_Read]:
+  """Each image of a .npy file's array uint8 [n, 32, 32, 3]."""
+  if not os.path.isfile(path):  # A folder, a link to nothing, or a pipe, which would never end.
+    yield _unread(path, f'image {path} is no file')
+    return
+  try:
+    images = np.load(path, mmap_mode='r', allow_pickle=False)
+    if images.dtype != np.uint8 or images.shape[1:] != _SHAPE:
+      raise ValueError(f'it is {images.dtype} {list(images.shape)}')
+    for index, image in enumerate(images):
+      yield _Read({'file': f'{path}[{index}]'}, np.array(image))
+  except (OSError, ValueError, EOFError) as error:
+    fault = f'images {path} must be a .npy file of an array uint8 [n, 32, 32, 3] ({error})'
+    yield _unread(path, fault)
+
+
+def _unread(path: str, error: str) -> _Read:
+  return _Read({'file': path}, np.zeros(_SHAPE, np.uint8), error=error)
 
 
 def _read(path: str) -> _Read:
   try:
     image, size = image_files.read_image(path)
-    return _Read(path, image, size)
+    return _Read({'file': path}, image, size)
   except InputError as error:
-    return _Read(path, np.zeros(_SHAPE, np.uint8), error=str(error))
+    return _unread(path, str(error))
 
 
 def _log_resized(read: _Read, number: int) -> None:
   height, width = read.size
   if number <= _MOST_NAMED:
-    log.info('%s: resized from %sx%s to 32x32 pixels', read.path, width, height)
+    log.info('%s: resized from %sx%s to 32x32 pixels', read.name['file'], width, height)
   elif number == _MOST_NAMED + 1:
     log.info('more images are resized; they are not named')
 
 
-def _bar(names: Iterable[str]) -> Any:
-  """How many images there are is only counted for who sees it."""
+def _bar(images: Images) -> Any:
+  """A progress bar on a terminal. Without a terminal the images are not counted."""
   is_shown = sys.stderr.isatty()
-  total = sum(1 for _ in each_file(names)) if is_shown else None
   return tqdm.tqdm(
-    total=total,
+    total=images.num_images() if is_shown else None,
     desc='predicting',
     bar_format=IMAGES_BAR,
     dynamic_ncols=True,
@@ -111,9 +256,9 @@ def _bar(names: Iterable[str]) -> Any:
 
 def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
   if read.error:
-    return {'file': read.path, 'error': read.error}
+    return {**read.name, 'error': read.error}
   return {
-    'file': read.path,
+    **read.name,
     'class': classes[int(answer['classes'])],
     'probabilities': {
       name: round(float(probability), 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from cifar10.options.run_options import RunOptions, first_and_last
 
 
 def check_mode(
-  mode: str, options: RunOptions, images: Sequence[str] = (), dry_run: bool = False
+  mode: str, options: RunOptions, images: Sequence[str] = (), dry_run: bool = False, out: str = ''
 ) -> None:
   """Raises InputError where a mode lacks what it needs or has what it does not take.
 
@@ -22,15 +23,10 @@ def check_mode(
     options: where it runs.
     images: what to predict.
     dry_run: whether the mode is only tried.
+    out: where predictions are written to.
   """
   training = mode.startswith('train')
-  if mode == 'predict' and not images:
-    raise InputError('--mode predict needs --images PATH...')
-  if images and mode != 'predict':
-    raise InputError(f'--images belongs to --mode predict, not {mode}')
-  urls = [name for name in images if files.is_url(name)]
-  if urls:
-    raise InputError(f'--images {urls[0]} is a URL; copy the images to a local folder')
+  _check_prediction(mode, options, images, out)
   if dry_run and not training:
     raise InputError(f'--dry-run belongs to training, not to --mode {mode}')
   if options.checkpoint and training:
@@ -38,8 +34,10 @@ def check_mode(
       f'--checkpoint {options.checkpoint} belongs to --mode evaluate, predict and export; '
       f'{mode} goes on from the latest'
     )
-  if options.subset and mode not in ('train_and_evaluate', 'evaluate'):
-    raise InputError(f'--subset {options.subset} belongs to evaluations, not to --mode {mode}')
+  if options.subset and mode not in ('train_and_evaluate', 'evaluate', 'predict'):
+    raise InputError(
+      f'--subset {options.subset} belongs to evaluations and predict, not to --mode {mode}'
+    )
   if options.data_service and not training:
     raise InputError(f'--data-service belongs to training, not to --mode {mode}')
   if options.callback and mode in ('predict', 'export'):
@@ -52,8 +50,36 @@ def check_mode(
     raise InputError(
       f'--profile-steps {options.profile_steps} belongs to training, not to --mode {mode}'
     )
-  if mode not in ('predict', 'export') and not options.data_dir:
+  reads_data = mode not in ('predict', 'export') or (mode == 'predict' and options.subset)
+  if reads_data and not options.data_dir:
     raise InputError(f'--mode {mode} needs --data-dir DIR')
+
+
+def _check_prediction(mode: str, options: RunOptions, images: Sequence[str], out: str) -> None:
+  if mode == 'predict' and bool(images) == bool(options.subset):
+    raise InputError('--mode predict needs --images PATH..., or --subset in their place')
+  if out and mode != 'predict':
+    raise InputError(f'--out {out} belongs to --mode predict, not {mode}')
+  if out:
+    check_out(out, '.jsonl', '.csv', '.npz')
+  if images and mode != 'predict':
+    raise InputError(f'--images belongs to --mode predict, not {mode}')
+  urls = [name for name in images if files.is_url(name)]
+  if urls:
+    raise InputError(f'--images {urls[0]} is a URL; copy the images to a local folder')
+
+
+def check_out(path: str, *suffixes: str) -> None:
+  """Raises InputError for a file that cannot be written, or not in one of these formats."""
+  if suffixes and not path.endswith(suffixes):
+    raise InputError(f'--out {path}: a name must end in one of {", ".join(suffixes)}')
+  folder = os.path.dirname(path) or '.'
+  if files.is_url(folder):
+    return
+  if not files.is_dir(folder):
+    raise InputError(f'--out {path}: there is no folder {folder}; make it')
+  if files.is_dir(path):
+    raise InputError(f'--out {path} is a folder; name a file')
 
 
 def check_units(given: Mapping[str, Any]) -> None:

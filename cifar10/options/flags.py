@@ -38,6 +38,7 @@ class Command(NamedTuple):
 
   mode: str
   images: list[str]  # For prediction.
+  out: str  # Where predictions are written to; '': on standard output.
   dry_run: bool
   verbose: bool
   run: dict[str, Any]  # Of `RunOptions`, the values that are given.
@@ -76,13 +77,13 @@ def command_of(given: dict[str, Any]) -> Command:
   checks.check_units(given)
   learning = dict(given)
   mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
-  images = learning.pop('images', [])
+  images, out = learning.pop('images', []), learning.pop('out', '')
   run = picked(RunOptions, given)
   for name in run:
     del learning[name]
   if recipe:
     learning = recipe_values(recipe, learning)
-  return Command(mode, images, dry_run, verbose, run, learning)
+  return Command(mode, images, out, dry_run, verbose, run, learning)
 
 
 class _NotParsedError(Exception):
@@ -120,7 +121,15 @@ def add_own_flags(group: Any) -> None:
       nargs='+',
       metavar='PATH',
       default=[],
-      help="for --mode predict: PNG or JPEG files, folders of them, or patterns as 'photos/*.png'",
+      help="for --mode predict: PNG or JPEG files, folders of them, patterns as 'photos/*.png', or "
+      '.npy files of arrays uint8 [n, 32, 32, 3]; --subset in their place classifies a split',
+    )
+    group.add_argument(
+      '--out',
+      metavar='FILE',
+      default='',
+      help='for --mode predict: the file of all predictions, .jsonl, .csv or .npz (default: a line '
+      'for each image on standard output)',
     )
   group.set_defaults(dry_run=False)
   if 'dry_run' in parts.PARTS:

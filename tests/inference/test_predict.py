@@ -1,6 +1,7 @@
 """Predictions for files, folders and patterns: a stream, in which a bad file stops no good one."""
 
 import contextlib
+import csv
 import fcntl
 import json
 import os
@@ -104,7 +105,7 @@ def test_bad_files_have_an_error_and_the_others_go_on(job, run_here, tmp_path):
   assert all('cannot be read as PNG or JPEG' in errors[f'bad{n}.png'] for n in range(4))
   assert result.returncode == 1
   assert result.stderr.splitlines()[-1] == (
-    'error: 8 of 12 images could not be read; their lines on standard output say why'
+    'error: 8 of 12 images could not be read; their lines of the result say why'
   )
   assert 'Traceback' not in result.stderr
 
@@ -148,7 +149,7 @@ def test_images_do_not_pile_up(tmp_path, monkeypatch):
 
   most = 0
   for count, answer in enumerate(
-    predict.predict(Classifier(), [path] * 3000, 'checkpoint', ['cat', 'dog'])
+    predict.predict(Classifier(), predict.named_images([path] * 3000), 'checkpoint', ['cat', 'dog'])
   ):
     assert answer['class'] == 'cat'
     most = max(most, len(read) - count)
@@ -211,3 +212,67 @@ def test_who_reads_only_the_first_line_ends_it_without_a_traceback(job, tmp_path
     said = started.stderr.read()
   assert 'Traceback' not in said
   assert started.returncode == 141
+
+
+def test_a_split_is_classified_into_a_file(job, run_here, data_dir, tmp_path):
+  """All formats say the same, and what an evaluation of the split says."""
+  split = ['--job-dir', job, '--data-dir', data_dir, '--subset', 'eval']
+  evaluated = lines(run_here(*split, '--mode', 'evaluate'))[-1]
+  for name in ('a.jsonl', 'a.csv', 'a.npz'):
+    [result] = lines(run_here(*split, '--mode', 'predict', '--out', tmp_path / name))
+    assert result == {
+      'out': str(tmp_path / name),
+      'images': 70,
+      'accuracy': pytest.approx(evaluated['accuracy'], abs=1e-6),
+    }
+  said = [json.loads(line) for line in (tmp_path / 'a.jsonl').read_text().splitlines()]
+  assert [line['index'] for line in said] == list(range(70))
+  arrays = np.load(tmp_path / 'a.npz')
+  names = list(arrays['class_names'])
+  assert arrays['labels'].tolist() == [number % 10 for number in range(70)]
+  assert [names[label] for label in arrays['labels']] == [line['label'] for line in said]
+  assert [names[label] for label in arrays['predictions']] == [line['class'] for line in said]
+  probabilities = [[line['probabilities'][name] for name in names] for line in said]
+  np.testing.assert_allclose(arrays['probabilities'], probabilities, atol=2e-6)
+  with open(tmp_path / 'a.csv', encoding='utf-8', newline='') as file:
+    rows = list(csv.DictReader(file))
+  assert [row['label'] for row in rows] == [line['label'] for line in said]
+  assert [float(row['probability of cat']) for row in rows] == [
+    pytest.approx(line['probabilities']['cat'], abs=2e-6) for line in said
+  ]
+
+
+def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
+  paths = [write_image(tmp_path / f'{number}.png', number) for number in range(3)]
+  images = [image_files.read_image(str(path))[0] for path in paths]
+  np.save(tmp_path / 'images.npy', np.stack(images))
+  np.save(tmp_path / 'floats.npy', np.zeros([2, 32, 32, 3]))
+  (tmp_path / 'text.npy').write_text('no array')
+  os.mkfifo(tmp_path / 'pipe.npy')
+  names = [tmp_path / f'{name}.npy' for name in ('images', 'floats', 'text', 'pipe')]
+  predict_with = ['--job-dir', job, '--mode', 'predict', '--images']
+  expected = lines(run_here(*predict_with, *paths))
+  result = run_here(*predict_with, *names, '--out', tmp_path / 'a.jsonl')
+  assert (result.returncode, lines(result)[-1]['images']) == (1, 6)
+  said = [json.loads(line) for line in (tmp_path / 'a.jsonl').read_text().splitlines()]
+  assert [line['file'] for line in said[:3]] == [f'{names[0]}[{number}]' for number in range(3)]
+  assert [line['class'] for line in said[:3]] == [line['class'] for line in expected]
+  errors = [line['error'] for line in said[3:]]
+  assert 'must be a .npy file of an array uint8 [n, 32, 32, 3] (it is float64 [2' in errors[0]
+  assert f'images {names[2]} must be a .npy file' in errors[1]
+  assert errors[2] == f'image {names[3]} is no file'
+
+
+@pytest.mark.parametrize(
+  ('flags', 'refusal'),
+  [
+    (['--images', 'a.png', '--out', 'a.txt'], 'a name must end in one of .jsonl, .csv, .npz'),
+    (['--images', 'a.png', '--out', 'gone/a.csv'], 'there is no folder gone; make it'),
+    (['--images', 'a.png', '--subset', 'eval'], 'needs --images PATH..., or --subset'),
+    (['--subset', 'eval'], '--mode predict needs --data-dir DIR'),
+  ],
+)
+def test_predictions_that_cannot_be_are_refused(job, run_here, flags, refusal):
+  result = run_here('--job-dir', job, '--mode', 'predict', *flags)
+  assert result.returncode == 2
+  assert refusal in result.stderr
