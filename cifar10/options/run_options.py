@@ -77,7 +77,7 @@ class RunOptions(Options):
   warm_start_from: tuple[str, ...] = option(
     (),
     'initialise a new job with the variables of another: a job dir, its best/, a checkpoint '
-    'or an .npz file; can be given several times, and later ones win',
+    'an .npz or a .keras file; can be given several times, and later ones win',
     metavar='PATH',
     part='warm_start',
   )

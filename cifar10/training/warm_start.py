@@ -1,12 +1,12 @@
 """Starting a new job with the variables of others.
 
-`--warm-start-from` names job dirs, checkpoints and .npz files. Their variables are taken by name
-and shape; what the network's optimizer keeps for each variable starts as in any new job, and so
-does the global step.
+`--warm-start-from` names job dirs, checkpoints, .npz files and .keras files. Their variables are
+taken by name and shape; what the optimizer keeps for each variable starts as in any new job, and
+so does the global step.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ from cifar10.options.run_options import RunOptions
 from cifar10.training import network_size
 
 _FLAG = '--warm-start-from'
+# What Keras calls the weights of a layer, and what they are called here.
+_LEAVES = {'gamma': 'scale', 'beta': 'offset'}
+_LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_variance')}
 
 
 def initializers_of_job(
@@ -69,11 +72,47 @@ def initializers(
   """
   found = {}
   for path in paths:
-    source = variable_files.open_source(path, _FLAG)
+    opened = _open_keras(path, shapes) if path.endswith('.keras') else None
+    source = opened or variable_files.open_source(path, _FLAG)
     taken = _taken(source, skipped, shapes)
     for name in taken:
       found[name] = _initializer(source.value(name), device)
   return found
+
+
+def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
+  """The weights of a .keras file that --format keras wrote, and that Keras may have trained since.
+
+  Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
+  constant a is saved as a (x + offset / a), the product as a layer of its own: see keras_layers.py.
+
+  Args:
+    path: of a local file.
+    names: of the network's variables.
+
+  Raises:
+    InputError: Keras cannot read it.
+  """
+  try:
+    model = tf.keras.models.load_model(path, compile=False)
+  except Exception as error:  # Of many kinds: of zip, of HDF5, of Keras.
+    fault = str(error).strip().partition('\n')[0]
+    raise InputError(f'{_FLAG} {path} cannot be read by Keras ({fault}); name another') from None
+  layers = {layer.name: layer for layer in model.layers}
+  values = {}
+  for layer in layers.values():
+    for attribute, leaf in _LEAVES.items():
+      if (weight := getattr(layer, attribute, None)) is not None:
+        factor = layers.get(f'{layer.name}_scale') if leaf == 'offset' else None
+        values[f'{layer.name}/{leaf}'] = np.asarray(weight) * (factor.scale if factor else 1)
+  known = {
+    f'{scope.replace("/", "_")}/{leaf}': name
+    for name in names
+    for scope, _, leaf in [name.rpartition('/')]
+  }
+  values = {known.get(key, key): value for key, value in values.items()}
+  shapes = {name: list(value.shape) for name, value in values.items()}
+  return VariableFile(f'{_FLAG} {path}', path, shapes, {}, values.__getitem__)
 
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
