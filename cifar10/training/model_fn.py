@@ -315,7 +315,7 @@ def _inferred(
   count, num_towers = tf.shape(images)[0], len(placement.tower_devices)
   # Black ones fill the last part: an empty batch would fail.
   filled = tf.pad(images, [[0, -count % num_towers], [0, 0], [0, 0], [0, 0]])
-  inferred = []
+  inferred: list[Inferred] = []
   for device, part in zip(placement.tower_devices, tf.split(filled, num_towers)):
     setter = towers.device_setter(device, place_variable)
     with (

@@ -74,10 +74,12 @@ def observe(result, job):
     'saves': sorted({event['step'] for event in events if event['event'] == 'save'}),
     'evaluations': [event['step'] for event in events if event['event'] == 'evaluate'],
     'kept': sorted(map(os.path.basename, glob.glob(f'{job}/model.ckpt-*.index'))),
+    'ranked by': sorted(set(re.findall(r'best so far: (\w+)', result.stderr))),
     'best': len(glob.glob(f'{job}/best/*.index')),
     'progress': len(re.findall('step .* images/s', result.stderr)),
     'heard': 'HEARD' in result.stdout,
     'command': os.path.exists(f'{job}/was_evaluated'),
+    'last command': os.path.exists(f'{job}/has_ended'),
     'profile': os.path.exists(f'{job}/profile'),
     'histograms': sorted(tag for tag in tags if tag.startswith('weights/')),
     'said': '--num-workers is ignored' in result.stderr,
@@ -108,7 +110,9 @@ JOBS = [
     {
       'keep_checkpoints': 1,  # kept
       'keep_best': 2,
+      'best_by': 'loss',
       'on_evaluation': 'touch JOB/was_evaluated',
+      'on_end': 'touch JOB/has_ended',
       'callback': [*BASE['callback'], 'outside_parts:Heard'],
       'log_every': 1e-6,  # progress
       'histograms': True,
@@ -119,7 +123,18 @@ JOBS = [
       'log_device_placement': True,
     },
     BASE,
-    {'kept', 'best', 'command', 'heard', 'progress', 'histograms', 'profile', 'opens a shell'}
+    {
+      'ranked by',
+      'last command',
+      'kept',
+      'best',
+      'command',
+      'heard',
+      'progress',
+      'histograms',
+      'profile',
+      'opens a shell',
+    }
     | {'intra threads', 'inter threads', 'logs devices'},
   ),
   (
