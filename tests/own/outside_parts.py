@@ -4,9 +4,12 @@ The weights are 0, so that the logits are, and half the sum of squares is worked
 """
 
 import dataclasses
+import json
+import os
 from typing import ClassVar
 
 import tensorflow as tf
+from tensorflow.python.framework import config as determinism
 
 import cifar10
 from cifar10.core.option import option
@@ -106,3 +109,23 @@ class Fails(cifar10.Callback):
 
 def nothing(run):
   return None
+
+
+class Teller(cifar10.Callback):
+  """Writes down what a session is made with: JOB/told.json."""
+
+  def __init__(self, run):
+    self._run = run
+
+  def after_create_session(self, session, coord):
+    config, kinds = session._config, ('Conv2D', 'VarHandleOp')
+    told = {
+      'intra threads': config.intra_op_parallelism_threads,
+      'inter threads': config.inter_op_parallelism_threads,
+      'logs devices': config.log_device_placement,
+      'devices': sorted({op.device for op in session.graph.get_operations() if op.type in kinds}),
+      'deterministic': determinism.is_op_determinism_enabled(),
+      'opens a shell': self._run.open_shell is not None,
+    }
+    with open(os.path.join(self._run.job_dir, 'told.json'), 'w', encoding='utf-8') as file:
+      json.dump(told, file)

@@ -1,0 +1,278 @@
+"""Every run option reaches what it is for, and nothing else, as every hyper-parameter does.
+
+It is changed in a whole job of a tiny network, by the command itself, and all that the job leaves
+is observed; or for a task of a cluster, whose part is looked at. What differs must be what the
+table says. An option that stands in no table fails the last test but one.
+"""
+
+import dataclasses
+import glob
+import json
+import os
+import re
+
+import pytest
+from tensorflow.compat.v1.train import summary_iterator
+from tensorflow.python.framework import config
+
+from cifar10.cluster import roles
+from cifar10.cluster.tasks import Cluster
+from cifar10.core.option import names
+from cifar10.data.info import CIFAR10
+from cifar10.job import metrics_log
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
+from cifar10.training import feed, placement
+
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch):
+  monkeypatch.syspath_prepend(os.path.join(TESTS, 'own'))
+  monkeypatch.delenv('TF_CONFIG', raising=False)
+  yield
+  config.disable_op_determinism()
+
+
+BASE = {
+  'network': 'outside_parts:net',
+  'callback': ['outside_parts:Teller'],
+  'train_steps': 4,
+  'eval_every_steps': 2,
+  'train_batch_size': 4,
+  'log_every': 1000,
+}
+# Of four evaluations none is better than the first.
+CONSTANT = {**BASE, 'learning_rate': 1e-30, 'eval_every_steps': 1}
+
+
+def as_flags(options):
+  found = []
+  for name, value in options.items():
+    flag = f'--{name.replace("_", "-")}'
+    for each in value if isinstance(value, list) else [value]:
+      found += [flag] if each is True else [flag, each]
+  return found
+
+
+def observe(result, job):
+  """What a command said, and what it left in the job dir, by kind."""
+  end = json.loads(result.stdout.splitlines()[-1]) if result.returncode == 0 else {}
+  events = metrics_log.read(job) if os.path.exists(f'{job}/metrics.jsonl') else []
+  told = {}
+  if os.path.exists(f'{job}/told.json'):
+    with open(f'{job}/told.json', encoding='utf-8') as file:
+      told = json.load(file)
+  summaries = (each for path in glob.glob(f'{job}/events*') for each in summary_iterator(path))
+  tags = {value.tag for event in summaries for value in event.summary.value}
+  return {
+    **told,
+    'refusal': re.findall('^error: .*', result.stderr, re.M),
+    'the end': [end.get('ended_by'), end.get('global_step')],
+    'last evaluation': [end.get('subset'), end.get('examples')],
+    'saves': sorted({event['step'] for event in events if event['event'] == 'save'}),
+    'evaluations': [event['step'] for event in events if event['event'] == 'evaluate'],
+    'kept': sorted(map(os.path.basename, glob.glob(f'{job}/model.ckpt-*.index'))),
+    'ranked by': sorted(set(re.findall(r'best so far: (\w+)', result.stderr))),
+    'best': len(glob.glob(f'{job}/best/*.index')),
+    'progress': len(re.findall('step .* images/s', result.stderr)),
+    'heard': 'HEARD' in result.stdout,
+    'command': os.path.exists(f'{job}/was_evaluated'),
+    'last command': os.path.exists(f'{job}/has_ended'),
+    'profile': os.path.exists(f'{job}/profile'),
+    'histograms': sorted(tag for tag in tags if tag.startswith('weights/')),
+    'said': '--num-workers is ignored' in result.stderr,
+  }
+
+
+@pytest.fixture(scope='module')
+def ran(run_shared, data_dir, tmp_path_factory):
+  """Runs the command with these options, once a module, and observes the job."""
+  known = {}
+
+  def run(options):
+    key = repr(sorted(options.items()))
+    if key not in known:
+      job = str(tmp_path_factory.mktemp('wired') / 'job')
+      flags = [str(flag).replace('JOB', job) for flag in as_flags(options)]
+      known[key] = observe(run_shared('--data-dir', data_dir, '--job-dir', job, *flags), job)
+    return known[key]
+
+  return run
+
+
+STOPS = {'the end', 'saves', 'evaluations', 'kept'}
+# What is changed, what else holds, and what differs then. Several options stand in one row where
+# each of them changes something that no other does.
+JOBS = [
+  (
+    {
+      'keep_checkpoints': 1,  # kept
+      'keep_best': 2,
+      'best_by': 'loss',
+      'on_evaluation': 'touch JOB/was_evaluated',
+      'on_end': 'touch JOB/has_ended',
+      'callback': [*BASE['callback'], 'outside_parts:Heard'],
+      'log_every': 1e-6,  # progress
+      'histograms': True,
+      'profile_steps': '2:3',
+      'debug_shell': True,
+      'num_intra_threads': 1,
+      'num_inter_threads': 3,
+      'log_device_placement': True,
+    },
+    BASE,
+    {
+      'ranked by',
+      'last command',
+      'kept',
+      'best',
+      'command',
+      'heard',
+      'progress',
+      'histograms',
+      'profile',
+      'opens a shell',
+    }
+    | {'intra threads', 'inter threads', 'logs devices'},
+  ),
+  (
+    {
+      'subset': 'validation',  # last evaluation, and evaluations: at the end none is made anew
+      'save_every_steps': 1,  # saves, kept
+      'num_cpu_towers': 2,
+      'deterministic': True,
+      'num_workers': 2,  # said
+    },
+    BASE,
+    {'last evaluation', 'evaluations', 'saves', 'kept', 'devices', 'deterministic', 'said'},
+  ),
+  ({'eval_every_steps': 4}, BASE, {'saves', 'evaluations', 'kept'}),
+  ({'stop_at_accuracy': 0}, BASE, STOPS),
+  ({'stop_without_gain': 1}, CONSTANT, STOPS),
+  ({'max_minutes': 1e-9}, BASE, STOPS),
+]
+
+
+@pytest.mark.parametrize(
+  ('change', 'base', 'expected'), JOBS, ids=[next(iter(change)) for change, *_ in JOBS]
+)
+def test_what_a_change_changes_of_a_job(ran, change, base, expected):
+  before, after = ran(base), ran({**base, **change})
+  assert {kind for kind in before if before[kind] != after[kind]} == expected
+
+
+REFUSED = [
+  ({'num_gpus': 3}, '--num-gpus 3 but TensorFlow sees 0'),
+  ({'variable_strategy': 'GPU'}, '--variable-strategy GPU needs a GPU'),
+  ({'data_format': 'channels_first'}, '--data-format channels_first needs a GPU'),
+]
+
+
+@pytest.mark.parametrize(('change', 'said'), REFUSED)
+def test_what_needs_a_gpu_is_asked_for_one(ran, change, said):
+  assert said in str(ran({**BASE, **change})['refusal'])
+
+
+def observe_placement(options, cluster):
+  """With two GPUs, whether they are there or not."""
+  del cluster
+  where = placement.placement(options, 2)
+  return {'variables': where.variable_strategy, 'layout': where.data_format}
+
+
+def observe_task(options, cluster):
+  """A task's part in a cluster of a chief, two workers and a parameter server."""
+  role = roles.choose(cluster, options)
+  monitor = role.monitor
+  examples = feed.make(HParams(), options, cluster, CIFAR10)
+  return {
+    'role': type(role).__name__,
+    'gradients an update': role.gradients_per_update,
+    'spare workers': monitor._spare_workers,
+    'start timeout': monitor._start_timeout,
+    'watched': sorted(monitor._peers),
+    'feed': type(examples).__name__,
+    'in order': getattr(role, '_in_order', None),
+  }
+
+
+TASK = RunOptions('job', data_dir='data')
+SYNC = dataclasses.replace(TASK, sync=True)
+TASKS = [
+  ({'variable_strategy': 'GPU'}, TASK, observe_placement, {'variables'}),
+  ({'data_format': 'channels_last'}, TASK, observe_placement, {'layout'}),
+  (
+    {'sync': True},
+    TASK,
+    observe_task,
+    {'role', 'gradients an update', 'spare workers', 'in order'},
+  ),
+  ({'backup_workers': 1}, SYNC, observe_task, {'gradients an update', 'spare workers'}),
+  ({'deterministic': True}, SYNC, observe_task, {'in order'}),
+  ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
+  ({'data_service': 'd:1'}, TASK, observe_task, {'watched', 'feed'}),
+  (
+    {'distribute': 'multi_worker_mirrored'},
+    TASK,
+    observe_task,
+    {'role', 'gradients an update', 'spare workers'},
+  ),
+]
+
+
+@pytest.mark.parametrize(
+  ('change', 'base', 'look', 'expected'), TASKS, ids=[next(iter(change)) for change, *_ in TASKS]
+)
+def test_what_a_change_changes_of_a_task(change, base, look, expected):
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)})
+  before, after = look(base, cluster), look(dataclasses.replace(base, **change), cluster)
+  assert {kind for kind in before if before[kind] != after[kind]} == expected
+
+
+def test_an_evaluator_is_as_patient_as_it_is_told(run_here, data_dir, tmp_path, monkeypatch):
+  jobs = {'chief': ['127.0.0.1:9'], 'worker': ['127.0.0.1:10'], 'ps': ['127.0.0.1:11']}
+  task = {
+    'cluster': {**jobs, 'evaluator': ['127.0.0.1:12']},
+    'task': {'type': 'evaluator', 'index': 0},
+  }
+  monkeypatch.setenv('TF_CONFIG', json.dumps(task))
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, '--evaluator-patience', 0.5]
+  result = run_here(*flags)
+  assert result.returncode == 1
+  assert f'no new checkpoint in {tmp_path} for 0.5 s' in result.stderr
+
+
+_WARM_START = 'training/test_warm_start.py'
+# Those of other modes, and what starts processes of its own: by the test in which they make a
+# difference.
+ELSEWHERE = {
+  'job_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
+  'data_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
+  'source_processes': 'training/test_feed.py::test_a_process_of_the_source_that_fails_is_one_line',
+  'checkpoint': 'training/test_ema.py::test_evaluations_use_the_averages',
+  'use_ema': 'training/test_ema.py::test_evaluations_use_the_averages',
+  'warm_start_from': f'{_WARM_START}::test_a_new_job_starts_with_the_others_variables',
+  'warm_start_skip': f'{_WARM_START}::test_what_differs_is_named_on_both_sides_and_left',
+  'format': 'exporters/test_keras_file.py::test_the_program_writes_it',
+  'export_batch': 'exporters/test_saved_model.py::test_a_batch_size_of_its_own',
+  'eval_every_epochs': 'training/test_trainer.py::test_epochs_in_place_of_steps',
+  'save_every_epochs': 'training/test_trainer.py::test_epochs_in_place_of_steps',
+  'evaluator_patience': 'options/test_run_wiring.py::test_an_evaluator_is_as_patient_as_it_is_told',
+}
+
+
+def test_every_run_option_has_a_row():
+  changed = {name for change, *_ in [*JOBS, *TASKS, *REFUSED] for name in change}
+  assert not changed & ELSEWHERE.keys()
+  assert changed | ELSEWHERE.keys() == names(RunOptions)
+
+
+@pytest.mark.parametrize('option', ELSEWHERE)
+def test_the_tests_that_stand_for_a_row_are_there(option):
+  path, _, name = ELSEWHERE[option].partition('::')
+  with open(os.path.join(TESTS, path), encoding='utf-8') as file:
+    text = file.read()
+  assert f'def {name}(' in text
+  assert f'--{option.replace("_", "-")}' in text
