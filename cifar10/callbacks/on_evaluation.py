@@ -12,12 +12,12 @@ _SECONDS = 60
 
 
 def make(run: Run) -> Callback | None:
-  """With --on-evaluation, in the process that evaluates."""
+  """Returns the callback in the process that evaluates, if --on-evaluation is given."""
   return OnEvaluation(run) if run.options.on_evaluation else None
 
 
 class OnEvaluation(Callback):
-  """Runs the command without a shell, the values in its environment; logs its failure."""
+  """Runs the command without a shell, with the values in its environment; logs a failure."""
 
   def __init__(self, run: Run):
     self._job_dir = run.job_dir
@@ -42,7 +42,7 @@ class OnEvaluation(Callback):
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> str:
-  """Runs a command -> what went wrong, or ''. Its standard output goes to standard error."""
+  """Runs a command with stdout sent to stderr; returns what went wrong, or ''."""
   try:
     done = subprocess.run(
       command,
