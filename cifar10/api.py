@@ -184,8 +184,8 @@ class Network:
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies uint8 images [n, 32, 32, 3]; raises InputError for others."""
     if getattr(images, 'dtype', None) != np.uint8 or images.shape[1:] != (32, 32, 3):
-      said = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
-      raise InputError(f'images are {said}; they must be an array uint8 [n, 32, 32, 3]')
+      kind = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
+      raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
     # An empty batch has answers, too; not every operation takes one.
     padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
     batches = [padded[i : i + self._batch] for i in range(0, len(padded), self._batch)]

@@ -74,7 +74,7 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
       return [dry_run(hparams, options, cluster, monitor, evaluating=evaluating)]
   own = []
   if callbacks or options.callback:
-    own = parts.load('own_callback').found(options.callback, callbacks)
+    own = parts.load('own_callback').named_or_given(options.callback, callbacks)
   role = roles.choose(cluster, options, None if cluster.addresses else monitor)
   # Prediction and export are over at once: SIGTERM may end them as it ends any program.
   ends_when_told = hears and (plan.trains or command.mode == 'evaluate')

@@ -23,7 +23,7 @@ class Own(NamedTuple):
   make: Callable[[Run], Any]
 
 
-def found(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
+def named_or_given(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
   """Returns these names' functions and the given objects; raises InputError for an unknown name."""
   functions = [Own(f'--callback {name}', imported('--callback', name)) for name in names]
   return functions + [

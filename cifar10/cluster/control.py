@@ -72,7 +72,7 @@ class SharedControl:
     """The two learning rates, or what was ordered in their places: float32 scalars."""
     ordered = self.values[2], self.values[3]
     rates = (learning_rate, muon_learning_rate)
-    first, second = (tf.where(rate >= 0, rate, said) for rate, said in zip(ordered, rates))
+    first, second = (tf.where(rate >= 0, rate, plan) for rate, plan in zip(ordered, rates))
     return first, second
 
   def tell(self, session: Any) -> None:

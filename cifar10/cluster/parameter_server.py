@@ -130,8 +130,8 @@ def announce_done(cluster: Cluster) -> None:
         with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
           session.run(enqueue)
       except tf.errors.OpError as error:
-        said = ' '.join(error.message.split())  # It may have several lines.
-        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, said)
+        message = ' '.join(error.message.split())  # It may have several lines.
+        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, message)
 
 
 class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):

@@ -70,16 +70,16 @@ def watch_over() -> None:
   servers for no sign of life, and they end a call whose client asks for one every few seconds. So
   the kernel asks.
   """
-  for found in _tcp_sockets():
+  for connection in _tcp_sockets():
     # For what was sent and not confirmed, and for questions. By default a client waits a quarter of
     # an hour, and TensorFlow's servers 20 s.
     patience = 1000 * PATIENCE_SECONDS
-    if found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
+    if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
       continue  # Set again, the kernel's clock would begin anew.
     with contextlib.suppress(OSError):  # It ends just now.
-      found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+      connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
       for level, name, value in _KEEPALIVE:
-        found.setsockopt(level, getattr(socket, name), value)
+        connection.setsockopt(level, getattr(socket, name), value)
 
 
 def keep_others_out(port: int) -> bool | None:
@@ -121,6 +121,6 @@ def _tcp_sockets() -> Iterator[socket.socket]:
     with contextlib.suppress(OSError):  # Another thread has closed it meanwhile.
       if not os.readlink(f'{_FILES}/{file}').startswith('socket:'):
         continue
-      with socket.socket(fileno=os.dup(int(file))) as found:
-        if found.type == socket.SOCK_STREAM and found.family in (socket.AF_INET, socket.AF_INET6):
-          yield found
+      with socket.socket(fileno=os.dup(int(file))) as tcp:
+        if tcp.type == socket.SOCK_STREAM and tcp.family in (socket.AF_INET, socket.AF_INET6):
+          yield tcp

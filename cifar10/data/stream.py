@@ -53,11 +53,11 @@ def naming_faults(fault: Callable[[str], str | None]) -> Iterator[None]:
     yield
   except tf.errors.OpError as error:
     # What Python code raises inside TensorFlow comes out as text.
-    found = re.search(r'SourceError: (.*)', error.message)
-    said = found[1] if found else fault(error.message)
-    if not said:
+    match = re.search(r'SourceError: (.*)', error.message)
+    message = match[1] if match else fault(error.message)
+    if not message:
       raise
-    raise SourceError(said) from None
+    raise SourceError(message) from None
 
 
 @dataclasses.dataclass

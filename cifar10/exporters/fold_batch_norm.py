@@ -33,12 +33,12 @@ def folded(graph: Any) -> Any:
   """
   nodes = {node.name: node for node in graph.node}
   users = collections.Counter(_source(name) for node in graph.node for name in node.input)
-  found = {
+  matches = {
     node.name: match
     for node in graph.node
     if node.op == 'FusedBatchNormV3' and (match := _match(node, nodes, users))
   }
-  kernels = {match.convolution.name: match.kernel for match in found.values()}
+  kernels = {match.convolution.name: match.kernel for match in matches.values()}
   # If the graph holds a network twice, both use the same kernel node.
   shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
   result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
@@ -51,9 +51,9 @@ def folded(graph: Any) -> Any:
       convolution = result.node.add()
       convolution.CopyFrom(node)
       convolution.input[1] = shared[key]
-    elif node.name in found:
+    elif node.name in matches:
       dtype = node.attr['T'].type
-      bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)
+      bias = _constant(result, f'{node.name}/bias', matches[node.name].bias, dtype)
       addition = result.node.add(name=node.name, op='BiasAdd', input=[node.input[0], bias])
       addition.attr['T'].type = dtype
       addition.attr['data_format'].CopyFrom(node.attr['data_format'])

@@ -49,9 +49,9 @@ RECIPES = {recipe: name for name, entry in _NETWORKS.items() for recipe in entry
 def recipe(name: str) -> Recipe:
   """Returns a recipe; its defaults include --network if its family is not the default one."""
   network = RECIPES[name]
-  found = FAMILIES[network].RECIPES[name]
+  plain = FAMILIES[network].RECIPES[name]
   chosen = {} if network == DEFAULT else {'network': network}
-  return found._replace(defaults={**chosen, **found.defaults})
+  return plain._replace(defaults={**chosen, **plain.defaults})
 
 
 def owner(name: str) -> str | None:

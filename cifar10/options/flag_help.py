@@ -81,9 +81,9 @@ True or False can be given alone (`--nesterov`), with a value (`--nesterov False
 
 def _row(declared: Declaration) -> str:
   choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
-  said = declared.option.help + (f'. One of {choices}' if choices else '')
-  said = said.replace('|', '\\|')
-  return f'| `{declared.flag}` | {_described_default(declared)} | {said} |'
+  help_text = declared.option.help + (f'. One of {choices}' if choices else '')
+  help_text = help_text.replace('|', '\\|')
+  return f'| `{declared.flag}` | {_described_default(declared)} | {help_text} |'
 
 
 def _described_default(declared: Declaration) -> str:
@@ -93,10 +93,10 @@ def _described_default(declared: Declaration) -> str:
 
 
 def _help(declared: Declaration) -> str:
-  said = declared.option.help.replace('%', '%%')
+  help_text = declared.option.help.replace('%', '%%')
   if declared.default in (None, dataclasses.MISSING):
-    return said
-  return f'{said} (default: {_as_text(declared.default) or "none"})'
+    return help_text
+  return f'{help_text} (default: {_as_text(declared.default) or "none"})'
 
 
 def _as_text(value: Any) -> str:

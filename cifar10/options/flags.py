@@ -143,12 +143,12 @@ def add_flags(
       _add_flag(group, declared, help_of(declared))
 
 
-def _add_flag(group: Any, declared: Declaration, said: str) -> None:
+def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,
     'required': declared.default is dataclasses.MISSING,
-    'help': said,
+    'help': help_text,
   }
   if declared.kind is bool:
     group.add_argument(declared.flag, nargs='?', const=True, type=_parse_bool, **settings)

@@ -68,16 +68,16 @@ def dry_run(
   role = roles.choose(cluster, options, monitor)
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
   hparams = placement.with_dtype(hparams, num_gpus)
-  found: JsonObject = {'dry_run': True}
+  report: JsonObject = {'dry_run': True}
   if cluster.addresses or cluster.task_type == 'evaluator':
-    found['task'] = cluster.name
-  found.update(_described_network(hparams, options))
+    report['task'] = cluster.name
+  report.update(_described_network(hparams, options))
   if cluster.task_type == 'ps':
     log.info('%s computes no steps: none is timed', cluster.name)
-    return found
+    return report
   if cluster.is_chief:  # Others need not see the folder.
     _check_job_dir(hparams, options)
-  found.update(_plan(hparams, options, role))
+  report.update(_plan(hparams, options, role))
   with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps)
@@ -88,16 +88,16 @@ def dry_run(
       Evaluator(process).check_splits()
     if is_evaluator:
       log.info('%s trains nothing: no step is timed', cluster.name)
-      return found
-    found.update(_timed(process, hparams.train_batch_size, num_gpus))
+      return report
+    report.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
     log.info('timed was this host alone: the exchange with the other tasks adds to a step')
-    return found
-  steps = found['train_steps'] - found['global_step']
-  found['training_seconds'] = round(steps * found['seconds_per_step'], 1)
-  duration = format_duration(found['training_seconds'])
+    return report
+  steps = report['train_steps'] - report['global_step']
+  report['training_seconds'] = round(steps * report['seconds_per_step'], 1)
+  duration = format_duration(report['training_seconds'])
   log.info('training would take about %s, evaluations and checkpoints not counted', duration)
-  return found
+  return report
 
 
 def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
@@ -149,10 +149,10 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject
   )
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   epochs = hparams.train_steps * examples_per_step / num_examples
-  found = checkpoints.to_resume_from(options.job_dir)
-  if found.damaged:
-    log.info('damaged: %s; training would go on from %s', found.described(), found.newest)
-  global_step = checkpoints.global_step(found.newest) if found.newest else 0
+  surveyed = checkpoints.to_resume_from(options.job_dir)
+  if surveyed.damaged:
+    log.info('damaged: %s; training would go on from %s', surveyed.described(), surveyed.newest)
+  global_step = checkpoints.global_step(surveyed.newest) if surveyed.newest else 0
   log.info(
     '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
     f'{num_examples:,}',
@@ -232,15 +232,15 @@ class _StepTimer(tf.compat.v1.train.SessionRunHook):
 
 def _peak_memory(num_gpus: int) -> JsonObject:
   """Of this process so far, in MiB; of its first GPU, too. Empty where Linux's /proc is not."""
-  found = {}
+  peaks = {}
   if os.path.exists('/proc/self/status'):
     with open('/proc/self/status', encoding='utf-8') as file:
       # Not getrusage: it counts what the process was before exec, the whole parent perhaps.
       [kibibytes] = re.findall(r'VmHWM:\s*(\d+) kB', file.read())
-    found['peak_memory_mebibytes'] = int(kibibytes) // 1024
+    peaks['peak_memory_mebibytes'] = int(kibibytes) // 1024
   if num_gpus:
     peak = tf.config.experimental.get_memory_info('GPU:0')['peak']
-    found['peak_gpu_memory_mebibytes'] = peak // 2**20
-  for name, mebibytes in found.items():
+    peaks['peak_gpu_memory_mebibytes'] = peak // 2**20
+  for name, mebibytes in peaks.items():
     log.info('%s: %s MiB', name.removesuffix('_mebibytes').replace('_', ' '), f'{mebibytes:,}')
-  return found
+  return peaks

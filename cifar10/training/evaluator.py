@@ -44,15 +44,15 @@ class Evaluator:
     A training that keeps few checkpoints may delete one before it is read: then it takes the next.
     """
     while True:
-      found = self._pointed_at()
+      path = self._pointed_at()
       try:
         return self._evaluated(split, on_the_way)
       except Terminated:
         raise
       except Exception:
-        if not found or files.exists(f'{found}.index') or found == self._pointed_at():
+        if not path or files.exists(f'{path}.index') or path == self._pointed_at():
           raise
-      log.info('%s was deleted before it was evaluated; taking the next', found)
+      log.info('%s was deleted before it was evaluated; taking the next', path)
 
   def _pointed_at(self) -> str:
     """The checkpoint to evaluate, whether or not it is still there; '' for none."""

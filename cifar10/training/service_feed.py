@@ -71,8 +71,8 @@ class ServiceFeed(Feed):
     """What would be read without a data service."""
     if not self._hparams.source:
       return Feed(self._hparams, self._options, self._cluster)
-    found = parts.load('source').SourceFeed(
+    feed = parts.load('source').SourceFeed(
       self._hparams, self._options, self._cluster, self._num_classes
     )
-    found.check_shards('--data-service')
-    return found
+    feed.check_shards('--data-service')
+    return feed

@@ -149,11 +149,11 @@ def _make_run(
 
 def _still_holds(process: Process, reason: stop_record.StopReason, step: int) -> bool:
   """Whether the job has ended before its last step, by what the options still say; logs it."""
-  said = f'the job ended at step {step:,}: {reason.message}'
+  ending = f'the job ended at step {step:,}: {reason.message}'
   if stop_record.holds(reason, process.options):
-    log.info('%s; %s', said, stop_record.remedy(reason, process.options.job_dir))
+    log.info('%s; %s', ending, stop_record.remedy(reason, process.options.job_dir))
     return True
-  log.info('%s; that holds no longer', said)
+  log.info('%s; that holds no longer', ending)
   return False
 
 
@@ -220,19 +220,19 @@ def _claim(process: Process) -> None:
       role.monitor.check()
       time.sleep(1)
     return
-  found = checkpoints.to_resume_from(options.job_dir)
+  surveyed = checkpoints.to_resume_from(options.job_dir)
   if hparams.ema_decay:
-    parts.load('ema').check_resumes(options.job_dir, found.newest, hparams.ema_decay)
+    parts.load('ema').check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
   digests = manifest.digests(process.data_dir)
   changes = job_config.update_config(
     options.job_dir, hparams, process.data_dir, process.data, digests
   )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
-  if found.damaged and found.newest:
+  if surveyed.damaged and surveyed.newest:
     from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
-    damaged_checkpoints.set_aside(options.job_dir, found)
+    damaged_checkpoints.set_aside(options.job_dir, surveyed)
   if job_config.has_rates(options.job_dir):
     from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
 
@@ -344,10 +344,10 @@ def _telling_errors(callbacks: Sequence[Callback], meter: MeterHook) -> Iterator
     _tell_train_end(callbacks, *_SIGTERM, meter.step)
     raise
   except BaseException as error:
-    said = str(error).partition('\n')[0]
+    first_line = str(error).partition('\n')[0]
     # Where files cannot be written, this one cannot either.
     with contextlib.suppress(OSError, tf.errors.OpError):
-      _tell_train_end(callbacks, 'error', f'{type(error).__name__}: {said}', meter.step)
+      _tell_train_end(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
     raise
 
 

@@ -67,13 +67,13 @@ def initializers(
   Raises:
     InputError: a source cannot be read, or none of its variables fits.
   """
-  found = {}
+  initializer_of = {}
   for path in paths:
     source = variable_files.open_source(path, _FLAG)
     taken = _taken(source, skipped, shapes)
     for name in taken:
-      found[name] = _initializer(source.value(name), device)
-  return found
+      initializer_of[name] = _initializer(source.value(name), device)
+  return initializer_of
 
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
