@@ -421,7 +421,7 @@ class ResNet(Layers):
 
     The zero channels are added on both sides. The paper's option A takes every second pixel.
     """
-    assert in_filter <= out_filter, f'a shortcut cannot shrink {in_filter} to {out_filter} filters'
+    assert in_filter <= out_filter, f'a shortcut cannot go from {in_filter} to {out_filter} filters'
     if stride > 1:
       x = self._avg_pool(x, stride, stride)
     if in_filter < out_filter:
