@@ -95,7 +95,7 @@ class ControlCommands:
     if command.verb == 'shell':
       return self._open_shell(session)
     self._pause(command.verb == 'pause', session)
-    return f'training {"pauses" if self.paused else "continues"} after {at}'
+    return f'training {"pauses" if self.paused else "goes on"} after {at}'
 
   def _set_rate(self, command: Command, session: Any) -> str:
     if not getattr(self._run.hparams, command.verb):
@@ -136,4 +136,4 @@ class ControlCommands:
     self._pause(True, session)
     self._run.open_shell(session, self._step)
     self._pause(was_paused, session)
-    return 'the shell was closed; training continues'
+    return 'the shell was closed; training goes on'

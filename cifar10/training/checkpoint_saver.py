@@ -92,7 +92,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
         or not files.is_dir(os.path.dirname(saved))
       ):
         raise
-      log.info('%s was deleted before it was evaluated; training continues', saved)
+      log.info('%s was deleted before it was evaluated; training goes on', saved)
       return False
 
 
@@ -110,7 +110,7 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
     if files.identity(self._job_dir) != self._identity:
       self._undo(global_step_value)
       raise StorageError(
-        f'--job-dir {self._job_dir} has vanished; put it back, and the same command continues'
+        f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
       )
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
     self.step = int(global_step_value)
