@@ -183,6 +183,7 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
     backup_workers=0,
     max_minutes=None,  # All twenty steps are timed.
     on_evaluation=None,
+    on_end=None,
     data_service=None,
   )
 
