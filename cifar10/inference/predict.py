@@ -1,4 +1,4 @@
-"""A trained network on images from outside: a stream, of which a few hundred are in memory."""
+"""Predicts image files with a trained network, as a stream with a few hundred in memory."""
 
 import collections
 import glob
@@ -19,40 +19,40 @@ from cifar10.data.image_files import read_ahead
 from cifar10.inference.predictions import IMAGES
 
 _BATCH = 100
-_MOST_NAMED = 20  # Resized images that are named in the log.
+_MOST_NAMED = 20  # The log names this many resized images.
 _SHAPE = (records.HEIGHT, records.WIDTH, records.DEPTH)
 
 
 class _Read(NamedTuple):
-  """An image file, or why it could not be read."""
+  """An image file, or the error why it could not be read."""
 
   path: str
-  image: np.ndarray  # uint8 [32, 32, 3]; black where there is an error.
-  size: tuple[int, int] = _SHAPE[:2]  # Height and width, before it was resized.
+  image: np.ndarray  # uint8 [32, 32, 3]; black if there is an error.
+  size: tuple[int, int] = _SHAPE[:2]  # Height and width before resizing.
   error: str = ''
 
 
 def predict(
   estimator: Any, names: Sequence[str], checkpoint: str, classes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-  """One result a file, in order, as they come.
+  """Yields one result per file, in order, as they are computed.
 
   Args:
-    estimator: the network's.
+    estimator: the network's Estimator.
     names: files, folders, patterns.
-    checkpoint: its variables.
-    classes: their names, by label.
+    checkpoint: the checkpoint to restore.
+    classes: the names, by label.
 
   Yields:
-    A file's name, its class's name and the probability of every class; or its name and an error.
+    The file, its predicted class and the probability of every class; or the file and an error.
 
   Raises:
-    SomeFailedError: at the end, where a file could not be read.
+    SomeFailedError: after the last file, if a file could not be read.
   """
-  waiting: collections.deque[_Read] = collections.deque()  # Handed to the network, not answered.
+  waiting: collections.deque[_Read] = collections.deque()  # Sent to the network, not answered yet.
   resized = itertools.count(1)
 
-  def images() -> Iterator[dict[str, np.ndarray]]:  # In a thread of tf.data's.
+  def images() -> Iterator[dict[str, np.ndarray]]:  # Runs in a thread of tf.data.
     for read in read_ahead(_read, each_file(names)):
       waiting.append(read)
       if read.size != _SHAPE[:2]:
@@ -96,7 +96,7 @@ def _log_resized(read: _Read, number: int) -> None:
 
 
 def _bar(names: Iterable[str]) -> Any:
-  """How many images there are is only counted for who sees it."""
+  """Returns a progress bar; images are counted only if the bar is shown."""
   is_shown = sys.stderr.isatty()
   total = sum(1 for _ in each_file(names)) if is_shown else None
   return tqdm.tqdm(
@@ -123,10 +123,10 @@ def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
 
 
 def each_file(names: Iterable[str]) -> Iterator[str]:
-  """The files that are meant, of each name in sorted order; one folder's at a time in memory.
+  """Yields the files of each name in sorted order, with one folder's files at a time in memory.
 
-  Of a folder these are all in it and below, but hidden ones. What is there by its own name is no
-  pattern. What is nothing of all that comes as it is: reading it says what is wrong.
+  A folder stands for all files in and below it, without hidden ones. A name that exists is no
+  pattern. A name of nothing at all is yielded as it is, and fails when it is read.
   """
   for name in names:
     if os.path.lexists(name):
@@ -140,7 +140,7 @@ def each_file(names: Iterable[str]) -> Iterator[str]:
 
 
 def _files_in(path: str) -> Iterator[str]:
-  """The files in a folder and below; of what is no folder, or of an empty one, the path itself."""
+  """Yields the files in and below a folder; if it is no folder, or empty, the path itself."""
   is_empty = True
   for folder, folders, names in os.walk(path):
     folders[:] = sorted(name for name in folders if not name.startswith('.'))

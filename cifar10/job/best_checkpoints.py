@@ -99,7 +99,7 @@ def keep(
 
 
 def _rank(entry: Entry, by: str) -> float:
-  """The less the better; infinite for an older program's entry, which may lack the number."""
+  """Returns the sort key, least is best; infinite for an old entry that lacks the number."""
   value = entry.get(by)
   if not isinstance(value, (int, float)) or math.isnan(value):
     return math.inf

@@ -104,7 +104,7 @@ def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[
 
 
 def _initializer(value: np.ndarray, device: str) -> Callable[..., tf.Tensor]:
-  """Reads the value when it is run; a constant would count for the graph's limit of 2 GB."""
+  """Returns an initializer that reads the value when it is run."""
 
   def initialize(shape: Any, dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
     del dtype, partition_info
