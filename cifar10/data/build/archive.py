@@ -257,7 +257,7 @@ class _Unpickler(pickle.Unpickler):
 
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ADMITTED:
-      raise InputError(f'its pickle needs {module}.{name}, which no CIFAR batch needs')
+      raise InputError(f'its pickle asks for {module}.{name}, which no CIFAR batch needs')
     return super().find_class(module, name)
 
 
