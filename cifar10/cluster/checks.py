@@ -19,7 +19,7 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
     options.distribute or (cluster.is_distributed and not options.sync)
   ):
     raise InputError(
-      f'--lookahead-steps {hparams.lookahead_steps} needs all updates to be made in one place; use '
+      f'--lookahead-steps {hparams.lookahead_steps} needs all updates made in one place; use '
       'parameter servers with --sync, or --lookahead-steps 0'
     )
   if not mode.startswith('train'):
