@@ -344,7 +344,7 @@ class ResNet(Layers):
     activate_before_residual: bool = False,
     name: str = 'residual_v1',
   ) -> tf.Tensor:
-    """conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
+    """Applies conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
 
     `activate_before_residual` changes nothing here (a v1 block's input has been through a ReLU
     already); it exists so that all blocks have the same parameters.
@@ -369,7 +369,7 @@ class ResNet(Layers):
     activate_before_residual: bool = False,
     name: str = 'residual_v2',
   ) -> tf.Tensor:
-    """bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
+    """Applies bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
 
     With `activate_before_residual` the shortcut, too, starts after the first bn and relu: the
     paper's appendix has that in the network's first block, whose input no block has made.
@@ -394,7 +394,7 @@ class ResNet(Layers):
     activate_before_residual: bool = False,
     name: str = 'bottleneck_residual_v2',
   ) -> tf.Tensor:
-    """bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
+    """Applies bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
 
     A block that keeps the shape has its input as shortcut (with `activate_before_residual`: after
     the first bn and relu). One that changes the shape has a 1x1 convolution of the activated input

@@ -16,7 +16,7 @@ from cifar10.options.run_options import RunOptions
 
 
 class Mirrored(Role):
-  """A process alone with a replica on each of its devices."""
+  """A single process with a replica on each of its devices."""
 
   all_reduce = True
   is_alone = False
@@ -30,7 +30,7 @@ class Mirrored(Role):
 
 
 class MultiWorker(TaskRole):
-  """The chief, or a worker, of an all-reduce between processes."""
+  """The chief or a worker of an all-reduce between processes."""
 
   all_reduce = True
   ends_by_itself = False
@@ -60,7 +60,7 @@ class MultiWorker(TaskRole):
     return [_AgreementHook(self.monitor, self.control)]
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
-    """The step itself brings the orders to the workers."""
+    """Returns no hooks: the step itself distributes the chief's control state."""
     return super().control_hooks(stop_request) if self.saves else []
 
 
@@ -75,7 +75,7 @@ def check(options: RunOptions) -> None:
 
 
 def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
-  """The input's batches of n shards -> n elements of one shard each, in the towers' order.
+  """Splits the input's batches of n shards into n elements of one shard, in the towers' order.
 
   The strategies of tf.distribute give consecutive elements to consecutive replicas.
   """
@@ -87,7 +87,7 @@ def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 class SummedControl(SharedControl):
-  """Orders between processes without a server: the chief feeds the vector, and the step adds it up.
+  """Control state between processes without a server: the chief feeds it, and each step sums it.
 
   So all obey at the same step.
   """
@@ -98,17 +98,17 @@ class SummedControl(SharedControl):
     self._is_chief = is_chief
 
   def build(self) -> None:
-    """As in `SharedControl`."""
+    """Adds the vector to the graph, like `SharedControl`."""
     size = len(ControlState._fields)
     self._fed = tf.compat.v1.placeholder_with_default(tf.zeros([size]), [size], 'orders')
     replica = tf.distribute.get_replica_context()
     self.values = replica.all_reduce(tf.distribute.ReduceOp.SUM, self._fed)
 
   def tell(self, session: Any) -> None:
-    """The next step does."""
+    """Does nothing: the next step distributes the state."""
 
   def end(self, run_context: Any) -> None:
-    """Orders the end, which comes with the next step."""
+    """Ends training with the next step."""
     self.state = self.state._replace(ends=True)
 
   def feed(self) -> dict[Any, np.ndarray]:
@@ -117,9 +117,9 @@ class SummedControl(SharedControl):
 
 
 class _AgreementHook(tf.compat.v1.train.SessionRunHook):
-  """Ends all-reduce training in all processes after the same step: by order, or by SIGTERM to any.
+  """Ends all-reduce training in all processes after the same step: by control or by SIGTERM.
 
-  One that left earlier would leave the others inside an all-reduce, and the chief unable to save.
+  A process that left earlier would leave the others in an all-reduce, and prevent a save.
   """
 
   def __init__(self, monitor: Any, control: Any):

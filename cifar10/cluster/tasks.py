@@ -37,7 +37,7 @@ class Cluster:
 
   @property
   def num_ps(self) -> int:
-    """Parameter servers."""
+    """Returns the number of parameter servers."""
     return len(self.addresses.get('ps', ()))
 
   @property

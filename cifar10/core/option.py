@@ -137,7 +137,7 @@ class Declaration(NamedTuple):
 
   @property
   def flag(self) -> str:
-    """'--learning-rate'"""
+    """Returns the flag: '--learning-rate'."""
     return '--' + self.name.replace('_', '-')
 
   def require(self, value: Any) -> None:

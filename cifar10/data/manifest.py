@@ -34,7 +34,7 @@ def record_path(data_dir: str, split: str) -> str:
 
 
 def manifest_path(data_dir: str) -> str:
-  """DIR/cifar10.json."""
+  """Returns DIR/cifar10.json."""
   return os.path.join(data_dir, MANIFEST_NAME)
 
 

@@ -96,5 +96,5 @@ class VggFamily(Family):
   vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=below_one())
 
   def describe(self) -> str:
-    """'VGG-16'"""
+    """Returns for example 'VGG-16'."""
     return f'VGG-{self.vgg_layers}'

@@ -74,7 +74,7 @@ class WideResNet(MoreLayers):
     return x
 
   def _wide_residual(self, x: tf.Tensor, filters: int, stride: int, name: str) -> tf.Tensor:
-    """bn, relu, conv, bn, relu, dropout, conv, + shortcut (figure 1d).
+    """Applies bn, relu, conv, bn, relu, dropout, conv, + shortcut (figure 1d).
 
     A block that changes the shape has a 1x1 convolution of the activated input as its shortcut, as
     in the authors' code (models/wide-resnet.lua); any other block adds its input.
@@ -139,5 +139,5 @@ class WideResNetFamily(Family):
     check_num_layers(self.wrn_depth)
 
   def describe(self) -> str:
-    """'WRN-16-4'"""
+    """Returns for example 'WRN-16-4'."""
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'

@@ -34,7 +34,7 @@ def gains_from_small_conv2d(x: tf.Tensor, kernel: Any, strides: int, data_format
 
 
 def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf.Tensor:
-  """`tf.nn.conv2d` with stride 1 and padding SAME, whose gradients are forward convolutions.
+  """Applies `tf.nn.conv2d` (stride 1, SAME); its gradients are forward convolutions.
 
   Args:
     x: [batch, height, width, in].

@@ -134,7 +134,7 @@ def describe_split(
 def _content(
   source: ImageSource, description: DatasetInfo, entries: dict[str, Any]
 ) -> dict[str, Any]:
-  """The manifest's."""
+  """Returns the content of a manifest."""
   return {
     'format': manifest.FORMAT,
     **source.identity,
