@@ -19,7 +19,7 @@ from typing import IO, Any
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
-_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
+_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # The pattern that TensorFlow uses.
 
 
 class _LocalFiles:

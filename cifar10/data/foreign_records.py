@@ -10,7 +10,7 @@ import tensorflow as tf
 from cifar10.data import manifest
 from cifar10.data.info import IMAGE_BYTES
 
-_MOST_SHOWN = 3  # Of a record, where the right features are missing.
+_MOST_SHOWN = 3  # Features to name of a record that lacks the right ones.
 
 
 def count(path: str, num_classes: int) -> int:

@@ -21,7 +21,7 @@ class Recipe(NamedTuple):
 
   accuracy: str  # On the test set.
   cost: str
-  defaults: Mapping[str, Any]  # Of options: the family's own, and HParams'.
+  defaults: Mapping[str, Any]  # By option: the family's own, and those of HParams.
 
 
 class Group(NamedTuple):

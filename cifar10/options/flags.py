@@ -36,7 +36,7 @@ class Command(NamedTuple):
   """A parsed command line."""
 
   mode: str
-  images: list[str]  # Of --image, for prediction.
+  images: list[str]  # The values of --images, for prediction.
   dry_run: bool
   verbose: bool
   run: dict[str, Any]  # The given options of `RunOptions`.

@@ -53,7 +53,7 @@ class Published:
   url: str
   folder: str  # The folder of its members.
   algorithm: str  # The algorithm of `digests`, named as in hashlib.
-  digests: Mapping[str, str]  # By member, of all that are read.
+  digests: Mapping[str, str]  # By member that is read.
   members: Mapping[str, tuple[str, ...]]  # By split.
   names_member: str
   labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
