@@ -1,4 +1,4 @@
-"""Trains, evaluates, exports and applies networks on CIFAR-10 and data sets like it.
+"""Trains, evaluates, exports and applies networks on CIFAR-10 and similar data sets.
 
   python cifar10_main.py --data-dir DATA --job-dir JOB
 
@@ -15,13 +15,13 @@ from cifar10.options import flags
 
 
 def main() -> None:
-  """The command: parses and checks the flags, then runs one mode."""
+  """Runs the command: parses and checks the flags, then runs one mode."""
   command = flags.parse(__doc__)
   plan = modes.check(command)
   if command.verbose:
     importlib.import_module('tensorflow')
   else:
-    lazy_tf.import_tensorflow()  # So late that --help and refusals do not wait for it.
+    lazy_tf.import_tensorflow()  # Late, so that --help and errors are fast.
   logs.set_up(command.verbose)
   for result in modes.run(plan):
     errors.print_result(json.dumps(result))

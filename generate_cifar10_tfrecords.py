@@ -1,4 +1,4 @@
-"""Makes train, validation and eval TFRecord files of CIFAR-10, CIFAR-100 or own images.
+"""Makes TFRecord files (train, validation, eval) of CIFAR-10, CIFAR-100 or your own images.
 
   python generate_cifar10_tfrecords.py --data-dir DATA
 
@@ -10,8 +10,8 @@ published archive otherwise; with --dataset cifar100, DATA/cifar-100-python.tar.
 takes the PNG and JPEG files in PHOTOS/CLASS/ for each class, or in PHOTOS/train/CLASS/,
 PHOTOS/validation/CLASS/ and PHOTOS/eval/CLASS/.
 
-Run again, it verifies what is there and does nothing. The manifest that it writes beside the record
-files, DATA/cifar10.json, tells cifar10_main.py which data set it is.
+A second run verifies the files and changes nothing. The manifest beside the record files,
+DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _OF_IMAGES = ('name', 'split')
 
 
 def main() -> None:
-  """The command: parses the flags, makes the files, prints their counts as one JSON line."""
+  """Runs the command: parses the flags, makes the files, prints their counts as a JSON line."""
   flags = _parser().parse_args()
   _check(flags)
   logs.set_up()
@@ -40,14 +40,14 @@ def main() -> None:
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:
-  """Makes the record files and the manifest where they are not there yet.
+  """Makes the record files and the manifest unless they exist.
 
   Returns:
-    The data dir, the data set, its source, how many examples each split has, and how many files of
-    own images could not be read.
+    The data dir, the data set, its source, the number of examples of each split, and how many
+    image files could not be read.
 
   Raises:
-    InputError: a source that is not what it should be, or a folder with other records.
+    InputError: the source is not as it should be, or the folder has other records.
   """
   source = _source(flags)
   with storage_errors.named('--data-dir', flags.data_dir):
@@ -64,7 +64,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _lock(data_dir: str) -> Iterator[None]:
-  """No other process makes files in the data dir meanwhile."""
+  """A context in which no other process makes files in the data dir."""
   refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait for its end, or name another'
   with contextlib.ExitStack() as stack:
     with storage_errors.refusing('--data-dir', data_dir):
@@ -73,8 +73,8 @@ def _lock(data_dir: str) -> Iterator[None]:
 
 
 def _convert(data_dir: str, source: sources.ImageSource, splits: tuple[str, ...]) -> None:
-  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
-  lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
+  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images must not allocate a GPU's memory.
+  lazy_tf.import_tensorflow()  # Late, so that --help and errors are fast.
   from cifar10.data.build import writer  # noqa: PLC0415
 
   writer.convert(data_dir, source, splits)
@@ -92,7 +92,7 @@ def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
 
 
 def _source(flags: argparse.Namespace) -> sources.ImageSource:
-  """What the flags name."""
+  """Returns the source that the flags select."""
   if flags.images is not None:
     return image_folder.ImageFolder(flags.images, flags.name, flags.split, flags.seed)
   return sources.ArchiveSource(
@@ -106,7 +106,7 @@ def _source(flags: argparse.Namespace) -> sources.ImageSource:
 
 
 def _check(flags: argparse.Namespace) -> None:
-  """Raises InputError for flags that do not fit each other, or a number out of range."""
+  """Raises InputError for flags that contradict each other and numbers out of range."""
   if flags.images is not None:
     _refuse(flags, _OF_ARCHIVES, 'and --images name two sources; give one of them')
     _check_apart(flags.images, flags.data_dir)
@@ -130,14 +130,14 @@ def _check(flags: argparse.Namespace) -> None:
 def _is_there(archive_path: str) -> bool:
   try:
     return files.exists(archive_path)
-  except OSError as error:  # Of a URL.
+  except OSError as error:  # An error of a URL.
     raise InputError(
       f'--archive {archive_path} cannot be read ({error.strerror}); name another'
     ) from None
 
 
 def _check_apart(images: str, data_dir: str) -> None:
-  """Raises InputError where the records would lie among the images, and be taken for a class."""
+  """Raises InputError if the records would lie among the images and be taken for a class."""
   if files.is_url(images):
     raise InputError(f'--images {images} is a URL; copy the images to a local folder')
   if files.is_inside(data_dir, images):
@@ -172,35 +172,35 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--data-dir',
     default='.',
-    help='a folder for the files, or a URL as gs://bucket/data (default: the current folder)',
+    help='a folder for the files, or a URL such as gs://bucket/data (default: the current folder)',
   )
-  add('--force', action='store_true', help='make all files again, whatever is there')
+  add('--force', action='store_true', help='make all files again, even if they exist')
   add(
     '--seed',
     type=int,
     default=0,
-    help='of --synthetic, of dividing --images (default: %(default)s)',
+    help='random seed of --synthetic and of dividing --images (default: %(default)s)',
   )
   group = parser.add_argument_group('published archives')
   add = group.add_argument
-  add('--dataset', choices=archive.PUBLISHED, help='which (default: cifar10)')
+  add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
   add(
     '--labels',
     choices=archive.CIFAR100.labels,
     help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)",
   )
   add('--archive', metavar='FILE', help='read this archive, or URL, instead of one in the data dir')
-  add('--url', help='where the archive is published, if not where it used to be')
-  add('--synthetic', type=int, metavar='N', help='generate N images a batch, 6 batches, instead')
+  add('--url', help='download the archive from this address, not from the original one')
+  add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images instead')
   group = parser.add_argument_group('own images')
   add = group.add_argument
-  add('--images', metavar='FOLDER', help='has a sub-folder of PNG and JPEG files for each class')
-  add('--name', help="of the data set (default: the folder's)")
+  add('--images', metavar='FOLDER', help='folder with a sub-folder of images for each class')
+  add('--name', help="name of the data set (default: the folder's)")
   add(
     '--split',
     type=_split,
     metavar='T,V,E',
-    help='the parts of train, validation and eval, where the folder does not have these three '
+    help='the shares of train, validation and eval, if the folder does not have these three '
     f'(default: {",".join(map(str, image_folder.DEFAULT_SPLIT))})',
   )
   return parser

@@ -1,4 +1,4 @@
-"""The layers of a network and the residual blocks of a ResNet, as raw ops in any data format and
+"""Layers of networks, residual blocks of ResNets: raw TensorFlow operations in any data format and
 compute dtype.
 
 Activations are [batch, height, width, channels] with 'channels_last' and
@@ -8,8 +8,8 @@ Activations are [batch, height, width, channels] with 'channels_last' and
 Variables are float32 always. With `dtype=tf.bfloat16` kernels are cast where they are used and
 activations are bfloat16; batch-norm parameters and statistics and the logits stay float32.
 
-Every layer takes the name of its variable scope from the caller and none counts its calls, so a
-second network built with `reuse=True` finds the variables of the first, in any order of building.
+The caller names every layer's variable scope and no layer counts its calls, so a second network
+built with `reuse=True` shares the variables of the first, in any order of building.
 
 Papers: He et al. 2015, 'Deep Residual Learning for Image Recognition' (arXiv 1512.03385): v1;
 He et al. 2016, 'Identity Mappings in Deep Residual Networks' (arXiv 1603.05027): v2;
@@ -28,34 +28,34 @@ from cifar10.core.lazy_tf import tf
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 
-# What a variable is to its layer: parameter groups are made of these roles.
-CONVOLUTION = 'convolution'  # A kernel.
-SCALE = 'scale'  # Batch norm's.
-OFFSET = 'offset'  # Batch norm's.
+# The role of a variable in its layer; parameter groups are made of roles.
+CONVOLUTION = 'convolution'  # A convolution's kernel.
+SCALE = 'scale'  # Batch norm's scale.
+OFFSET = 'offset'  # Batch norm's offset.
 HEAD = 'head'  # The kernel and the bias of a fully connected layer.
-AVERAGE = 'moving average'  # Batch norm's; it has no gradient.
+AVERAGE = 'moving average'  # Batch norm's moving averages; they have no gradient.
 
 
 class LayerSettings(NamedTuple):
-  """What all layers of one network share."""
+  """The settings that all layers of one network share."""
 
-  is_training: bool  # Normalise by the batch and update the moving averages, or normalise by them.
-  data_format: str  # 'channels_first' or 'channels_last', of every activation.
-  batch_norm_decay: float  # What the moving averages keep of themselves at each step.
+  is_training: bool  # True: normalise by the batch, update the moving averages; False: use them.
+  data_format: str  # 'channels_first' or 'channels_last', for all activations.
+  batch_norm_decay: float  # The part of a moving average that stays at each step.
   batch_norm_epsilon: float  # Added to the variance before the square root.
-  dtype: tf.DType | str = 'float32'  # Of activations and of kernels at use: or bfloat16.
+  dtype: tf.DType | str = 'float32'  # Of activations, and of kernels at use; or 'bfloat16'.
 
 
 class Layers:
-  """Layers; a subclass stacks them in `forward_pass`."""
+  """Base class of networks: a subclass stacks these layers in `forward_pass`."""
 
   def __init__(self, settings: LayerSettings):
-    """Raises ValueError for a data format or a dtype that layers cannot have."""
+    """Raises ValueError if the settings have an unknown data format or dtype."""
     is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype = settings
     if data_format not in _NHWC_OR_NCHW:
       raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
     dtype = tf.as_dtype(dtype)
-    # float16 is refused because its small gradients need loss scaling, which nothing here does.
+    # float16 is refused: its small gradients need loss scaling, which this program does not have.
     if dtype not in (tf.float32, tf.bfloat16):
       raise ValueError(f'dtype is {dtype!r}, not tf.float32 or tf.bfloat16')
     self._is_training = is_training
@@ -66,16 +66,16 @@ class Layers:
     self._dtype = dtype
     self._frozen: re.Pattern[str] | None = None
     self._initializers: Mapping[str, Any] = {}
-    self.roles: dict[str, str] = {}  # Of each variable, by its operation's name.
-    # What the last forward pass has read of each trained variable, by its operation's name.
+    self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
+    # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
-    self.dropouts: dict[str, float] = {}  # By operation: training drops that much of its result.
-    self.features: Any = None  # float32 [batch, width], what the last layer is given.
+    self.dropouts: dict[str, float] = {}  # By operation name: the rate of each dropout.
+    self.features: Any = None  # float32 [batch, width], the input of the last layer.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Normalised images to logits: what a subclass defines.
+    """Returns the logits of normalised images. Every subclass must define this method.
 
     Args:
       images: [batch, 32, 32, 3], -1 to 1, in the compute dtype, channels last whatever the data
@@ -84,29 +84,29 @@ class Layers:
     Returns:
       [batch, num_classes] float32.
     """
-    raise NotImplementedError(f'{type(self).__name__} defines no forward_pass')
+    raise NotImplementedError(f'{type(self).__name__} does not define forward_pass')
 
   def freeze(self, pattern: str) -> None:
-    """Leaves variables untrained whose names, 'resnet/init/conv/kernel', match; '': none.
+    """Stops variables from training whose names (like 'resnet/init/conv/kernel') match; '': none.
 
-    They have no gradient, so what lies below the lowest trained variable costs a forward pass
-    only. A batch norm without a trained variable normalises by its moving averages, in training,
-    too, and leaves them as they are. To be called before `forward_pass`.
+    They have no gradient, so layers below the lowest trained variable cost a forward pass only. A
+    batch norm without trained variables normalises by its moving averages in training, too, and
+    does not update them. Call this method before `forward_pass`.
     """
     self._frozen = re.compile(pattern) if pattern else None
 
   def start_from(self, initializers: Mapping[str, Any]) -> None:
-    """Takes these initializers in place of the layers' own, by the variable's name.
+    """Replaces the layers' own initializers by these, which have the variables' names as keys.
 
-    To be called before `forward_pass`.
+    Call this method before `forward_pass`.
     """
     self._initializers = initializers
 
   def _input(self, images: tf.Tensor) -> tf.Tensor:
-    """Images [batch, 32, 32, 3], channels last -> activations in the network's format and dtype."""
+    """Brings images [batch, 32, 32, 3], channels last, to the network's data format and dtype."""
     x = tf.cast(images, self._dtype)
     if self._data_format == 'channels_first':
-      # Here and not in the input pipeline, which then serves every device and format alike.
+      # Not done by the input pipeline, so that one pipeline serves every device and format.
       x = tf.transpose(x, [0, 3, 1, 2])
     return x
 
@@ -123,10 +123,10 @@ class Layers:
   ) -> tf.Tensor:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
 
-    A `kernel_size` of two is (height, width). Where `_max_pool` with a `pool_size` follows, the
-    last row and column are left out that it would not read.
+    A `kernel_size` of two numbers is (height, width). If `_max_pool` with a `pool_size` follows,
+    the last row and column are not computed if that pool would not read them.
     """
-    assert strides == 1 or pool_size == 1, 'what a pool reads after a stride is not known'
+    assert strides == 1 or pool_size == 1, 'strides and pool_size cannot both be above 1'
     with tf.compat.v1.variable_scope(name):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       after = self._zeros_after(x, kernel_size, strides, pool_size)
@@ -153,10 +153,10 @@ class Layers:
     filters: int,
     initializer: Any = None,
   ) -> Any:
-    """A convolution's, in the enclosing scope."""
+    """Returns the kernel of the enclosing scope's convolution."""
     height, width = _height_and_width(kernel_size)
     # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
-    # from layer to layer. A plain normal, as there: cutting its tails would lower the variance.
+    # from layer to layer. Normal, not truncated (as in the paper): truncation lowers the variance.
     stddev = math.sqrt(2 / (height * width * in_filters))
     return self._variable(
       'kernel',
@@ -168,11 +168,11 @@ class Layers:
   def _batch_norm(
     self, x: tf.Tensor, name: str = 'batch_norm', *, fixed_scale: float | None = None
   ) -> tf.Tensor:
-    """Normalises each channel; in training also adds two ops to UPDATE_OPS.
+    """Normalises each channel by batch norm; in training it adds two operations to UPDATE_OPS.
 
-    Those move the averages by (1 - decay) of the way to the batch's mean and its unbiased
-    variance. Each network built adds its own: of several towers, run one's. With `fixed_scale` the
-    scale is that, and no variable.
+    They move the moving averages by (1 - decay) of the way to the batch's mean and unbiased
+    variance. Every tower's network adds its own two: run those of one tower. With `fixed_scale`
+    the scale is that constant, not a variable.
     """
     with tf.compat.v1.variable_scope(name):
       is_training = self._is_training and not self._is_frozen(
@@ -188,7 +188,7 @@ class Layers:
       offset = self._variable('offset', shape, zeros, OFFSET)
       moving_mean = self._variable('moving_mean', shape, zeros, AVERAGE, trainable=False)
       moving_variance = self._variable('moving_variance', shape, ones, AVERAGE, trainable=False)
-      # The fused op takes bfloat16 activations beside float32 parameters, and sums in float32.
+      # The fused op takes bfloat16 activations with float32 parameters, and sums in float32.
       y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
         x,
         scale,
@@ -216,10 +216,10 @@ class Layers:
     initializer: Any = None,
     has_bias: bool = True,
   ) -> tf.Tensor:
-    """[batch, features] -> [batch, out_dim], in float32 whatever the compute dtype."""
+    """Applies a dense layer: [batch, features] -> [batch, out_dim], always in float32."""
     with tf.compat.v1.variable_scope(name):
       in_dim = x.shape[1]
-      # Variance 1 / fan-in: no ReLU follows, so nothing is halved that a 2 would make good.
+      # Variance 1 / fan-in, not 2 / fan-in: no ReLU follows that halves the second moment.
       kernel = self._variable(
         'kernel',
         [in_dim, out_dim],
@@ -234,25 +234,25 @@ class Layers:
       return product + self._variable('bias', [out_dim], zeros, HEAD)
 
   def _avg_pool(self, x: tf.Tensor, pool_size: int, stride: int) -> tf.Tensor:
-    """Averages windows; n pixels become ceil(n / stride), as in `_conv`."""
-    # SAME leaves what it pads out of the mean.
+    """Averages windows; as in `_conv`, n pixels become ceil(n / stride)."""
+    # With SAME the padding does not count in the mean.
     return tf.nn.avg_pool2d(x, pool_size, stride, 'SAME', data_format=self._op_data_format)
 
   def _max_pool(self, x: tf.Tensor, pool_size: int) -> tf.Tensor:
-    """The largest of each window; n pixels become floor(n / pool_size)."""
+    """Returns the maximum of each window; n pixels become floor(n / pool_size)."""
     return tf.nn.max_pool2d(x, pool_size, pool_size, 'VALID', data_format=self._op_data_format)
 
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
-    """Four-dimensional activations -> [batch, channels] float32, averaged in float32."""
+    """Averages height and width: 4-dimensional activations -> [batch, channels] float32."""
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
 
   def _zeros_after(
     self, x: tf.Tensor, kernel_size: int | tuple[int, int], strides: int = 1, pool_size: int = 1
   ) -> tuple[int, int]:
-    """How many rows and columns of zeros follow an image, so that each pixel can be a centre.
+    """Returns how many rows and columns of zeros to add so that each pixel can be a centre.
 
-    They are size // 2, less what no kernel reads: where `strides` pass the last pixels over, or a
-    following `_max_pool` of `pool_size` leaves their results out.
+    They are size // 2, minus those that no kernel reads: because `strides` skip the last pixels,
+    or because a `_max_pool` of `pool_size` that follows does not read the results.
     """
     zeros = []
     for axis, size in zip(self._spatial_axes, _height_and_width(kernel_size)):
@@ -265,14 +265,14 @@ class Layers:
   def _pad_for_valid(
     self, x: tf.Tensor, kernel_size: int | tuple[int, int], after: tuple[int, int], value: float = 0
   ) -> tf.Tensor:
-    """Adds (size - 1) // 2 pixels of `value` before height and width, and so many after them."""
+    """Pads height and width with `value`: (size - 1) // 2 pixels before, `after` pixels after."""
     pixels = {}
     for axis, size, zeros in zip(self._spatial_axes, _height_and_width(kernel_size), after):
       pixels[axis] = [(size - 1) // 2, zeros]
     return self._pad(x, pixels, value)
 
   def _pad(self, x: tf.Tensor, added: dict[int, list[int]], value: float = 0) -> tf.Tensor:
-    """Adds added[axis] = [before, after] elements of `value` along the axes named."""
+    """Pads x with added[axis] = [before, after] elements of `value` along the given axes."""
     if not any(sum(paddings) for paddings in added.values()):
       return x
     paddings = [added.get(axis, [0, 0]) for axis in range(4)]
@@ -284,10 +284,10 @@ class Layers:
   def _variable(
     self, name: str, shape: list[int], initializer: Any, role: str, trainable: bool = True
   ) -> Any:
-    """One float32 variable, made or found again by the enclosing scope's name.
+    """Makes or reuses a float32 variable of the enclosing scope; returns its value if it trains.
 
-    Of a trained one this is its value: whoever needs it takes that from here or from `values`, so
-    that it is read, and comes from a parameter server, once a step.
+    Take a trained variable's value from here or from `values`, never from the variable: so a step
+    reads it, and fetches it from a parameter server, only once.
     """
     keys = tf.compat.v1.GraphKeys
     scope = tf.compat.v1.get_variable_scope().name
@@ -299,10 +299,10 @@ class Layers:
       dtype=tf.float32,
       initializer=initializer,
       trainable=trainable,
-      # What belongs to the network and has no gradient.
+      # Saved with the network, but without a gradient.
       collections=None if trainable else [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
       # Under tf.distribute every replica computes an update of each moving average. The variable
-      # takes the first replica's, as it takes tower 0's where there are towers.
+      # takes the first replica's update, as towers take that of tower 0.
       aggregation=tf.VariableAggregation.NONE
       if trainable
       else tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -314,7 +314,7 @@ class Layers:
     return self.values[variable.op.name]
 
   def _is_frozen(self, *names: str) -> bool:
-    """Whether all these variables of the enclosing scope are frozen."""
+    """Tells whether all these variables of the enclosing scope are frozen."""
     scope = tf.compat.v1.get_variable_scope().name
     return self._frozen is not None and all(
       self._frozen.search(f'{scope}/{name}') for name in names
@@ -322,16 +322,16 @@ class Layers:
 
   def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
     """Adds moving -= (1 - decay) * (moving - batch) to UPDATE_OPS."""
-    # Beside the variable: one small mean travels there, not the average here and back.
+    # On the variable's device: one small mean travels there, not the average here and back.
     with tf.compat.v1.device(moving.device):
       update = moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
-    # The operation and not a tensor or variable: its name starts with the tower's name scope, so
-    # `get_collection(UPDATE_OPS, scope)` tells the towers apart.
+    # An operation, not a tensor or variable: its name starts with the tower's name scope, so
+    # `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
 
 
 class ResNet(Layers):
-  """Layers and residual blocks; a subclass stacks them in `forward_pass`."""
+  """Base class of ResNets: layers and residual blocks."""
 
   def _residual_v1(
     self,
@@ -344,10 +344,10 @@ class ResNet(Layers):
     activate_before_residual: bool = False,
     name: str = 'residual_v1',
   ) -> tf.Tensor:
-    """conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
+    """Applies conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
 
-    `activate_before_residual` is there so that all blocks are called alike: the input of a v1
-    block has already been through a ReLU, so it changes nothing.
+    `activate_before_residual` changes nothing here (a v1 block's input has been through a ReLU
+    already); it exists so that all blocks have the same parameters.
     """
     del activate_before_residual
     with tf.compat.v1.variable_scope(name):
@@ -369,10 +369,10 @@ class ResNet(Layers):
     activate_before_residual: bool = False,
     name: str = 'residual_v2',
   ) -> tf.Tensor:
-    """bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
+    """Applies bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
 
-    With `activate_before_residual` the shortcut too starts after the first bn and relu. The paper's
-    appendix has that in the network's first block, whose input no block has made.
+    With `activate_before_residual` the shortcut, too, starts after the first bn and relu: the
+    paper's appendix has that in the network's first block, whose input no block has made.
     """
     with tf.compat.v1.variable_scope(name):
       activated = self._relu(self._batch_norm(x, name='bn1'))
@@ -394,11 +394,11 @@ class ResNet(Layers):
     activate_before_residual: bool = False,
     name: str = 'bottleneck_residual_v2',
   ) -> tf.Tensor:
-    """bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
+    """Applies bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
 
-    A block that keeps its shape adds its input (after the first bn and relu with
-    `activate_before_residual`). One that changes it projects with a 1x1 convolution, which reads
-    the activated input in either case (Identity Mappings, appendix).
+    A block that keeps the shape has its input as shortcut (with `activate_before_residual`: after
+    the first bn and relu). One that changes the shape has a 1x1 convolution of the activated input
+    as its shortcut in either case (Identity Mappings, appendix).
     """
     assert out_filter % 4 == 0, f'{out_filter} filters cannot be divided by 4'
     with tf.compat.v1.variable_scope(name):
@@ -417,9 +417,9 @@ class ResNet(Layers):
   def _parameter_free_shortcut(
     self, x: tf.Tensor, in_filter: int, out_filter: int, stride: int
   ) -> tf.Tensor:
-    """Average pooling for a stride, zero channels on both sides for more channels.
+    """Returns a shortcut without variables: average pooling for a stride, zeros for more channels.
 
-    The paper's option A, which also adds no variables, takes every second pixel instead.
+    The zero channels are added on both sides. The paper's option A takes every second pixel.
     """
     assert in_filter <= out_filter, f'a shortcut cannot go from {in_filter} to {out_filter} filters'
     if stride > 1:

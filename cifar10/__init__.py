@@ -8,15 +8,15 @@ import os
 import platform
 from typing import Any
 
-__version__ = '0.1.0'  # Of the package, too: pyproject.toml reads it here.
+__version__ = '0.1.0'  # Also of the package: pyproject.toml reads it here.
 
-# TensorFlow reads the switch once, while it is imported, and turns its oneDNN kernels on by itself
-# only for processors with AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX. With AVX2 alone they are about
-# twice as fast as its own kernels, too (benchmarks/onednn.py). What the user has set wins.
+# TensorFlow reads the switch once, on import, and turns its oneDNN kernels on by itself only for
+# processors with AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX. With AVX2 alone they are about twice as
+# fast as its own kernels, too (benchmarks/onednn.py). A value that the user has set wins.
 if platform.machine() in ('x86_64', 'AMD64'):
   os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
-_PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
+_PUBLIC = {  # The public names, each with its module, which is imported on first use.
   **dict.fromkeys(('train', 'evaluate', 'predict', 'export', 'load'), 'api'),
   **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
   'Family': 'networks.family',

@@ -1,7 +1,7 @@
-"""The program from Python: `import cifar10`, and then `cifar10.train` and the like.
+"""The Python API: `import cifar10`, then `cifar10.train` and other calls.
 
 Each call does what the command does in that mode, with the same options: --train-steps is
-`train_steps`. What the command refuses is an `InputError` here.
+`train_steps`. Where the command refuses something, the call raises `InputError`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cifar10.options import flags
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
-# What a command line has beside declared options.
+# The flags of a command line that are not declared options.
 _OF_COMMANDS = {'network', 'recipe', 'verbose', 'dry_run'}
 
 
 class Evaluated(TypedDict, total=False):
-  """One checkpoint on one split, as the command prints it."""
+  """The evaluation of one checkpoint on one split, as the command prints it."""
 
   accuracy: float
   accuracy_without_tta: float
@@ -48,12 +48,12 @@ class Evaluated(TypedDict, total=False):
 
 
 class Trained(Evaluated, total=False):
-  """The last evaluation of a training, or with mode='train' its step and checkpoint alone."""
+  """The last evaluation of a training; with mode='train' only its step and checkpoint."""
 
   ended_by: str
 
 
-# With the key 'class', which is no name in Python.
+# This has the key 'class', which cannot be a name in Python.
 Predicted = TypedDict(
   'Predicted',
   {'file': str, 'class': str, 'probabilities': dict[str, float], 'error': str},
@@ -62,7 +62,7 @@ Predicted = TypedDict(
 
 
 class Exported(TypedDict, total=False):
-  """An export: its path under the name of its format, and what it was made from."""
+  """An export: its path, under the name of the format, and what it was made from."""
 
   saved_model: str
   onnx: str
@@ -80,7 +80,7 @@ class Exported(TypedDict, total=False):
 
 
 class Answers(NamedTuple):
-  """What a network says of n images."""
+  """A network's answers for n images."""
 
   classes: np.ndarray  # int64 [n]
   probabilities: np.ndarray  # float32 [n, classes]
@@ -89,20 +89,20 @@ class Answers(NamedTuple):
 def train(
   job_dir: Any, data_dir: Any, *, mode: str = 'train_and_evaluate', **options: Any
 ) -> Trained:
-  """Trains a job, or goes on with it, and evaluates it at the end.
+  """Trains a new job, or resumes one, and evaluates it at the end.
 
-  Ctrl-C ends it in good order: the step is finished and saved.
+  Ctrl-C ends training in good order: the step is finished and saved.
 
   Args:
-    job_dir: the job's folder, new or not.
-    data_dir: where the record files are.
-    mode: 'train': nothing is evaluated.
-    options: the command's, `recipe` and `network` among them; `network` may also be a function or
+    job_dir: the job dir, new or not.
+    data_dir: the folder of the record files.
+    mode: 'train': without evaluations.
+    options: the command's, including `recipe` and `network`; `network` may also be a function or
       a family itself, and `callbacks` a list of objects.
 
   Raises:
     InputError: an option is refused.
-    CallbackError: one of the callbacks failed.
+    CallbackError: a callback failed.
     KeyboardInterrupt: after Ctrl-C.
     Terminated: after SIGTERM.
   """
@@ -113,21 +113,21 @@ def train(
 
 
 def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Evaluated:
-  """Evaluates a job's latest checkpoint, on the test set unless `subset` says another split."""
+  """Evaluates a job's latest checkpoint, on the test set unless `subset` names another split."""
   [result] = _call('evaluate', {**options, 'job_dir': job_dir, 'data_dir': data_dir})
   return result
 
 
 def predict(job_dir: Any, images: Any, **options: Any) -> Answers | list[Predicted]:
-  """What a job's network says of images.
+  """Classifies images by a job's network.
 
   Args:
-    job_dir: of a trained job.
+    job_dir: a trained job.
     images: uint8 [n, 32, 32, 3], or a list of the paths of files, folders or patterns.
     options: the command's.
 
   Returns:
-    Of an array, `Answers`; of paths, an object for each file, as the command prints it.
+    For an array, `Answers`; for paths, an object for each file, as the command prints it.
   """
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
@@ -139,21 +139,21 @@ def predict(job_dir: Any, images: Any, **options: Any) -> Answers | list[Predict
 
 
 def export(job_dir: Any, **options: Any) -> Exported:
-  """Writes a job's network for others to use, in the format that `format` says."""
+  """Exports a job's network in the format that `format` names."""
   [result] = _call('export', {**options, 'job_dir': job_dir})
   return result
 
 
 def load(job_dir: Any, **options: Any) -> Network:
-  """A job's network, ready to be called; options as for `predict`."""
+  """Loads a job's network, to be called with images; options as for `predict`."""
   return Network({**options, 'job_dir': job_dir})
 
 
 class Network:
-  """A trained network in a session that stays open until `close`, or the end of its context."""
+  """A trained network in a session that stays open until `close` or the end of its context."""
 
   def __init__(self, options: Mapping[str, Any]):
-    """`options`: job_dir among them."""
+    """`options`: with job_dir."""
     plan = modes.check(_command('predict', options, ['of an array']))
     lazy_tf.import_tensorflow()
     with logs.shown(plan.command.verbose):
@@ -182,11 +182,11 @@ class Network:
       scaffold.saver.restore(self._session, self.checkpoint)
 
   def __call__(self, images: np.ndarray) -> Answers:
-    """Classifies uint8 images [n, 32, 32, 3]; raises InputError for others."""
+    """Classifies uint8 images [n, 32, 32, 3]; raises InputError for anything else."""
     if getattr(images, 'dtype', None) != np.uint8 or images.shape[1:] != (32, 32, 3):
-      said = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
-      raise InputError(f'images are {said}; they must be an array uint8 [n, 32, 32, 3]')
-    # An empty batch has answers, too; not every operation takes one.
+      kind = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
+      raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
+    # Not every operation accepts an empty batch.
     padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
     batches = [padded[i : i + self._batch] for i in range(0, len(padded), self._batch)]
     answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
@@ -194,7 +194,7 @@ class Network:
     return Answers(classes, probabilities)
 
   def close(self) -> None:
-    """Frees the session; nothing can be asked any more."""
+    """Closes the session; the network can no longer be called."""
     self._session.close()
 
   def __enter__(self) -> Network:
@@ -205,7 +205,7 @@ class Network:
 
 
 def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
-  """One mode -> all its results; leaves the process as it was."""
+  """Runs one mode and returns all its results; leaves the process's state unchanged."""
   callbacks = given.pop('callbacks', None) or ()
   plan = modes.check(_command(mode, given, images))
   lazy_tf.import_tensorflow()
@@ -218,7 +218,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
-    except SomeFailedError:  # Their results say so.
+    except SomeFailedError:  # The results have the errors.
       pass
     finally:  # Each writer has a thread, and tqdm has one for all bars.
       tf.compat.v1.summary.FileWriterCache.clear()
@@ -229,7 +229,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
 
 
 class _Monitor(SignalMonitor):
-  """Ends a training by Ctrl-C as by SIGTERM; a second Ctrl-C acts at once."""
+  """Ends a training on Ctrl-C as on SIGTERM; a second Ctrl-C interrupts at once."""
 
   interrupted = False
 
@@ -264,7 +264,7 @@ def _raising_interrupt(monitor: _Monitor) -> Iterator[None]:
 
 
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
-  """Options by name as what a command line asks for; raises InputError for what none can have."""
+  """Returns the command for these options; raises InputError for invalid ones."""
   values = {name: value for name, value in given.items() if value is not None}
   if 'network' in values:
     values['network'] = _place(values['network'])
@@ -284,7 +284,7 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
 
 
 def _plain(value: Any) -> Any:
-  """The value as a command line would give it: text for paths, tuples for lists."""
+  """Returns the value as a command line would give it: text for paths, tuples for lists."""
   if isinstance(value, (list, tuple)):
     return tuple(map(_plain, value))
   if isinstance(value, np.generic):
@@ -293,7 +293,7 @@ def _plain(value: Any) -> Any:
 
 
 def _place(network: Any) -> str:
-  """The name of a family or a function of the user's, by which the job finds it again."""
+  """Returns the name by which a job finds a user's family or function again."""
   if isinstance(network, str):
     return network
   place = f'{getattr(network, "__module__", "")}:{getattr(network, "__qualname__", "")}'
@@ -307,7 +307,7 @@ def _place(network: Any) -> str:
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
-  """Raises InputError for a name of no option."""
+  """Raises InputError if a name is not an option."""
   common = {*option.names(RunOptions, HParams, Augmentation), *_OF_COMMANDS}
   if set(given) <= common:
     return

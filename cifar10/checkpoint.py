@@ -6,9 +6,9 @@
 
 A PATH is a job dir (its latest checkpoint), its best/, a checkpoint or an .npz file. `list` shows
 names, shapes and sizes. `dump` writes the variables that inference needs, without the optimizer's.
-`average` writes the mean of several, with batch norm's moving averages computed anew over the
-training images. A FILE that ends in .npz has numpy arrays; any other is a checkpoint, which
-`cifar10_main.py --checkpoint FILE` takes.
+`average` writes the mean of several checkpoints, with batch norm's moving averages recomputed over
+the training images. A FILE that ends in .npz has numpy arrays; any other is a checkpoint for
+`cifar10_main.py --checkpoint FILE`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from cifar10.core.errors import InputError
 
 
 def main() -> None:
-  """The command: runs `list`, `dump` or `average`, and prints one JSON object."""
+  """Runs the command `list`, `dump` or `average`, and prints one JSON object."""
   command = _parser().parse_args()
   lazy_tf.import_tensorflow()
   logs.set_up()
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
-  """Prints the table of variables on standard error -> its sums by kind."""
+  """Prints the table of variables on standard error; returns its sums by kind."""
   from cifar10.job import variable_files  # noqa: PLC0415 - it takes TensorFlow
 
   source = variable_files.open_source(command.path)
@@ -85,7 +85,7 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
   shapes, _ = network_size.variable_shapes(hparams, data)
   for source in sources:
     variable_files.check_network(source, shapes, hparams.family.NAME)
-  # In float64: the sum of many of nearly one value would lose digits.
+  # In float64: a float32 sum of many nearly equal values would lose digits.
   means = {
     name: np.mean([source.value(name) for source in sources], 0, np.float64).astype(np.float32)
     for name in shapes
@@ -108,20 +108,20 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   verbs = parser.add_subparsers(required=True, metavar='list|dump|average')
-  listing = verbs.add_parser('list', help='show the variables')
+  listing = verbs.add_parser('list', help='list the variables')
   listing.set_defaults(run=_list)
   listing.add_argument('path', metavar='PATH')
-  dump = verbs.add_parser('dump', help='write what inference needs')
+  dump = verbs.add_parser('dump', help='write the variables that inference needs')
   dump.set_defaults(run=_dump)
   dump.add_argument('path', metavar='PATH')
   dump.add_argument('--use-ema', action='store_true', help='the averages, not the last weights')
-  average = verbs.add_parser('average', help='write the mean of several')
+  average = verbs.add_parser('average', help='write the mean of several checkpoints')
   average.set_defaults(run=_average)
   average.add_argument('paths', nargs='+', metavar='PATH')
-  average.add_argument('--job-dir', required=True, help='the job of the network')
-  average.add_argument('--data-dir', required=True, help='with the training images')
+  average.add_argument('--job-dir', required=True, help='the job dir whose network it is')
+  average.add_argument('--data-dir', required=True, help='folder of the training images')
   for verb in (dump, average):
-    verb.add_argument('--out', required=True, metavar='FILE', help='what to write, and is new')
+    verb.add_argument('--out', required=True, metavar='FILE', help='a new file to write')
   return parser
 
 

@@ -1,4 +1,4 @@
-"""The scripts that `pip install .` makes, one function each, as pyproject.toml names them."""
+"""The functions of the commands that `pip install .` creates; pyproject.toml names them."""
 
 import importlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from cifar10.core import errors
 
 
 def _script(module: str) -> Callable[[], NoReturn]:
-  """Runs a module's `main` as the file itself does, and exits."""
+  """Returns a function that runs a module's `main` like a script, and exits."""
 
   def run() -> NoReturn:
     errors.run_command(lambda: importlib.import_module(module).main())

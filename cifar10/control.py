@@ -1,11 +1,11 @@
-"""Steers a training that runs.
+"""Controls a running training: learning rate, checkpoint, evaluation, stop, pause, shell.
 
   python -m cifar10.control JOB learning_rate=0.05
 
-sets the learning rate in place of the schedule's; `learning_rate=schedule` goes back to it. The
-other orders: `save` a checkpoint, `evaluate` (saves one, too), `stop` as after the last step,
+sets the learning rate in place of the schedule's; `learning_rate=schedule` returns to it. The
+other requests: `save` a checkpoint, `evaluate` (saves one, too), `stop` as after the last step,
 `pause` and `go-on`, `shell` (a Python shell in the terminal of a training with --debug-shell).
-The command waits until the training has obeyed, and prints what happened.
+The command waits until the training has carried the request out, and prints the answer.
 """
 
 import argparse
@@ -24,12 +24,12 @@ _LOOK_SECONDS = 0.1
 
 
 def main() -> None:
-  """The command: asks, waits for the answer, prints it as one JSON object."""
+  """Runs the command: sends a request, waits for the answer, prints it as one JSON object."""
   arguments = _parser().parse_args()
   command = control_requests.parse(arguments.order)
   try:
     is_training = control_requests.who_trains(arguments.job_dir) is not None
-  except OSError as error:  # Of a URL.
+  except OSError as error:  # An error of a URL.
     raise InputError(f'{arguments.job_dir} cannot be read ({error.strerror})') from None
   if not is_training:
     if command.verb != 'go-on' or not _lift(arguments.job_dir):
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _lift(job_dir: str) -> bool:
-  """Lifts the end that an earlier `stop` made -> whether there was one."""
+  """Removes the record of an earlier `stop`; returns whether there was one."""
   ended = stop_record.read(job_dir)
   if not ended or ended[0].name != stop_record.BY_CONTROL:
     return False
@@ -53,7 +53,7 @@ def _lift(job_dir: str) -> bool:
 
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
-  """Leaves the request and waits; raises TaskLostError if the training ends meanwhile."""
+  """Sends the request and waits; raises TaskLostError if the training ends in the meantime."""
   try:
     name = control_requests.request(job_dir, command)
   except OSError as error:
@@ -74,7 +74,7 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
-  """Removes the request at the end, as after Ctrl-C: a later training would obey it."""
+  """Removes the request in the end, also after Ctrl-C, so that no later training obeys it."""
   try:
     yield
   finally:

@@ -1,10 +1,10 @@
-"""Makes training batches for other processes, by TensorFlow's tf.data service.
+"""Runs a server of TensorFlow's tf.data service, which makes training batches for others.
 
   python -m cifar10.data_service dispatcher --address HOST:5050
   python -m cifar10.data_service worker --address HOST:5051 --dispatcher HOST:5050
 
 One dispatcher shares the splits of the training data among any number of data workers, which read,
-shuffle and distort. `cifar10_main.py --data-service HOST:5050` trains on their batches. A process
+shuffle and augment. `cifar10_main.py --data-service HOST:5050` trains on their batches. A server
 ends on SIGTERM with code 0.
 """
 
@@ -24,7 +24,7 @@ from cifar10.data.python_source import PythonSource
 
 
 def main() -> None:
-  """The command: starts one server, and waits for SIGTERM."""
+  """Runs the command: starts one server, and waits for SIGTERM."""
   flags = _parser().parse_args()
   if flags.role == 'dispatcher' and (flags.dispatcher or flags.source):
     raise InputError('--dispatcher and --source belong to a worker; leave them out')
@@ -41,15 +41,15 @@ def main() -> None:
   if is_loopback(flags.address):
     sockets.keep_others_out(int(flags.address.rpartition(':')[2]))
   log.info('the data %s serves at %s', flags.role, flags.address)
-  while not ended.wait(1):  # Python receives signals between two waits on every system.
+  while not ended.wait(1):  # Python handles signals between two waits on every system.
     pass
   assert server
-  # Its end would wait for a dispatcher that may be gone, and for trainings that ask for batches.
+  # Stopping would wait for a dispatcher that may be gone, and for trainings that request batches.
   os._exit(0)
 
 
 def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
-  """The server, and what has to live as long."""
+  """Returns the server, and the objects that must live as long."""
   import tensorflow as tf  # noqa: PLC0415
 
   from cifar10.data.tf_data_service import Offer  # noqa: PLC0415
@@ -72,12 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   add = parser.add_argument
-  add('role', choices=('dispatcher', 'worker'), help='which of the two to be')
+  add('role', choices=('dispatcher', 'worker'), help='the kind of server')
   address = _checked(is_address())
-  where = 'where the others reach this process; of 127.0.0.1 nobody else does'
+  where = 'address of this server; with 127.0.0.1 other hosts cannot reach it'
   add('--address', type=address, required=True, metavar='HOST:PORT', help=where)
-  add('--dispatcher', type=address, metavar='HOST:PORT', help="the dispatcher's, of a worker")
-  source = 'the function that the trainings name by --source, of a worker (docs/data.md)'
+  add('--dispatcher', type=address, metavar='HOST:PORT', help="address of a worker's dispatcher")
+  source = 'for a worker: the function that trainings name by --source (docs/data.md)'
   add('--source', type=_checked(is_function()), metavar='MODULE:FUNCTION', help=source)
   return parser
 

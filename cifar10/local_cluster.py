@@ -1,4 +1,4 @@
-"""Runs a whole cluster on this machine, a process a task.
+"""Runs a whole cluster on this machine, one process per task.
 
   python -m cifar10.local_cluster --workers 2 --ps 1 -- --data-dir DATA --job-dir JOB
 
@@ -26,22 +26,22 @@ from cifar10.core import cli, errors, files
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
-_GRACE_SECONDS = 20  # For a task to end by itself after a signal.
+_GRACE_SECONDS = 20  # For a task to exit after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
-_MOST_TASKS = 100  # Of one kind: each is a process with a TensorFlow of its own.
+_MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
 
 
 def show(name: str, line: str) -> None:
-  """Prints one line of a task's log."""
+  """Prints a line of a task's log."""
   print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
 
 
 class LocalCluster:
-  """The processes of one cluster. Leaving its context ends them all.
+  """The processes of a cluster. Leaving the context ends them all.
 
-  Each task can be started, killed and started again under its own address: the ports stay reserved
-  until the end, so that no other process on the machine is given one of them.
+  Each task can be started, killed and restarted under its own address: the ports stay reserved
+  until the end, so that no other process on the machine gets one of them.
   """
 
   def __init__(
@@ -55,12 +55,12 @@ class LocalCluster:
     show: Callable[[str, str], None] = show,
   ):
     """Args:
-    flags: cifar10_main.py's, the same for all.
-    num_workers: beside the chief, which works too.
+    flags: flags of cifar10_main.py, the same for all tasks.
+    num_workers: workers beside the chief, which works too.
     num_ps: parameter servers.
-    evaluator: whether there is one.
-    data_workers: beside a dispatcher, if any.
-    show: is given each line of a task's log with the task's name, from several threads.
+    evaluator: whether to start one.
+    data_workers: of the data service, started with a dispatcher if there are any.
+    show: called with a task's name and each line of its log, from several threads.
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
@@ -73,21 +73,21 @@ class LocalCluster:
       self._flags += ['--data-service', _address(self._reserved_data['dispatcher'][0])]
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
-    self.results: dict[str, str] = {}  # The last line that each task printed.
+    self.results: dict[str, str] = {}  # The last line of each task's standard output.
     self._readers: list[threading.Thread] = []
 
   @property
   def names(self) -> list[str]:
-    """All tasks, the chief first: 'chief 0', 'worker 0', ..."""
+    """Returns all tasks, the chief first: 'chief 0', 'worker 0', ..."""
     return _names(self._reserved)
 
   @property
   def data_names(self) -> list[str]:
-    """The data service's processes, which end only when they are told to: 'dispatcher 0', ..."""
+    """Returns the data service's processes, which run until a signal: 'dispatcher 0', ..."""
     return _names(self._reserved_data)
 
   def tf_config(self, name: str) -> str:
-    """The TF_CONFIG of one task."""
+    """Returns the TF_CONFIG of a task."""
     cluster = {
       job: [_address(reserved) for reserved in ports]
       for job, ports in self._reserved.items()
@@ -97,7 +97,7 @@ class LocalCluster:
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
   def command(self, name: str) -> list[str]:
-    """What starts one task, or a process of the data service."""
+    """Returns the command line of a task or a process of the data service."""
     if name in self.names:
       return [sys.executable, _PROGRAM, *self._flags]
     job, index = name.split()
@@ -106,7 +106,7 @@ class LocalCluster:
     return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', address]
 
   def _of_data_workers(self) -> list[str]:
-    """The flags of all data workers: what the tasks' flags say of the source."""
+    """Returns the flags of all data workers: the tasks' flags on the source."""
     dispatcher = ['--dispatcher', _address(self._reserved_data['dispatcher'][0])]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('--source')
@@ -114,7 +114,7 @@ class LocalCluster:
     return [*dispatcher, *(['--source', source] if source else [])]
 
   def start(self, *names: str) -> None:
-    """Starts these, or starts them again; all, the data service first, when none is named."""
+    """Starts or restarts the named processes; without names all, the data service first."""
     for name in names or [*self.data_names, *self.names]:
       environment = {
         **os.environ,
@@ -130,7 +130,7 @@ class LocalCluster:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # So Ctrl-C reaches it from `end` alone, once.
+        start_new_session=True,  # So that Ctrl-C reaches it only once, through `end`.
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')
@@ -140,11 +140,11 @@ class LocalCluster:
       self._read(process.stdout, name, self.results.__setitem__)
 
   def codes(self) -> dict[str, int]:
-    """The exit codes of those tasks that have ended; that of a signal is negative."""
+    """Returns the exit codes of tasks that have ended; negative numbers are signals."""
     return self._codes(self.names)
 
   def data_codes(self) -> dict[str, int]:
-    """The same of the data service's processes."""
+    """Returns the exit codes of the data service's processes."""
     return self._codes(self.data_names)
 
   def _codes(self, names: Sequence[str]) -> dict[str, int]:
@@ -152,7 +152,7 @@ class LocalCluster:
     return {name: code for name, code in codes.items() if code is not None}
 
   def wait(self, timeout: float) -> dict[str, int]:
-    """The exit codes of all tasks, or of those that have ended when the seconds are over."""
+    """Waits up to `timeout` seconds; returns the exit codes of the tasks that have ended."""
     deadline = time.monotonic() + timeout
     started = [name for name in self.names if name in self.processes]
     while len(codes := self.codes()) < len(started) and time.monotonic() < deadline:
@@ -160,7 +160,7 @@ class LocalCluster:
     return codes
 
   def send(self, names: Iterable[str], number: int) -> None:
-    """Sends a signal to those of these tasks that run."""
+    """Sends a signal to those of the named tasks that run."""
     for name in names:
       if name in self.processes and self.processes[name].poll() is None:
         self.processes[name].send_signal(number)
@@ -168,7 +168,7 @@ class LocalCluster:
   def end(self, number: int = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
     """Sends a signal to all running tasks, and kills those that have not ended in time.
 
-    The data service goes on until the tasks have ended: one may need a batch for its last step.
+    The data service runs until the tasks have ended: one may need a batch for its last step.
     """
     self.send(self.names, number)
     self.wait(grace)
@@ -176,7 +176,7 @@ class LocalCluster:
       process.kill()
       process.wait()
     for reader in self._readers:
-      reader.join(_GRACE_SECONDS)  # What a task left running may hold its streams.
+      reader.join(_GRACE_SECONDS)  # A child of a task may keep its streams open.
 
   def __enter__(self) -> 'LocalCluster':
     return self
@@ -198,7 +198,7 @@ class LocalCluster:
 
 
 def main() -> None:
-  """The command: starts all, watches over them, prints the result."""
+  """Runs the command: starts all tasks, supervises them, prints the result."""
   own, flags = _split(sys.argv[1:])
   options = _parser().parse_args(own)
   if options.sync:
@@ -218,13 +218,13 @@ def main() -> None:
   with _signals() as received, cluster:
     cluster.start()
     code = _supervise(cluster, options.restart, received)
-  if code == 0:  # The context has ended: what the tasks printed has been read.
+  if code == 0:  # The context has ended, so all output of the tasks is read.
     errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
 
 def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) -> int:
-  """Waits for all to end, for one that fails and is not to be started again, or for a signal."""
+  """Waits until all tasks end, one fails without restart, or a signal arrives."""
   restarted: list[str] = []
   let_go: set[str] = set()
   chief_ended_at = math.inf
@@ -234,7 +234,7 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       cluster.end(received[0])
       return 128 + received[0]
     codes = cluster.codes()
-    # A data worker can be replaced by a new one at any time; the dispatcher knows what was read.
+    # A data worker can be replaced at any time; the dispatcher knows what was read.
     failed = {name: code for name, code in codes.items() if code} | cluster.data_codes()
     if codes.get('chief 0') == 0:
       chief_ended_at = min(chief_ended_at, time.monotonic())
@@ -245,7 +245,7 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       code = failed[name]
       end = f'signal {-code}' if code < 0 else f'code {code}'
       restarts_it = name.startswith('data ') or (restart and name != 'dispatcher 0')
-      # 2 is a mistake in the flags, which another start would only repeat.
+      # Code 2 is a mistake in the flags, which a restart would repeat.
       if not restarts_it or code == 2 or len(restarted) == _MAX_RESTARTS:
         show(name, f'ended with {end}; ending all tasks')
         cluster.end()
@@ -259,9 +259,9 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
 
 
 def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
-  """Ends workers and parameter servers if one of them is stuck; their codes count no more.
+  """Ends workers and servers if one of them is stuck; their exit codes no longer count.
 
-  The chief has made the last step: one that is started again waits for it, and others for that one.
+  The chief has made the last step: a restarted worker waits for it, and others wait for that one.
   """
   needing = {name for name in cluster.names if name.split()[0] in ('worker', 'ps')}
   if not needing.intersection(stuck):
@@ -273,9 +273,9 @@ def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Sequence[int]]:
-  """Notes Ctrl-C and SIGTERM, and does nothing else; yields the list of their numbers, in order.
+  """Records Ctrl-C and SIGTERM without acting; yields the list of their numbers, in order.
 
-  An exception, raised while a task is started, would leave its process behind: no list has it yet.
+  An exception raised while a task is starting would leave its process behind.
   """
   received: list[int] = []
 
@@ -300,7 +300,7 @@ def _address(reserved: socket.socket) -> str:
 
 
 def _reserve_port() -> socket.socket:
-  """A socket that holds a free port of 127.0.0.1 and lets a process of this user listen there."""
+  """Returns a socket that reserves a free port of 127.0.0.1 but lets a task of this user listen."""
   reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
   reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
   reserved.bind(('127.0.0.1', 0))
@@ -308,7 +308,7 @@ def _reserve_port() -> socket.socket:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-  """Our own arguments, and cifar10_main.py's after `--`."""
+  """Returns our own arguments, and those of cifar10_main.py after `--`."""
   if '--' not in arguments:
     return list(arguments), []
   at = list(arguments).index('--')
@@ -325,13 +325,13 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--workers', type=_count, default=1, help='beside the chief (default: 1)')
   parser.add_argument('--ps', type=_count, default=1, help='parameter servers (default: 1)')
   parser.add_argument('--evaluator', action='store_true', help='evaluates in place of the chief')
-  parser.add_argument('--sync', action='store_true', help="cifar10_main.py's: the same after --")
-  parser.add_argument('--restart', action='store_true', help='start a task that fails again')
+  parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
+  parser.add_argument('--restart', action='store_true', help='restart a task that fails')
   parser.add_argument(
     '--data-workers',
     type=_count,
     default=0,
-    help='processes that make the training batches (default: 0, each worker makes its own)',
+    help='processes to make the training batches (default: 0, each worker makes its own)',
   )
   return parser
 

@@ -1,4 +1,4 @@
-"""One mode of a job, from checked options to results: what the command and Python's calls share."""
+"""Runs one mode of a job, from options to results, for the command and for the Python API."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from cifar10.options.run_options import RunOptions
 
 
 class Plan(NamedTuple):
-  """What is to be done, checked."""
+  """A checked command: what to run."""
 
   command: flags.Command
   hparams: HParams
@@ -26,15 +26,15 @@ class Plan(NamedTuple):
 
   @property
   def trains(self) -> bool:
-    """Whether it makes steps, and belongs to a cluster where TF_CONFIG says so."""
+    """Tells whether the mode trains, and so belongs to the cluster of TF_CONFIG."""
     return self.command.mode.startswith('train')
 
 
 def check(command: flags.Command) -> Plan:
-  """Checks what can be checked without TensorFlow, and sets what that reads when it is imported.
+  """Checks all that does not need TensorFlow, and sets what TensorFlow reads on import.
 
   Raises:
-    InputError: options that do not fit the mode, the job, the cluster or each other.
+    InputError: options do not fit the mode, the job, the cluster or each other.
   """
   options = RunOptions(**command.run)
   checks.check_mode(command.mode, options, command.images, command.dry_run, command.out)
@@ -44,27 +44,27 @@ def check(command: flags.Command) -> Plan:
   checks.check_run(hparams, options, command.mode)
   if cluster.addresses or options.distribute or options.backup_workers:
     parts.load('cluster_checks').check(hparams, options, cluster, command.mode)
-  # Of a GPU's memory what is needed, when it is needed: another process may be there.
+  # GPU memory is allocated as needed, because another process may use the GPU.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  if cluster.task_type in ('ps', 'evaluator'):  # The flags are the workers', who have the GPUs.
+  if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
   return Plan(command, hparams, options, cluster)
 
 
 def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Iterable[dict[str, Any]]:
-  """Does it -> the JSON objects to print as they come, the result last.
+  """Runs the plan; yields the JSON objects to print as they come, the result last.
 
   Args:
-    plan: from `check`.
-    callbacks: beside those of --callback.
-    monitor: of a process alone, in place of a SignalMonitor.
+    plan: returned by `check`.
+    callbacks: the user's, beside those of --callback.
+    monitor: of a single process, in place of a SignalMonitor.
   """
   from cifar10.cluster import roles, signals  # noqa: PLC0415  (they load TensorFlow)
   from cifar10.training.process import Process  # noqa: PLC0415
 
   command, hparams, options, cluster = plan
-  # Only a main thread can hear signals.
+  # Only the main thread can receive signals.
   hears = threading.current_thread() is threading.main_thread()
   if command.dry_run:
     evaluating = command.mode == 'train_and_evaluate'
@@ -74,9 +74,9 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
       return [dry_run(hparams, options, cluster, monitor, evaluating=evaluating)]
   own = []
   if callbacks or options.callback:
-    own = parts.load('own_callback').found(options.callback, callbacks)
+    own = parts.load('own_callback').named_or_given(options.callback, callbacks)
   role = roles.choose(cluster, options, None if cluster.addresses else monitor)
-  # Prediction and export are over at once: SIGTERM may end them as it ends any program.
+  # Prediction and export do not save anything that SIGTERM could damage.
   ends_when_told = hears and (plan.trains or command.mode == 'evaluate')
   watching = role.monitor if ends_when_told else contextlib.nullcontext()
   with storage_errors.named('--job-dir', options.job_dir), watching:
@@ -84,7 +84,7 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
 
 
 def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
-  """What the options say, and of the rest what the job dir was trained with."""
+  """Returns the given options, and for all others those of the job dir."""
   config = job_config.read_config(job_dir)
   if config:
     from cifar10.job import adopted_config  # noqa: PLC0415  (a new job adopts nothing)
@@ -96,7 +96,7 @@ def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
 
 
 def _cluster(options: RunOptions) -> Cluster:
-  """What TF_CONFIG says; without it a process alone."""
+  """Returns the cluster of TF_CONFIG, or a single process without it."""
   text = os.environ.get('TF_CONFIG')
   if not text:
     return Cluster()
@@ -105,7 +105,7 @@ def _cluster(options: RunOptions) -> Cluster:
 
 
 def _run(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
-  """One mode, or one task's part."""
+  """Runs one mode, or one task's part of it."""
   from cifar10.training import evaluator, trainer  # noqa: PLC0415
 
   task_type = process.role.cluster.task_type

@@ -1,11 +1,11 @@
-"""One page about one or several jobs, to be read and sent.
+"""Writes a report on one or several jobs as a single page, to read and send.
 
   python -m cifar10.report JOB [JOB...] --out report.html
 
 evaluates each job's checkpoint on the test split and writes a page that needs no other file and no
-network: numbers with 95 % intervals, learning curves, classes, confusion matrix, calibration, the
-worst mistakes, configuration, what happened. `--table` prints the same numbers as text, and as JSON
-in the last line on standard output. docs/report.md explains them.
+network: numbers with 95 % intervals, learning curves, classes, confusion matrix, calibration, worst
+mistakes, configuration and history. `--table` prints the same numbers as text, and as JSON in the
+last line on standard output. docs/report.md explains them.
 """
 
 import argparse
@@ -29,11 +29,11 @@ _LIBRARIES = ('jinja2', 'matplotlib')
 
 
 def main() -> None:
-  """The command: reads and evaluates the jobs, writes the page, prints numbers."""
+  """Runs the command: reads and evaluates the jobs, writes the page, prints the numbers."""
   command = _parser().parse_args()
   _check(command)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  lazy_tf.import_tensorflow()  # Not before: --help and refusals do not wait for it.
+  lazy_tf.import_tensorflow()  # Late, so that --help and errors are fast.
   from cifar10.reporting import job_report, summary  # noqa: PLC0415
 
   logs.set_up()
@@ -75,12 +75,12 @@ def _check(command: argparse.Namespace) -> None:
 
 
 def _write_page(path: str, jobs: Sequence[Any]) -> int:
-  """Writes the page, whole or not at all -> its bytes."""
-  from cifar10.reporting import page  # noqa: PLC0415 - it takes libraries that --table does not
+  """Writes the page atomically; returns its size in bytes."""
+  from cifar10.reporting import page  # noqa: PLC0415 - needs libraries that --table does not
 
   now = datetime.datetime.now(datetime.timezone.utc)
   made = f'Made {now:%Y-%m-%d %H:%M} UTC by cifar10-estimator {cifar10.__version__}'
-  # A path may have bytes that are no UTF-8.
+  # A path may have bytes that are not UTF-8.
   content = page.render(jobs, made).encode('utf-8', 'backslashreplace')
   try:
     with files.writing(path) as file:
@@ -99,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--out', metavar='FILE', help='the page to write')
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
   parser.add_argument('--subset', choices=SPLITS, help='the split to evaluate (default: eval)')
-  parser.add_argument('--checkpoint', help='what to evaluate (default: the latest)')
-  parser.add_argument('--data-dir', help="the record files (default: where the job's were)")
+  parser.add_argument('--checkpoint', help='the checkpoint to evaluate (default: the latest)')
+  parser.add_argument('--data-dir', help="folder of the record files (default: the job's)")
   return parser
 
 

@@ -1,8 +1,8 @@
-"""Prints the shell commands that set one Slurm task's environment, as deploy/slurm.sh needs it.
+"""Prints the shell commands that set one Slurm task's environment, for deploy/slurm.sh.
 
-HOSTS: the job's nodes, one a line. SLURM_NTASKS, SLURM_PROCID: how many tasks, and which one this
-is; they take turns over the nodes. NUM_PS: parameter servers. EVALUATOR: 1, or 0 for none.
-BASE_PORT: each node's first port; by default the job's number gives it.
+HOSTS: the job's nodes, one per line. SLURM_NTASKS, SLURM_PROCID: the number of tasks, and this
+task's; tasks are dealt to the nodes in turn. NUM_PS: parameter servers. EVALUATOR: 1, or 0 for
+none. BASE_PORT: each node's first port; default: computed from the job's number.
 """
 
 import json
@@ -11,19 +11,19 @@ import shlex
 import sys
 from collections.abc import Mapping
 
-_FIRST_PORT = 10_000  # The ports from here to 29,999 are below those that Linux gives to clients.
+_FIRST_PORT = 10_000  # Ports from here to 29,999 are below those that Linux gives to clients.
 _PORTS_OF_A_JOB = 32  # On each node.
-_JOBS_APART = 625  # How many jobs in a row have ports of their own.
+_JOBS_APART = 625  # So many jobs in a row have different ports.
 _REPLICAS = ('chief', 'worker')
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, str]:
-  """TF_CONFIG, and where a node's GPUs are shared by replicas, CUDA_VISIBLE_DEVICES.
+  """Returns TF_CONFIG, and CUDA_VISIBLE_DEVICES if replicas share a node's GPUs.
 
-  The chief is rank 0; workers follow, then parameter servers, and the evaluator is the last.
+  The chief is rank 0; workers follow, then parameter servers; an evaluator is the last rank.
 
   Raises:
-    KeyError: Slurm or deploy/slurm.sh has not said something.
+    KeyError: Slurm or deploy/slurm.sh has not set a variable.
     ValueError: too few tasks, tasks that do not fill the nodes evenly, or GPUs that cannot be
       shared evenly.
   """
@@ -49,7 +49,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _jobs(num_tasks: int, num_ps: int, num_evaluators: int) -> list[str]:
-  """Each rank's job."""
+  """Returns each rank's job."""
   num_workers = num_tasks - 1 - num_ps - num_evaluators
   if num_workers < min(num_ps, 1):
     wanted = f'a chief, {num_ps} ps, {num_evaluators} evaluator and a worker'
@@ -62,7 +62,7 @@ def _base_port(job_id: int) -> int:
 
 
 def _share(gpus: list[str], index: int, count: int) -> list[str]:
-  """One replica's part of the GPUs that Slurm shows to all tasks of a node."""
+  """Returns one replica's share of the GPUs that Slurm shows to all tasks of a node."""
   if len(gpus) % count:
     raise ValueError(f'{len(gpus)} GPUs of a node cannot be shared evenly by its {count} replicas')
   size = len(gpus) // count

@@ -1,9 +1,9 @@
-"""A new head on the trunk of an exported network, in plain TensorFlow 2 and Keras.
+"""Transfer learning: a new head on the trunk of an exported network, in TensorFlow 2 and Keras.
 
   python cifar10_main.py --job-dir job-cifar100 --mode export --format keras
   python docs/transfer_eager.py --model job-cifar100/export/1795362711.keras --data-dir data
 
-Nothing of this project is imported: take from here what you need.
+This file imports nothing of the project: copy from it what you need.
 """
 
 import argparse
@@ -17,7 +17,7 @@ keras = tf.keras
 
 
 def read(data_dir, split, batch_size, *, shuffle=False):
-  """Batches of images uint8 [n, 32, 32, 3] and labels int64 [n] from DIR/SPLIT.tfrecords."""
+  """Returns batches of images uint8 [n, 32, 32, 3] and labels int64 [n] of DIR/SPLIT.tfrecords."""
   description = {
     'image': tf.io.FixedLenFeature([], tf.string),  # 3,072 bytes: planes R, G, B, rows of 32.
     'label': tf.io.FixedLenFeature([], tf.int64),
@@ -35,18 +35,18 @@ def read(data_dir, split, batch_size, *, shuffle=False):
 
 
 def split_network(path):
-  """The exported network -> its trunk, images to features, and its head, features to classes."""
+  """Returns the network's trunk, images to features, and its head, features to classes."""
   network = keras.models.load_model(path)
   features = network.get_layer('features').output
   return keras.Model(network.input, features), keras.Model(features, network.output)
 
 
 def train_head(trunk, head, data, epochs):
-  """By `fit`, on a trunk that stays as it is -> the whole."""
+  """Trains the head with `fit` on a frozen trunk; returns the whole network."""
   trunk.trainable = False
   images = keras.Input([32, 32, 3], dtype='uint8')
-  # training=False: batch norm goes on by its averages. By the batch's statistics, which move the
-  # averages, too, a trunk would change though none of its weights is trained.
+  # training=False: batch norm uses its moving averages. With the batch's statistics, which update
+  # the averages, a trunk would change though none of its weights is trained.
   model = keras.Model(images, head(trunk(images, training=False)))
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
   model.compile(keras.optimizers.Adam(0.01), loss, metrics=['accuracy'])
@@ -55,7 +55,7 @@ def train_head(trunk, head, data, epochs):
 
 
 def train_all(trunk, head, data, epochs):
-  """By a loop of one's own: trunk and head, with batch norm in training."""
+  """Trains trunk and head in a custom loop, with batch norm in training mode."""
   trunk.trainable = True
   variables = trunk.trainable_variables + head.trainable_variables
   optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
@@ -78,10 +78,10 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--model', required=True, help='exported .keras file, or a folder of them')
   parser.add_argument('--data-dir', required=True, help='record files of the new classes')
-  parser.add_argument('--out', default='transfer', help='folder for what is written')
+  parser.add_argument('--out', default='transfer', help='folder to write to')
   parser.add_argument('--classes', type=int, default=10)
   parser.add_argument('--batch-size', type=int, default=128)
-  parser.add_argument('--epochs', type=int, default=5, help='of each of the two trainings')
+  parser.add_argument('--epochs', type=int, default=5, help='epochs of each of the two trainings')
   flags = parser.parse_args()
   path = flags.model
   if os.path.isdir(path):
@@ -90,12 +90,12 @@ def main():
   test = read(flags.data_dir, 'eval', flags.batch_size)
 
   trunk, old_head = split_network(path)
-  new_head = keras.Sequential([keras.layers.Dense(flags.classes)])  # Gives logits.
+  new_head = keras.Sequential([keras.layers.Dense(flags.classes)])  # Returns logits.
   model = train_head(trunk, new_head, training, flags.epochs)
   results = {'frozen_trunk': model.evaluate(test, verbose=0)[1]}
 
-  # One trunk, two heads: the images pass through the trunk once. And the trunk for others, who put
-  # heads of their own on it.
+  # One trunk, two heads: the images pass through the trunk once. The trunk is also saved alone, for
+  # other heads.
   images = keras.Input([32, 32, 3], dtype='uint8')
   features = trunk(images, training=False)
   two_heads = keras.Model(images, {'old': old_head(features), 'new': new_head(features)})
@@ -103,7 +103,7 @@ def main():
   two_heads.save(os.path.join(flags.out, 'two-heads.keras'))
   trunk.save(os.path.join(flags.out, 'trunk.keras'))
 
-  # From here on the trunk is the new head's own: the old one does not fit it any more.
+  # The trunk is trained with the new head from here on: the old head does not fit it any more.
   train_all(trunk, new_head, training, flags.epochs)
   results['whole_network'] = model.evaluate(test, verbose=0)[1]
   model.save(os.path.join(flags.out, 'network.keras'))

@@ -92,7 +92,7 @@ def test_what_the_command_refuses_is_an_input_error(options, flags, data_dir, tm
     ({'train_steps': 'ten'}, '--train-steps is "ten": it must be a whole number'),
     ({'network': lambda images, is_training, num_classes: None}, 'at the top of a module'),
     ({'mode': 'evaluate'}, "mode is 'evaluate': it must be train_and_evaluate or train"),
-    ({'callbacks': [print]}, 'gives builtin_function_or_method; it must give a subclass'),
+    ({'callbacks': [print]}, 'returned builtin_function_or_method; it must return a subclass'),
   ],
 )
 def test_what_no_command_line_could_say(options, says, data_dir, tmp_path):

@@ -1,1 +1,1 @@
-"""What happens between steps."""
+"""Callbacks: early stopping, best checkpoints, summaries and whatever else runs between steps."""

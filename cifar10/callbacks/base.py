@@ -1,7 +1,7 @@
-"""What a callback is: a session hook that hears of more than runs of the session.
+"""The base class of callbacks: session hooks with events for steps, epochs, saves and evaluations.
 
 A callback is a file with a function `make(run) -> Callback | None`, and a line in `registry.py`.
-It acts in the process that trains or evaluates, and is switched by an option.
+A callback runs in the process that trains or evaluates, and an option switches it on.
 """
 
 import dataclasses
@@ -22,35 +22,35 @@ from cifar10.options.run_options import RunOptions
 
 
 class TrainingGraph(NamedTuple):
-  """What a step computes, for callbacks that add operations of their own to its graph."""
+  """The tensors of a training step, for callbacks that add operations to its graph."""
 
   images: tf.Tensor  # uint8 [n, 32, 32, 3], of the first tower
   labels: tf.Tensor  # int32 [n]
   scalars: Mapping[str, tf.Tensor]  # 'loss', 'accuracy' and 'learning_rate'
   loss_parts: Mapping[str, tf.Tensor]  # float32 scalars, by name
-  gradients: Sequence[tuple[tf.Tensor, Any]]  # of the network, with their variables
+  gradients: Sequence[tuple[tf.Tensor, Any]]  # the network's, each with its variable
 
 
 class Step(NamedTuple):
-  """A step that is over."""
+  """A finished training step."""
 
   step: int  # the global step after it
   values: Mapping[str, float]  # 'loss', 'accuracy' of its batch, and 'learning_rate'
 
 
 class Evaluation(NamedTuple):
-  """One split with one checkpoint."""
+  """The evaluation of one split with one checkpoint."""
 
   step: int
   split: str
   checkpoint: str
   result: Mapping[str, Any]  # as the program prints it
   confusion_matrix: Sequence[Sequence[int]]  # [true class][predicted class]
-  on_the_way: bool  # not the final one
+  on_the_way: bool  # False: the final evaluation
 
   @property
   def chooses(self) -> bool:
-    """Whether weights, and the end of training, may be chosen by it: never by the test set."""
+    """Tells whether it may choose weights or the end of training: the test set never may."""
     return self.on_the_way and self.split == 'validation'
 
 
@@ -62,33 +62,33 @@ class Run:
   options: RunOptions
   data: DatasetInfo
   role: Role
-  stop_request: StopRequest  # whether training is to end before its last step
+  stop_request: StopRequest  # asks training to end before its last step
   # In training only:
   examples_per_epoch: int = 0
-  examples_per_step: int = 0  # of a global step, all workers' together
-  evaluates: bool = False  # this process, on the way
-  save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # -> the checkpoint
-  open_shell: Callable[[Any, int], None] | None = None  # `shell` sets it: of a session, at a step
-  seconds_before: float = 0.0  # of training, in earlier processes: `metrics` finds it
+  examples_per_step: int = 0  # of one global step, by all workers together
+  evaluates: bool = False  # whether this process evaluates on the way
+  save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # returns the checkpoint's path
+  open_shell: Callable[[Any, int], None] | None = None  # set by `shell`: opens one at a step
+  seconds_before: float = 0.0  # trained by earlier processes; `metrics` sets it
   _since: float = dataclasses.field(default_factory=time.monotonic)
 
   @property
   def job_dir(self) -> str:
-    """Where the job keeps everything."""
+    """Returns the job dir, where all files of the job are."""
     return self.options.job_dir
 
   @property
   def last_step(self) -> int:
-    """The global step at which training ends."""
+    """Returns the global step at which training ends."""
     return self.hparams.train_steps
 
   def epochs(self, step: int) -> int:
-    """How many whole epochs are over at a global step of this training."""
+    """Returns how many whole epochs are finished at a global step of this training."""
     return step * self.examples_per_step // self.examples_per_epoch
 
   @property
   def cluster(self) -> Cluster:
-    """All tasks, this process's among them."""
+    """Returns the cluster of all tasks, with this process's own."""
     return self.role.cluster
 
   @property
@@ -98,36 +98,36 @@ class Run:
 
   @property
   def control(self) -> SharedControl:
-    """The orders that the chief gives all replicas."""
+    """Returns the state by which the chief controls all replicas."""
     return self.role.control
 
   @property
   def is_chief(self) -> bool:
-    """Whether this process writes into the job dir while it trains."""
+    """Tells whether this process writes into the job dir while it trains."""
     return self.role.saves
 
   def seconds(self) -> float:
-    """Of training, all processes of this task, evaluations on the way and pauses included."""
+    """Returns the seconds trained by all processes of this task, with evaluations and pauses."""
     return self.seconds_before + time.monotonic() - self._since
 
 
 class Callback(tf.compat.v1.train.SessionRunHook):
-  """Base of all: hears of nothing but what it overrides. Hooks' methods come beside these."""
+  """The base class of callbacks: override the methods you need, those of session hooks included."""
 
   def on_graph(self, graph: TrainingGraph) -> None:
-    """Once a training graph, when its step is built: operations may still be added."""
+    """Is called when a training step's graph is built, to add operations to the graph."""
 
   def on_step_end(self, step: Step) -> None:
-    """After every step that this process made, before a checkpoint of it is saved."""
+    """Is called after every step of this process, before a checkpoint of the step is saved."""
 
   def on_epoch_end(self, epoch: int) -> None:
-    """After the first step at or beyond the end of each epoch, the first one's number being 1."""
+    """Is called after the first step at or beyond the end of an epoch; the first epoch is 1."""
 
   def on_save(self, checkpoint: str, step: int) -> None:
-    """A checkpoint is whole. Only the chief saves."""
+    """Is called when a checkpoint is completely written; only the chief saves."""
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    """An evaluation is over, in the process that made it."""
+    """Is called after an evaluation, in the process that evaluated."""
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    """Training is over, and its last checkpoint saved: 'train_steps', 'SIGTERM', ..."""
+    """Is called when the last checkpoint is saved; reason: 'train_steps', 'SIGTERM', ..."""

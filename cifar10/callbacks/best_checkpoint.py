@@ -9,15 +9,15 @@ from cifar10.job import best_checkpoints
 
 
 def make(run: Run) -> Callback | None:
-  """Unless --keep-best is 0."""
+  """Returns the callback, unless --keep-best is 0."""
   if not run.options.keep_best:
     return None
-  best_checkpoints.read(run.job_dir)  # Refuses a damaged best.json now, not after an hour.
+  best_checkpoints.read(run.job_dir)  # So that a damaged best.json is refused at once.
   return BestCheckpoint(run)
 
 
 class BestCheckpoint(Callback):
-  """Copies an evaluated checkpoint that is among the best."""
+  """Copies each evaluated checkpoint that is among the best so far."""
 
   def __init__(self, run: Run):
     self._run = run

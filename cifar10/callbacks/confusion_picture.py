@@ -1,4 +1,4 @@
-"""A confusion matrix as a picture, labelled, with its counts."""
+"""Draws a confusion matrix as a picture with labels and counts."""
 
 import io
 import math
@@ -10,16 +10,16 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 _ROWS, _COLUMNS = 'true class', 'predicted class'
-_LONGEST = 20  # Letters of a label; a longer one is cut.
-_FEW = 30  # Classes; letters and cells of more are smaller.
-_MARGIN = 3  # Pixels, about each text: TensorBoard shrinks what is wide.
-_DARKEST = (8, 48, 107)  # A blue, of a cell that has its whole row.
-_DARK = 0.45  # A cell of at least this share has white digits.
-_PALE = (170, 170, 170)  # The digit 0.
+_LONGEST = 20  # Letters of a label; longer labels are cut.
+_FEW = 30  # Classes; with more of them, letters and cells are smaller.
+_MARGIN = 3  # Pixels around each text: TensorBoard shrinks wide pictures.
+_DARKEST = (8, 48, 107)  # Blue, the colour of a cell that has all examples of its row.
+_DARK = 0.45  # From this share of the row on, a cell's digits are white.
+_PALE = (170, 170, 170)  # The colour of the digit 0.
 
 
 def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
-  """Counts in cells, which are the darker the larger a count's share of its row.
+  """Draws the counts in cells; a cell is the darker the larger its count's share of its row.
 
   Args:
     matrix: [true class][predicted class], counts.
@@ -34,7 +34,7 @@ def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
   line = sum(font.getmetrics()) + 2 * _MARGIN
   for_titles = math.ceil(font.getlength(_COLUMNS) / len(names))
   cell = max(line, math.ceil(font.getlength(str(counts.max()))) + 2 * _MARGIN, for_titles)
-  # Above and beside the cells: what rows or columns are, and then their names.
+  # Above and beside the cells: the titles of rows and columns, and the classes' names.
   edge = line + math.ceil(max(map(font.getlength, names))) + 2 * _MARGIN
   side = cell * len(names)
   size = edge + side + _MARGIN
@@ -45,7 +45,7 @@ def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
   pen.text((edge + side / 2, line / 2), _COLUMNS, 'black', font, 'mm')
   for middle, name in zip(middles, names):
     pen.text((edge - _MARGIN, middle), name, 'black', font, 'rm')
-  # The other texts run upwards: they are drawn while the picture lies on its right side.
+  # The vertical texts are drawn while the picture is turned on its right side.
   picture = picture.transpose(Image.Transpose.ROTATE_270)
   pen = _pen(picture)
   pen.text((size - edge - side / 2, line / 2), _ROWS, 'black', font, 'mm')
@@ -55,7 +55,7 @@ def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
 
 
 def _pen(picture: Image.Image) -> ImageDraw.ImageDraw:
-  """Draws letters without shades of grey: a picture of an evaluation then has 15 KB, not 70."""
+  """Returns a pen that draws letters without grey: a picture then has 15 KB, not 70."""
   pen = ImageDraw.Draw(picture)
   pen.fontmode = '1'
   return pen
@@ -75,7 +75,7 @@ def _draw_cells(
 
 
 def _label(name: str, label: int) -> str:
-  """A class's name without accents; its number where the font lacks other letters of it."""
+  """Returns a class's name without accents, or its number if the font lacks its letters."""
   decomposed = unicodedata.normalize('NFKD', name)
   plain = ''.join(letter for letter in decomposed if not unicodedata.combining(letter))
   if not plain.isascii() or not plain.isprintable() or not plain:
@@ -84,7 +84,7 @@ def _label(name: str, label: int) -> str:
 
 
 def to_png(picture: np.ndarray) -> bytes:
-  """A PNG file of uint8 [height, width, 3]."""
+  """Returns a picture, uint8 [height, width, 3], as a PNG file."""
   file = io.BytesIO()
   Image.fromarray(picture).save(file, 'PNG')
   return file.getvalue()

@@ -1,6 +1,6 @@
-"""Carries out the requests of `python -m cifar10.control` while training runs, and JOB/hyper.txt.
+"""Carries out the requests of `python -m cifar10.control`, and JOB/hyper.txt, while training runs.
 
-JOB/hyper.txt is tensorpack's way: a line 'learning_rate:0.05' for each rate, read when it changes.
+JOB/hyper.txt is tensorpack's format: lines like 'learning_rate:0.05', read when the file changes.
 """
 
 import os
@@ -18,11 +18,11 @@ from cifar10.job.stop_record import BY_CONTROL, StopReason
 
 
 class ControlCommands:
-  """Carries out requests and answers them.
+  """Carries out control requests and writes the answers.
 
   Attributes:
-    paused: whether training is to wait.
-    evaluation: the last one; whoever hears of one sets it.
+    paused: whether training waits.
+    evaluation: the last one; `ControlListener` sets it.
   """
 
   def __init__(self, run: Run):
@@ -33,7 +33,7 @@ class ControlCommands:
     self.evaluation: Evaluation | None = None
 
   def forget_old(self) -> None:
-    """Drops what an earlier run left, but obeys an evaluator's request to stop at a limit."""
+    """Deletes an earlier run's requests; obeys an evaluator's request to stop at a limit."""
     for _, command in control_requests.take(self._run.job_dir):
       if command and command.reason:
         name, value, message = command.reason
@@ -43,7 +43,7 @@ class ControlCommands:
     self._changed_rates()
 
   def obey(self, session: Any, step: int) -> None:
-    """Carries out all requests, after this step."""
+    """Carries out all pending requests after this step."""
     self._step = step
     for name, command in control_requests.take(self._run.job_dir):
       ok, text = self._obey(command, session) if command else (False, 'the request is damaged')
@@ -51,7 +51,7 @@ class ControlCommands:
     for line in self._changed_rates():
       try:
         command = control_requests.parse(line.replace(':', '=', 1))
-        ok, text = False, f'{line!r} is no rate'
+        ok, text = False, f'{line!r} is not a rate'
         if command.verb in RATES:
           ok, text = self._obey(command, session)
       except InputError as error:
@@ -60,7 +60,7 @@ class ControlCommands:
         log.info('%s: %s', HYPER, text)
 
   def _changed_rates(self) -> list[str]:
-    """The lines of JOB/hyper.txt, where it is another file than at the last call."""
+    """Returns the lines of JOB/hyper.txt if the file has changed since the last call."""
     path, before = os.path.join(self._run.job_dir, HYPER), self._hyper_signature
     try:
       self._hyper_signature = files.signature(path)
@@ -70,7 +70,7 @@ class ControlCommands:
       return []
 
   def _obey(self, command: Command, session: Any) -> tuple[bool, str]:
-    """Carries it out -> whether that was possible, and what happened."""
+    """Carries out a command; returns whether it succeeded, and a message."""
     try:
       text = self._do(command, session)
     except InputError as error:
@@ -107,7 +107,7 @@ class ControlCommands:
     now = {rate: getattr(control.state, rate) for rate in RATES}
     rates = {rate: value for rate, value in now.items() if value is not None}
     control_requests.remember_rates(self._run.job_dir, rates)
-    rate = 'the schedule says it' if command.value is None else f'it is {command.value:g}'
+    rate = 'it follows the schedule' if command.value is None else f'it is {command.value:g}'
     return f'{rate} after step {self._step:,}'
 
   def _save(self, session: Any, evaluating: bool) -> str:
@@ -117,7 +117,7 @@ class ControlCommands:
       return f'saved {checkpoint}'
     if not self.evaluation:
       evaluator = self._run.cluster.has_evaluator
-      follows = 'the evaluator takes it' if evaluator else 'nothing evaluates in this cluster'
+      follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this cluster'
       return f'saved {checkpoint}; {follows}'
     accuracy, split = self.evaluation.result['accuracy'], self.evaluation.split
     return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'
@@ -131,9 +131,9 @@ class ControlCommands:
     if not self._run.open_shell:
       raise InputError('shell: the training was started without --debug-shell')
     if not sys.stdin.isatty():
-      raise InputError('shell: the process that trains has no terminal; start it in one')
+      raise InputError('shell: the process that trains has no terminal; start it in a terminal')
     was_paused = self.paused
     self._pause(True, session)
     self._run.open_shell(session, self._step)
     self._pause(was_paused, session)
-    return 'the shell was left; training goes on'
+    return 'the shell was closed; training goes on'

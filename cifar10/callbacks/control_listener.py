@@ -1,6 +1,6 @@
 """Looks for requests of `python -m cifar10.control`, and for JOB/hyper.txt, between two steps.
 
-What carries them out is loaded when the first one comes.
+The code that carries requests out is loaded when the first request arrives.
 """
 
 import time
@@ -11,23 +11,23 @@ from cifar10.core import files, parts
 from cifar10.job import job_config
 
 _LOOK_SECONDS = 0.5
-_URL_LOOK_SECONDS = 10  # A look stops the steps: for a tenth of a second with an object store.
+_URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.
 
 
 def make(run: Run) -> Callback | None:
-  """In the chief; the other replicas follow it."""
+  """Returns the callback in the chief, which controls the other replicas."""
   return ControlListener(run) if run.is_chief and 'control' in parts.PARTS else None
 
 
 class ControlListener(Callback):
-  """Hears of requests, and has them carried out."""
+  """Looks for requests after each step and has them carried out."""
 
   def __init__(self, run: Run):
     self._run = run
     self._looked = 0.0
     self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
     self._step = 0
-    self._commands: Any = None  # What carries them out, from the first one on.
+    self._commands: Any = None  # A ControlCommands, from the first request on.
     if job_config.has_requests(run.job_dir):
       self._commands = parts.load('control').ControlCommands(run)
       self._commands.forget_old()
@@ -46,7 +46,7 @@ class ControlListener(Callback):
       if self._run.monitor.stopping or self._run.stop_request.reason:
         break
       time.sleep(_LOOK_SECONDS)
-      self._run.monitor.progressed()  # Nobody is being waited for.
+      self._run.monitor.progressed()  # So that a pause is not taken for a hanging step.
       self._look(run_context.session)
 
   def _look(self, session: Any) -> None:

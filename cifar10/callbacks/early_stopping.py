@@ -1,4 +1,4 @@
-"""Early stopping: at an accuracy, after evaluations without a gain, after some minutes."""
+"""Early stopping: at an accuracy, after evaluations without a gain, or after some minutes."""
 
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.job import control_requests, metrics_log
@@ -6,7 +6,7 @@ from cifar10.job.stop_record import StopReason
 
 
 def make(run: Run) -> Callback | None:
-  """In the chief and in an evaluator, where one of the options is given."""
+  """Returns the callback in the chief and in an evaluator, if one of its options is given."""
   options = run.options
   is_evaluator = run.cluster.task_type == 'evaluator'
   limits = (options.stop_at_accuracy, options.stop_without_gain, options.max_minutes)
@@ -15,7 +15,7 @@ def make(run: Run) -> Callback | None:
 
 
 class EarlyStopping(Callback):
-  """Looks at each evaluation, and at the clock."""
+  """Checks each evaluation, and the time after each step."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -44,13 +44,13 @@ class EarlyStopping(Callback):
     if self._run.stop_request.reason:
       return
     self._run.stop_request.request(reason)
-    if not self._run.is_chief:  # An evaluator: the chief obeys requests in the job dir.
+    if not self._run.is_chief:  # In an evaluator: the chief obeys requests in the job dir.
       order = control_requests.Command('stop', None, (reason.name, reason.value, reason.message))
       control_requests.request(self._run.job_dir, order)
 
 
 def evaluations_without_gain(events: list[metrics_log.Event]) -> int:
-  """Evaluations of the validation split since the best one; of equals the earliest is the best."""
+  """Counts validation evaluations since the best one; among equals the earliest is the best."""
   accuracies = [
     event['accuracy']
     for event in events

@@ -1,4 +1,4 @@
-"""How busy each GPU of this process is, by NVIDIA's management library."""
+"""Measures memory and utilization of this process's GPUs, with NVIDIA's management library."""
 
 import contextlib
 import importlib
@@ -12,14 +12,14 @@ _GIB = 2**30
 
 
 def visible_gpus() -> list[Any]:
-  """Handles of the GPUs that this process may use; [] without nvidia-ml-py."""
+  """Returns handles of the GPUs that this process may use; [] without nvidia-ml-py."""
   try:
     nvml = importlib.import_module('pynvml')
     nvml.nvmlInit()
   except ImportError:
     log.info('TensorBoard will not show how busy the GPU is: that needs `pip install nvidia-ml-py`')
     return []
-  except Exception as error:  # A driver's error is no reason not to train.
+  except Exception as error:  # A driver's error must not stop training.
     log.info('TensorBoard will not show how busy the GPU is: %s', error)
     return []
   names = os.environ.get('CUDA_VISIBLE_DEVICES')
@@ -29,7 +29,7 @@ def visible_gpus() -> list[Any]:
 
 
 def _handles(nvml: Any, name: str) -> Iterator[Any]:
-  """The handle of a GPU in CUDA_VISIBLE_DEVICES: a number, or 'GPU-' and the start of an UUID."""
+  """Yields handles of one entry of CUDA_VISIBLE_DEVICES: a number, or a UUID's start 'GPU-...'."""
   with contextlib.suppress(nvml.NVMLError):
     if name.isdecimal():
       yield nvml.nvmlDeviceGetHandleByIndex(int(name))
@@ -38,8 +38,8 @@ def _handles(nvml: Any, name: str) -> Iterator[Any]:
 
 
 def read(handles: list[Any]) -> Iterator[tuple[str, float]]:
-  """Memory and utilization of each GPU; a MIG partition reports its memory alone."""
-  if not handles:  # The library may be missing.
+  """Yields each GPU's memory and utilization; a MIG partition has only its memory."""
+  if not handles:  # Then the library may be missing.
     return
   nvml = importlib.import_module('pynvml')
   for index, handle in enumerate(handles):

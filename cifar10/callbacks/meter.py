@@ -1,4 +1,4 @@
-"""Reads loss, accuracy and learning rate of every step, and tells callbacks; means over steps."""
+"""Reads loss, accuracy and learning rate of every step for callbacks; averages them over steps."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,30 +8,30 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
 
-EVERY_STEPS = 100  # Whose means are written.
+EVERY_STEPS = 100  # The mean over this many steps is one point of a curve.
 
 
 class MeterHook(tf.compat.v1.train.SessionRunHook):
-  """Tells callbacks of every step, before any other hook can save a checkpoint of it."""
+  """Calls callbacks after every step, before any other hook can save a checkpoint of the step."""
 
   def __init__(
     self, callbacks: Sequence[Callback], counts: bool, epochs: Callable[[int], int] = lambda step: 0
   ):
     """Args:
-    callbacks: hear of each step.
-    counts: whether each run of the session makes one global step, as in one process; else the
-      global step is read, about as it is after the run.
-    epochs: how many are over at a global step.
+    callbacks: their on_step_end and on_epoch_end are called.
+    counts: whether each session run is one global step, as in a single process; else the global
+      step is read from its variable, at about the end of the run.
+    epochs: global step -> how many epochs are finished.
     """
     self._callbacks = callbacks
     self._counts = counts
     self._epochs = epochs
     self._tensors: Mapping[str, tf.Tensor] = {}
     self._graph: Any = None
-    self.step = 0  # The last one that this process made.
+    self.step = 0  # The last step that this process made.
 
   def on_graph(self, graph: TrainingGraph) -> None:
-    """Takes the scalars to read, and tells callbacks: of the first replica built in a graph."""
+    """Takes the scalars to read from the first replica's graph, and calls the callbacks."""
     building = tf.compat.v1.get_default_graph()
     if self._graph is not building:
       self._graph, self._tensors = building, graph.scalars
@@ -60,21 +60,21 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
 
 
 class Means(NamedTuple):
-  """Of the steps since they were last taken."""
+  """Means over the steps since the last `take`."""
 
-  step: int  # the last of them
+  step: int  # the last of these steps
   values: dict[str, float]  # means of loss and accuracy; the last learning rate
   steps_per_second: float
 
 
 class Window:
-  """Adds up steps between two reports."""
+  """Averages steps between two reports."""
 
   def __init__(self) -> None:
     self.restart(0)
 
   def restart(self, step: int) -> None:
-    """Begins anew after this global step."""
+    """Starts a new window after this global step."""
     self.step = step
     self._before = step
     self._since = self._heard = time.monotonic()
@@ -84,22 +84,22 @@ class Window:
 
   @property
   def seconds(self) -> float:
-    """Since the window began."""
+    """Returns the seconds since the window began."""
     return time.monotonic() - self._since
 
   @property
   def is_empty(self) -> bool:
-    """Whether no step was added."""
+    """Tells whether the window has no step yet."""
     return self.step <= self._before
 
   def skip(self) -> None:
-    """Leaves out the time since the last step: it was an evaluation's, not training's."""
+    """Excludes the time since the last step, because an evaluation took it."""
     now = time.monotonic()
     self._since += now - self._heard
     self._heard = now
 
   def add(self, step: Step) -> None:
-    """A step that is over."""
+    """Adds a finished step."""
     self._heard = time.monotonic()
     self.step, self._last = step.step, step.values
     self._count += 1
@@ -107,7 +107,7 @@ class Window:
       self._sums[name] += float(step.values[name])
 
   def take(self) -> Means:
-    """The means, and a new window. Only of one that is not empty."""
+    """Returns the means and starts a new window; the window must not be empty."""
     values = {name: total / self._count for name, total in self._sums.items()}
     values['learning_rate'] = float(self._last['learning_rate'])
     means = Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
@@ -116,18 +116,18 @@ class Window:
 
 
 class Averaging(Callback):
-  """Takes means over the steps of a window; subclasses say when, and hear of them."""
+  """Base class of callbacks that average steps: `is_due` ends a window."""
 
   def __init__(self, run: Run):
     self._run = run
     self._window = Window()
 
   def is_due(self, step: int) -> bool:
-    """Whether the window ends with this step, which it does not have yet."""
+    """Tells whether the window ends with this step, which is not yet added."""
     raise NotImplementedError
 
   def averaged(self, means: Means) -> None:
-    """Hears of the means."""
+    """Is called with the means of a finished window."""
     raise NotImplementedError
 
   def begin(self) -> None:
@@ -147,7 +147,7 @@ class Averaging(Callback):
 
 
 class AveragingHundreds(Averaging):
-  """Takes means over every hundred steps, and over the rest at the end of training."""
+  """Averages every hundred steps, and the remaining ones at the end of training."""
 
   def is_due(self, step: int) -> bool:
     return step // EVERY_STEPS > self._window.step // EVERY_STEPS or step >= self._run.last_step

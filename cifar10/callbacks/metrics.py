@@ -17,13 +17,13 @@ from cifar10.options.hparams import all_values
 
 
 def make(run: Run) -> Callback | None:
-  """In the processes that see the job dir: the chief, and an evaluator."""
+  """Returns the callback in the chief and in an evaluator: these processes see the job dir."""
   is_evaluator = run.cluster.task_type == 'evaluator'
   return Metrics(run) if run.is_chief or is_evaluator else None
 
 
 class Metrics(AveragingHundreds):
-  """Writes each event when it happens; of training steps, means over every hundred."""
+  """Writes each event when it happens, and the means of every hundred training steps."""
 
   def __init__(self, run: Run):
     super().__init__(run)
@@ -35,9 +35,9 @@ class Metrics(AveragingHundreds):
     step = self._window.step
     steps_lost = metrics_log.go_back(self._run.job_dir, step)
     events = metrics_log.read(self._run.job_dir)
-    resumed = any(event['event'] == 'start' for event in events)  # From step 0, perhaps.
+    resumed = any(event['event'] == 'start' for event in events)  # The step may be 0 even then.
     if any(event['event'] == 'save' and event['step'] == step for event in events):
-      self._saved_at = step  # TensorFlow saves again what it has just read.
+      self._saved_at = step  # TensorFlow saves the restored checkpoint again.
     if not self._started:
       seconds = [event.get('seconds') for event in events]
       known = [each for each in seconds if isinstance(each, (int, float))]
@@ -46,14 +46,14 @@ class Metrics(AveragingHundreds):
     self._started = True
 
   def on_save(self, checkpoint: str, step: int) -> None:
-    if step != self._saved_at:  # The savers of evaluations and of --save-every-steps may meet.
+    if step != self._saved_at:  # Two savers may save at one step.
       self._write(step, 'save', checkpoint=checkpoint)
     self._saved_at = step
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
-    # A process that was killed after an evaluation, before its next save, makes it again.
+    # A process that was killed after an evaluation, before its next save, repeats the evaluation.
     if not metrics_log.has_evaluation(self._run.job_dir, evaluation.step, evaluation.split):
       self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
     super().on_evaluate_end(evaluation)

@@ -1,4 +1,4 @@
-"""Callbacks of the user's own: for --callback, and what Python's calls are given."""
+"""A user's own callbacks, from --callback or from calls of the Python API."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.core.errors import CallbackError, InputError
 from cifar10.data.python_source import described, imported
 
-# A lost parameter server: the session is made again.
+# Raised when a parameter server is lost: the session is created again.
 _OF_SESSIONS = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.OutOfRangeError)
 
 
 class Own(NamedTuple):
-  """What makes one."""
+  """A callback's name and the function that makes it."""
 
   name: str
   make: Callable[[Run], Any]
 
 
-def found(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
-  """The functions of these names, and then objects; raises InputError where there is none."""
+def named_or_given(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
+  """Returns these names' functions and the given objects; raises InputError for an unknown name."""
   functions = [Own(f'--callback {name}', imported('--callback', name)) for name in names]
   return functions + [
     Own(f'callback {type(each).__name__}', functools.partial(lambda this, run: this, each))
@@ -33,11 +33,11 @@ def found(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
 
 
 def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:
-  """Those that have something to do in this process, in the chief and in an evaluator.
+  """Returns the callbacks that their functions make in this process (the chief or an evaluator).
 
   Raises:
     CallbackError: a function failed.
-    InputError: what it made is no callback.
+    InputError: a function returned something else than a callback or None.
   """
   if not run.is_chief and run.cluster.task_type != 'evaluator':
     return []
@@ -46,7 +46,7 @@ def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:
     callback = _naming(name, make)(run)
     if callback is not None and not isinstance(callback, Callback):
       raise InputError(
-        f'{name} gives {type(callback).__name__}; it must give a subclass of cifar10.Callback'
+        f'{name} returned {type(callback).__name__}; it must return a subclass of cifar10.Callback'
       )
     if callback is not None:
       made.append(_Named(name, callback))
@@ -54,7 +54,7 @@ def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:
 
 
 class _Named(Callback):
-  """Passes all events on, and names a callback that fails."""
+  """Passes all events on to a callback, and names the callback in its errors."""
 
   def __init__(self, name: str, callback: Callback):
     for event in dir(Callback):
@@ -63,7 +63,7 @@ class _Named(Callback):
 
 
 def _naming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-  """The function, whose failure has this name."""
+  """Returns the function with its errors raised as CallbackError with this name."""
 
   def called(*args: Any) -> Any:
     try:

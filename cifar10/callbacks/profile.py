@@ -1,6 +1,6 @@
 """Profiles some steps: a trace in JOB/profile/, and the costliest operations in the log.
 
-The trace is in Chrome's format, for Perfetto. Without --profile-steps no step is traced, or slower.
+The trace is in Chrome's format, for Perfetto. Without --profile-steps nothing is traced or slower.
 """
 
 import itertools
@@ -19,8 +19,8 @@ from cifar10.core.logs import log
 from cifar10.options.run_options import first_and_last
 
 FOLDER = 'profile'
-_SHOWN = 10  # Operations in the log.
-# These wait for another device's result: their time is another operation's.
+_SHOWN = 10  # How many operations the log lists.
+# These operations wait for a result of another device: their time counts there.
 _WAITING = {'_Recv', '_HostRecv', 'RecvTensor'}
 
 
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
 
 
 def make(run: Run) -> Callback | None:
-  """With --profile-steps, in one process or in the chief."""
+  """Returns the callback in a single process or the chief, if --profile-steps is given."""
   asked = run.options.profile_steps
   if not (asked and run.is_chief):
     return None
@@ -46,7 +46,7 @@ def make(run: Run) -> Callback | None:
 class Profile(Callback):
   """Traces the steps from `first` to `last`, both included.
 
-  Where other workers make steps, too, it traces its own among these, at least one.
+  In a cluster it traces this worker's own steps among these, at least one.
   """
 
   def __init__(self, job_dir: str, first: int, last: int):
@@ -64,7 +64,7 @@ class Profile(Callback):
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._step = int(session.run(self._global_step))
     if self._step >= self._last and not self._is_over:
-      log.info('--profile-steps %s:%s: they were made before', self._first, self._last)
+      log.info('--profile-steps %s:%s: these steps are already done', self._first, self._last)
       self._is_over = True
 
   def on_step_end(self, step: Step) -> None:
@@ -85,7 +85,7 @@ class Profile(Callback):
       self._finish()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    if self._traced and not self._is_over:  # Before the last of them.
+    if self._traced and not self._is_over:  # Training ended before the last of the steps.
       self._finish()
 
   def _finish(self) -> None:
@@ -101,7 +101,7 @@ class Profile(Callback):
 
 
 def operations(step_stats: Any) -> Iterator[Operation]:
-  """All operations of a StepStats."""
+  """Yields all operations of a StepStats."""
   for device in step_stats.dev_stats:
     for node in device.node_stats:
       kind, name = _kind_and_name(node, is_kernel=_is_gpu_trace(device.device))
@@ -111,7 +111,7 @@ def operations(step_stats: Any) -> Iterator[Operation]:
 
 
 def _kind_and_name(node: Any, is_kernel: bool) -> tuple[str, str]:
-  """From 'name = Type(inputs)'; of a GPU's kernel from '...@@name:Type#...' or 'name:Type'."""
+  """Parses 'name = Type(inputs)'; for a GPU's kernel '...@@name:Type#...' or 'name:Type'."""
   label, name = node.timeline_label, node.node_name
   if is_kernel:
     noted = re.search('@@([^#]*)#', label)
@@ -122,19 +122,19 @@ def _kind_and_name(node: Any, is_kernel: bool) -> tuple[str, str]:
 
 
 def _is_gpu_trace(device: str) -> bool:
-  """Whether these are a GPU's kernels, and not the operations that started them."""
+  """Tells whether a device lists a GPU's kernels, not the operations that launched them."""
   return '/stream:' in device or '/memcpy' in device
 
 
 def to_json(traced: Sequence[Operation]) -> dict[str, Any]:
-  """Chrome's trace: a process for each device, and a thread for each operation side by side.
+  """Returns a Chrome trace: a process for each device, a thread for each concurrent operation.
 
-  The format: "Trace Event Format", of Chrome's catapult project.
+  The format is the "Trace Event Format" of Chrome's catapult project.
   """
   events: list[dict[str, Any]] = []
   for number, device in enumerate(sorted({each.device for each in traced})):
     events.append({'name': 'process_name', 'ph': 'M', 'pid': number, 'args': {'name': device}})
-    ends: list[int] = []  # Of what each thread ran last.
+    ends: list[int] = []  # When each thread's last operation ends.
     mine = (each for each in traced if each.device == device)
     for each in sorted(mine, key=lambda operation: operation.start):
       free = (thread for thread, end in enumerate(ends) if end <= each.start)
@@ -156,7 +156,7 @@ def to_json(traced: Sequence[Operation]) -> dict[str, Any]:
 
 
 def costs_table(traced: Sequence[Operation], rows: int) -> Iterator[str]:
-  """Lines on the costliest operations; waiting for another device is left out."""
+  """Yields a table of the costliest operations, without those that wait for another device."""
   costs: dict[tuple[str, str], list[int]] = defaultdict(list)
   for each in _counted(traced):
     costs[each.type, each.name].append(each.duration)
@@ -170,9 +170,9 @@ def costs_table(traced: Sequence[Operation], rows: int) -> Iterator[str]:
 
 
 def _counted(traced: Sequence[Operation]) -> Iterator[Operation]:
-  """The kernels of each GPU that was traced; of other devices, the operations that ran there."""
+  """Yields the kernels of traced GPUs, and the operations of all other devices."""
   kernels = '/stream:all'
-  # '/device:GPU:0/stream:all' and '/job:worker/replica:0/task:0/device:GPU:0' are one device.
+  # '/device:GPU:0/stream:all' and '/job:worker/replica:0/task:0/device:GPU:0' are the same device.
   timed = tuple(each.device.removesuffix(kernels) for each in traced if kernels in each.device)
   timed = tuple(dict.fromkeys(timed))
   for each in traced:

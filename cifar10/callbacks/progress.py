@@ -1,4 +1,4 @@
-"""The progress of a training: lines in the log, or a bar on a terminal."""
+"""Shows the progress of training: lines in the log, or a progress bar on a terminal."""
 
 import sys
 from typing import Any
@@ -10,14 +10,14 @@ from cifar10.core.logs import format_duration, log
 
 
 def make(run: Run) -> Callback:
-  """A bar where standard error is a terminal and this process is alone; lines elsewhere."""
+  """Returns a progress bar for a single process with a terminal, else log lines."""
   if run.cluster.is_distributed or not _shows_bars():
     return ProgressLines(run)
   return parts.load('progress_bars').ProgressBar(run)
 
 
 def evaluation_hooks(split: str, num_examples: int, batch_size: int) -> list[Any]:
-  """The bar of one evaluation, where standard error is a terminal."""
+  """Returns the hooks that show an evaluation's progress bar, if standard error is a terminal."""
   if not _shows_bars():
     return []
   return [parts.load('progress_bars').EvaluationBarHook(split, num_examples, batch_size)]
@@ -28,18 +28,18 @@ def _shows_bars() -> bool:
 
 
 class Progress(Averaging):
-  """Logs the step at which training begins; takes means over steps every few seconds."""
+  """Base class: logs the step at which training begins; averages steps every few seconds."""
 
   def __init__(self, run: Run, every_seconds: float):
     super().__init__(run)
     self._every_seconds = every_seconds
-    self._began_at = 0  # The step at which this process's latest session went on.
+    self._began_at = 0  # The step at which this process's latest session began.
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
     began_before, step = self._began_at, self._window.step
     self._began_at = step
-    if step != began_before:  # While a task is away, sessions begin again and again.
+    if step != began_before:  # While a task is away, sessions are created again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
 
@@ -47,7 +47,7 @@ class Progress(Averaging):
     return self._window.seconds >= self._every_seconds
 
   def described(self, means: Means) -> str:
-    """'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'"""
+    """Returns 'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'."""
     shown = '  '.join(f'{name} {value:.4g}' for name, value in means.values.items())
     seconds_left = max(self._run.last_step - means.step, 0) / means.steps_per_second
     return (
@@ -57,7 +57,7 @@ class Progress(Averaging):
 
 
 class ProgressLines(Progress):
-  """Lines in the log."""
+  """Logs progress as lines."""
 
   def __init__(self, run: Run):
     super().__init__(run, run.options.log_every)

@@ -1,4 +1,4 @@
-"""The bars that a terminal shows: of a training, and of an evaluation."""
+"""The progress bars of training and of an evaluation, for terminals."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
 
 
 class ProgressBar(Progress):
-  """A bar at the foot of the terminal; lines of the log run above it."""
+  """Shows a bar in the last line of the terminal; the log's lines appear above it."""
 
   def __init__(self, run: Run):
     super().__init__(run, _REDRAW_SECONDS)
@@ -42,7 +42,7 @@ class ProgressBar(Progress):
     self._close()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    self._close()  # After an error `end` is not called.
+    self._close()  # After an error TensorFlow does not call `end`.
 
   def _close(self) -> None:
     if self._bar is not None:
@@ -51,13 +51,13 @@ class ProgressBar(Progress):
 
 
 class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
-  """The bar of one evaluation."""
+  """Shows the progress bar of one evaluation."""
 
   def __init__(self, split: str, num_examples: int, batch_size: int):
     """Args:
-    split: its name.
-    num_examples: of the split.
-    batch_size: of each run of the session but the last.
+    split: the name of the evaluated split.
+    num_examples: the examples of the split.
+    batch_size: the examples of each session run but the last.
     """
     self._split = split
     self._num_examples = num_examples

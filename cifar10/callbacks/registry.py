@@ -1,6 +1,6 @@
-"""The callbacks that there are: a new one is a file in this folder, and a line here.
+"""The registry of callbacks: a new callback is a file in this folder and a line here.
 
-One that training can do without is a part of the program as well, with a line in core/parts.py.
+A callback that training can do without is also a part of the program, with a line in core/parts.py.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.core import parts
 from cifar10.core.option import declarations
 
-_CALLBACKS: dict[str, bool] = {  # In the order in which they hear of an event -> whether a part.
+_CALLBACKS: dict[str, bool] = {  # In the order of their calls -> whether it is a part.
   'metrics': False,
   'summaries': False,
   'resources': True,
@@ -26,7 +26,7 @@ _CALLBACKS: dict[str, bool] = {  # In the order in which they hear of an event -
 
 
 def make_all(run: Run, own: Sequence[Any] = ()) -> list[Callback]:
-  """Those that have something to do in this process, and then the user's `own`."""
+  """Returns the callbacks that have something to do in this process, then the user's `own`."""
   made = []
   for name, is_part in _CALLBACKS.items():
     if is_part and not _is_asked_for(name, run):
@@ -38,7 +38,7 @@ def make_all(run: Run, own: Sequence[Any] = ()) -> list[Callback]:
 
 
 def _is_asked_for(part: str, run: Run) -> bool:
-  """Whether one of its options is given; a part without options works whenever it is there."""
+  """Tells whether one of the part's options is given; a part without options is always used."""
   declared = declarations(type(run.options))
   given = [getattr(run.options, each.name) for each in declared if each.option.part == part]
   is_given = any(value is not None and value is not False for value in given)

@@ -1,4 +1,4 @@
-"""CPU, memory and GPU use of a training, every ten seconds, for TensorBoard."""
+"""Writes CPU, memory and GPU use of a training for TensorBoard, every ten seconds."""
 
 import contextlib
 import functools
@@ -17,23 +17,23 @@ _EVERY_SECONDS = 10.0
 
 
 def make(run: Run) -> Callback | None:
-  """In the chief, which writes the curves of training."""
+  """Returns the callback in the chief, which writes the training's curves."""
   if not run.is_chief:
     return None
   if not tf.config.list_physical_devices('GPU'):
     return Resources(run.job_dir)
-  from cifar10.callbacks import gpu_use  # noqa: PLC0415  (where there are GPUs)
+  from cifar10.callbacks import gpu_use  # noqa: PLC0415  (only if there are GPUs)
 
   return Resources(run.job_dir, functools.partial(gpu_use.read, gpu_use.visible_gpus()))
 
 
 class Resources(Callback):
-  """Writes TensorBoard's group 'resources': CPU and memory of this process, use of each GPU."""
+  """Writes TensorBoard's group 'resources': this process's CPU and memory, and each GPU's use."""
 
   def __init__(self, job_dir: str, gpu_use: Callable[[], Iterable[tuple[str, float]]] = tuple):
     """Args:
-    job_dir: whose event file is written.
-    gpu_use: -> the use of each GPU, by name.
+    job_dir: the folder of the event file.
+    gpu_use: returns pairs of a name and the use of a GPU.
     """
     self._job_dir = job_dir
     self._gpu_use = gpu_use
@@ -49,7 +49,7 @@ class Resources(Callback):
       self._write()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    if self._step:  # So that a short training has one point, too.
+    if self._step:  # A short training gets one point, too.
       self._write()
 
   def _restart(self) -> None:

@@ -1,4 +1,4 @@
-"""A Python shell inside a paused training, for --debug-shell."""
+"""Opens a Python shell inside a paused training, for --debug-shell."""
 
 import code
 import importlib.util
@@ -12,12 +12,12 @@ from cifar10.callbacks.base import Callback, Run, TrainingGraph
 
 
 def make(run: Run) -> Callback | None:
-  """In the chief, with --debug-shell."""
+  """Returns the callback in the chief, if --debug-shell is given."""
   return Shell(run) if run.is_chief and run.options.debug_shell else None
 
 
 class Shell(Callback):
-  """Keeps the last batch, and opens the shell when `control` asks for it."""
+  """Keeps the last batch, and opens the shell when `cifar10.control JOB shell` asks for it."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -34,7 +34,7 @@ class Shell(Callback):
     self._batch = run_values.results
 
   def open(self, session: Any, step: int) -> None:
-    """Returns when the person leaves it; IPython's where it is installed."""
+    """Runs a shell (IPython's if installed) until the person closes it."""
     names = {
       'session': session,
       'graph': session.graph,

@@ -1,6 +1,6 @@
-"""What TensorBoard shows of a job: curves of training, its images, histograms and hyper-parameters.
+"""Summaries for TensorBoard: training curves, images, histograms and hyper-parameters.
 
-The Estimator writes the numbers of each evaluation itself, to JOB/validation and JOB/eval.
+The Estimator itself writes the numbers of each evaluation, to JOB/validation and JOB/eval.
 """
 
 import os
@@ -18,23 +18,23 @@ from cifar10.callbacks.meter import EVERY_STEPS, AveragingHundreds, Means
 from cifar10.job import metrics_log
 from cifar10.options.hparams import all_values
 
-# TensorBoard sorts groups by name, and opens the first two: accuracy and loss, which stand alone.
-# That is why what training and evaluations write beside them is in groups that come later.
+# TensorBoard sorts groups by name and opens the first two: accuracy and loss, which have no
+# others beside them. So all other summaries are in groups whose names sort after these.
 _TAGS = {'learning_rate': 'optimizer/learning_rate'}
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
-_OWN = tf.compat.v1.GraphKeys.SUMMARIES  # What users' networks and callbacks write.
-_SAMPLED = 'sampled_summaries'  # A collection of no other: the Estimator runs its own at each step.
+_OWN = tf.compat.v1.GraphKeys.SUMMARIES  # The summaries of users' networks and callbacks.
+_SAMPLED = 'sampled_summaries'  # Not the Estimator's collection, which it runs at each step.
 
 
 def make(run: Run) -> Callback | None:
-  """In the processes that see the job dir: the chief, and an evaluator."""
+  """Returns the callback in the chief or an evaluator: these processes see the job dir."""
   if run.is_chief:
     return TrainingSummaries(run)
   return EvaluationSummaries(run) if run.cluster.task_type == 'evaluator' else None
 
 
 class EvaluationSummaries(Callback):
-  """Adds the confusion matrix to an evaluation, as a picture."""
+  """Writes the confusion matrix of each evaluation as a picture."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -44,7 +44,7 @@ class EvaluationSummaries(Callback):
 
 
 class TrainingSummaries(AveragingHundreds):
-  """Curves of means over steps; images, gradients and the like at the last of these steps."""
+  """Writes means over steps as curves; images, gradients and the like of a window's last step."""
 
   def __init__(self, run: Run):
     super().__init__(run)
@@ -54,7 +54,7 @@ class TrainingSummaries(AveragingHundreds):
     self._summaries: list[tf.Tensor] = []
 
   def on_graph(self, graph: TrainingGraph) -> None:
-    """Adds what is shown of single steps; computed only at those that are written."""
+    """Adds the summaries of single steps; they run only at steps that are written."""
     summary, kept = tf.compat.v1.summary, [_SAMPLED]
     for name, part in graph.loss_parts.items():
       summary.scalar(f'loss_parts/{name}', part, kept)
@@ -71,8 +71,8 @@ class TrainingSummaries(AveragingHundreds):
     with session.graph.as_default():
       collected = tf.compat.v1.get_collection
       self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
-    # TensorBoard then drops what an earlier process wrote of this step and later ones, which are
-    # made again.
+    # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
+    # process makes again.
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
     _writer(self._run.job_dir).add_session_log(start, self._step + 1)
 
@@ -80,7 +80,7 @@ class TrainingSummaries(AveragingHundreds):
     return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
 
   def on_step_end(self, step: Step) -> None:
-    if not self._started:  # After the session's start, which would drop it.
+    if not self._started:  # Later than the session's start, or TensorBoard drops it.
       self._write(_start(self._run))
       self._started = True
     self._step = step.step
@@ -109,7 +109,7 @@ class TrainingSummaries(AveragingHundreds):
       _writer(self._run.job_dir).flush()
 
   def _samples_next(self) -> bool:
-    """Whether the next step ends a window, as far as one can know where others make steps, too."""
+    """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
     following = self._step + 1
     is_due = following // EVERY_STEPS > self._sampled_at // EVERY_STEPS
     return bool(self._summaries) and (is_due or following >= self._run.last_step)
@@ -119,7 +119,7 @@ class TrainingSummaries(AveragingHundreds):
 
 
 def _is_own(summary: tf.Tensor) -> bool:
-  """Whether a user's network or callback writes it: not the Estimator, and of towers the first."""
+  """Tells whether a user's network or callback wrote it, in the first tower."""
   name = summary.op.name
   return name != 'loss' and not re.match(r'(tower|replica)_[1-9]', name)
 
@@ -136,49 +136,49 @@ def _write_picture(run: Run, evaluation: Evaluation) -> None:
 
 
 def drop_evaluation(job_dir: str, split: str, step: int) -> None:
-  """Has TensorBoard drop an evaluation that is made again, as the process was killed after it."""
+  """Makes TensorBoard drop an evaluation that is repeated because the process was killed."""
   if metrics_log.has_evaluation(job_dir, step, split):
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
     _writer(os.path.join(job_dir, split)).add_session_log(start, step)
 
 
 def write_scalars(job_dir: str, step: int, values: Mapping[str, float]) -> None:
-  """Adds a point to each of these curves of the training."""
+  """Adds a point to each of these training curves."""
   listed = [tf.compat.v1.Summary.Value(tag=tag, simple_value=values[tag]) for tag in values]
   write(job_dir, step, tf.compat.v1.Summary(value=listed))
 
 
 def write(folder: str, step: int, summary: Any) -> None:
-  """Adds a summary of a step to a folder's event file, which the Estimator writes to as well."""
+  """Writes a summary of a step to a folder's event file, which the Estimator shares."""
   _writer(folder).add_summary(summary, step)
   _writer(folder).flush()
 
 
 def _writer(folder: str) -> Any:
-  with tf.Graph().as_default():  # An evaluation is heard of outside of any; a writer refuses that.
+  with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
     return tf.compat.v1.summary.FileWriterCache.get(folder)
 
 
 def _start(run: Run) -> Any:
-  """The options of a training that begins: a Summary."""
+  """Returns a Summary of the options at the start of a training."""
   values = {
     name: ','.join(map(str, value)) if isinstance(value, tuple) else value
     for name, value in all_values(run.hparams).items()
     if value is not None
   }
-  # A group is a row of the table; it is shown by name.
+  # A group is a row of the table and shown by its name.
   return _tensorflows(
     summary.session_start_pb(values, group_name=run.job_dir, start_time_secs=time.time())
   )
 
 
 def _end(reason: str) -> Any:
-  """How it ended, with the reason that `Callback.ended` hears: a Summary."""
+  """Returns a Summary of the end of a training; the reason is that of `Callback.on_train_end`."""
   failed = reason == 'error'
   status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
   return _tensorflows(summary.session_end_pb(status))
 
 
 def _tensorflows(summary_pb: Any) -> Any:
-  """TensorBoard has a copy of its own of the class Summary."""
+  """Returns TensorBoard's own class for a Summary."""
   return tf.compat.v1.Summary.FromString(summary_pb.SerializeToString())

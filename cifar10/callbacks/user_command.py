@@ -1,4 +1,4 @@
-"""Runs the user's own commands: one after every evaluation, one at the end of training."""
+"""Runs a user's own commands: one after every evaluation, one at the end of training."""
 
 import os
 import shlex
@@ -13,12 +13,12 @@ _SECONDS = 60
 
 
 def make(run: Run) -> Callback | None:
-  """With --on-evaluation in the process that evaluates, with --on-end in the chief."""
+  """Returns the callback, if --on-evaluation or --on-end is given."""
   return UserCommand(run) if run.options.on_evaluation or run.options.on_end else None
 
 
 class UserCommand(Callback):
-  """Runs a command without a shell, the values in its environment; logs its failure."""
+  """Runs a command without a shell, with the values in its environment; logs a failure."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -51,7 +51,7 @@ class UserCommand(Callback):
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> str:
-  """Runs a command -> what went wrong, or ''. Its standard output goes to standard error."""
+  """Runs a command with stdout sent to stderr; returns what went wrong, or ''."""
   try:
     done = subprocess.run(
       command,

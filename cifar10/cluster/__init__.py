@@ -1,1 +1,1 @@
-"""The tasks of a cluster and what they say to each other."""
+"""The tasks of a cluster, their roles, and how they communicate."""

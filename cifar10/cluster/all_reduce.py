@@ -17,7 +17,7 @@ from cifar10.cluster.tasks import Cluster
 
 
 class Mirrored(Role):
-  """A process alone with a replica on each of its devices."""
+  """A single process with a replica on each of its devices."""
 
   def strategy(self, devices: Sequence[str]) -> Any:
     # Said of every v1 graph: that options could not be kept if the graph were saved. It is not.
@@ -31,7 +31,7 @@ class Mirrored(Role):
 
 
 class MultiWorker(TaskRole):
-  """The chief, or a worker, of an all-reduce between processes."""
+  """The chief or a worker of an all-reduce between processes."""
 
   needs_everyone = True
   ends_by_itself = False
@@ -66,7 +66,7 @@ class MultiWorker(TaskRole):
     return [_AgreementHook(self.monitor, self.control)]
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
-    """The step itself brings the orders to the workers."""
+    """Returns no hooks: the step itself distributes the chief's control state."""
     return super().control_hooks(stop_request) if self.saves else []
 
 
@@ -111,7 +111,7 @@ class _MeanOptimizer:
 
 
 def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
-  """The input's batches of n shards -> n elements of one shard each, in the towers' order.
+  """Splits the input's batches of n shards into n elements of one shard, in the towers' order.
 
   The strategies of tf.distribute give consecutive elements to consecutive replicas.
   """
@@ -123,7 +123,7 @@ def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 class SummedControl(SharedControl):
-  """Orders between processes without a server: the chief feeds the vector, and the step adds it up.
+  """Control state between processes without a server: the chief feeds it, and each step sums it.
 
   So all obey at the same step. Last in the vector is how many processes are to stop.
   """
@@ -141,10 +141,10 @@ class SummedControl(SharedControl):
     [self.values] = self._sums.of([self._fed])
 
   def tell(self, session: Any) -> None:
-    """The next step does."""
+    """Does nothing: the next step distributes the state."""
 
   def end(self, run_context: Any) -> None:
-    """Orders the end, which comes with the next step."""
+    """Ends training with the next step."""
     self.state = self.state._replace(ends=True)
 
   def feed(self, stops: bool) -> dict[Any, Any]:
@@ -154,9 +154,9 @@ class SummedControl(SharedControl):
 
 
 class _AgreementHook(tf.compat.v1.train.SessionRunHook):
-  """Ends all-reduce training in all processes after the same step: by order, or by SIGTERM to any.
+  """Ends all-reduce training in all processes after the same step: by control or by SIGTERM.
 
-  One that left earlier would leave the others inside an all-reduce, and the chief unable to save.
+  A process that left earlier would leave the others in an all-reduce, and prevent a save.
   """
 
   def __init__(self, monitor: Any, control: Any):

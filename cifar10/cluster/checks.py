@@ -1,4 +1,4 @@
-"""Which options fit a cluster, and all-reduce. Nothing here needs TensorFlow."""
+"""Checks of options against the cluster and all-reduce. Does not need TensorFlow."""
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import files
@@ -37,7 +37,7 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
 
 
 def _check_all_reduce(options: RunOptions, cluster: Cluster) -> None:
-  """Raises InputError for an all-reduce that does not fit the tasks or the other options."""
+  """Raises InputError if the all-reduce does not fit the tasks or the other options."""
   name = f'--distribute {options.distribute}'
   num_tasks = sum(map(len, cluster.addresses.values()))
   if cluster.num_ps:
@@ -55,7 +55,7 @@ def _check_all_reduce(options: RunOptions, cluster: Cluster) -> None:
 
 
 def _check_deterministic(options: RunOptions, cluster: Cluster) -> None:
-  """Raises InputError where what comes first decides the result."""
+  """Raises InputError if the order in which workers arrive would decide the result."""
   if not (options.sync or options.distribute):
     raise InputError(
       f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '

@@ -1,9 +1,9 @@
-"""What the chief orders of all replicas between two steps: to end, to pause, a learning rate.
+"""The state by which the chief controls all replicas between steps: end, pause, learning rates.
 
-Orders are a small vector that every replica reads as a part of its step. It is a resource on the
-first parameter server (in one process: on its CPU) that is in no collection: checkpoints do not
-hold it, and a replica that finds it uninitialised has no orders. An all-reduce between processes
-has a vector of its own (all_reduce.py).
+The state is a small vector that every replica reads in its step. It is a resource on the first
+parameter server (in a single process: on its CPU) in no collection: checkpoints do not contain it,
+and a replica that finds it uninitialised is not controlled. An all-reduce between processes has a
+vector of its own (all_reduce.py).
 """
 
 import math
@@ -15,42 +15,42 @@ import tensorflow as tf
 
 
 class ControlState(NamedTuple):
-  """All that can be ordered."""
+  """Everything that the chief can control."""
 
-  ends: bool = False  # as if the last step had been made
+  ends: bool = False  # like after the last step
   pauses: bool = False
-  learning_rate: float | None = None  # in place of the schedule's
+  learning_rate: float | None = None  # replaces the schedule's rate
   muon_learning_rate: float | None = None
 
   def vector(self) -> np.ndarray:
-    """float32 [4]; a rate that the schedule says is -1."""
+    """Returns float32 [4]; -1 stands for the schedule's rate."""
     rates = (-1.0 if rate is None else rate for rate in self[2:])
     return np.array([self.ends, self.pauses, *rates], np.float32)
 
 
 def from_vector(values: Sequence[float]) -> ControlState:
-  """The inverse of `ControlState.vector`; of an all-reduce that has not begun, too: all 0."""
+  """Returns the inverse of `ControlState.vector`; also of all 0, before an all-reduce begins."""
   rates = (None if math.isclose(rate, -1) else float(rate) for rate in values[2:])
   return ControlState(bool(values[0]), bool(values[1]), *rates)
 
 
 class StopRequested(Protocol):
-  """Whether, and why, training is to end before its last step."""
+  """Whether and why training is to end before its last step."""
 
   @property
   def reason(self) -> Any: ...
 
 
 class SharedControl:
-  """One process's end of it. The chief sets `state`, and its hook tells the others."""
+  """A process's access to the state. The chief sets `state`, and its hook writes it."""
 
   def __init__(self, device: str = '/device:CPU:0'):
-    """`device`: where the vector is."""
+    """`device`: the device of the vector."""
     self.state = ControlState()
     self._device = device
 
   def build(self) -> None:
-    """Adds the vector to the graph of a replica: `values`, float32 [4]."""
+    """Adds the vector, `values`, float32 [4], to the graph of a replica."""
     size = len(ControlState._fields)
     with tf.device(self._device):
       self._fed = tf.compat.v1.placeholder(tf.float32, [size], 'orders')
@@ -59,7 +59,7 @@ class SharedControl:
     self.values = self.read()
 
   def read(self) -> tf.Tensor:
-    """The vector as it is when this runs: for a part of the graph that waits before it reads."""
+    """Reads the vector when this runs: for parts of the graph that wait before they read."""
     with tf.device(self._device):
       is_there = tf.raw_ops.VarIsInitializedOp(resource=self._handle)
       return tf.cond(
@@ -69,24 +69,24 @@ class SharedControl:
       )
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """The two learning rates, or what was ordered in their places: float32 scalars."""
+    """Returns both learning rates, or the values set in their places: float32 scalars."""
     ordered = self.values[2], self.values[3]
     rates = (learning_rate, muon_learning_rate)
-    first, second = (tf.where(rate >= 0, rate, said) for rate, said in zip(ordered, rates))
+    first, second = (tf.where(rate >= 0, rate, plan) for rate, plan in zip(ordered, rates))
     return first, second
 
   def tell(self, session: Any) -> None:
-    """Writes this process's orders where the other replicas read them."""
+    """Writes this process's state where the other replicas read it."""
     session.run(self._assign, {self._fed: self.state.vector()})
 
   def end(self, run_context: Any) -> None:
-    """Orders the end, which begins with this process."""
+    """Ends training in all replicas, beginning with this process."""
     self.state = self.state._replace(ends=True)
     run_context.request_stop()
 
 
 class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
-  """The chief's: orders the end when that was asked for, and tells what orders have changed."""
+  """The chief's hook: ends training on request, and writes the state when it has changed."""
 
   def __init__(self, control: SharedControl, stop_request: StopRequested):
     self._control = control
@@ -94,7 +94,7 @@ class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
     self._told = ControlState()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    self._tell(session)  # Again after a parameter server was lost, and the orders with it.
+    self._tell(session)  # A lost parameter server has lost the state.
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if self._stop_request.reason:

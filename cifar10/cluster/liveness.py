@@ -1,6 +1,6 @@
-"""The other tasks of a cluster, watched: who is missing is named, and who is lost given up.
+"""Liveness of the other tasks of a cluster: reports missing tasks, gives up on lost ones.
 
-TensorFlow waits for a missing task without a word in the log.
+TensorFlow waits for a missing task without a line in the log.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError, TaskLostError, end_process
 from cifar10.core.logs import log
 
-REPORT_SECONDS = 15  # Between two lines about who is missing.
+REPORT_SECONDS = 15  # Between two log lines on missing tasks.
 _LOOK_SECONDS = 0.25
-_OPEN_SECONDS = 0.05  # Between two looks for the server that is to be closed to other hosts.
-_LOST_SECONDS = 5  # All-reduce: how long without a step, before tasks are checked.
-_LOST_LOOKS = 3  # Failed checks in a row, a second apart: a server that is starting may fail one.
+_OPEN_SECONDS = 0.05  # Between two checks for the server whose port is to be closed to other hosts.
+_LOST_SECONDS = 5  # All-reduce: seconds without a step before tasks are checked.
+_LOST_LOOKS = 3  # Failed checks in a row, one per second: a starting server may fail one.
 _DATA_SERVICE = 'data service'
 
 
 class LivenessMonitor(SignalMonitor):
-  """Also checks which other tasks can be reached, names those that are missing, and gives up."""
+  """Checks which other tasks can be reached, logs the missing ones, and gives up at a limit."""
 
   def __init__(
     self,
@@ -35,11 +35,11 @@ class LivenessMonitor(SignalMonitor):
     data_service: str | None = None,
   ):
     """Args:
-    cluster: all tasks, with this process's part in it.
-    spare_workers: how many workers may be missing while the others train on.
-    start_timeout: seconds for the others to come up, or to come back.
-    all_reduce: whether no task can train on without all others.
-    data_service: the address of who makes the batches, without which no task trains on either.
+    cluster: all tasks, with this process's own.
+    spare_workers: how many workers may be missing while the others train.
+    start_timeout: seconds that missing tasks have to start or come back.
+    all_reduce: whether no task can train without all others.
+    data_service: the address of the data service, without which no task trains.
     """
     super().__init__()
     self._serves = cluster is not None and cluster.task_type == 'ps'
@@ -47,7 +47,7 @@ class LivenessMonitor(SignalMonitor):
     self._peers = peers(cluster) if cluster and is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
-    # A chief without workers: an evaluator checks that it is alive.
+    # The port of a chief without workers: an evaluator checks there that it is alive.
     self._is_watched_alone = bool(
       cluster and cluster.is_chief and cluster.has_evaluator and not is_distributed
     )
@@ -55,12 +55,12 @@ class LivenessMonitor(SignalMonitor):
     self._own_port = _port(cluster) if cluster and listens else 0
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
-    # Nobody else has business with a cluster on this machine.
+    # No other host needs to reach a cluster on this machine.
     self._keeps_out = bool(self._own_port) and cluster is not None and _is_local(cluster)
     self._kept_out = False
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
-    self._gone_since: dict[str, float] = {}  # Who has not been reached while no step was made.
+    self._gone_since: dict[str, float] = {}  # Since when each task is unreachable, without a step.
     self._never_seen = dict(self._peers)
     self._stepped = False
     self._over = False
@@ -68,10 +68,10 @@ class LivenessMonitor(SignalMonitor):
     self._started = self._reported = self._waiting_since = time.monotonic()
 
   def __enter__(self) -> 'LivenessMonitor':
-    """Starts to receive signals and to check the tasks. Only in the main thread.
+    """Starts to receive signals and to check the tasks. Must run in the main thread.
 
     Raises:
-      InputError: a chief that an evaluator looks for cannot listen at its port.
+      InputError: a chief that an evaluator watches cannot listen at its port.
     """
     if self._is_watched_alone:
       try:
@@ -85,10 +85,10 @@ class LivenessMonitor(SignalMonitor):
     return super().__enter__()
 
   def wait_for_peers(self) -> None:
-    """Returns once every other task listens at its address; meanwhile this one does, too.
+    """Returns when every other task listens at its address; this task listens meanwhile, too.
 
     Raises:
-      Terminated: SIGTERM came.
+      Terminated: the process received SIGTERM.
     """
     if not self._peers:
       return
@@ -100,38 +100,38 @@ class LivenessMonitor(SignalMonitor):
     self._waiting_since = time.monotonic()
 
   def keep_others_out(self) -> None:
-    """Lets other hosts reach nothing of a cluster on this machine; to be called once it listens."""
+    """Blocks other hosts from a cluster on this machine; call it when the port is open."""
     if self._keeps_out:
       closed = sockets.keep_others_out(self._own_port)
       self._keeps_out, self._kept_out = closed is not None, bool(closed)
 
   def progressed(self) -> None:
-    """To be called when a step is over: no task is being waited for."""
+    """Records a finished step: no task is being waited for. Call it after each step."""
     self._stepped = True
     self._waiting_since = time.monotonic()
 
   def finish(self) -> None:
-    """To be called when training is over: a missing task is no longer reported."""
+    """Records the end of training: missing tasks are no longer reported."""
     self._over = True
     self._waiting_since = time.monotonic()
 
   def closed(self) -> None:
-    """To be called when the session is closed, after which no other task is needed."""
+    """Records the end of the session, after which no other task is needed."""
     self._over = self._closed = True
 
   def is_lost(self, name: str) -> bool:
-    """Whether a task has not been reached for `start_timeout`, in which no step was made."""
+    """Tells whether a task was unreachable for `start_timeout`, without a step in that time."""
     since = self._gone_since.get(name, math.inf)
     return time.monotonic() - since >= self._start_timeout
 
   def stop_with_others(self) -> None:
-    """To be called when another task received SIGTERM, without which none can train on."""
+    """Stops because another task received SIGTERM, and no task can train without it."""
     if not self.stopping:
-      log.info('another task ends by SIGTERM: so does this one')
+      log.info('another task ends by SIGTERM: this one ends, too')
     self.stopping = True
 
   def check(self) -> None:
-    """Raises Terminated if SIGTERM came, TaskLostError if needed tasks are lost."""
+    """Raises Terminated after SIGTERM, TaskLostError if needed tasks are lost."""
     if self.lost:
       raise TaskLostError(self.lost)
     super().check()
@@ -179,7 +179,7 @@ class LivenessMonitor(SignalMonitor):
   def _look_for_new(self) -> None:
     for name, address in tuple(self._never_seen.items()):
       if reachable(address):
-        self._never_seen.pop(name, None)  # The main thread may have cleared it meanwhile.
+        self._never_seen.pop(name, None)  # The main thread may have cleared it in the meantime.
 
   def _give_up_on_lost(self, now: float) -> None:
     """Ends the process if another task is gone: an all-reduce would wait for it forever."""
@@ -194,14 +194,14 @@ class LivenessMonitor(SignalMonitor):
     }
     if lost:
       end_process(
-        f'{_listed(lost)} is gone, and all-reduce needs everyone; start all tasks again: they go '
+        f'{_listed(lost)} is gone, and all-reduce needs every task; start all tasks again: they go '
         'on from the last checkpoint'
       )
 
   def _give_up_on_gone(self) -> None:
-    """Ends a training that needs tasks that are lost; a chief that can still save does so.
+    """Ends a training that needs lost tasks; a chief that can still save does so.
 
-    A parameter server decides for itself: it needs nobody, and others may need it.
+    A parameter server decides on its own: it needs no other task, but others may need it.
     """
     lost = {name: self._peers[name] for name in self._gone_since if self.is_lost(name)}
     workers = [name for name in lost if name.startswith('worker')]
@@ -212,7 +212,7 @@ class LivenessMonitor(SignalMonitor):
       self._end_or_exit(self.lost)
 
   def _give_up_on_closing(self, now: float) -> None:
-    """Ends a process whose session waits for a lost task; its steps are made."""
+    """Ends a process whose steps are done, but whose session waits for a lost task."""
     if now - self._waiting_since < self._start_timeout:
       return
     lost = {name: address for name, address in self._peers.items() if not reachable(address)}
@@ -222,7 +222,7 @@ class LivenessMonitor(SignalMonitor):
       )
 
   def _give_up_on_missing(self) -> None:
-    """Ends the process if it has made no step, and lacks a task that it needs for one."""
+    """Ends the process if it has made no step because a task that it needs is missing."""
     if self._stepped or not self._never_seen:
       return
     self._look_for_new()
@@ -236,7 +236,7 @@ class LivenessMonitor(SignalMonitor):
 
 
 def peers(cluster: Cluster) -> dict[str, str]:
-  """The other tasks' addresses, by name."""
+  """Returns the addresses of the other tasks, by name."""
   return {
     f'{job} {index}': address
     for job, addresses in cluster.addresses.items()
@@ -246,17 +246,17 @@ def peers(cluster: Cluster) -> dict[str, str]:
 
 
 def _port(cluster: Cluster) -> int:
-  """Where this task listens."""
+  """Returns the port of this task."""
   return int(cluster.addresses[cluster.task_type][cluster.task_index].rpartition(':')[2])
 
 
 def _is_local(cluster: Cluster) -> bool:
-  """Whether all tasks are on this machine, by addresses that no other can reach."""
+  """Tells whether all tasks are on this machine, at addresses that no other machine can reach."""
   return all(is_loopback(address) for listed in cluster.addresses.values() for address in listed)
 
 
 def lost_tasks(tasks: dict[str, str]) -> str:
-  """What is to be done about tasks that are gone, by name and address."""
+  """Returns a message with the lost tasks' names and addresses, and the remedy."""
   return (
     f'{_listed(tasks)} cannot be reached; start what is missing, and this task again, or raise '
     '--start-timeout'
@@ -264,5 +264,5 @@ def lost_tasks(tasks: dict[str, str]) -> str:
 
 
 def _listed(tasks: dict[str, str]) -> str:
-  """'ps 0 (host:1), worker 1 (host:2)'"""
+  """Formats tasks as 'ps 0 (host:1), worker 1 (host:2)'."""
   return ', '.join(f'{name} ({address})' for name, address in tasks.items())

@@ -1,8 +1,8 @@
-"""Training with parameter servers: the roles of the chief, a worker and a server.
+"""Parameter-server training: the roles of chief, worker and parameter server.
 
-TensorFlow's own servers never exit. Here each holds a queue, into which the chief and every worker
-put their number when they are done. The queue is in the server's memory, so that no disk has to be
-shared.
+TensorFlow's own servers never exit. Here each server holds a queue, into which the chief and every
+worker put their number when they are done. The queue is in the server's memory, so no disk has to
+be shared.
 """
 
 import math
@@ -25,15 +25,15 @@ from cifar10.options.run_options import RunOptions
 
 _CHIEF = 'chief 0'
 _LOOK_SECONDS = 0.25
-_PAUSE_SECONDS = 0.5  # Between two looks whether a pause is over.
-_FAREWELL_SECONDS = 60  # How long a server stays after the chief is done, for a slower worker.
-# How long it stays after SIGTERM, which often comes to all tasks at once: the chief still saves the
-# variables that are here.
+_PAUSE_SECONDS = 0.5  # Between two checks whether a pause is over.
+_FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the chief is done.
+# How long a server waits for the chief after SIGTERM, which often reaches all tasks at once: the
+# chief still saves the variables that are here.
 _SAVE_SECONDS = 12
 
 
 class Replica(TaskRole):
-  """The chief, or a worker: it applies its gradients as they come, on the parameter servers."""
+  """The chief or a worker of asynchronous training: its gradients are applied when they arrive."""
 
   def _spare_workers(self, options: RunOptions) -> int:
     return self.cluster.num_workers
@@ -42,7 +42,7 @@ class Replica(TaskRole):
     return SharedControl('/job:ps/task:0/device:CPU:0')
 
   def batches_done(self, global_step: Any) -> Any:
-    """About that many: each worker goes at its own pace."""
+    """Returns about that many: each worker has its own pace."""
     return global_step // self.cluster.num_workers
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
@@ -55,7 +55,7 @@ class Replica(TaskRole):
 
 
 class SyncReplica(Replica):
-  """The chief, or a worker, of synchronous training: one update from the gradients of several."""
+  """The chief or a worker of synchronous training: one update from several workers' gradients."""
 
   updates_later = True
 
@@ -70,7 +70,7 @@ class SyncReplica(Replica):
     return global_step
 
   def optimizer(self, optimizer: Any) -> Any:
-    """Gathers the workers' gradients; the chief has `optimizer` apply their mean."""
+    """Returns the optimizer that gathers gradients; the chief's applies their mean."""
     return parts.load('sync').SyncReplicas(
       optimizer,
       self.cluster,
@@ -84,11 +84,11 @@ class SyncReplica(Replica):
 
 
 def serve(role: Replica) -> dict[str, Any]:
-  """Holds variables until the chief and all workers are done -> what the program prints.
+  """Holds variables until the chief and all workers are done; returns the result to print.
 
   Raises:
-    Terminated: SIGTERM came. Before that it waits for the chief to end, for some seconds.
-    TaskLostError: the chief is lost, and no worker trains on without it.
+    Terminated: the process received SIGTERM; it has waited some seconds for the chief.
+    TaskLostError: the chief is lost, and no worker trains without it.
   """
   cluster, monitor = role.cluster, role.monitor
   assert isinstance(monitor, LivenessMonitor)
@@ -117,9 +117,9 @@ def serve(role: Replica) -> dict[str, Any]:
 
 
 def announce_done(cluster: Cluster) -> None:
-  """Tells every parameter server that this replica needs it no more.
+  """Tells every parameter server that this replica no longer needs it.
 
-  It asks each server itself: a replica that had nothing to train has started no server of its own.
+  It connects to each server by itself: a replica without steps has started no server of its own.
   """
   for index, address in enumerate(cluster.addresses.get('ps', ())):
     config = session_config(device_filters=[f'/job:ps/task:{index}'])
@@ -130,12 +130,12 @@ def announce_done(cluster: Cluster) -> None:
         with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
           session.run(enqueue)
       except tf.errors.OpError as error:
-        said = ' '.join(error.message.split())  # It may have several lines.
-        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, said)
+        message = ' '.join(error.message.split())  # Some messages have several lines.
+        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, message)
 
 
 class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):
-  """A worker's: reads the orders with every step, and obeys."""
+  """A worker's hook: reads the chief's control state in every step and obeys it."""
 
   def __init__(self, control: SharedControl, monitor: SignalMonitor):
     self._control = control
@@ -148,7 +148,7 @@ class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):
     self._control.state = from_vector(run_values.results)
     while self._control.state.pauses and not self._monitor.stopping:
       time.sleep(_PAUSE_SECONDS)
-      self._monitor.progressed()  # Nobody is being waited for.
+      self._monitor.progressed()  # A pause is not a missing task.
       self._control.state = from_vector(run_context.session.run(self._control.values))
     if self._control.state.ends:
       run_context.request_stop()
@@ -160,7 +160,7 @@ def _done_queue(ps: int) -> Any:
 
 
 def _all_left(cluster: Cluster, done: set[int]) -> bool:
-  """Whether each worker is done or gone."""
+  """Tells whether each worker is done or gone."""
   workers = enumerate(cluster.addresses.get('worker', ()), start=1)
   return all(worker in done or not reachable(address) for worker, address in workers)
 

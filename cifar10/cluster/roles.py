@@ -1,4 +1,4 @@
-"""What this process does in its job, chosen once: alone here, in a cluster in task_roles.py."""
+"""The role of this process in its job, chosen once; task_roles.py has the roles of a cluster."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _DEFAULTS = RunOptions(job_dir='')
 
 
 class Role:
-  """A process alone: it trains, saves and evaluates. Other roles derive from it.
+  """The role of a single process: it trains, saves and evaluates. Other roles derive from it.
 
   Attributes:
     cluster: all tasks, this process's among them.
@@ -38,16 +38,16 @@ class Role:
     monitor: SignalMonitor | None = None,
   ):
     """Args:
-    cluster: all tasks, this process's among them.
-    options: how they share an update.
-    monitor: of a process that has one already.
+    cluster: all tasks, with this process's own.
+    options: how the tasks share an update.
+    monitor: one that the process already has.
     """
     self.cluster = cluster
     self.monitor = monitor or self._make_monitor(options)
     self.control = self._make_control()
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Of a process alone, which needs the data service at most."""
+    """Returns the monitor of a single process, which needs no other task but the data service."""
     if not (self.cluster.addresses or options.data_service):
       return SignalMonitor()
     return parts.load('liveness').LivenessMonitor(
@@ -59,31 +59,31 @@ class Role:
 
   @property
   def saves(self) -> bool:
-    """Whether it writes the job dir: configuration, checkpoints, summaries."""
+    """Tells whether it writes the job dir: configuration, checkpoints, summaries."""
     return self.cluster.is_chief
 
   @property
   def evaluates_on_the_way(self) -> bool:
-    """Whether training in this process evaluates its checkpoints."""
+    """Tells whether training in this process evaluates its checkpoints."""
     return not self.cluster.has_evaluator
 
   @property
   def evaluates_at_the_end(self) -> bool:
-    """Whether this process makes the last evaluation."""
+    """Tells whether this process makes the last evaluation."""
     return self.saves and not self.cluster.has_evaluator
 
   @property
   def updates_moving_averages(self) -> bool:
-    """Once a step: in synchronous training all workers make a step together."""
+    """Tells whether this process updates batch norm's moving averages."""
     return self.saves or not self.gradients_per_update
 
   @property
   def counts_steps(self) -> bool:
-    """Whether each run of this process's session makes one global step."""
+    """Tells whether each run of this process's session makes one global step."""
     return True
 
   def described(self) -> str:
-    """What the log says of it after the number of towers: nothing of a process alone."""
+    """Returns what the log says of it after the number of towers; '' for a single process."""
     return ''
 
   def strategy(self, devices: Sequence[str]) -> Any:
@@ -101,28 +101,28 @@ class Role:
     )
 
   def batches_done(self, global_step: Any) -> Any:
-    """How many batches this process has taken at a global step."""
+    """Returns how many batches this process has taken at a global step."""
     return global_step
 
   def optimizer(self, optimizer: Any) -> Any:
-    """What makes the update: with `apply_gradients(gradients, global_step)`, as the optimizer."""
+    """Returns what makes updates with `apply_gradients(gradients, global_step)`."""
     return optimizer
 
   def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
-    """What the update needs in a session: `optimizer` is what the method of that name returned."""
+    """Returns the session hooks that the update needs; `optimizer` was returned by that method."""
     del optimizer, last_step
     return []
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
-    """By which it gives or obeys the chief's orders."""
+    """Returns the session hooks that send or obey the chief's control state."""
     return [ChiefControlHook(self.control, stop_request)]
 
   def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
-    """Makes steps up to `last_step`, or until a hook ends them."""
+    """Trains up to `last_step`, or until a hook ends training."""
     estimator.train(input_fn, max_steps=last_step, hooks=hooks)
 
   def announce_done(self) -> None:
-    """Tells the other tasks that this one needs them no more."""
+    """Tells the other tasks that this one no longer needs them."""
 
 
 def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:

@@ -1,7 +1,7 @@
-"""A thread beside the training that hears signals.
+"""Receives SIGTERM and Ctrl-C in a thread beside the training.
 
-The main thread spends its time inside TensorFlow, where Python runs no signal handler. So a second
-thread receives the signals.
+The main thread spends its time inside TensorFlow, where Python runs no signal handlers, so a
+second thread receives the signals.
 """
 
 import os
@@ -15,29 +15,29 @@ from typing import Any
 from cifar10.core.errors import Terminated, end_process
 from cifar10.core.logs import log
 
-_STOP_SECONDS = 14  # After a signal, for the step and the checkpoint; then the process is ended.
+_STOP_SECONDS = 14  # After a signal, for the step and a checkpoint; then the process is killed.
 
 
 class SignalMonitor:
-  """Hears SIGTERM and Ctrl-C: a context manager. Outside of its context it does nothing.
+  """A context manager that receives SIGTERM and Ctrl-C; without entering it does nothing.
 
-  In a cluster a `LivenessMonitor` also watches the other tasks; here those methods do nothing.
+  In a cluster a `LivenessMonitor` also watches the other tasks; here its methods do nothing.
   """
 
   def __init__(self) -> None:
-    self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
-    self.lost = ''  # Which tasks are lost, and what to do about it.
-    # Where a chief without a server accepts an evaluator's connections, which check that it lives.
+    self.stopping = False  # After SIGTERM, or if tasks are lost: finish the step, save, and exit.
+    self.lost = ''  # The lost tasks, and the remedy.
+    # The socket of a chief without a server, where an evaluator checks that the chief lives.
     self._doors: list[socket.socket] = []
     self._is_on = False
     self._left = threading.Event()
     self._on_stop: Callable[[], None] = lambda: None
 
   def __enter__(self) -> Any:
-    """Starts to receive signals. Only in the main thread."""
+    """Starts to receive signals. Must run in the main thread."""
     receiver, self._sender = os.pipe()
     os.set_blocking(self._sender, False)
-    # Python's handler in C writes to the pipe at once, whatever the main thread is doing.
+    # Python's C handler writes to the pipe at once, whatever the main thread does.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
     self._handler_before = signal.getsignal(signal.SIGTERM)
     self._is_on = True
@@ -49,36 +49,36 @@ class SignalMonitor:
     self._left.set()
     signal.signal(signal.SIGTERM, self._handler_before)
     signal.set_wakeup_fd(self._wakeup_before)
-    os.close(self._sender)  # The thread reads the pipe's end, and ends.
+    os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
   def listen(self) -> None:
-    """Receives SIGTERM; to be called again after TensorFlow's coordination service took it over."""
+    """Receives SIGTERM; call it again after TensorFlow's coordination service has taken SIGTERM."""
     if self._is_on:
       signal.signal(signal.SIGTERM, lambda number, frame: None)
 
   def call_on_stop(self, wake: Callable[[], None]) -> None:
-    """`wake` is called, in another thread, on SIGTERM and Ctrl-C; it replaces an earlier one."""
+    """Calls `wake`, in another thread, on SIGTERM and Ctrl-C; replaces an earlier function."""
     self._on_stop = wake
 
   def check(self) -> None:
-    """Raises Terminated if SIGTERM came."""
+    """Raises Terminated after SIGTERM."""
     if self.stopping:
       raise Terminated()
 
   def wait_for_peers(self) -> None:
-    """Returns once every other task listens at its address."""
+    """Returns when every other task listens at its address."""
 
   def stop_with_others(self) -> None:
-    """To be called when another task received SIGTERM, without which none can train on."""
+    """Stops because another task received SIGTERM, and no task can train without it."""
 
   def progressed(self) -> None:
-    """To be called when a step is over: no task is being waited for."""
+    """Records a finished step: no task is being waited for."""
 
   def finish(self) -> None:
-    """To be called when training is over: a missing task is no longer reported."""
+    """Records the end of training: missing tasks are no longer reported."""
 
   def closed(self) -> None:
-    """To be called when the session is closed, after which no other task is needed."""
+    """Records the end of the session, after which no other task is needed."""
 
   def _run(self, receiver: int) -> None:
     while (heard := self._listen(receiver)) is not None:
@@ -91,10 +91,10 @@ class SignalMonitor:
     os.close(receiver)
 
   def _look(self) -> None:
-    """What else the thread does about every second."""
+    """Makes the thread's other checks, about every second."""
 
   def _listen(self, receiver: int, seconds: float = 1) -> bytes | None:
-    """Waits so long for signals -> their numbers; None when the context was left."""
+    """Waits some seconds for signals; returns their numbers, or None when the context has ended."""
     channels: list[Any] = [receiver, *self._doors]
     ready, _, _ = select.select(channels, [], [], seconds)
     for door in self._doors:
@@ -103,8 +103,8 @@ class SignalMonitor:
     return (os.read(receiver, 64) or None) if receiver in ready else b''
 
   def _stop(self, number: signal.Signals) -> None:
-    """Lets the main thread end the training; ends the process if it has not in time."""
-    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there, once woken.
+    """Lets the main thread end the training; kills the process if that takes too long."""
+    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there when it wakes.
       self.stopping = True
       log.info('SIGTERM: finishing the step')
     self._end_or_exit(
@@ -114,10 +114,10 @@ class SignalMonitor:
     )
 
   def _end_or_exit(self, message: str, code: int = 1) -> None:
-    """Wakes the main thread, and ends the process if that has not left in time."""
+    """Wakes the main thread, and exits the process if it does not end in time."""
     try:
       self._on_stop()
-    except Exception as error:  # The session may be broken or closed; what follows needs none.
+    except Exception as error:  # The session may be broken or closed; the rest does not need it.
       log.debug('could not wake the main thread: %s', error)
     if not self._left.wait(_STOP_SECONDS):
       end_process(message, code)

@@ -1,7 +1,7 @@
-"""TCP addresses and sockets: who can be reached, dead connections noticed, other hosts kept out.
+"""TCP sockets: reachable addresses, detection of dead connections, blocking of other hosts.
 
-TensorFlow makes its sockets itself and offers no option for either; so they are found among the
-open files, where the system lists them (Linux).
+TensorFlow creates its sockets itself without options for these, so they are looked up among the
+process's open files, where the system lists them (Linux).
 """
 
 import contextlib
@@ -13,27 +13,27 @@ from collections.abc import Iterator
 
 from cifar10.core.logs import log
 
-PATIENCE_SECONDS = 60  # A cut of less ends no connection; after that it is an error on both sides.
-_PROBE_SECONDS = 15  # Between two questions to a silent peer, which answers where it has given up.
+PATIENCE_SECONDS = 60  # A shorter cut ends no connection; a longer one is an error on both sides.
+_PROBE_SECONDS = 15  # Between two probes of a silent peer, which answers if it has hung up.
 _KEEPALIVE = (
   (socket.SOL_SOCKET, 'SO_KEEPALIVE', 1),
   (socket.IPPROTO_TCP, 'TCP_KEEPIDLE', _PROBE_SECONDS),
   (socket.IPPROTO_TCP, 'TCP_KEEPINTVL', _PROBE_SECONDS),
 )
 _FILES = '/proc/self/fd'
-_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it.
-# Classic BPF (linux/filter.h): code, jump if true, jump if false, value. A negative offset of
-# SKF_NET_OFF is from the start of the IP header.
+_SO_ATTACH_FILTER = 26  # From asm-generic/socket.h; Python has no name for it.
+# Classic BPF (linux/filter.h): code, jump if true, jump if false, value. Offsets from SKF_NET_OFF
+# (negative) start at the IP header.
 _LOAD_BYTE, _LOAD_WORD, _SHIFT_RIGHT, _IF_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
 _IP = 0xFFF00000
 _FROM_LOOPBACK = (
   (_LOAD_BYTE, 0, 0, _IP),
-  (_SHIFT_RIGHT, 0, 0, 4),  # The version.
+  (_SHIFT_RIGHT, 0, 0, 4),  # The IP version.
   (_IF_EQUAL, 0, 3, 4),
-  (_LOAD_WORD, 0, 0, _IP + 12),  # IPv4: the sender must be of 127.0.0.0/8.
+  (_LOAD_WORD, 0, 0, _IP + 12),  # IPv4: the sender must be in 127.0.0.0/8.
   (_SHIFT_RIGHT, 0, 0, 24),
   (_IF_EQUAL, 8, 9, 127),
-  (_LOAD_WORD, 0, 0, _IP + 8),  # IPv6: it must be ::1.
+  (_LOAD_WORD, 0, 0, _IP + 8),  # IPv6: the sender must be ::1.
   (_IF_EQUAL, 0, 7, 0),
   (_LOAD_WORD, 0, 0, _IP + 12),
   (_IF_EQUAL, 0, 5, 0),
@@ -41,13 +41,13 @@ _FROM_LOOPBACK = (
   (_IF_EQUAL, 0, 3, 0),
   (_LOAD_WORD, 0, 0, _IP + 20),
   (_IF_EQUAL, 0, 1, 1),
-  (_RETURN, 0, 0, 0xFFFFFFFF),  # The whole packet,
-  (_RETURN, 0, 0, 0),  # or nothing of it.
+  (_RETURN, 0, 0, 0xFFFFFFFF),  # Accept the whole packet,
+  (_RETURN, 0, 0, 0),  # or drop it.
 )
 
 
 def reachable(address: str, timeout: float = 1) -> bool:
-  """Whether something listens at 'host:port'."""
+  """Tells whether a process listens at 'host:port'."""
   host, _, port = address.rpartition(':')
   try:
     with socket.create_connection((host.strip('[]'), int(port)), timeout):
@@ -57,39 +57,39 @@ def reachable(address: str, timeout: float = 1) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-  """Whether no other machine can reach this host:port."""
+  """Tells whether no other machine can reach this 'host:port'."""
   host = address.rpartition(':')[0]
   return host in ('localhost', '[::1]') or host.startswith('127.')
 
 
 def watch_over() -> None:
-  """Lets every connection end in an error when its other side is silent for PATIENCE_SECONDS.
+  """Makes every connection fail when its other side is silent for PATIENCE_SECONDS.
 
-  Nothing tells a process that a cable was cut: whoever waits for an answer waits for ever, also
-  after the cable is mended, where the other side has given the connection up. TensorFlow asks its
-  servers for no sign of life, and they end a call whose client asks for one every few seconds. So
-  the kernel asks.
+  A process does not notice a cut cable: it would wait forever for an answer, even after the cable
+  is repaired if the other side has closed the connection. TensorFlow has no keepalive towards its
+  servers, and they end calls of clients that send one every few seconds. So the kernel probes the
+  connections.
   """
-  for found in _tcp_sockets():
-    # For what was sent and not confirmed, and for questions. By default a client waits a quarter of
-    # an hour, and TensorFlow's servers 20 s.
+  for connection in _tcp_sockets():
+    # For unconfirmed data and for probes. By default a client waits a quarter of an hour, and
+    # TensorFlow's servers 20 s.
     patience = 1000 * PATIENCE_SECONDS
-    if found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
-      continue  # Set again, the kernel's clock would begin anew.
-    with contextlib.suppress(OSError):  # It ends just now.
-      found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+    if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
+      continue  # Setting it again would restart the kernel's timer.
+    with contextlib.suppress(OSError):  # It may be closing just now.
+      connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
       for level, name, value in _KEEPALIVE:
-        found.setsockopt(level, getattr(socket, name), value)
+        connection.setsockopt(level, getattr(socket, name), value)
 
 
 def keep_others_out(port: int) -> bool | None:
-  """Lets the kernel drop what other hosts send to this process's `port`.
+  """Makes the kernel drop packets of other hosts to this process's `port`.
 
-  TensorFlow's server listens at all addresses, whichever it is given.
+  TensorFlow's server listens at all addresses, whatever address it is given.
 
   Returns:
-    Whether this process listens there and the port is closed to others; None, after a line in the
-    log, where this system has no packet filters or none for this process.
+    Whether this process listens there and the port is closed to others; None, after a log line,
+    if this system has no packet filters or does not permit them.
   """
   try:
     return _filter(port)
@@ -99,7 +99,7 @@ def keep_others_out(port: int) -> bool | None:
 
 
 def _filter(port: int) -> bool:
-  """Filters the packets of each socket at this port -> whether one listens; raises OSError."""
+  """Filters packets for each socket at this port; returns whether one listens; raises OSError."""
   listens = False
   code = b''.join(struct.pack('HBBI', *instruction) for instruction in _FROM_LOOPBACK)
   buffer = ctypes.create_string_buffer(code, len(code))
@@ -112,15 +112,15 @@ def _filter(port: int) -> bool:
 
 
 def _tcp_sockets() -> Iterator[socket.socket]:
-  """A second handle of each, in turn; none where there is no such list."""
+  """Yields a duplicate of each TCP socket; none if the system has no such list."""
   try:
     files = os.listdir(_FILES)
   except OSError:
     return
   for file in files:
-    with contextlib.suppress(OSError):  # Another thread has closed it meanwhile.
+    with contextlib.suppress(OSError):  # Another thread has closed it in the meantime.
       if not os.readlink(f'{_FILES}/{file}').startswith('socket:'):
         continue
-      with socket.socket(fileno=os.dup(int(file))) as found:
-        if found.type == socket.SOCK_STREAM and found.family in (socket.AF_INET, socket.AF_INET6):
-          yield found
+      with socket.socket(fileno=os.dup(int(file))) as tcp:
+        if tcp.type == socket.SOCK_STREAM and tcp.family in (socket.AF_INET, socket.AF_INET6):
+          yield tcp

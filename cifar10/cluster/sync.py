@@ -1,17 +1,17 @@
-"""Synchronous training between processes: one update from the mean of every worker's gradient.
+"""Synchronous training between processes: each update uses the mean of all workers' gradients.
 
 The scheme is that of TensorFlow's SyncReplicasOptimizer (Chen et al. 2016, "Revisiting Distributed
-Synchronous SGD", section 3, backup workers included). Every worker pushes its gradients, stamped
-with the global step that it computed them at, into accumulators that live beside the variables; an
-accumulator drops a gradient of an earlier step. The chief applies the mean, and then sends every
-worker a token, upon which the worker starts its next batch. Three things differ, each for a fault
-that makes the original hang or update wrongly:
+Synchronous SGD", section 3, with backup workers). Every worker pushes its gradients, with their
+global step, into accumulators beside the variables; an accumulator drops gradients of earlier
+steps. The chief applies the mean, then sends every worker a token, upon which the worker starts
+its next batch. Three things differ, because in the original each makes training hang or update
+wrongly:
 
-- Every worker has a queue of its own for its tokens. From a shared queue a live worker can take a
-  dead one's token, too, and compute two batches of one step.
+- Every worker has its own queue of tokens. From a shared queue a live worker could take a dead
+  worker's token and compute two batches of one step.
 - The chief counts gradients and updates in its main thread, not in a thread that blocks while a
-  worker is missing: so SIGTERM still ends in a checkpoint.
-- A chief that starts, or starts again, empties the accumulators and sends every worker a token. So
+  worker is missing, so SIGTERM still ends in a checkpoint.
+- A chief that starts or restarts empties the accumulators and sends every worker a token. So
   gradients of a step that was rolled back are never applied, and no worker waits for a token that
   was lost with the earlier chief. Workers push nothing before the chief's first start, so that no
   batch is lost when the chief starts after them.
@@ -47,25 +47,25 @@ class SyncReplicas:
   ):
     """Args:
     optimizer: from `optimizers.make_optimizer`; its `apply_gradients` makes the update.
-    cluster: this replica and how many there are.
-    gradients_per_update: how many gradients the chief waits for: one from each worker, less the
-      number of backup workers. It counts them only once it has pushed its own, which is therefore
-      always in the mean, as are all others that have arrived by then.
-    control: the chief's orders, in this graph; a worker reads them with its token.
-    in_order: add the gradients up in the order of the workers, for sums of floating point numbers
-      depend on it, and not as they arrive. Every worker's must be in the mean.
+    cluster: all tasks, with this replica.
+    gradients_per_update: how many gradients the chief waits for: one from each worker, minus the
+      number of backup workers. It counts them after pushing its own, which is therefore always in
+      the mean, like all others that have arrived by then.
+    control: the chief's control state, in this graph; a worker reads it with its token.
+    in_order: add gradients in the order of the workers, not as they arrive, because floating-point
+      sums depend on the order. Then every worker's gradient must be in the mean.
     """
     assert not in_order or gradients_per_update == cluster.num_workers
     self._optimizer = optimizer
     self._control = control
     self._cluster = cluster
     self.needed = gradients_per_update
-    # Each has gradients of one worker, or of all.
+    # Each accumulator has one worker's gradients, or all workers'.
     self._accumulators_of_a_variable = cluster.num_workers if in_order else 1
     self._needed_in_each = 1 if in_order else gradients_per_update
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
-    """The op that pushes this replica's gradients. It needs `make_hook`'s hook to run.
+    """Returns the op that pushes this replica's gradients; it needs the hook of `make_hook`.
 
     Args:
       gradients: (gradient, variable) pairs, dense.
@@ -74,8 +74,8 @@ class SyncReplicas:
     self.global_step = global_step
     self.local_step = tf.compat.v1.placeholder(tf.int64, [], 'local_step')
     with tf.device(global_step.device):
-      # `arrivals`: to the chief, an element for each gradient that a worker pushed. `begun`: not
-      # empty once a chief has started. `go`: the chief's tokens to each worker.
+      # `arrivals`: one element to the chief for each gradient that a worker pushed. `begun`: not
+      # empty after a chief has started. `go`: each worker's tokens from the chief.
       self._arrivals = self._queue('arrivals')
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
@@ -93,7 +93,7 @@ class SyncReplicas:
       return self._arrivals.enqueue(True)
 
   def make_hook(self, last_step: int, monitor: SignalMonitor) -> tf.compat.v1.train.SessionRunHook:
-    """What this replica does after each of its batches, until `last_step` updates are made."""
+    """Returns the hook that runs after each batch, until `last_step` updates are made."""
     make = _ChiefHook if self._cluster.is_chief else _WorkerHook
     return make(self, last_step, monitor, self._control)
 
@@ -116,8 +116,8 @@ class SyncReplicas:
     if len(means) == 1:
       return means[0]
     with tf.device(means[0].device):
-      # Not `add_n`, whose order is its own: its inputs are sorted by name, and it may begin with
-      # one whose memory it can use again.
+      # Not `add_n`, which has its own order: it sorts its inputs by name and may begin with one
+      # whose memory it can reuse.
       return tf.reduce_mean(tf.stack(means), 0)
 
   def _build_chief(
@@ -128,7 +128,7 @@ class SyncReplicas:
   ) -> None:
     accumulators = list(itertools.chain.from_iterable(accumulators_of_variables))
     self.counts = self._counts(accumulators)
-    with tf.control_dependencies(pushed):  # In the step that pushes the chief's own.
+    with tf.control_dependencies(pushed):  # In the step that pushes the chief's own gradients.
       self.present = self._present(accumulators)
     self.missing = tf.compat.v1.placeholder(tf.int32, [], 'missing')
     with tf.control_dependencies([self._arrivals.dequeue_many(self.missing)]):
@@ -140,12 +140,12 @@ class SyncReplicas:
       self.next_step = self.global_step.read_value()
       self.update = tf.group(
         *(queue.enqueue(True) for queue in self._go[1:]),
-        # Their gradients are in the next count; no other task dequeues.
+        # Their gradients are in the next count; no other task dequeues here.
         self._arrivals.dequeue_many(self._arrivals.size()),
       )
     self.empty = [accumulator.take_grad(1).op for accumulator in accumulators]
     self.set_step = [accumulator.set_global_step(self.global_step) for accumulator in accumulators]
-    with tf.control_dependencies(go_on):  # A worker waits for `begun` and then drops them.
+    with tf.control_dependencies(go_on):  # A worker waits for `begun`, then drops old tokens.
       self.send_on = self._begun.enqueue(True)
     self.wake = self._arrivals.enqueue_many([tf.fill([self.needed], True)])
 
@@ -154,10 +154,10 @@ class SyncReplicas:
       return tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
 
   def _present(self, accumulators: Sequence[Any]) -> tf.Tensor:
-    """How many of the gradients that an update needs are there, of all variables.
+    """Returns how many of the gradients that an update needs are there for all variables.
 
-    The fewest of any variable count, because a worker that dies while it pushes leaves gradients of
-    some variables only.
+    It is the minimum over the variables, because a worker that dies while it pushes leaves
+    gradients of some variables only.
     """
     with tf.device(self.global_step.device):
       counts = tf.reshape(self._counts(accumulators), [-1, self._accumulators_of_a_variable])
@@ -167,8 +167,8 @@ class SyncReplicas:
     queue = self._go[self._cluster.worker]
     first = queue.dequeue()
     with tf.control_dependencies([first]):
-      rest = queue.dequeue_many(queue.size())  # Tokens of steps updated without this worker.
-    # True: the chief's token. False: `wake`, to look whether this process is to stop.
+      rest = queue.dequeue_many(queue.size())  # Tokens of steps made without this worker.
+    # True: the chief's token. False: `wake`, so that this process checks whether to stop.
     self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
     with tf.control_dependencies([rest]):
       self.state = self._control.read()
@@ -179,7 +179,7 @@ class SyncReplicas:
 
 
 class _SyncHook(tf.compat.v1.train.SessionRunHook):
-  """Feeds the step that this replica's gradient belongs to, and waits until it is updated."""
+  """Feeds the global step of this replica's gradient, and waits for the update of that step."""
 
   def __init__(
     self, replicas: SyncReplicas, last_step: int, monitor: SignalMonitor, control: SharedControl
@@ -203,7 +203,7 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
     next_step = self._updated_step(run_context.session, run_values.results)
     if next_step is not None:
       self._local_step = next_step
-    # The chief orders an end before it makes its last update, and so before the token of that.
+    # The chief's request to end precedes its last update, and so the token of that.
     is_last = self._local_step >= self._last_step or self._control.state.ends
     if self._monitor.stopping or is_last:
       run_context.request_stop()
@@ -212,16 +212,16 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
     raise NotImplementedError
 
   def _fetches(self) -> Any:
-    """What to ask with each batch."""
+    """Returns what to fetch with each batch."""
     return []
 
   def _updated_step(self, session: Any, fetched: Any) -> int | None:
-    """Waits until the step is updated -> the next one; None: this process is to stop."""
+    """Waits for the step's update; returns the next step, or None if this process is to stop."""
     raise NotImplementedError
 
 
 class _ChiefHook(_SyncHook):
-  """Makes the update as soon as enough gradients have arrived."""
+  """The chief's hook: makes the update when enough gradients have arrived."""
 
   def _begin(self, session: Any) -> None:
     counts = session.run(self._replicas.counts)
@@ -238,14 +238,14 @@ class _ChiefHook(_SyncHook):
       if present >= replicas.needed:
         _, step = session.run([replicas.update, replicas.next_step])
         return step
-      # Each that is missing sends an arrival; of an earlier step's or of a second try, some more.
+      # Each missing one sends an arrival; an earlier step or a second try sends some more.
       feed = {replicas.missing: replicas.needed - present}
       present = session.run(replicas.present_later, feed)
     return None
 
 
 class _WorkerHook(_SyncHook):
-  """Waits until the chief has made the update."""
+  """A worker's hook: waits until the chief has made the update."""
 
   def _begin(self, session: Any) -> None:
     while not self._monitor.stopping and not session.run(self._replicas.chief_has_begun):

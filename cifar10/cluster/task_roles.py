@@ -1,4 +1,4 @@
-"""The roles of a cluster's tasks: what those that train share, and the evaluator's."""
+"""The roles of a cluster's tasks: the base of those that train, and the evaluator."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ from cifar10.options.run_options import RunOptions
 
 
 class TaskRole(Role):
-  """One of several processes that train together."""
+  """Base of the tasks that train together."""
 
   needs_everyone = False  # whether none can train on without all others
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Watches the tasks that are needed; a parameter server needs no data service."""
+    """Returns a monitor of the needed tasks; a parameter server needs no data service."""
     data_service = options.data_service if self.cluster.task_type != 'ps' else None
     return LivenessMonitor(
       self.cluster,
@@ -30,7 +30,7 @@ class TaskRole(Role):
     )
 
   def _spare_workers(self, options: RunOptions) -> int:
-    """How many may be missing while the others train on."""
+    """Returns how many workers may be missing while the others train."""
     return 0
 
   @property
@@ -42,7 +42,7 @@ class TaskRole(Role):
     return self.saves and self.gradients_per_update > 0
 
   def described(self) -> str:
-    """', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
+    """Returns ', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
     cluster, gradients = self.cluster, self.gradients_per_update
     updates = f'every {gradients} gradients' if gradients else 'asynchronously'
     servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
@@ -65,14 +65,14 @@ class TaskRole(Role):
 
 
 class Evaluator(Role):
-  """Evaluates the checkpoints of a chief."""
+  """The evaluator, which evaluates the checkpoints of a chief."""
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
     return SignalMonitor()
 
 
 def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
-  """As `roles.choose`, in a cluster or with all-reduce."""
+  """Returns the role of a task in a cluster or with all-reduce, like `roles.choose`."""
   kind: Any = Evaluator
   if cluster.task_type == 'evaluator':
     pass
@@ -88,15 +88,15 @@ def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None 
 
 
 def gradients_per_update(cluster: Cluster, options: RunOptions) -> int:
-  """How many workers' gradients make one synchronous update; 0: each is applied as it comes."""
+  """Returns how many workers' gradients make a synchronous update; 0: asynchronous updates."""
   waits = options.sync or options.distribute is not None
   return cluster.num_workers - options.backup_workers if waits and cluster.num_workers > 1 else 0
 
 
 def _shorten_waits() -> None:
-  """Lets a worker look every second, not every 30, whether the chief has initialised the model.
+  """Makes a worker check every second, not every 30, whether the chief has initialised the model.
 
-  MonitoredTrainingSession makes its session manager itself and passes no interval on.
+  MonitoredTrainingSession creates its session manager without passing on an interval.
   """
   manager = tf.compat.v1.train.SessionManager
   if getattr(manager.__init__, 'is_short', False):

@@ -1,4 +1,4 @@
-"""The tasks of one run, and which of them this process is."""
+"""The tasks of a run, and which of them this process is."""
 
 import dataclasses
 import json
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-  """The tasks of one run. Without TF_CONFIG: a chief alone."""
+  """The tasks of a run. Without TF_CONFIG: a chief alone."""
 
-  # host:port of each 'chief', 'worker' and 'ps' task; an evaluator is no part of the training.
+  # host:port of each 'chief', 'worker' and 'ps' task; an evaluator does not train.
   addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   task_type: str = 'chief'
   task_index: int = 0
@@ -17,42 +17,42 @@ class Cluster:
 
   @property
   def is_distributed(self) -> bool:
-    """Whether several processes train together, this one among them."""
+    """Tells whether this process is one of several that train together."""
     return self.task_type != 'evaluator' and sum(map(len, self.addresses.values())) > 1
 
   @property
   def is_chief(self) -> bool:
-    """Whether this process initialises, saves and writes summaries."""
+    """Tells whether this process initialises, saves and writes summaries."""
     return self.task_type == 'chief'
 
   @property
   def num_workers(self) -> int:
-    """Replicas that compute gradients: the chief and the workers."""
+    """Returns the number of replicas that compute gradients: the chief and the workers."""
     return 1 + len(self.addresses.get('worker', ()))
 
   @property
   def worker(self) -> int:
-    """This replica's number among the workers: 0 for the chief, index + 1 for a worker."""
+    """Returns this replica's number among the workers: 0 for the chief, index + 1 for a worker."""
     return 0 if self.is_chief else self.task_index + 1
 
   @property
   def num_ps(self) -> int:
-    """Parameter servers."""
+    """Returns the number of parameter servers."""
     return len(self.addresses.get('ps', ()))
 
   @property
   def name(self) -> str:
-    """This task in a log: 'worker 1'."""
+    """Returns this task's name for logs: 'worker 1'."""
     return f'{self.task_type} {self.task_index}'
 
   @property
   def job(self) -> str:
-    """The start of this task's device names: '/job:worker/task:1', or '' for one process."""
+    """Returns the start of this task's device names: '/job:worker/task:1'; '' for one process."""
     return f'/job:{self.task_type}/task:{self.task_index}' if self.is_distributed else ''
 
   @property
   def device_filters(self) -> list[str]:
-    """The tasks that this one's sessions need: without filters each waits for all tasks."""
+    """Returns the tasks that this one's sessions need: without filters each waits for all tasks."""
     if not self.is_distributed:
       return []
     return [self.job] if self.task_type == 'ps' else ['/job:ps', self.job]
@@ -64,7 +64,7 @@ class Cluster:
 
   @property
   def tf_config(self) -> str:
-    """TF_CONFIG as the Estimator should read it: with a chief, without an evaluator."""
+    """Returns TF_CONFIG for the Estimator: with a chief, without an evaluator."""
     if not self.is_distributed:
       return '{}'
     task = {'type': self.task_type, 'index': self.task_index}

@@ -1,6 +1,6 @@
-"""TF_CONFIG -> a checked cluster: which tasks there are, where, and which one this process is.
+"""Parses TF_CONFIG to a checked cluster: its tasks, their addresses, and this process's task.
 
-Nothing here needs TensorFlow: a mistake is named before TensorFlow starts.
+This module does not need TensorFlow, so that mistakes are reported before TensorFlow starts.
 """
 
 import json
@@ -15,16 +15,16 @@ _EXAMPLE = '{"type": "worker", "index": 0}'
 
 
 def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
-  """Checks the text of TF_CONFIG; '' is one process.
+  """Returns the cluster that the text of TF_CONFIG describes; '' is a single process.
 
   Args:
     text: a JSON object with 'cluster' (job -> addresses) and 'task' ('type', 'index'). A 'master'
-      is read as the chief. Other keys, which some services add, are left alone.
-    job_dir: what 'model_dir', where it is there, must agree with.
+      is read as a chief. Other keys, which some services add, are ignored.
+    job_dir: 'model_dir', if given, must be the same.
     num_ps_needed: parameter servers that several workers must have.
 
   Raises:
-    InputError: the first thing that is wrong, by key and value, and what to write instead.
+    InputError: the first mistake, with key, value and remedy.
   """
   try:
     config = json.loads(text or '{}')
@@ -47,7 +47,7 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
   addresses = _read_jobs(jobs)
   evaluators = addresses.pop('evaluator', ())
   task_type, index = _read_task(config.get('task'), {**addresses, 'evaluator': evaluators or ('',)})
-  if not addresses:  # What the Estimator takes for one process, or for an evaluator by itself.
+  if not addresses:  # The Estimator takes this for a single process, or for an evaluator alone.
     alone = task_type == 'evaluator' or (task_type, index) == ('worker', 0)
     _require(alone, 'cluster', jobs, 'list the tasks, or unset TF_CONFIG to train in one process')
     return Cluster(task_type=task_type if task_type == 'evaluator' else 'chief')
@@ -56,7 +56,7 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
 
 
 def _read_jobs(jobs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-  """The tasks' addresses by job, a master under 'chief'."""
+  """Returns the tasks' addresses by job; a master counts as the chief."""
   addresses: dict[str, tuple[str, ...]] = {}
   for job, listed in jobs.items():
     key = f'cluster.{job}'
@@ -77,7 +77,7 @@ def _read_jobs(jobs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _read_task(task: Any, addresses: Mapping[str, tuple[str, ...]]) -> tuple[str, int]:
-  """This process's job and number in it."""
+  """Returns this process's job and its index there."""
   _require(isinstance(task, dict), 'task', task, f'say who this process is: {_EXAMPLE}')
   for key in task:
     known = key in ('type', 'index', 'trial', 'cloud')  # Hosted services add the last two.
@@ -95,7 +95,7 @@ def _read_task(task: Any, addresses: Mapping[str, tuple[str, ...]]) -> tuple[str
   _require(number, 'task.index', index, 'write a number, 0 or more, without quotes')
   if task_type == 'master':
     task_type = 'chief'
-  if len(addresses) == 1:  # No tasks are listed, so no index is out of range.
+  if len(addresses) == 1:  # No tasks are listed, so every index is valid.
     return task_type, index
   count = len(addresses.get(task_type, ()))
   _require(count > 0, 'task.type', task_type, f'cluster lists no {task_type}')
@@ -104,7 +104,7 @@ def _read_task(task: Any, addresses: Mapping[str, tuple[str, ...]]) -> tuple[str
 
 
 def _check_jobs(addresses: Mapping[str, tuple[str, ...]], num_ps_needed: int) -> None:
-  """Raises InputError for a cluster that cannot train."""
+  """Raises InputError if the cluster cannot train."""
   chiefs = addresses.get('chief', ())
   _require(len(chiefs) == 1, 'cluster.chief', list(chiefs), 'list exactly one chief')
   if len(addresses) == 1:

@@ -1,1 +1,1 @@
-"""Errors, files, options, devices, TensorFlow's import: what every other package uses."""
+"""Errors, files, options, devices and TensorFlow's import, for all other packages."""

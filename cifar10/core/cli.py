@@ -1,8 +1,8 @@
-"""The parser of every command, the commands' names in texts, --version and --print-completion.
+"""The parser of all commands, their names in messages, --version and --print-completion.
 
 A command can be started as a file of the checkout, `python cifar10_main.py`, or as the script that
-`pip install .` makes of it, `cifar10-train`. Texts name the files; `as_typed` makes scripts of them
-for those who use these.
+`pip install .` makes of it, `cifar10-train`. Messages name the files; `as_typed` replaces these by
+the scripts' names for users of the scripts.
 """
 
 import argparse
@@ -31,9 +31,9 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(cifar10.__file__)))
 
 
 def typed_name() -> str:
-  """This command as it was started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
+  """Returns the command as started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
 
-  argparse itself tells `python -m` from a file only from Python 3.14 on.
+  argparse itself distinguishes `python -m` from a file only from Python 3.14 on.
   """
   spec = getattr(sys.modules['__main__'], '__spec__', None)
   if spec is not None and spec.origin == sys.argv[0]:
@@ -42,10 +42,10 @@ def typed_name() -> str:
 
 
 def as_typed(text: str, command: str) -> str:
-  """The text with the scripts' names for the commands, where the user has scripts and no files.
+  """Returns the text with script names in place of commands if the user has scripts, not files.
 
   Args:
-    text: names the files.
+    text: a message that names the files.
     command: `typed_name()`.
   """
   has_files = os.path.exists(os.path.join(_ROOT, 'pyproject.toml'))
@@ -55,7 +55,7 @@ def as_typed(text: str, command: str) -> str:
 
 
 def version() -> str:
-  """'0.1.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
+  """Returns '0.1.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
   try:
     tensorflow = importlib.metadata.version('tensorflow')
   except importlib.metadata.PackageNotFoundError:
@@ -79,7 +79,7 @@ def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
   except ImportError:
     parser.error('--print-completion needs shtab, which is not there; run pip install shtab')
   for action in parser._actions:
-    if action.nargs == '?':  # Of which zsh would take the next word for its value.
+    if action.nargs == '?':  # zsh would take the next word for its value.
       action.nargs = 0
     elif action.dest.endswith('_dir') or action.metavar == 'FOLDER':
       action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
@@ -101,9 +101,9 @@ class _Common(argparse.Action):
 
 
 class OneLineParser(argparse.ArgumentParser):
-  """An argument parser that fails like everything else, without printing its usage first.
+  """An argument parser whose errors are one line, without its usage.
 
-  It names the command as the user typed it, and has what every command has.
+  It shows the command's name as the user typed it, and has the flags that all commands share.
   """
 
   def __init__(self, prog: str | None = None, **settings: Any):

@@ -1,4 +1,4 @@
-"""What this machine's processors can do, and what TensorFlow makes of it."""
+"""Capabilities of this machine's processors, and how TensorFlow uses them."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from cifar10.core import limits
 
 
 def fast_dtype(num_gpus: int) -> tuple[str, str]:
-  """('bfloat16' or 'float32', why): bfloat16 where the hardware multiplies it."""
+  """Returns ('bfloat16' or 'float32', the reason): bfloat16 if the hardware multiplies it."""
   if num_gpus:
     gpu = tf.config.list_physical_devices('GPU')[0]
     capability = tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
@@ -27,14 +27,14 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
 
 
 def described_kernels() -> str:
-  """Which kernels the CPU computes with: 'oneDNN kernels are on (TF_ENABLE_ONEDNN_OPTS is 1)'."""
+  """Describes the CPU kernels: 'oneDNN kernels are on (TF_ENABLE_ONEDNN_OPTS is 1)'."""
   state = 'on' if _pywrap_util_port.IsMklEnabled() else 'off'
   switch = os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'not set')
   return f'oneDNN kernels are {state} (TF_ENABLE_ONEDNN_OPTS is {switch})'
 
 
 def described_hardware() -> dict[str, Any]:
-  """For records: {'processor', 'cores', 'memory_gib', 'gpus': [names]}."""
+  """Returns the hardware for records: {'processor', 'cores', 'memory_gib', 'gpus': [names]}."""
   lines = _cpuinfo().splitlines()
   named = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
   memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
@@ -51,7 +51,7 @@ def described_hardware() -> dict[str, Any]:
 
 
 def _cpuinfo() -> str:
-  """What Linux says of the processors; '' where it says nothing."""
+  """Returns Linux's description of the processors; '' if there is none."""
   try:
     with open('/proc/cpuinfo', encoding='utf-8') as file:
       return file.read()

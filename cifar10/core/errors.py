@@ -1,4 +1,4 @@
-"""How a command ends early: one line on standard error and an exit code, never a traceback."""
+"""The errors that end a command with one line on standard error and an exit code."""
 
 import os
 import signal
@@ -11,31 +11,31 @@ from cifar10.core.logs import log
 
 
 class InputError(ValueError):
-  """The user's input is at fault. The message names the value and the remedy, in one line."""
+  """The user's input is wrong. The message has one line: the value and the remedy."""
 
   def __init__(self, message: str):
-    """`message` may name a path or a value with line ends in it."""
+    """`message` may have line ends within a path or a value."""
     super().__init__('\\n'.join(message.splitlines()))
 
 
 class DamagedError(InputError):
-  """A file is there and is not what it should be: nothing takes its place unasked."""
+  """A file exists but is damaged; it is never replaced unasked."""
 
 
 class TaskLostError(Exception):
-  """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
+  """Another task of the cluster, which this one needs, is gone. Exit code 1."""
 
 
 class SomeFailedError(Exception):
-  """Some of what was asked for could not be done, and all else was. Exit code 1."""
+  """Some of the requested work failed, and the rest was done. Exit code 1."""
 
 
 class StorageError(Exception):
-  """A folder cannot be written any more, through no fault in the input. Exit code 1."""
+  """A folder can no longer be written, through no fault of the input. Exit code 1."""
 
 
 class SourceError(ValueError):
-  """A --source failed, or gave what is no example, in the middle of a training. Exit code 1."""
+  """A --source failed, or yielded something invalid, during training. Exit code 1."""
 
   def __init__(self, message: str):
     """`message` is made one line: TensorFlow passes it on in the middle of others."""
@@ -43,11 +43,11 @@ class SourceError(ValueError):
 
 
 class CallbackError(Exception):
-  """A callback of the user's own failed. Exit code 1."""
+  """A user's own callback failed. Exit code 1."""
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
-  """SIGTERM ended the run in good order: what was learned is saved."""
+  """SIGTERM ended the run in good order: the training is saved."""
 
   exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
 
@@ -59,13 +59,13 @@ def _as_typed(text: str) -> str:
 
 
 def print_result(line: str) -> None:
-  """Prints a line on standard output, which may be a file on a full disk; raises StorageError."""
+  """Prints a line on standard output; raises StorageError if that is a file on a full disk."""
   try:
     logs.print_line(line)
   except BrokenPipeError:
     raise
   except OSError as error:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again on exit.
     raise StorageError(f'standard output cannot be written ({error.strerror})') from None
 
 
@@ -91,7 +91,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)
-  except BrokenPipeError:  # As `| head` leaves it: what is still buffered would raise it once more.
+  except BrokenPipeError:  # From `| head`: the buffered rest would raise it again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`tf.estimator`, also where TensorFlow no longer has it. No other module asks for its version."""
+"""Provides `tf.estimator` for every TensorFlow; no other module checks the version."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
-"""`tf.estimator` from its own package, for a TensorFlow that no longer has it.
+"""Imports `tf.estimator` from its own package, for a TensorFlow without it.
 
-TensorFlow 2.16 dropped it, but the package is still published, and TensorFlow still has what
-that package is built on: the v1 sessions, hooks and savers. Three things that the package looks for
-when it is imported are put back. Its `__init__` is not run: it would import the whole API, canned
-estimators, Keras and TPU parts included, which need more that is gone.
+TensorFlow 2.16 dropped it, but the package is still published, and TensorFlow still has what it
+builds on: v1 sessions, hooks and savers. Three things that the package needs on import are restored
+here. The package's `__init__` is not run: it would import the whole API, with canned estimators,
+Keras and TPU parts, which need more that is gone.
 """
 
 import importlib
@@ -18,12 +18,12 @@ from cifar10.core.errors import InputError
 
 _PACKAGE = 'tensorflow_estimator'
 _TRAINING = 'tensorflow.python.distribute.estimator_training'
-# What was tested: other releases may import, and then fail in the middle of a training.
+# The tested releases: others may import, and then fail in the middle of a training.
 _TESTED = '2.21'
 
 
 def restored() -> Any:
-  """The part of `tf.estimator`'s API that the program uses; raises InputError if not tested."""
+  """Returns the part of `tf.estimator` that the program uses; raises InputError if untested."""
   package = importlib.util.find_spec(_PACKAGE)
   if package is None or not tf.__version__.startswith(f'{_TESTED}.'):
     installed = f'TensorFlow {tf.__version__} with{"" if package else "out"} tensorflow-estimator'
@@ -47,10 +47,10 @@ def restored() -> Any:
 
 
 def _put_back() -> None:
-  """Puts back what TensorFlow had for tf.estimator alone."""
+  """Restores what TensorFlow had for tf.estimator alone."""
   from tensorflow.python.util import tf_export  # noqa: PLC0415
 
-  # The name under which its symbols are exported, and the attributes that note it on them.
+  # The name under which its symbols are exported, and the attributes that record it on them.
   tf_export.ESTIMATOR_API_NAME = 'estimator'
   for attributes, suffix in ((tf_export.API_ATTRS, ''), (tf_export.API_ATTRS_V1, '_v1')):
     attributes['estimator'] = tf_export._Attributes(

@@ -1,6 +1,6 @@
-"""Files and folders, local ones and those that URLs name; files written whole or not at all.
+"""Files and folders at local paths and behind URLs; files are written atomically.
 
-The program reaches the files of a data dir or a job dir through this module, or by TensorFlow: so
+The program uses the files of a data dir or a job dir through this module or through TensorFlow, so
 `--job-dir gs://bucket/job` works like `--job-dir job`. Errors are OSErrors in both cases; a URL of
 a filesystem that TensorFlow does not know raises InputError.
 """
@@ -19,11 +19,11 @@ from typing import IO, Any
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
-_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
+_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # The pattern that TensorFlow uses.
 
 
 class _LocalFiles:
-  """What remote_files.py does of URLs, for local paths."""
+  """The functions of remote_files.py, for local paths."""
 
   exists = staticmethod(os.path.exists)
   is_named = staticmethod(os.path.lexists)
@@ -56,7 +56,7 @@ class _LocalFiles:
   @staticmethod
   def commit(temporary: str, path: str) -> None:
     with open(temporary, 'rb') as file:
-      os.fsync(file.fileno())  # Without it a power cut can leave the new name on empty content.
+      os.fsync(file.fileno())  # Or a power failure can leave the new name with empty content.
     os.replace(temporary, path)
 
   @staticmethod
@@ -66,23 +66,23 @@ class _LocalFiles:
 
 
 def _on(path: str) -> Any:
-  """The functions for a path's filesystem."""
+  """Returns the functions for a path's filesystem."""
   return parts.load('urls') if is_url(path) else _LocalFiles
 
 
 def scheme(path: str) -> str:
-  """'gs' of 'gs://bucket/job'; empty for a local path."""
+  """Returns 'gs' for 'gs://bucket/job'; '' for a local path."""
   match = _SCHEME.match(path)
   return match[1] if match else ''
 
 
 def is_url(path: str) -> bool:
-  """Whether it names a place on another filesystem than the local one: 'gs://bucket/job'."""
+  """Tells whether a path is a URL of another filesystem: 'gs://bucket/job'."""
   return bool(scheme(path)) and 'urls' in parts.PARTS
 
 
 def check_shared(flag: str, path: str) -> None:
-  """Raises InputError for a folder of which each process of a cluster would see another."""
+  """Raises InputError if each process of a cluster would see a folder of its own."""
   if scheme(path) == 'ram':
     raise InputError(
       f'{flag} {path} lies in the memory of one process; name a folder that all tasks see'
@@ -90,14 +90,14 @@ def check_shared(flag: str, path: str) -> None:
 
 
 def absolute(path: str) -> str:
-  """A path that means the same in other working folders, without a '/' at its end."""
+  """Returns a path that is valid in other working folders, without a '/' at its end."""
   if is_url(path):
     return path.rstrip('/') if path.rstrip('/') != f'{scheme(path)}:' else path
   return os.path.abspath(path)
 
 
 def is_inside(path: str, folder: str) -> bool:
-  """Whether it is the folder or lies in it."""
+  """Tells whether the path is the folder or lies in it."""
   if is_url(path) or is_url(folder):
     return (absolute(path) + '/').startswith(absolute(folder) + '/')
   there = os.path.realpath(folder)
@@ -105,56 +105,56 @@ def is_inside(path: str, folder: str) -> bool:
 
 
 def exists(path: str) -> bool:
-  """Whether something is there."""
+  """Tells whether the path exists."""
   return _on(path).exists(path)
 
 
 def is_named(path: str) -> bool:
-  """Whether something has this name; unlike `exists`, also a link that leads nowhere."""
+  """Tells whether something has this name; unlike `exists` also for a dangling link."""
   return _on(path).is_named(path)
 
 
 def is_dir(path: str) -> bool:
-  """Whether it is a folder. Some filesystems have those only in which something is."""
+  """Tells whether the path is a folder. Some filesystems have no empty folders."""
   return _on(path).is_dir(path)
 
 
 def is_file(path: str) -> bool:
-  """Whether it is there and no folder."""
+  """Tells whether the path exists and is not a folder."""
   return _on(path).is_file(path)
 
 
 def size(path: str) -> int:
-  """A file's bytes."""
+  """Returns the size of a file in bytes."""
   return signature(path)[0]
 
 
 def signature(path: str) -> tuple[int, int]:
-  """What changes when a file does: its bytes, and when it was written, in nanoseconds.
+  """Returns what changes when a file does: its bytes, and its time in nanoseconds.
 
-  A filesystem that keeps no times, as ram://, has 0 for them: there the size alone tells.
+  On a filesystem without times, such as ram://, the time is 0, and only the size can differ.
   """
   return _on(path).signature(path)
 
 
 def identity(folder: str) -> tuple[int, int]:
-  """Tells a local folder from others, whatever its name is; (0, 0) of every URL."""
+  """Returns numbers that identify a local folder under any name; (0, 0) for a URL."""
   return _on(folder).identity(folder)
 
 
 def matching(folder: str, pattern: str) -> list[str]:
-  """The paths in a folder whose names fit a pattern, sorted; none where there is no folder."""
+  """Returns the sorted paths in a folder whose names match a pattern; [] without the folder."""
   names = _on(folder).names(folder)
   return [os.path.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
 def escape(name: str) -> str:
-  """A pattern that this name alone fits."""
+  """Returns a pattern that only this name matches."""
   return glob.escape(name)
 
 
 def make_folder(path: str) -> None:
-  """Makes a folder, and those above it, where it is missing."""
+  """Makes a folder, and the missing ones above it."""
   _on(path).make_folder(path)
 
 
@@ -164,70 +164,70 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-  """Removes a folder with all that is in it."""
+  """Removes a folder with its content."""
   _on(path).remove_folder(path)
 
 
 def remove_empty_folder(path: str) -> None:
-  """Removes a local folder in which nothing is."""
+  """Removes an empty local folder."""
   os.rmdir(path)
 
 
 def move(path: str, new: str) -> None:
-  """Gives a file another name in the same filesystem."""
+  """Renames a file within its filesystem."""
   _on(path).rename(path, new)
 
 
 def copy(path: str, new: str) -> None:
-  """Copies a file, whole or not at all."""
-  # Not over what is there: ram:// would append to it.
+  """Copies a file atomically."""
+  # Not over an existing file: ram:// would append to it.
   with _named_at_the_end(new) as temporary:
     _on(path if is_url(path) else new).copy(path, temporary)
 
 
 def opened(path: str) -> IO[bytes]:
-  """A file to read from, at any place."""
+  """Opens a file for reading, with seeks."""
   return _on(path).opened(path)
 
 
 def read(path: str) -> bytes:
-  """All of a file."""
+  """Returns the content of a file."""
   with opened(path) as file:
     return file.read()
 
 
 def read_text(path: str) -> str:
-  """All of a file in UTF-8; raises UnicodeDecodeError, which is a ValueError."""
+  """Returns the content of a UTF-8 file; raises UnicodeDecodeError, a ValueError."""
   return read(path).decode()
 
 
 def write_text(path: str, text: str) -> None:
-  """Writes a file in UTF-8, whole or not at all."""
+  """Writes a UTF-8 file atomically."""
   with writing(path) as file:
     file.write(text.encode())
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-  """Writes a small file, a local one in place: who reads it meanwhile may see half of it.
+  """Writes a small file, a local one in place, so that a reader may see half of it.
 
   Raises:
-    OSError: it exists, though `is_new`; or it does not, and is not.
+    OSError: it exists and `is_new`, or it does not exist and not `is_new`.
   """
   _on(path).overwrite(path, content, is_new=is_new)
 
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[IO[bytes]]:
-  """A file to write, which takes its name at the end, or goes when anything fails."""
+  """Opens a file for writing, which gets its name at the end, or is removed on errors."""
   with replacing(path) as temporary, open(temporary, 'wb') as file:
     yield file
 
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-  """A local name to write to: takes the place of `path` at the end, or goes when anything fails.
+  """Yields a local name to write to; it replaces `path` at the end, or is removed on errors.
 
-  It lies beside `path`; where that is a URL, in the folder for temporary files until then.
+  It lies beside `path`; for a URL, in the folder for temporary files until the end.
   """
   if not is_url(path):
     with _named_at_the_end(path) as temporary:
@@ -240,7 +240,7 @@ def replacing(path: str) -> Iterator[str]:
 
 
 def remove_unfinished(path: str) -> None:
-  """Removes the temporary files that killed processes left beside a file which they were writing.
+  """Removes the temporary files beside a file that killed processes were writing.
 
   No other process may be writing the file.
   """
@@ -251,7 +251,7 @@ def remove_unfinished(path: str) -> None:
 
 @contextlib.contextmanager
 def _named_at_the_end(path: str) -> Iterator[str]:
-  """A name beside `path`, whose file takes its place at the end, or goes when anything fails."""
+  """Yields a name beside `path`, whose file replaces `path` at the end or is removed on errors."""
   temporary = f'{path}.{os.getpid()}.tmp'
   try:
     yield temporary

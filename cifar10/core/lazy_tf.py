@@ -1,9 +1,9 @@
-"""TensorFlow loaded when it is first used, and without the lines that it prints about itself.
+"""Imports TensorFlow when it is first used, and hides the lines that it prints on import.
 
 A family of networks declares its options beside its layers, in one file. The command line reads all
 families' options, and `--help` should not wait seconds for TensorFlow. So these files, and
-`model_base.py`, write `from cifar10.core.lazy_tf import tf`; everything else imports TensorFlow
-itself. What uses `tf` while a file is imported (a decorator, a default) loads it after all.
+`model_base.py`, use `from cifar10.core.lazy_tf import tf`; all others import TensorFlow directly.
+Any use of `tf` while a file is imported (a decorator, a default) loads it after all.
 """
 
 import atexit
@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
-_OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
+_OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters with a meaning in TensorFlow's patterns.
 
 
 def _later(name: str) -> ModuleType:
-  """The module, which is loaded when an attribute of it is asked for."""
+  """Returns a module that is loaded when one of its attributes is used."""
   if name in sys.modules:
     return sys.modules[name]
   spec = importlib.util.find_spec(name)
@@ -45,11 +45,11 @@ else:
 
 @functools.cache
 def import_tensorflow() -> None:
-  """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
+  """Imports TensorFlow; shows what its C++ code prints only if the import fails.
 
-  Newer releases write some lines while they are loaded, before they read any setting.
+  Newer releases print some lines while they are loaded, before they read any setting.
   """
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what TensorFlow prints after its import.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what TensorFlow logs after its import.
   if 'tensorflow.python' in sys.modules:
     return
   with tempfile.TemporaryFile() as output:
@@ -64,7 +64,7 @@ def import_tensorflow() -> None:
 
 @functools.cache
 def take_names_literally() -> None:
-  """Lets TensorFlow keep checkpoints in folders like 'lr[0.1]', whose names it takes for patterns.
+  """Makes TensorFlow accept checkpoint folders such as 'lr[0.1]', which it takes for patterns.
 
   Each path of a checkpoint that TensorFlow takes for a pattern passes one of these three functions,
   as their last argument. Two end in C++ code that matches the path with the files and then opens
@@ -88,7 +88,7 @@ def _by_link(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_patterns(path: Any) -> Any:
-  """A checkpoint's path, by a link to its folder where that is named like a pattern."""
+  """Returns a checkpoint's path, through a link if its folder's name has pattern characters."""
   folder, name = os.path.split(os.fsdecode(path or ''))
   if not _OF_PATTERNS.search(folder):
     return path
@@ -97,7 +97,7 @@ def _without_patterns(path: Any) -> Any:
 
 @functools.cache
 def _link_to(folder: str) -> str:
-  """A link, in a folder of its own, that lasts as long as this process."""
+  """Returns a link, in a folder of its own, that exists as long as this process."""
   parent = tempfile.mkdtemp(prefix='cifar10-')
   atexit.register(shutil.rmtree, parent, ignore_errors=True)
   link = os.path.join(parent, 'folder')
@@ -107,10 +107,10 @@ def _link_to(folder: str) -> str:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-  """Turns the garbage collector off, and exempts what was made meanwhile from later collections.
+  """Turns the garbage collector off, and exempts all new objects from later collections.
 
-  An import makes a million objects that stay, and each collection would look at all of them. What
-  little garbage it makes stays, too.
+  An import makes a million objects that stay, and each collection would visit them all. The little
+  garbage of an import stays, too.
   """
   was_on = gc.isenabled()
   gc.disable()
@@ -136,7 +136,7 @@ def standard_error_to(file: IO[bytes]) -> Iterator[None]:
 
 
 def repeat(output: IO[bytes], but: tuple[bytes, ...] = ()) -> None:
-  """Writes the lines to standard error, except those that contain one of `but`."""
+  """Writes the lines to standard error, except those that contain an entry of `but`."""
   output.seek(0)
   for line in output:
     if not any(part in line for part in but):

@@ -1,14 +1,14 @@
-"""A lock on a folder: one process at a time works in it, and a killed process blocks no other.
+"""A lock on a folder: one process at a time uses it; a killed process does not block it.
 
 A process that wants a folder writes a claim there, a small file of its own, and then reads the
-other claims. If another claim holds the folder, the process is refused; of two processes that still
-want it, one waits and one leaves. (This is Lamport's bakery algorithm, with refusals in place of
-queues.) It needs no lock of the kernel and no clocks that agree, only a file system on which a file
-that was written is listed and read by whoever looks later. So the folder may be a URL.
+other claims. If another claim holds the folder, the process is refused; of two processes that both
+still want it, one waits and one leaves. (This is Lamport's bakery algorithm, with refusals in place
+of queues.) It needs no kernel lock and no synchronised clocks, only a file system on which a file
+that was written is seen by all who look later. So the folder may be a URL.
 
-The claim of a dead process is ignored. A process of this machine is dead if its number, with the
-time of its start, is gone. A process of another machine is dead if its claim is not written anew,
-once every second, while this process watches it.
+Claims of dead processes are ignored. A process of this machine is dead if its number, with the
+time of its start, is gone. A process of another machine is dead if its claim is not rewritten, as
+it is once a second, while this process watches it.
 """
 
 import contextlib
@@ -26,23 +26,23 @@ from cifar10.core import files
 from cifar10.core.errors import InputError, end_process
 
 _PREFIX = 'claim-'
-_WANTS, _HOLDS = 'wants', 'holds'  # Of one length: a claim is written again in its place.
+_WANTS, _HOLDS = 'wants', 'holds'  # Of equal length: a claim is rewritten in place.
 _BEAT_SECONDS = 1
-_DEAD_SECONDS = 10  # Without a beat, elsewhere.
+_DEAD_SECONDS = 10  # Without a new beat, for processes of other machines.
 _LOOK_SECONDS = 0.1
-# Times longer for a URL: an object store takes one write a second of an object, and charges for it.
+# Factors for a URL: an object store takes one write a second of an object, and charges for it.
 _URL_SLOWER = 6
 
 Claim = dict[str, Any]
 
 
 class Lock:
-  """A folder for this process alone, as long as its context lasts."""
+  """Holds a folder for this process while the context is active."""
 
   def __init__(self, folder: str, refusal: str):
     """Args:
-    folder: where the claims are; made where it is missing.
-    refusal: what to say where it is taken, with {holder} for who has it.
+    folder: the folder of the claims; made if missing.
+    refusal: the message if the folder is taken, with {holder} for the process that has it.
     """
     self._folder = folder
     self._refusal = refusal
@@ -51,7 +51,7 @@ class Lock:
     self._over = threading.Event()
 
   def __enter__(self) -> 'Lock':
-    """Raises InputError where another process has the folder; OSError."""
+    """Raises InputError if another process has the folder; OSError."""
     files.make_folder(self._folder)
     self._claim: Claim = {
       'host': socket.gethostname(),
@@ -79,7 +79,7 @@ class Lock:
       files.remove(self._path)
 
   def _contend(self) -> None:
-    """Waits until this process has the folder; raises InputError where another has it."""
+    """Waits until this process has the folder; raises InputError if another has it."""
     dead: set[str] = set()
     while True:
       others = _read_all(self._folder, but={self._path, *dead})
@@ -90,7 +90,7 @@ class Lock:
           raise InputError(self._refusal.replace('{holder}', described(claim)))
       if not living:
         break
-      time.sleep(_LOOK_SECONDS)  # It sees this claim, and leaves; or it has held since before.
+      time.sleep(_LOOK_SECONDS)  # It sees this claim and leaves, or it held the folder before.
     self._state = _HOLDS
     self._write()
     for path in dead:
@@ -103,13 +103,13 @@ class Lock:
         self._write()
       except FileNotFoundError:
         self._reclaim()
-      except OSError:  # A full or a broken disk is named where something is lost by it.
+      except OSError:  # A full or broken disk is reported when something is lost by it.
         pass
 
   def _reclaim(self) -> None:
-    """Writes the claim again after another process, or a user who cleaned up, removed it."""
+    """Writes the claim again if another process, or a user, has removed it."""
     if not files.is_dir(self._folder):
-      return  # It has vanished as a whole, which is named where something is written.
+      return  # The folder is gone, which is reported when something is written.
     for claim in _read_all(self._folder, but={self._path}).values():
       if claim.get('state') == _HOLDS and self._state == _HOLDS:
         end_process(
@@ -127,9 +127,9 @@ class Lock:
 
 
 def holder(folder: str) -> Claim | None:
-  """The claim that holds a folder, with 'host', 'pid' and 'since'; None where none does.
+  """Returns the claim that holds a folder, with 'host', 'pid' and 'since', or None.
 
-  For a claim from another machine it waits until that is written anew.
+  For a claim of another machine it waits to see whether it is rewritten.
   """
   held = {
     path: claim
@@ -140,16 +140,16 @@ def holder(folder: str) -> Claim | None:
 
 
 def described(claim: Claim) -> str:
-  """'process 17 on host (since 2026-01-31 12:00:00)'."""
+  """Returns 'process 17 on host (since 2026-01-31 12:00:00)'."""
   try:
     since = f'{datetime.datetime.fromtimestamp(claim["since"]):%Y-%m-%d %H:%M:%S}'
     return f'process {claim["pid"]} on {claim["host"]} (since {since})'
   except (KeyError, TypeError, ValueError, OverflowError, OSError):
-    return 'a process that says no name'
+    return 'an unnamed process'
 
 
 def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
-  """The claims whose processes live, read anew; it takes seconds for claims of other machines."""
+  """Returns the claims of living processes; takes seconds for claims of other machines."""
   elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim)}
   living = {p: claim for p, claim in claims.items() if p not in elsewhere and _is_alive(claim)}
   deadline = time.monotonic() + _DEAD_SECONDS * _slower(folder)
@@ -165,7 +165,7 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
 
 
 def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
-  """The claims in a folder by their paths; {} for a claim that is half written."""
+  """Returns the claims in a folder by path; {} for a half-written claim."""
   claims: dict[str, Claim] = {}
   for path in files.matching(folder, f'{_PREFIX}*.json'):
     if path in but:
@@ -173,7 +173,7 @@ def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
     try:
       claim = json.loads(files.read_text(path))
       claims[path] = claim if isinstance(claim, dict) else {}
-    except FileNotFoundError:  # Given up meanwhile.
+    except FileNotFoundError:  # It was given up in the meantime.
       continue
     except (OSError, ValueError, RecursionError):
       claims[path] = {}
@@ -185,12 +185,12 @@ def _slower(folder: str) -> float:
 
 
 def _is_here(claim: Claim) -> bool:
-  """Whether the claim is of a process that this system can see."""
+  """Tells whether this system can see the claim's process."""
   return bool(_system()) and claim.get('system') == _system() and type(claim.get('pid')) is int
 
 
 def _is_alive(claim: Claim) -> bool:
-  """Whether the process of a claim from here runs, and is no later one with the same number."""
+  """Tells whether the process of a local claim runs, and is not a later one with its number."""
   try:
     os.kill(claim['pid'], 0)
   except (ProcessLookupError, OverflowError):
@@ -201,7 +201,7 @@ def _is_alive(claim: Claim) -> bool:
 
 
 def _system() -> str:
-  """Identifies this boot of this machine and this namespace of processes; '' where unknown."""
+  """Returns an identifier of this boot, machine and process namespace; '' if unknown."""
   try:
     with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
       return f'{socket.gethostname()} {file.read().strip()} {os.readlink("/proc/self/ns/pid")}'
@@ -210,13 +210,13 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str:
-  """When a process was started, in ticks since the boot.
+  """Returns when a process was started, in ticks since the boot.
 
-  'dead' for a process that has ended and only has to be waited for, '' for one that is not seen.
+  Returns 'dead' for a process that has ended but has not been waited for; '' for an unseen one.
   """
   try:
     with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
-      fields = file.read().rpartition(')')[2].split()  # After the name, which may hold blanks.
+      fields = file.read().rpartition(')')[2].split()  # After the name, which may contain blanks.
   except OSError:
     return ''
   return 'dead' if fields[0] in 'ZX' else fields[19]

@@ -1,4 +1,4 @@
-"""What people see on standard error: the log, one line an event, and progress bars."""
+"""The log on standard error, one line per event, and progress bars."""
 
 import contextlib
 import logging
@@ -9,12 +9,12 @@ import tqdm
 
 log = logging.getLogger('cifar10')
 
-# The format of a bar of images, for tqdm.
+# The format of a progress bar of images, for tqdm.
 IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 
 
 class _AboveBars(logging.StreamHandler):
-  """Writes lines above a progress bar, not into it."""
+  """A log handler that writes above a progress bar."""
 
   def __init__(self) -> None:
     super().__init__()
@@ -26,7 +26,7 @@ class _AboveBars(logging.StreamHandler):
 
 
 def set_up(verbose: bool = False) -> None:
-  """Shows the program's own log, and TensorFlow's only when asked for."""
+  """Shows the program's own log, and TensorFlow's if `verbose`."""
   logging.basicConfig(level=logging.WARNING, handlers=[_AboveBars()])
   log.setLevel(logging.INFO)
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
@@ -34,7 +34,7 @@ def set_up(verbose: bool = False) -> None:
 
 @contextlib.contextmanager
 def shown(verbose: bool = False) -> Iterator[None]:
-  """A context that shows what `set_up` shows, unless the user has configured the program's log."""
+  """A context with the log of `set_up`, unless the user has configured the program's log."""
   tensorflows = logging.getLogger('tensorflow')
   before = tensorflows.level, log.level, log.propagate
   handlers = [] if log.handlers or log.level else [_AboveBars()]
@@ -53,14 +53,14 @@ def shown(verbose: bool = False) -> Iterator[None]:
 
 
 def print_line(line: str) -> None:
-  """Writes a line on standard output, above a progress bar that the same terminal may show."""
+  """Writes a line on standard output, above a progress bar on the same terminal."""
   is_seen = sys.stdout.isatty()
   with tqdm.tqdm.external_write_mode(sys.stdout) if is_seen else contextlib.nullcontext():
     print(line, flush=True)
 
 
 def format_duration(seconds: float) -> str:
-  """7 -> '7 s', 90 -> '2 min', 5400 -> '1 h 30 min'."""
+  """Formats 7 as '7 s', 90 as '2 min', 5400 as '1 h 30 min'."""
   if seconds < 60:
     return f'{seconds:.0f} s'
   minutes = round(seconds / 60)

@@ -1,7 +1,7 @@
-"""Options, each declared once: a field with its type, default, help, choices and check.
+"""Declares options: dataclass fields with type, default, help, choices and check.
 
 A frozen dataclass derived from `Options` declares its fields with `option`. The command-line flags,
-their help, the refusal of wrong values, a job dir's configuration and docs/flags.md all come from
+their help, the refusal of wrong values, the job's configuration and docs/flags.md all come from
 this declaration.
 """
 
@@ -20,70 +20,70 @@ from typing import Any, NamedTuple
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
-_LARGEST = 1 << 31  # Of whole numbers: TensorFlow holds most of them in 32 bits.
+_LARGEST = 1 << 31  # Limit of whole numbers: TensorFlow holds most of them in 32 bits.
 
 
 class Check(NamedTuple):
-  """Which values of the right type are accepted, and what to say of the others."""
+  """The accepted values of the right type, and the message for others."""
 
   accepts: Callable[[Any], bool]
   remedy: str  # 'must be 1 or more'
 
 
 class Option(NamedTuple):
-  """All that is declared of an option beside its name, type and default."""
+  """The declaration of an option, without name, type and default."""
 
   help: str
   choices: tuple[Any, ...] = ()
   check: Check | None = None
   metavar: str | None = None
-  fixed: bool = False  # Cannot change once the job exists: its checkpoints fit no other value.
-  switch: bool = False  # Zero or not is fixed: it decides which variables the optimizer keeps.
-  part: str = ''  # The part of the program (core/parts.py) without which there is no such option.
+  fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
+  switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
+  part: str = ''  # The part of the program (core/parts.py) that the option belongs to.
 
   @property
   def is_there(self) -> bool:
-    """Whether the program has the part that it belongs to."""
+    """Tells whether the program has the option's part."""
     return not self.part or self.part in parts.PARTS
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:
-  """The field of an options class: its default, its help, and what else `Option` has."""
+  """Returns a field of an options class with default, help and the other fields of `Option`."""
   return dataclasses.field(default=default, metadata={'option': Option(help, **declared)})
 
 
 def at_least(low: float, unit: str = '') -> Check:
-  """`low` or more; `unit` with its space: ' (all cores)'."""
+  """Accepts `low` or more; `unit` starts with a space: ' (all cores)'."""
   return Check(lambda value: value >= low, f'must be {low:g}{unit} or more')
 
 
 def above(low: float, unit: str = '') -> Check:
-  """More than `low`."""
+  """Accepts more than `low`."""
   return Check(lambda value: value > low, f'must be above {low:g}{unit}')
 
 
 def between(low: float, high: float, unit: str = '') -> Check:
-  """From `low` to `high`, both included."""
+  """Accepts `low` to `high`, both included."""
   return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}{unit}')
 
 
 def at_most(high: float) -> Check:
-  """`high` or less; what else a value must be, the class checks."""
+  """Accepts `high` or less; the class checks the rest."""
   return Check(lambda value: value <= high, f'must be {high:g} or less')
 
 
 def below_one() -> Check:
-  """At least 0 and below 1: a share."""
+  """Accepts 0 or more and less than 1."""
   return Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 
 
 def is_command() -> Check:
-  """A command line with its arguments, as a shell would split it."""
+  """Accepts a command line that a shell could split."""
   return Check(lambda text: _reads(shlex.split, text), 'must be a command, its quotes closed')
 
 
 def is_function() -> Check:
-  """A Python function by its name."""
+  """Accepts the name of a Python function."""
   name = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
   return Check(
     lambda text: bool(re.fullmatch(f'{name}:{name}', text)), 'must be package.module:function'
@@ -91,7 +91,7 @@ def is_function() -> Check:
 
 
 def is_address() -> Check:
-  """A host and a port."""
+  """Accepts HOST:PORT."""
   return Check(
     lambda text: (
       bool(re.fullmatch(r'\S+:[0-9]{1,5}', text)) and 0 < int(text.rpartition(':')[2]) < 65536
@@ -101,12 +101,12 @@ def is_address() -> Check:
 
 
 def is_pattern() -> Check:
-  """A regular expression of Python's."""
+  """Accepts a regular expression of Python."""
   return Check(lambda text: _reads(re.compile, text), 'must be a regular expression')
 
 
 def _reads(read: Callable[[str], Any], text: str) -> bool:
-  """Whether there is something in the text, as this reads it."""
+  """Tells whether `read` accepts the text and finds something in it."""
   try:
     return bool(read(text))
   except (ValueError, re.error, RecursionError, OverflowError):
@@ -114,34 +114,34 @@ def _reads(read: Callable[[str], Any], text: str) -> bool:
 
 
 class Options:
-  """Base of the frozen dataclasses that declare options. No instance holds a value it refuses."""
+  """Base of the frozen dataclasses that declare options; an instance has valid values only."""
 
   def __post_init__(self) -> None:
-    """Raises InputError for a value of the wrong type, not among the choices, or out of range."""
+    """Raises InputError if a value has the wrong type, is no choice, or is out of range."""
     for declared in declarations(type(self)):
       declared.require(getattr(self, declared.name))
     self.check()
 
   def check(self) -> None:
-    """Raises InputError for values that do not fit each other; for subclasses."""
+    """Raises InputError for values that contradict each other; subclasses override it."""
 
 
 class Declaration(NamedTuple):
-  """One option of an options class."""
+  """An option of an options class."""
 
   name: str
   kind: Any  # int, float, str, bool or tuple[...] of them
-  is_optional: bool  # None is a value, too.
-  default: Any  # dataclasses.MISSING: it must be given.
+  is_optional: bool  # Accepts None, too.
+  default: Any  # dataclasses.MISSING: the option is required.
   option: Option
 
   @property
   def flag(self) -> str:
-    """'--learning-rate'"""
+    """Returns the flag: '--learning-rate'."""
     return '--' + self.name.replace('_', '-')
 
   def require(self, value: Any) -> None:
-    """Raises InputError unless the value is one that this option can have."""
+    """Raises InputError unless the option accepts the value."""
     if value is None and self.is_optional:
       return
     if not _is_a(value, self.kind):
@@ -154,9 +154,9 @@ class Declaration(NamedTuple):
 
 
 def declarations(cls: type) -> tuple[Declaration, ...]:
-  """The options that a class declares, its bases' among them, in their order.
+  """Returns the options that a class and its bases declare, in order.
 
-  Options of parts that the program is without are left out: they keep their defaults.
+  Options of missing parts of the program are left out: they keep their defaults.
   """
   kinds = typing.get_type_hints(cls)
   return tuple(
@@ -167,25 +167,25 @@ def declarations(cls: type) -> tuple[Declaration, ...]:
 
 
 def names(*classes: type) -> set[str]:
-  """All names of the options that these classes declare."""
+  """Returns the names of all options of these classes."""
   return {declared.name for cls in classes for declared in declarations(cls)}
 
 
 def values(options: Any) -> dict[str, Any]:
-  """The values of an instance's own options, by name."""
+  """Returns the values of an instance's own options, by name."""
   return {
     declared.name: getattr(options, declared.name) for declared in declarations(type(options))
   }
 
 
 def picked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-  """Those of the given values that are this class's options."""
+  """Returns those of the given values that are options of this class."""
   own = names(cls)
   return {name: value for name, value in given.items() if name in own}
 
 
 def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-  """The options of these classes that a JSON object has; JSON has lists for tuples."""
+  """Yields the options of these classes in a JSON object, with tuples for JSON's lists."""
   for declared in (each for cls in classes for each in declarations(cls)):
     if declared.name in config:
       value = config[declared.name]
@@ -194,7 +194,7 @@ def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[
 
 
 def described_kind(kind: Any) -> str:
-  """A type for people: 'a whole number', 'numbers with commas between'."""
+  """Describes a type: 'a whole number', 'numbers with commas between'."""
   if kind == tuple[str, ...]:
     return 'texts'
   if typing.get_origin(kind) is tuple:
@@ -209,7 +209,7 @@ def described_kind(kind: Any) -> str:
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
-  """int | None -> int, True."""
+  """Returns (int, True) for int | None."""
   if isinstance(hint, types.UnionType):
     [kind] = [each for each in typing.get_args(hint) if each is not types.NoneType]
     return kind, True
@@ -228,5 +228,5 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-  """As JSON where that tells text from numbers, else as it is."""
+  """Returns the value as JSON, which distinguishes text from numbers, if possible."""
   return json.dumps(value) if isinstance(value, str) else str(value)

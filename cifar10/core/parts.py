@@ -1,8 +1,8 @@
-"""The parts of the program that a plain training does without, by name.
+"""The registry of the program's parts, which a plain training does not load.
 
-A part is loaded when an option asks for it, and nothing else imports it. Without its file and its
-line here the program still trains, evaluates and exports, and the part's flags are gone: an option
-that belongs to a part names it (`option(..., part='profile')`).
+A part is loaded when an option needs it, and nothing else imports it. If its file and its line here
+are removed, the program still trains, evaluates and exports, and the part's flags are gone: an
+option of a part names it (`option(..., part='profile')`).
 """
 
 import collections
@@ -52,20 +52,20 @@ PARTS: dict[str, str] = {  # name -> module
 
 
 def load(name: str) -> ModuleType:
-  """A part's module; raises InputError where this program is without it."""
+  """Returns the module of a part; raises InputError if the program does not have it."""
   if name not in PARTS:
     raise InputError(f'this program has no part {name!r}, which these options need; add it again')
   return importlib.import_module(PARTS[name])
 
 
 def find(place: str) -> Any:
-  """What 'package.module:NAME' names; raises ImportError or AttributeError where it is not."""
+  """Imports 'package.module:NAME'; raises ImportError or AttributeError."""
   module, _, path = place.partition(':')
   return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
 
 
 class Registry(collections.UserDict[str, Any]):
-  """Places 'package.module:NAME' by a short name; the module is loaded when one is looked up."""
+  """Maps short names to places 'package.module:NAME'; a look-up imports the module."""
 
   def __getitem__(self, name: str) -> Any:
     return find(self.data[name])

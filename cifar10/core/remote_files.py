@@ -1,7 +1,7 @@
-"""Files behind URLs, on every filesystem that TensorFlow knows, with Python's errors.
+"""Files behind URLs, on all filesystems of TensorFlow, with Python's errors.
 
-`files.py` loads this module, and with it TensorFlow, for the first URL. docs/filesystems.md says
-what such a filesystem does not give.
+`files.py` loads this module, and with it TensorFlow, for the first URL. docs/filesystems.md lists
+what such a filesystem lacks.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.files import scheme, writing
 
 _BUFFER_BYTES = 1 << 20
-_NUMBERS = {  # What is not here is EIO.
+_NUMBERS = {  # All other codes become EIO.
   'NotFoundError': errno.ENOENT,
   'AlreadyExistsError': errno.EEXIST,
   'PermissionDeniedError': errno.EACCES,
@@ -28,14 +28,14 @@ _NUMBERS = {  # What is not here is EIO.
 
 
 def exists(path: str) -> bool:
-  """Whether something is there; raises OSError where that cannot be asked."""
+  """Tells whether the path exists; raises OSError if that cannot be determined."""
   with _python_errors(path):
     return _gfile(path).exists(path) and (not _gfile(path).isdir(path) or _is_whole(path))
 
 
 def is_dir(path: str) -> bool:
-  """Whether it is a folder; raises OSError."""
-  # Not `isdir`, which says no of a place that cannot be reached.
+  """Tells whether the path is a folder; raises OSError."""
+  # Not `isdir`, which returns False for a place that cannot be reached.
   try:
     with _python_errors(path):
       return _gfile(path).stat(path).is_directory and _is_whole(path)
@@ -44,15 +44,15 @@ def is_dir(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-  """Whether it is there and no folder; raises OSError."""
+  """Tells whether the path exists and is not a folder; raises OSError."""
   return exists(path) and not is_dir(path)
 
 
 def signature(path: str) -> tuple[int, int]:
-  """A file's bytes and when it was written, in nanoseconds: 0 where nobody keeps that.
+  """Returns a file's bytes and its time in nanoseconds (0 if the filesystem has none).
 
   Raises:
-    OSError: it is not there, or cannot be asked.
+    OSError: it does not exist or cannot be read.
   """
   with _python_errors(path):
     status = _gfile(path).stat(path)
@@ -60,24 +60,24 @@ def signature(path: str) -> tuple[int, int]:
 
 
 def identity(folder: str) -> tuple[int, int]:
-  """A URL's folder has nothing but its name to tell it from others."""
+  """Returns (0, 0): only its name identifies a folder behind a URL."""
   del folder
   return 0, 0
 
 
 def names(folder: str) -> list[str]:
-  """What is in a folder, [] where there is none; raises OSError where it cannot be listed."""
+  """Returns the names in a folder, [] without the folder; raises OSError if it cannot be listed."""
   try:
     with _python_errors(folder):
       return sorted(name.rstrip('/') for name in _gfile(folder).listdir(folder))
-  except FileNotFoundError:  # As TensorFlow says of a place that cannot be reached, too.
+  except FileNotFoundError:  # TensorFlow says that of an unreachable place, too.
     if is_dir(folder):
       raise OSError(errno.EIO, 'cannot be listed', folder) from None
     return []
 
 
 def make_folder(path: str) -> None:
-  """Makes a folder and those above it where they are missing; raises OSError."""
+  """Makes a folder and the missing ones above it; raises OSError."""
   with _python_errors(path):
     _gfile(path).makedirs(path)
 
@@ -89,19 +89,19 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-  """Removes a folder with all that is in it; raises OSError."""
+  """Removes a folder with its content; raises OSError."""
   with _python_errors(path):
     _gfile(path).rmtree(path)
 
 
 def rename(path: str, new: str) -> None:
-  """Gives a file another name, in place of what had that; raises OSError."""
+  """Renames a file, replacing a file of the new name; raises OSError."""
   with _python_errors(path):
     _gfile(path).rename(path, new, overwrite=True)
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-  """Writes a file whole; raises OSError, also if it exists though `is_new`, or the reverse."""
+  """Writes a file atomically; raises OSError, also if it exists and `is_new`, or the reverse."""
   if exists(path) == is_new:
     raise FileExistsError(path) if is_new else FileNotFoundError(path)
   with writing(path) as file:
@@ -114,19 +114,19 @@ def copy(path: str, new: str) -> None:
     _gfile(path if scheme(path) else new).copy(path, new, overwrite=True)
 
 
-is_named, commit = exists, rename  # There are no links, and nothing to flush.
+is_named, commit = exists, rename  # URLs have no links, and nothing to flush.
 
 
 def opened(path: str) -> IO[bytes]:
-  """A file to read from, at any place; raises OSError."""
+  """Opens a file for reading, with seeks; raises OSError."""
   with _python_errors(path):
     file = _gfile(path).GFile(path, 'rb')
-    file.size()  # It opens nothing before it is asked for something.
+    file.size()  # So that a missing file raises now, not at the first read.
   return io.BufferedReader(_Reader(path, file), _BUFFER_BYTES)
 
 
 class _Reader(io.RawIOBase):
-  """TensorFlow's reader as Python's libraries want one."""
+  """TensorFlow's reader with the interface of Python's files."""
 
   def __init__(self, path: str, file: Any):
     self._path = path
@@ -160,9 +160,9 @@ class _Reader(io.RawIOBase):
 
 
 def _is_whole(path: str) -> bool:
-  """Whether it is no beginning of a name, as 'job/model' of 'job/model.ckpt-1.index'.
+  """Tells whether it is a whole name, not a prefix as 'job/model' of 'job/model.ckpt-1.index'.
 
-  ram:// takes these for folders.
+  ram:// takes such prefixes for folders.
   """
   folder, name = os.path.split(path.rstrip('/'))
   return scheme(path) != 'ram' or not scheme(folder) or name in names(folder)
@@ -174,15 +174,15 @@ def _gfile(path: str) -> Any:
 
 @functools.cache
 def _of_scheme(name: str) -> Any:
-  """TensorFlow's module for files; raises InputError for what names none of its filesystems."""
+  """Returns TensorFlow's file module; raises InputError for an unknown filesystem."""
   lazy_tf.import_tensorflow()
-  import tensorflow as tf  # noqa: PLC0415 - local paths do not wait for it
+  import tensorflow as tf  # noqa: PLC0415 - not loaded for local paths
 
   gfile, reason = tf.io.gfile, ''
   if name not in gfile.get_registered_schemes():
     try:
-      importlib.import_module('tensorflow_io')  # It brings more.
-    except Exception as error:  # What is missing or does not fit raises errors of many kinds.
+      importlib.import_module('tensorflow_io')  # It registers more filesystems.
+    except Exception as error:  # A missing or incompatible package raises many kinds of errors.
       reason = f' and tensorflow-io cannot be imported ({str(error).partition(chr(10))[0]})'
   known = gfile.get_registered_schemes()
   if name not in known:
@@ -197,7 +197,7 @@ def _of_scheme(name: str) -> Any:
 
 @contextlib.contextmanager
 def _python_errors(path: str) -> Iterator[None]:
-  """OSErrors in place of TensorFlow's."""
+  """Raises OSErrors in place of TensorFlow's errors."""
   try:
     yield
   except Exception as error:

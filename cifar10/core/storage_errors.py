@@ -1,4 +1,4 @@
-"""One-line errors for a full disk, and for a folder that vanished or became read-only."""
+"""One-line errors for a full disk, and for folders that vanished or became read-only."""
 
 import contextlib
 import logging
@@ -16,14 +16,14 @@ from cifar10.core.errors import (
 
 @contextlib.contextmanager
 def named(flag: str, folder: str) -> Iterator[None]:
-  """A context that names the folder in which files could not be written or read.
+  """A context that raises errors of reading and writing files with the folder's name.
 
   Args:
-    flag: the option that named the folder.
+    flag: the option with the folder.
     folder: its path.
 
   Raises:
-    StorageError: in place of the error of Python or TensorFlow.
+    StorageError: replaces the error of Python or TensorFlow.
   """
   try:
     with _quiet_threads(folder):
@@ -34,7 +34,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
     TaskLostError,
     SomeFailedError,
     CallbackError,
-  ):  # They say what it is.
+  ):  # These have good messages.
     raise
   except Exception as error:
     fault = _fault(error, folder)
@@ -45,10 +45,10 @@ def named(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(flag: str, folder: str) -> Iterator[None]:
-  """A context for a command's first write: an OSError is the user's mistake, but for a full disk.
+  """A context for a command's first write: an OSError but a full disk is the user's mistake.
 
   Raises:
-    InputError: in place of the OSError.
+    InputError: replaces the OSError.
   """
   try:
     yield
@@ -64,7 +64,7 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_threads(folder: str) -> Iterator[None]:
-  """A context without the reports of TensorFlow's summary thread on what the main thread raises."""
+  """A context that hides what TensorFlow's summary thread prints on errors of the main thread."""
   before = threading.excepthook
   logger = logging.getLogger('tensorflow')
 

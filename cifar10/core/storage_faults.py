@@ -1,4 +1,4 @@
-"""What is wrong with a folder, by the error of Python or TensorFlow, and the remedy."""
+"""Describes what is wrong with a folder, from an error of Python or TensorFlow."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ import os
 from cifar10.core import files
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-_FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in this order.
+_FAULTS = {  # Fault and remedy; TensorFlow's messages are searched in this order.
   **dict.fromkeys(FULL, 'cannot take what was to be written ({}); make room'),
   **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'cannot be written ({}); allow it'),
   **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO), 'fails ({}); mend it'),
@@ -14,7 +14,7 @@ _FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in
 
 
 def fault(error: Exception, folder: str) -> str:
-  """What is wrong with the folder, and the remedy; empty where the error has another cause."""
+  """Returns the fault of the folder with the remedy; '' if the error has another cause."""
   if files.is_url(folder):
     is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
     message = str(error).partition('\n')[0]
@@ -26,7 +26,7 @@ def fault(error: Exception, folder: str) -> str:
 
 
 def _number(error: Exception) -> int | None:
-  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
+  """Returns the errno of an OSError, or of a TensorFlow error, from its message."""
   if isinstance(error, OSError):
     return error.errno
   text = str(error)

@@ -1,1 +1,1 @@
-"""Archives and own images, records and manifest, batches."""
+"""Data: record files, manifest, input pipeline and augmentation; build/ makes record files."""

@@ -1,8 +1,8 @@
-"""The augmentation of training images: its options, and the crop, mirror and cutout of a batch.
+"""Image augmentation for training: random crop, mirroring and cutout, with their options.
 
-In memory an image is a string, the bytes of its padded pixels. A crop of whole padded rows is then
-a substring, which one op cuts for the whole batch, each image at its own offset: a copy of 3,840
-bytes that lie together, where a gather of pixels makes 1,024 copies of three.
+In memory an image is a string of the bytes of its padded pixels. A crop of whole padded rows is
+then a substring, which one op cuts for the whole batch, with an offset for each image: a copy of
+3,840 contiguous bytes, where a gather of pixels would make 1,024 copies of three.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GREY = 128  # The pixel value that input_pipeline.normalise makes 0.
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation(Options):
-  """Random crop and mirror, and a blanked square; by default as in He et al. 2015, section 4.2."""
+  """Options of random crop, mirroring and cutout; defaults: He et al. 2015, section 4.2."""
 
   crop_padding: int = option(
     4,
@@ -31,8 +31,8 @@ class Augmentation(Options):
     'padding of random crops; reflect: the pixels of the image, mirrored at its edge',
     choices=('zeros', 'reflect'),
   )
-  # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Both forms are seen within any two
-  # epochs.
+  # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Any two epochs in a row show both
+  # forms.
   flip: str = option(
     'random',
     'mirroring of training images; random: each image each time with probability 1/2; '
@@ -48,10 +48,10 @@ class Augmentation(Options):
 
 
 def pad(images: tf.Tensor, augmentation: Augmentation) -> tf.Tensor:
-  """uint8 [n, 32, 32, 3] -> uint8 [n, 32 + 2 padding + 1, 32 + 2 padding, 3].
+  """Pads images: uint8 [n, 32, 32, 3] -> uint8 [n, 32 + 2 padding + 1, 32 + 2 padding, 3].
 
-  The extra row at the bottom is for `crop`, which cuts whole padded rows from any column on: those
-  of the lowest crop end in it. No crop shows it.
+  The extra row at the bottom is for `crop`, which cuts whole padded rows from any column on, so
+  that those of the lowest crop end in it. No crop shows it.
   """
   pixels = augmentation.crop_padding
   mode = {'zeros': 'CONSTANT', 'reflect': 'REFLECT'}[augmentation.padding_mode]
@@ -60,20 +60,20 @@ def pad(images: tf.Tensor, augmentation: Augmentation) -> tf.Tensor:
 
 
 def as_strings(padded: tf.Tensor) -> tf.Tensor:
-  """uint8 [n, height, width, 3] -> string [n]: each image's bytes, row after row."""
+  """Returns each image's bytes, row by row: uint8 [n, height, width, 3] -> string [n]."""
   image_bytes = math.prod(padded.shape[1:])
-  whole = tf.io.serialize_tensor(padded)  # Its type and shape come first, and then its content.
-  start = tf.range(-tf.shape(padded)[0], 0) * image_bytes  # Counted from the end.
+  whole = tf.io.serialize_tensor(padded)  # Type and shape precede the content.
+  start = tf.range(-tf.shape(padded)[0], 0) * image_bytes  # From the end.
   return tf.strings.substr(whole, start, tf.fill(tf.shape(start), image_bytes))
 
 
 def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
-  """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded one.
+  """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded image.
 
   Args:
     padded: string [batch], from `as_strings`.
     dy, dx: int32 [batch], 0 to 2 padding.
-    padding: what `pad` added on each side, in pixels.
+    padding: pixels that `pad` has added on each side.
 
   Returns:
     uint8 [batch, 32, 32, 3].
@@ -94,12 +94,12 @@ def augment(
   augmentation: Augmentation,
   is_mirrored: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """Crops and mirrors, each image by its own random numbers; blanks a square of it.
+  """Crops and mirrors each image at random, and makes a square of it grey.
 
   Args:
     padded: string [batch], from `as_strings`.
-    seed: int32 [2]; equal seeds distort equally.
-    augmentation: how.
+    seed: int32 [2]; equal seeds augment equally.
+    augmentation: the options.
     is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.
 
   Returns:
@@ -112,7 +112,7 @@ def augment(
   if is_mirrored is None:
     is_mirrored = tf.random.stateless_uniform([batch], mirror_seed, 0, 2, tf.int32)
   cropped = crop(padded, dy, dx, augmentation.crop_padding)
-  # A gather copies whole images; tf.where, byte after byte, takes longer than all the rest.
+  # A gather copies whole images; tf.where copies bytes, slower than all the rest.
   both = tf.concat([cropped, mirror(cropped)], 0)
   chosen = tf.gather(both, tf.range(batch) + batch * is_mirrored)
   chosen = tf.ensure_shape(chosen, [padded.shape[0], *cropped.shape[1:]])
@@ -122,15 +122,15 @@ def augment(
 
 
 def mirror(images: tf.Tensor) -> tf.Tensor:
-  """[n, height, width, channels], left and right exchanged."""
+  """Exchanges left and right of images [n, height, width, channels]."""
   shape = tf.shape(images)
-  # As a stack of rows, the one form of this op that has a fast kernel.
+  # As a stack of rows, the only form of this op with a fast kernel.
   rows = tf.reshape(images, [-1, *images.shape[2:]])
   return tf.ensure_shape(tf.reshape(tf.reverse(rows, [1]), shape), images.shape)
 
 
 def cutout(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
-  """Makes a square of `side` pixels grey in each image, somewhere whole within it.
+  """Makes a square of `side` pixels, wholly within each image, grey.
 
   Args:
     images: uint8 [batch, 32, 32, 3].
@@ -142,7 +142,7 @@ def cutout(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
   """
   batch = tf.shape(images)[0]
   corners = tf.random.stateless_uniform([2, batch, 1], seed, 0, HEIGHT - side + 1, tf.int32)
-  behind = tf.range(HEIGHT) - corners  # How many pixels from the corner: [2, batch, 32].
+  behind = tf.range(HEIGHT) - corners  # Distance in pixels from the corner: [2, batch, 32].
   in_rows, in_columns = tf.unstack(tf.cast((behind >= 0) & (behind < side), tf.uint8))
   is_cut = (in_rows[:, :, tf.newaxis] * in_columns[:, tf.newaxis, :])[..., tf.newaxis]
   return tf.ensure_shape(images * (1 - is_cut) + _GREY * is_cut, images.shape)

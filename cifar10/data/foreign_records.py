@@ -1,6 +1,6 @@
-"""Record files that no manifest vouches for, or of another form: each record is looked at.
+"""Checks record files without a trusted manifest, or of another form, record by record.
 
-TensorFlow's own reader, which also compares the checksums, takes half a second for 50,000 of them.
+TensorFlow's reader, which also compares checksums, takes half a second for 50,000 records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,14 @@ import tensorflow as tf
 from cifar10.data import manifest
 from cifar10.data.info import IMAGE_BYTES
 
-_MOST_SHOWN = 3  # Features that a record has in place of those that it should have.
+_MOST_SHOWN = 3  # Features to name of a record that lacks the right ones.
 
 
 def count(path: str, num_classes: int) -> int:
-  """How many records a file has; raises DamagedError, naming it, at the first that is wrong."""
+  """Returns how many records a file has; raises DamagedError at the first wrong one."""
   number = 0
-  # A length that leads beyond the end of the file must not reach TensorFlow, which would allocate
-  # so much: the frames come first.
+  # Frames come first: a length beyond the end of the file must not reach TensorFlow, which would
+  # allocate that much.
   frames = manifest.frames(path)
   try:
     for number, (_, record) in enumerate(zip(frames, _read(path)), 1):
@@ -25,22 +25,22 @@ def count(path: str, num_classes: int) -> int:
       if fault:
         raise manifest.record_error(path, number, fault)
   except tf.errors.DataLossError:
-    fault = 'its bytes are not those that its checksum is of'
+    fault = 'its bytes do not match its checksum'
     raise manifest.record_error(path, number + 1, fault) from None
   return number
 
 
 def _read(path: str) -> Iterator[bytes]:
-  # TensorFlow calls it deprecated, and says so in a log that is off. tf.data, which it names in its
-  # place, would start the runtime, before a training says how many threads that may have.
+  # TensorFlow calls it deprecated, in a log that is off. tf.data, the alternative, would start the
+  # runtime before a training sets the number of threads.
   return tf.compat.v1.io.tf_record_iterator(path)
 
 
 def _fault(record: bytes, num_classes: int) -> str:
-  """What is wrong with a serialized Example; empty where nothing is."""
+  """Returns what is wrong with a serialized Example; '' if nothing is."""
   try:
     feature = tf.train.Example.FromString(record).features.feature
-  except Exception:  # Protobuf's own, whose module is another in each of its lines.
+  except Exception:  # Protobuf's own error, whose module depends on the release.
     return 'it is no tf.train.Example'
   missing = [f'`{name}`' for name in ('image', 'label') if name not in feature]
   if missing:
@@ -66,7 +66,7 @@ def _label_fault(feature: tf.train.Feature, num_classes: int) -> str:
 
 
 def _described(feature: tf.train.Feature) -> str:
-  """What a feature has, in a few words: '2 strings', 'nothing'."""
+  """Describes a feature in a few words: '2 strings', 'nothing'."""
   kinds = {
     'strings': feature.bytes_list.value,
     'whole numbers': feature.int64_list.value,

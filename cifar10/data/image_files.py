@@ -1,4 +1,4 @@
-"""PNG and JPEG files -> images of 32x32 pixels, for predictions and for own data sets."""
+"""Reads PNG and JPEG files as images of 32x32 pixels, for predictions and data sets."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
 
 def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
-  """An image file of any size, as a network sees it.
+  """Reads an image file of any size, scaled to what a network takes.
 
-  PNG and JPEG are what the program promises; TensorFlow also reads GIF (its first image) and BMP.
-  Grey becomes red, green and blue alike; transparency is dropped.
+  The program promises PNG and JPEG; TensorFlow also reads GIF (its first image) and BMP. Grey
+  becomes equal red, green and blue; transparency is dropped.
 
   Returns:
-    uint8 [32, 32, 3], and the height and width that it had.
+    uint8 [32, 32, 3], and the original height and width.
 
   Raises:
-    InputError: there is no such file, or it is no image.
+    InputError: the file does not exist or is no image.
   """
   if not os.path.lexists(path):
     raise InputError(f'image {path} does not exist')
-  if not os.path.isfile(path):  # A folder, a link to nothing, a pipe, which would never end.
+  if not os.path.isfile(path):  # A folder, a dangling link, or a pipe, which would block.
     raise InputError(f'image {path} is no file')
   try:
-    content = tf.io.read_file(os.fsencode(path))  # Also a name that is no UTF-8.
+    content = tf.io.read_file(os.fsencode(path))  # The name may be other than UTF-8.
     image = decode(content)
   except tf.errors.OpError:
     raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
@@ -42,24 +42,24 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:
-  """A file's bytes, string scalar -> uint8 [height, width, 3]."""
+  """Decodes a file's bytes, a string scalar, to uint8 [height, width, 3]."""
   return tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
 
 
 def as_seen(image: tf.Tensor) -> tf.Tensor:
-  """uint8 [height, width, 3] -> uint8 [32, 32, 3]; one of this size stays as it is."""
-  # Area averaging keeps a large photograph from turning into noise.
+  """Scales uint8 [height, width, 3] to uint8 [32, 32, 3]; that size stays unchanged."""
+  # Area averaging, or a large photograph would become noise.
   resized = tf.image.resize(image, [HEIGHT, WIDTH], tf.image.ResizeMethod.AREA)
   return tf.cast(tf.round(resized), tf.uint8)
 
 
-_THREADS = min(4, limits.cores())  # Each holds a whole photograph while it is made small.
+_THREADS = min(4, limits.cores())  # Each holds a whole photograph while scaling it.
 
 Content = TypeVar('Content')
 
 
 def read_ahead(read: Callable[[str], Content], paths: Iterable[str]) -> Iterator[Content]:
-  """Calls `read` on the paths in threads, a few ahead -> its results, in the paths' order."""
+  """Calls `read` on the paths in threads, a few ahead; yields results in the paths' order."""
   pending: collections.deque[Future[Content]] = collections.deque()
   with ThreadPoolExecutor(_THREADS) as pool:
     for path in paths:

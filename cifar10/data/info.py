@@ -1,7 +1,7 @@
-"""What a data set is: the shape of its images, its classes, and its pixels' means and deviations.
+"""Describes a data set: the shape of its images, its classes, its pixels' means and deviations.
 
-A manifest and a job dir's configuration have them under the keys of `DatasetInfo.to_json`. A file
-without these keys is older than the first data set beside CIFAR-10. Nothing here needs TensorFlow.
+Manifests and job configurations hold it under the keys of `DatasetInfo.to_json`. A file without
+these keys is older than all data sets but CIFAR-10. This module does not need TensorFlow.
 """
 
 import dataclasses
@@ -18,30 +18,30 @@ DEPTH = 3
 IMAGE_BYTES = DEPTH * HEIGHT * WIDTH
 
 
-# Control characters, surrogates (of file names that are no UTF-8), line and paragraph separators:
+# Control characters, surrogates (of file names that are not UTF-8), line and paragraph separators:
 # they would break lines of output, or could not be written at all.
 _UNWRITABLE = {'Cc', 'Cs', 'Zl', 'Zp'}
 LEAST_CLASSES = 2
-_SMALLEST_DEVIATION = 1e-6  # The input is divided by it.
-_LARGEST_DEVIATION = 0.5  # Of numbers from 0 to 1: half of them 0, half of them 1.
+_SMALLEST_DEVIATION = 1e-6  # The input is divided by deviations.
+_LARGEST_DEVIATION = 0.5  # Of numbers from 0 to 1: half of them are 0, half 1.
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-  """One data set."""
+  """The description of a data set."""
 
   name: str
   classes: tuple[str, ...]  # The class of label i is classes[i].
-  means: tuple[float, float, float]  # Of red, green, blue in the training split, 0..1.
-  stds: tuple[float, float, float]  # Standard deviations of the same.
+  means: tuple[float, float, float]  # Means of red, green, blue in the training split, 0..1.
+  stds: tuple[float, float, float]  # Standard deviations of these.
 
   @property
   def num_classes(self) -> int:
-    """The number of classes, which is that of a network's logits."""
+    """Returns the number of classes, which is the number of logits."""
     return len(self.classes)
 
   def to_json(self) -> dict[str, Any]:
-    """What `from_json` reads."""
+    """Returns the JSON object that `from_json` reads."""
     return {
       'name': self.name,
       'classes': list(self.classes),
@@ -54,13 +54,13 @@ class DatasetInfo:
     """Reads the data set from the JSON object of a file.
 
     Args:
-      content: the JSON object; keys of other things are passed over. None, or an object that has
-        no name and no other classes, is CIFAR-10. Without means and deviations, which only
-        standardise the input, CIFAR-10's are taken.
-      path: where it stands, for messages.
+      content: the JSON object; other keys are ignored. None, or an object without a name and
+        other classes, is CIFAR-10. Missing means and deviations, which only standardise the input,
+        are CIFAR-10's.
+      path: the file, for messages.
 
     Raises:
-      InputError: a value of the wrong type or range; names it.
+      InputError: a value has the wrong type or range; the message names it.
     """
     if content is None:
       return CIFAR10
@@ -90,16 +90,16 @@ CIFAR10 = DatasetInfo(
 
 
 def describe(data_dir: str) -> DatasetInfo:
-  """The data set in a data dir: what its manifest says, or CIFAR-10 where there is no manifest.
+  """Returns the data set of a data dir: from its manifest, or CIFAR-10 without a manifest.
 
   Raises:
-    InputError: the manifest is damaged, or says what cannot be.
+    InputError: the manifest is damaged or invalid.
   """
   return DatasetInfo.from_json(manifest.read_manifest(data_dir), manifest.manifest_path(data_dir))
 
 
 def check_classes(classes: Any, origin: str) -> None:
-  """Raises InputError for class names that are not two or more different ones."""
+  """Raises InputError unless the class names are two or more different texts."""
   if not isinstance(classes, (list, tuple)) or len(classes) < LEAST_CLASSES:
     raise InputError(f'{origin} has classes {classes!r}: they must be a list of 2 names or more')
   for name in classes:
@@ -113,7 +113,7 @@ def check_classes(classes: Any, origin: str) -> None:
 
 
 def is_name(value: Any) -> bool:
-  """Whether it is text that can stand in a line of output."""
+  """Tells whether the value is text that fits into one line of output."""
   return (
     isinstance(value, str)
     and bool(value.strip())
@@ -122,7 +122,7 @@ def is_name(value: Any) -> bool:
 
 
 def _check_channels(values: Any, least: float, most: float, subject: str) -> None:
-  """Raises InputError unless there are three numbers from `least` to `most`."""
+  """Raises InputError unless the values are three numbers from `least` to `most`."""
   if (
     not isinstance(values, (list, tuple))
     or len(values) != DEPTH

@@ -1,11 +1,11 @@
-"""The input pipeline: record files -> shuffled, distorted batches -> one shard for each tower.
+"""The input pipeline: record files -> shuffled, augmented batches -> one shard for each tower.
 
-The split is read once into memory; from then on a batch is one gather of a few hundred images by a
-shuffled index, and its augmentation (augmentation.py) a handful of ops. Working on whole batches is
-what makes it fast: tf.data has a cost for each element, and an element here is a whole batch.
+A split is read once into memory; then each batch is one gather of a few hundred images by a
+shuffled index, and a handful of ops of augmentation (augmentation.py). Whole batches make it fast:
+tf.data has a cost for each element, and here an element is a batch.
 
-Shuffling and distortion are stateless functions of (seed, epoch) and (seed, batch number), so a
-run that starts again at example k goes on with exactly the batches it would have seen.
+Shuffling and augmentation are stateless functions of (seed, epoch) and (seed, batch number), so a
+run that restarts at example k continues with exactly the batches it would have seen.
 """
 
 import numpy as np
@@ -19,15 +19,15 @@ from cifar10.data.augmentation import Augmentation, as_strings, augment, crop, p
 TRAIN_AND_VALIDATION = 'train+validation'
 _TRAINING_SPLITS = ('train', TRAIN_AND_VALIDATION)
 
-_CHUNK = 1000  # Examples parsed at a time: bounds the strings held beside the decoded images.
-# Not AUTOTUNE: all are parsed before it would have settled on a number. Each takes about 15 MB.
+_CHUNK = 1000  # Examples parsed at a time: limits the strings held beside the decoded images.
+# Not AUTOTUNE, which would settle on a number after all is parsed. Each takes about 15 MB.
 _CHUNKS_AT_A_TIME = min(4, limits.cores())
-# Of an image in a batch, at the least: as it was read, cut out and mirrored (uint8), and float32.
+# Least bytes of an image in a batch: as read, cropped and mirrored (uint8), and as float32.
 _BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
 
 
-# There is no Python loop or branch for AutoGraph to convert; its search takes half a second, and
-# its files stay in the temporary folder when the process is killed.
+# AutoGraph has no Python loop or branch to convert here; its search takes half a second, and its
+# files stay in the temporary folder when the process is killed.
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -39,18 +39,18 @@ class RecordDataset:
     data_dir: str,
     split: str = 'train',
     use_distortion: bool = True,
-    augmentation: Augmentation = Augmentation(),  # noqa: B008 - it cannot be changed
+    augmentation: Augmentation = Augmentation(),  # noqa: B008 - it is immutable
   ):
-    """Names the split; nothing is read yet.
+    """Selects the split; reads nothing.
 
     Args:
       data_dir: the folder that generate_cifar10_tfrecords.py filled.
       split: 'train', 'validation', 'eval' or 'train+validation'.
       use_distortion: augment the batches of a training split; those of other splits never are.
-      augmentation: how.
+      augmentation: its options.
 
     Raises:
-      InputError: there is no such split.
+      InputError: the split does not exist.
     """
     self._splits = split.split('+') if split == TRAIN_AND_VALIDATION else [split]
     if not set(self._splits) <= set(manifest.SPLITS):
@@ -61,36 +61,36 @@ class RecordDataset:
     self._augmentation = augmentation
 
   def get_filenames(self) -> list[str]:
-    """The record files to read, in order."""
+    """Returns the record files to read, in order."""
     return [manifest.record_path(self._data_dir, split) for split in self._splits]
 
   def num_examples_per_epoch(self) -> int:
-    """How many examples the files hold; each is looked at, once in a process.
+    """Returns how many examples the files hold; checks each of them, once in a process.
 
     Raises:
-      InputError: a file is missing, damaged or not what its manifest describes, or has an image or
-        a label that cannot be.
+      InputError: a file is missing, damaged or not what its manifest describes, or has an invalid
+        image or label.
     """
     return sum(records.num_examples(self._data_dir, split) for split in self._splits)
 
   def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Serialized Examples [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
+    """Parses Examples: string [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
     planes, labels = records.parse_examples(serialized)
     return records.planes_to_images(planes), labels
 
   def preprocess(
     self, padded: tf.Tensor, seed: tf.Tensor, is_mirrored: tf.Tensor | None = None
   ) -> tf.Tensor:
-    """A training batch, distorted where that was asked for: string [n] -> uint8 [n, 32, 32, 3]."""
+    """Augments a training batch if that is selected: string [n] -> uint8 [n, 32, 32, 3]."""
     if not self._use_distortion:
       centre = tf.fill(tf.shape(padded), self._augmentation.crop_padding)
       return crop(padded, centre, centre, self._augmentation.crop_padding)
     return augment(padded, seed, self._augmentation, is_mirrored)
 
   def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
-    """The same of images as they are, uint8 [n, 32, 32, 3].
+    """Augments images like `preprocess`, from and to uint8 [n, 32, 32, 3].
 
-    `alternating`, int32 [n] of 0 and 1, says which to mirror where --flip alternating is given.
+    `alternating`, int32 [n] of 0 and 1, selects those to mirror with --flip alternating.
     """
     if not self._use_distortion:
       return images
@@ -103,13 +103,13 @@ class RecordDataset:
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
   ) -> tf.data.Dataset:
-    """Endless shuffled (and distorted) training batches.
+    """Returns endless shuffled (and augmented) training batches.
 
     Args:
-      batch_size: examples in every batch; batches run on across the end of an epoch.
-      seed: fixes the order and the distortions.
-      worker: each worker of a cluster draws an order of its own.
-      first_example: where in the endless sequence to start, an int64 when a tensor: a multiple of
+      batch_size: examples in every batch; batches may span the end of an epoch.
+      seed: determines order and augmentation.
+      worker: each worker of a cluster has its own order.
+      first_example: where in the endless sequence to start (a tensor: int64): a multiple of
         `batch_size`.
 
     Returns:
@@ -130,7 +130,7 @@ class RecordDataset:
       images = self.preprocess(tf.gather(padded, indices), batch_seed, is_mirrored)
       return images, tf.gather(labels, indices)
 
-    def batches(padded, labels):  # The whole split, which the inner dataset holds on to.
+    def batches(padded, labels):  # The inner dataset keeps the whole split in memory.
       order = _shuffled_indices(num_examples, batch_size, order_key, first_example)
       return order.enumerate(first_example // batch_size).map(
         lambda number, drawn: gather(number, drawn[0], drawn[1], padded, labels),
@@ -138,25 +138,25 @@ class RecordDataset:
       )
 
     options = tf.data.Options()
-    # Reads the split as soon as the iterator is made, while hooks prepare the first step.
+    # Reads the split when the iterator is created, while hooks prepare the first step.
     options.experimental_warm_start = True
     endless = self._whole_split(num_examples).flat_map(batches)
     return endless.prefetch(tf.data.AUTOTUNE).with_options(options)
 
   @_no_autograph
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
-    """Every example once, in the files' order; the last batch may be smaller."""
-    self.num_examples_per_epoch()  # Checks the files before TensorFlow meets them.
+    """Returns every example once, in the files' order; the last batch may be smaller."""
+    self.num_examples_per_epoch()  # Checks the files before TensorFlow reads them.
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
     return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
 
   def first_images(self, count: int) -> np.ndarray:
-    """The first examples' images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
+    """Returns the first images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
     self.num_examples_per_epoch()
     return self._first(count)[0]
 
   def all_examples(self) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [n, 32, 32, 3] and labels int32 [n], in the files' order: 3 KB an image."""
+    """Returns images uint8 [n, 32, 32, 3] and labels int32 [n] in the files' order."""
     return self._first(self.num_examples_per_epoch())
 
   def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +166,7 @@ class RecordDataset:
       return session.run(parsed)
 
   def _whole_split(self, num_examples: int) -> tf.data.Dataset:
-    """One element: padded images, string [n or more], and labels, int32 [n or more].
+    """Returns one element: padded images, string [n or more], and labels, int32 [n or more].
 
     Chunks of one size are what tf.data puts together without a copy; an unused rest fills the last.
     """
@@ -192,13 +192,13 @@ Cifar10DataSet = RecordDataset  # The name in the original program.
 
 
 def check_shards(batch_size: int, num_shards: int) -> None:
-  """Raises InputError for a training batch that the towers cannot share evenly."""
+  """Raises InputError if the towers cannot share a training batch evenly."""
   if batch_size % num_shards:
     raise InputError(f'--train-batch-size {batch_size} is not divisible by {num_shards} towers')
 
 
 def check_memory(batch_size: int, flag: str) -> None:
-  """Raises InputError for a batch whose images alone, distorted and as numbers, do not fit."""
+  """Raises InputError if a batch's images alone, augmented and as floats, exceed the memory."""
   memory = limits.memory()
   if batch_size * _BATCH_BYTES > memory:
     raise InputError(
@@ -215,29 +215,29 @@ def input_fn(
   batch_size: int,
   use_distortion_for_training: bool = True,
   *,
-  augmentation: Augmentation = Augmentation(),  # noqa: B008 - it cannot be changed
+  augmentation: Augmentation = Augmentation(),  # noqa: B008 - it is immutable
   seed: int = 0,
   worker: int = 0,
   first_example: int | tf.Tensor = 0,
   is_training: bool | None = None,
 ) -> tf.data.Dataset:
-  """The Estimator's input: batches cut into one shard for each tower.
+  """Returns the Estimator's input: batches cut into one shard for each tower.
 
-  Example i of a batch belongs to tower i mod n: one strided slice a tower, and never a tensor an
+  Example i of a batch belongs to tower i mod n: one strided slice per tower, never one tensor per
   image, which made TensorFlow's old example slower with four GPUs than with two.
 
   Args:
-    data_dir, split: which files.
-    num_shards: how many towers.
+    data_dir, split: the record files.
+    num_shards: number of towers.
     batch_size: examples in a batch, all towers together.
     use_distortion_for_training: augment the batches of a training split.
-    augmentation: how.
+    augmentation: its options.
     seed, worker, first_example: as in `RecordDataset.make_batch`.
-    is_training: endless and shuffled, or one pass; by default whether this is a training split,
+    is_training: endless and shuffled, or one pass; default: whether this is a training split,
       'train' or 'train+validation'.
 
   Returns:
-    A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), a shard a tower.
+    A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), one shard per tower.
 
   Raises:
     InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
@@ -255,7 +255,7 @@ def input_fn(
 
 @_no_autograph
 def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
-  """Batches -> their shards, one for each tower, as `input_fn` returns them."""
+  """Cuts batches to shards, one for each tower, in the form that `input_fn` returns."""
 
   def shard(images, labels):
     towers = range(num_shards)
@@ -268,11 +268,11 @@ def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
 
 
 def without_autotune(elements: tf.data.Dataset) -> tf.data.Dataset:
-  """The same without the thread in which TensorFlow tunes an iterator.
+  """Returns the dataset without the thread in which TensorFlow tunes an iterator.
 
-  Destroying an iterator waits for that thread, and so did the end of a training, up to a minute:
-  the thread is woken before it can see that it is to end, and may go back to sleep
-  (Model::OptimizeLoop in tensorflow/core/framework/model.cc). Training batches come as fast without
+  Destroying an iterator waits for that thread, for up to a minute at the end of a training: the
+  thread is woken before it can see that it must end, and may go back to sleep
+  (Model::OptimizeLoop in tensorflow/core/framework/model.cc). Training batches are as fast without
   it; those of an evaluation take a third more time, which is a fiftieth of a second.
   """
   options = tf.data.Options()
@@ -281,14 +281,14 @@ def without_autotune(elements: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-  """uint8 0..255 -> `dtype` -1..1, on the tower: a quarter of float32's bytes travel to it."""
+  """Scales uint8 0..255 to `dtype` -1..1, on the tower, so that a quarter of the bytes travel."""
   return tf.cast(images, dtype) / 128 - 1
 
 
 def _shuffled_indices(
   num_examples: int, batch_size: int, key: tf.Tensor, first_example: int | tf.Tensor
 ) -> tf.data.Dataset:
-  """Endless batches of indices and their epochs; every epoch is a permutation of its own.
+  """Returns endless batches of indices and epochs; every epoch is another permutation.
 
   Returns:
     A dataset of (int32 [batch_size], int32 [batch_size]).

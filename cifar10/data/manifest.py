@@ -1,9 +1,9 @@
-"""What a data dir holds: a record file for each split, and the manifest that describes them.
+"""The files of a data dir: a record file for each split, and the manifest on them.
 
-The manifest is the JSON object in DIR/cifar10.json; docs/data.md explains its keys. Format 1 did
-not name the data set, because there was one; info.py reads what format 2 says of it.
+The manifest is the JSON object in DIR/cifar10.json; docs/data.md explains its keys. Format 1 had no
+name of the data set, because there was only one; info.py reads the keys of format 2.
 
-Nothing here needs TensorFlow, so that commands can refuse before it is loaded.
+This module does not need TensorFlow, so that commands report errors before it is loaded.
 """
 
 import functools
@@ -29,17 +29,17 @@ FOOTER_BYTES = 4
 
 
 def record_path(data_dir: str, split: str) -> str:
-  """DIR/train.tfrecords and so on."""
+  """Returns a split's record file: DIR/train.tfrecords and so on."""
   return os.path.join(data_dir, f'{split}.tfrecords')
 
 
 def manifest_path(data_dir: str) -> str:
-  """DIR/cifar10.json."""
+  """Returns DIR/cifar10.json."""
   return os.path.join(data_dir, MANIFEST_NAME)
 
 
 def frames(path: str) -> Iterator[tuple[int, int]]:
-  """The start and the length of each record in a file; raises DamagedError for a truncated one."""
+  """Yields the start and length of each record; raises DamagedError for a truncated record."""
   size, position, count = files.size(path), 0, 0
   with files.opened(path) as file:
     while position < size:
@@ -55,19 +55,19 @@ def frames(path: str) -> Iterator[tuple[int, int]]:
 
 
 def count_records(path: str) -> int:
-  """How many records a file holds, from its framing; raises DamagedError for a truncated one."""
+  """Returns how many records a file holds, from its framing; raises DamagedError if truncated."""
   return sum(1 for _ in frames(path))
 
 
 def record_error(path: str, number: int, fault: str) -> DamagedError:
-  """The error for a faulty record of a file, whose first record has the number 1."""
+  """Returns the error for a faulty record of a file; the first record is number 1."""
   return DamagedError(
     f'{path}: record {number} (counted from 1): {fault}; {remedy(path, force=True)}'
   )
 
 
 def file_digest(path: str) -> str:
-  """The file's SHA-256 in hexadecimal."""
+  """Returns the file's SHA-256 in hexadecimal."""
   digest = hashlib.sha256()
   with files.opened(path) as file:
     while chunk := file.read(1 << 20):
@@ -76,10 +76,10 @@ def file_digest(path: str) -> str:
 
 
 def read_manifest(data_dir: str) -> dict[str, Any] | None:
-  """The manifest's content, or None where there is none.
+  """Returns the manifest's content, or None if there is no manifest.
 
   Raises:
-    InputError: it cannot be read, is damaged, or comes from a newer program.
+    InputError: it cannot be read, is damaged, or was written by a newer program.
   """
   path = manifest_path(data_dir)
   try:
@@ -102,9 +102,9 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
 
 
 def _check_splits(content: dict[str, Any]) -> None:
-  """Raises KeyError, TypeError or ValueError for counts or digests that are none."""
+  """Raises KeyError, TypeError or ValueError for invalid counts or digests."""
   if 'subsets' not in content and 'name' in content:
-    return  # Written by hand: whoever reads counts for himself.
+    return  # Written by hand: the user counts.
   for split in SPLITS:
     entry = content['subsets'][split]
     for key, kind in (('examples', int), ('bytes', int), ('sha256', str)):
@@ -113,22 +113,22 @@ def _check_splits(content: dict[str, Any]) -> None:
 
 
 def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
-  """Writes DIR/cifar10.json, whole or not at all."""
+  """Writes DIR/cifar10.json atomically."""
   files.write_text(manifest_path(data_dir), as_text(content))
 
 
 def as_text(content: Mapping[str, Any]) -> str:
-  """A manifest's content as it stands in its file."""
+  """Returns a manifest's content as the text of its file."""
   return json.dumps(content, indent=2) + '\n'
 
 
 def is_made_by_hand(content: Mapping[str, Any]) -> bool:
-  """Whether a user wrote the manifest: this program adds the flags that made the files."""
+  """Tells whether a user wrote the manifest: this program adds the flags that made the files."""
   return 'name' in content and not isinstance(content.get('flags'), str)
 
 
 def digests(data_dir: str) -> dict[str, str] | None:
-  """Each split's SHA-256, which tells data apart; None where no manifest says them."""
+  """Returns each split's SHA-256, which identifies data; None if no manifest has them."""
   content = read_manifest(data_dir)
   if content is None or 'subsets' not in content:
     return None
@@ -136,10 +136,10 @@ def digests(data_dir: str) -> dict[str, str] | None:
 
 
 def num_examples(data_dir: str, split: str) -> int:
-  """How many examples a split has: the manifest's count, or a scan where none is given.
+  """Returns how many examples a split has: the manifest's count, else that of a scan.
 
   Raises:
-    InputError: the file is missing, truncated, or not, byte for byte, what the manifest describes.
+    InputError: the file is missing, truncated, or differs from what the manifest describes.
   """
   path = record_path(data_dir, split)
   require_file(path)
@@ -154,18 +154,18 @@ def num_examples(data_dir: str, split: str) -> int:
 
 
 def require_file(path: str) -> None:
-  """Raises InputError where a record file is missing, or no file."""
+  """Raises InputError if a record file is missing or not a file."""
   if not files.is_file(path):
     raise InputError(f'{path} is missing; {remedy(path)}')
 
 
 def has_counts(data_dir: str) -> bool:
-  """Whether there is a manifest that says how many examples each split has, and their digests."""
+  """Tells whether a manifest has every split's count and digest."""
   return 'subsets' in (read_manifest(data_dir) or {})
 
 
 def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
-  """The entry's count; raises DamagedError where the file is another than it describes."""
+  """Returns the entry's count; raises DamagedError if the file differs from the entry."""
   size = files.size(path)
   if size != entry['bytes']:
     raise DamagedError(
@@ -187,27 +187,27 @@ def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
 
 @functools.cache
 def _examined_once(path: str, signature: tuple[int, int]) -> tuple[str, int]:
-  """The digest and the records of a file, once in a process as long as the signature is this."""
+  """Returns the digest and the record count of a file, computed once for each signature."""
   del signature
   return file_digest(path), count_records(path)
 
 
 def remedy(path: str, *, force: bool = False) -> str:
-  """The command that makes a data dir's file again, with the flags that made it."""
+  """Returns the command that makes a data dir's file again, with the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
   content = _readable_part(data_dir)
   flags = content.get('flags', '')
   if is_made_by_hand(content):
     return f'restore it, or correct {manifest_path(data_dir)}'
   more = (f' {flags}' if flags else '') + (' --force' if force else '')
-  restore = '' if content or not force else 'restore it, or '  # It may be another program's.
+  restore = '' if content or not force else 'restore it, or '  # The file may be another program's.
   return (
     f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
   )
 
 
 def _readable_part(data_dir: str) -> dict[str, Any]:
-  """The content of a manifest that may be damaged: {} where it is no JSON object."""
+  """Returns the content of a manifest that may be damaged; {} if it is no JSON object."""
   try:
     content = json.loads(files.read_text(manifest_path(data_dir)))
     return content if isinstance(content, dict) else {}

@@ -1,4 +1,4 @@
-"""Training examples from a Python function: found by its name, checked, cut into chunks.
+"""Imports and checks a Python function of training examples, and cuts its output into chunks.
 
 The function runs in this process or in processes of its own, a shard of it in each. Their chunks
 come through a pipe for each process and are taken from one process after the other: the order of
@@ -36,7 +36,7 @@ _PIPE_BYTES = 1 << 20  # What Linux lets every user have.
 
 
 class Chunk(NamedTuple):
-  """Some examples that lie together."""
+  """Consecutive examples."""
 
   images: np.ndarray  # uint8 [n, 32, 32, 3]
   labels: np.ndarray  # int32 [n]
@@ -46,7 +46,7 @@ NOTHING = Chunk(np.zeros([0, *_SHAPE], np.uint8), np.zeros([0], np.int32))
 
 
 class PythonSource:
-  """A function that yields an epoch's examples, or one shard of them."""
+  """A function that yields the examples of an epoch, or of one shard of it."""
 
   def __init__(self, name: str):
     """Imports it.
@@ -55,7 +55,7 @@ class PythonSource:
       name: 'package.module:function'.
 
     Raises:
-      InputError: it cannot be imported, is not there, or cannot be called as it must be.
+      InputError: it cannot be imported, does not exist, or has other parameters.
     """
     self.name = name
     self._function = imported('--source', name)
@@ -63,7 +63,7 @@ class PythonSource:
     self._made: dict[tuple[int, int], Iterable[Any]] = {}
 
   def check_shards(self, wanted_by: str) -> None:
-    """Raises InputError unless it takes shards, which this option needs."""
+    """Raises InputError unless the function takes shards, which the named option needs."""
     if not self.takes_shards:
       raise InputError(
         f'--source {self.name} takes no shards, which {wanted_by} needs; give its function the '
@@ -71,14 +71,14 @@ class PythonSource:
       )
 
   def check(self, num_classes: int, examples_per_epoch: int | None = None) -> int:
-    """Looks at the first example -> how many an epoch has.
+    """Checks the first example; returns how many examples an epoch has.
 
     Args:
       num_classes: labels are below it.
       examples_per_epoch: what the user says of it; None: the function's result has a `len`.
 
     Raises:
-      InputError: there is no example, the first one is wrong, or nothing says how many there are.
+      InputError: there is no example, the first one is wrong, or their number is unknown.
     """
     try:
       with contextlib.closing(self.chunks(num_classes, most=1)) as chunks:
@@ -96,15 +96,15 @@ class PythonSource:
   def chunks(
     self, num_classes: int, shard: int = 0, num_shards: int = 1, most: int = _CHUNK
   ) -> Generator[Chunk, None, None]:
-    """One epoch of a shard, in the function's order; its batches as they are.
+    """Yields one epoch of a shard, in the function's order; its batches stay whole.
 
     Args:
-      num_classes: labels are below it.
-      shard, num_shards: which part, where the function takes shards; else 0 of 1.
-      most: how many single examples to put together.
+      num_classes: labels must be below that.
+      shard, num_shards: which part, if the function takes shards; else 0 of 1.
+      most: how many single examples a chunk has at most.
 
     Raises:
-      SourceError: the function failed, or an example is wrong; it has the example's number.
+      SourceError: the function failed, or an example is wrong; the message has its number.
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     number = 1
@@ -173,7 +173,7 @@ class PythonSource:
     return Chunk(np.concatenate(images), np.array(labels, np.int32))
 
   def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
-    """What the function returns: called anew for each epoch only if that is used up by one."""
+    """Returns the function's result; an iterator is requested again for each epoch."""
     if (shard, num_shards) not in self._made:
       made = self._function(*((shard, num_shards) if self.takes_shards else ()))
       if not hasattr(made, '__iter__'):
@@ -188,7 +188,7 @@ class PythonSource:
     return self._made[shard, num_shards]
 
   def _length(self, items: int) -> int:
-    """How many examples the whole has, if it says so, where an item of it has so many; else 0."""
+    """Returns how many examples an epoch has (len x the examples of an item), or 0 if unknown."""
     made = self._made.get((0, 1))
     try:
       return len(made) * items if hasattr(made, '__len__') else 0  # type: ignore[arg-type]
@@ -202,16 +202,16 @@ class PythonSource:
 
 
 class SourceProcesses:
-  """Processes that run a source, a shard each: a context, at whose end they are ended."""
+  """Runs a source in processes, one shard in each: a context that ends them."""
 
   def __init__(self, name: str, num_classes: int, shards: range, num_shards: int):
-    """Starts one for each shard.
+    """Starts one process for each shard.
 
     Args:
-      name: of the source, which takes shards.
-      num_classes: labels are below it.
-      shards: of this training process.
-      num_shards: of all.
+      name: the source, which must take shards.
+      num_classes: labels must be below that.
+      shards: those of this training process.
+      num_shards: the number of all shards.
     """
     self._name = name
     self._shards = shards
@@ -245,7 +245,7 @@ class SourceProcesses:
       process.kill()
 
   def epoch(self) -> Iterator[Chunk]:
-    """What is left of an epoch, or the next one; raises SourceError where a process fails."""
+    """Yields the rest of an epoch, or the next epoch; raises SourceError if a process fails."""
     if not self._turn:
       self._turn = list(range(len(self._pipes)))
     count = 0
@@ -260,7 +260,7 @@ class SourceProcesses:
       raise SourceError(f'--source {self._name} yields no examples')
 
   def _received(self, index: int) -> Chunk | None:
-    """The next chunk of a process; None where its epoch is over."""
+    """Returns the next chunk of a process; None at the end of its epoch."""
     pipe = self._pipes[index]
     try:
       message = pipe.recv()
@@ -282,14 +282,14 @@ class SourceProcesses:
 
 
 def imported(flag: str, name: str) -> Any:
-  """What 'package.module:name' names, which need not be a part of the program.
+  """Imports 'package.module:name', which need not be a part of the program.
 
   Args:
     flag: the option that names it.
-    name: its module is found as `python -m` finds it, in the current folder too.
+    name: its module is looked up as by `python -m`, in the current folder, too.
 
   Raises:
-    InputError: it cannot be imported, is not there, or cannot be called.
+    InputError: it cannot be imported, does not exist, or is not callable.
   """
   module_name, _, path = name.partition(':')
   here = os.getcwd()
@@ -313,7 +313,7 @@ def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
   """Whether a function has the parameters (shard, num_shards); raises InputError for others."""
   try:
     signature = inspect.signature(function)
-  except ValueError:  # Written in C.
+  except ValueError:  # A function written in C has no signature.
     return False
   names = list(signature.parameters)
   if _binds(signature, 0, 1) and (not _binds(signature) or names[:2] == ['shard', 'num_shards']):
@@ -334,12 +334,12 @@ def _binds(signature: inspect.Signature, *arguments: int) -> bool:
 
 
 def _is_batch(item: Any) -> bool:
-  """Whether it is no array of one image: a batch, something that becomes an array, or wrong."""
+  """Tells whether an item is anything but one image's array: a batch, for example."""
   return not (isinstance(item, (tuple, list)) and item and getattr(item[0], 'ndim', 0) == 3)
 
 
 def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
-  """An item's image and label, or a batch's; raises ValueError for what is neither."""
+  """Returns image and label of an item, or those of a batch; raises ValueError for others."""
   try:
     image, label = item
   except (TypeError, ValueError):
@@ -370,11 +370,11 @@ def _kind(item: Any) -> str:
 
 
 def described(error: BaseException, function: Callable[..., Any] | None) -> str:
-  """An exception in one line: its type, its message, and the line of the user's file."""
+  """Describes an exception in one line: type, message, and the line of the user's file."""
   frames = list(traceback.extract_tb(error.__traceback__))
   files = {getattr(inspect.unwrap(function), '__code__', None)} if function else set()
   own = {code.co_filename for code in files if code}
-  if function is None:  # An import: ours and Python's own frames come first.
+  if function is None:  # An error on import: frames of this program and of Python come first.
     frames = [f for f in frames if f.filename != __file__ and 'importlib' not in f.filename]
   inside = [frame for frame in frames if frame.filename in own] or [
     frame for frame in frames if frame.filename != __file__
@@ -413,7 +413,7 @@ def _widen(pipe: connection.Connection) -> None:
 
 
 def _end_with_parent() -> None:
-  """Ends this process with the one that started it, however that ends, whatever this one does."""
+  """Ends this process when the one that started it ends, in any way."""
   parent = parent_process()
   assert parent
   connection.wait([parent.sentinel])

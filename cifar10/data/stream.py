@@ -1,11 +1,11 @@
-"""Training batches from sources that can only be read in order: shuffled in a buffer, augmented.
+"""Training batches from sources without random access: shuffled in a buffer, augmented.
 
-An epoch comes in splits. They are read one after the other, in an order that each epoch draws anew.
-All examples go through one buffer, from which they are drawn at random, and a batch is augmented as
-a whole, like those of record files.
+An epoch consists of splits, which are read one after the other, in a new order in each epoch. All
+examples pass through one buffer, from which they are drawn at random, and batches are augmented
+as a whole, like those of record files.
 
 tf.data's `interleave` would mix splits better, but under a data service of TensorFlow 2.15 one with
-an inner `repeat` begins its splits again and again.
+an inner `repeat` restarts its splits again and again.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ from cifar10.data.python_source import NOTHING, Chunk
 
 BUFFER = 10_000  # Examples, of 3 KB each.
 _ENDLESS = 1 << 62
-_NUMBER_BITS = 40  # Of an example's place: its number in its split; above them is the split's.
+_NUMBER_BITS = 40  # Of an example's place: its number in its split; the split's is above.
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # Odd: 2^64 by the golden ratio (Knuth), as an int64.
-_NEW = -1  # In place of the handle of a split that is to be begun.
+_NEW = -1  # In place of a handle, to begin a split.
 
 ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # The types that a `Server` returns.
-# Reads a split: a dataset of images, labels and the number of the first of them.
+# Reads a split: a dataset of images, labels and the number of the first image.
 ReadSplit = Callable[[tf.Tensor], tf.data.Dataset]
 
-# As in input_pipeline.py: there is no Python loop or branch here for AutoGraph to convert.
+# As in input_pipeline.py: AutoGraph has no Python loop or branch to convert here.
 _no_autograph = tf.autograph.experimental.do_not_convert
 
 
 class PlacedExamples(NamedTuple):
-  """Some examples, each with the epoch and the place in it that tell it from all others."""
+  """Some examples, each identified by its epoch and its place in the epoch."""
 
   images: tf.Tensor  # uint8 [n, 32, 32, 3]
   labels: tf.Tensor  # int32 [n]
@@ -48,40 +48,40 @@ class PlacedExamples(NamedTuple):
 
 @contextlib.contextmanager
 def naming_faults(fault: Callable[[str], str | None]) -> Iterator[None]:
-  """Raises SourceError for what went wrong in a source, or else for what `fault` says of it."""
+  """Raises SourceError for an error in a source, or else with the message that `fault` returns."""
   try:
     yield
   except tf.errors.OpError as error:
-    # What Python code raises inside TensorFlow comes out as text.
-    found = re.search(r'SourceError: (.*)', error.message)
-    said = found[1] if found else fault(error.message)
-    if not said:
+    # TensorFlow passes errors of Python code on as text.
+    match = re.search(r'SourceError: (.*)', error.message)
+    message = match[1] if match else fault(error.message)
+    if not message:
       raise
-    raise SourceError(said) from None
+    raise SourceError(message) from None
 
 
 @dataclasses.dataclass
 class _Reading:
   chunks: Iterator[Chunk]
-  number: int = 0  # How many examples were read.
+  number: int = 0  # How many examples have been read.
 
 
 class Server:
-  """Gives a graph the chunks of splits, each split by a handle: for `tf.numpy_function`."""
+  """Serves the chunks of splits to a graph through `tf.numpy_function`; a handle for each split."""
 
   def __init__(self, read: Callable[[int, int], Iterator[Chunk]]):
-    """`read(split, num_splits)` yields one split."""
+    """`read(split, num_splits)` yields the chunks of a split."""
     self._read = read
     self._readings: dict[int, _Reading] = {}
     self._handles = itertools.count()
 
   def __call__(self, handle: int, split: int, num_splits: int) -> tuple[Any, ...]:
-    """Begins a split where the handle is -1, or reads on -> handle, images, labels, first number.
+    """Begins a split (handle -1) or reads on; returns handle, images, labels, first number.
 
-    There are no images where the split was only begun, or is over.
+    There are no images when the split was only begun, or has ended.
 
     Raises:
-      SourceError: as `read` does.
+      SourceError: raised by `read`.
     """
     if handle == _NEW:
       handle = next(self._handles)
@@ -96,7 +96,7 @@ class Server:
 
 
 def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
-  """Reads splits by a `Server`, which `call` asks: handle, split -> its answer."""
+  """Returns a reader of splits through a `Server`, which `call` calls: handle, split -> answer."""
 
   def read(split: tf.Tensor) -> tf.data.Dataset:
     handle = call(tf.constant(_NEW, tf.int64), split)[0]
@@ -114,7 +114,7 @@ def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
 
 @_no_autograph
 def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) -> tf.data.Dataset:
-  """Endless epochs, each all splits in an order of its own: elements are `PlacedExamples`."""
+  """Returns endless epochs of `PlacedExamples`; each epoch has all splits in its own order."""
   key = tf.constant([seed, 0], tf.int32)
 
   def read_element(element: tf.Tensor) -> tf.data.Dataset:
@@ -132,7 +132,7 @@ def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) 
 
     return read(split).map(described)
 
-  # One range, of which a data service gives each number to one data worker.
+  # One range; a data service gives each of its numbers to one data worker.
   return tf.data.Dataset.range(first_epoch * num_splits, _ENDLESS).flat_map(read_element)
 
 
@@ -146,15 +146,15 @@ def batches(
   seed: int,
   worker: int = 0,
 ) -> tf.data.Dataset:
-  """Shuffled (and distorted) training batches.
+  """Returns shuffled (and augmented) training batches.
 
   Args:
-    some: from `examples`.
-    data_set: says whether and how they are distorted.
+    some: returned by `examples`.
+    data_set: has the options of augmentation.
     batch_size: examples in every batch.
-    num_examples: of an epoch; the buffer holds no more.
-    seed: fixes the distortions, and the order if that of `some` is fixed.
-    worker: each worker of a cluster draws an order of its own.
+    num_examples: of an epoch; limits the buffer.
+    seed: determines augmentation, and the order if that of `some` is fixed.
+    worker: each worker of a cluster has its own order.
 
   Returns:
     A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
@@ -163,9 +163,9 @@ def batches(
 
   def augmented(batch: PlacedExamples) -> tuple[tf.Tensor, tf.Tensor]:
     batch_seed = key
-    for number in (batch.epochs[0], batch.places[0]):  # Which no other batch begins with.
+    for number in (batch.epochs[0], batch.places[0]):  # No other batch begins with these two.
       batch_seed = tf.random.experimental.stateless_fold_in(batch_seed, number)
-    # Another value in each epoch than in the one before; the first is as good as random.
+    # Differs from the value of the epoch before; the first is as good as random.
     first = tf.bitwise.right_shift(batch.places * _MIXER, tf.constant(62, tf.int64))
     is_mirrored = tf.math.floormod(first + batch.epochs, 2)
     images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))

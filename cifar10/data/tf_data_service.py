@@ -1,9 +1,9 @@
 """Training batches that other processes make, through TensorFlow's tf.data service.
 
-The whole pipeline travels as a graph: the dispatcher gives each split of each epoch to one data
-worker, and each batch of a data worker goes to one training worker. A Python function does not
-travel. In its place the graph calls whatever a data worker has registered as its first function
-(`offer`), and says which source it means.
+The whole pipeline is sent as a graph: the dispatcher gives each split of each epoch to one data
+worker, and each batch of a data worker goes to one training worker. A Python function cannot be
+sent. Instead the graph calls whatever a data worker has registered as its first function (`Offer`),
+and passes the name of the source.
 """
 
 import re
@@ -17,25 +17,25 @@ from cifar10.core.errors import SourceError
 from cifar10.data import input_pipeline, stream
 from cifar10.data.python_source import Chunk, PythonSource
 
-SPLITS = 16  # Of an epoch: a data worker that dies loses the one that it reads, and its buffer.
+SPLITS = 16  # Of an epoch: a data worker that dies loses the split it reads, and its buffer.
 _TOKEN = 'pyfunc_0'  # TensorFlow's name for the first Python function of a process.
 _CHUNK = 100  # Records parsed at a time.
 
 
 class Offer:
-  """Runs a data worker's source for the trainings that ask for it: one in each process."""
+  """Runs a data worker's source for the trainings that request it; at most one in a process."""
 
   def __init__(self, source: PythonSource | None, address: str):
-    """Registers it, before anything else registers a Python function.
+    """Registers the source, before anything else registers a Python function.
 
     Args:
-      source: that this data worker can run.
-      address: of this data worker, for messages.
+      source: the source that this data worker runs, or None.
+      address: this data worker's, for messages.
     """
     self._source = source
     self._address = address
     self._servers: dict[int, stream.Server] = {}
-    self._graph = tf.Graph()  # Which TensorFlow's registry of functions does not keep alive.
+    self._graph = tf.Graph()  # TensorFlow's registry of functions does not keep the graph alive.
     with self._graph.as_default():
       asked = [tf.constant(''), *(tf.constant(0, tf.int64) for _ in range(4))]
       answer = tf.numpy_function(self._serve, asked, list(stream.ANSWER))
@@ -43,7 +43,7 @@ class Offer:
     assert token == _TOKEN, token
 
   def _serve(self, name: bytes, num_classes: int, *asked: int) -> tuple[Any, ...]:
-    """Answers as `stream.Server` does; raises SourceError for another source than this one's."""
+    """Answers like `stream.Server`; raises SourceError if another source is requested."""
     wanted = name.decode()
     if self._source is None or self._source.name != wanted:
       has = f'--source {self._source.name}' if self._source else 'no --source'
@@ -64,7 +64,7 @@ class Offer:
 
 
 def from_offers(name: str, num_classes: int) -> stream.ReadSplit:
-  """Reads a source's splits by the data worker's `Offer`."""
+  """Returns a reader of a source's splits through the data worker's `Offer`."""
 
   def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
     numbers = [tf.constant(num_classes, tf.int64), handle, split, tf.constant(SPLITS, tf.int64)]
@@ -75,7 +75,7 @@ def from_offers(name: str, num_classes: int) -> stream.ReadSplit:
 
 
 def from_files(data_set: input_pipeline.RecordDataset) -> stream.ReadSplit:
-  """Reads every sixteenth record of the files, which each data worker finds at the same path."""
+  """Returns a reader of every 16th record of the files, at the same path on each data worker."""
 
   def read(split: tf.Tensor) -> tf.data.Dataset:
     serialized = tf.data.TFRecordDataset(data_set.get_filenames()).shard(SPLITS, split)
@@ -86,28 +86,28 @@ def from_files(data_set: input_pipeline.RecordDataset) -> stream.ReadSplit:
 
 
 def distributed(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dataset:
-  """The same batches, made by data workers and shared by all who ask for this job.
+  """Returns the batches as data workers make them, shared by all tasks that name this job.
 
   Args:
-    batches: the same for all.
+    batches: the same dataset in all tasks.
     address: the dispatcher's.
-    job: what all who share them call it.
+    job: the name that the tasks share.
   """
   service = tf.data.experimental.service
   with warnings.catch_warnings():
-    warnings.simplefilter('ignore')  # TensorFlow's own, about options in graphs.
+    warnings.simplefilter('ignore')  # TensorFlow's warnings about options in graphs.
     return batches.apply(
       service.distribute(
         processing_mode=service.ShardingPolicy.DYNAMIC,
         service=f'grpc://{address}',
         job_name=job,
-        compression=None,  # Snappy takes longer than it saves: pixels hardly shrink.
+        compression=None,  # Snappy takes longer than it saves, because pixels hardly compress.
       )
     )
 
 
 def fault(message: str) -> str:
-  """What a TensorFlow error says of a data service, in one line; '' if it is of another."""
+  """Returns a one-line message if a TensorFlow error is a data service's; else ''."""
   worker = re.search(r'from worker (\S+?):? ', message)
   if f'callback with key={_TOKEN} in the registry' in message:
     where = f' {worker[1]}' if worker else ''

@@ -1,1 +1,1 @@
-"""A trained network as a SavedModel, an ONNX file or a Keras file."""
+"""Exports a trained network as a SavedModel, an ONNX file or a Keras file."""

@@ -1,4 +1,4 @@
-"""A checkpoint's network, written for others to use."""
+"""Exports the network of a checkpoint as a file or folder that other programs read."""
 
 import contextlib
 import dataclasses
@@ -20,10 +20,10 @@ _FOLDER = 'export'
 
 
 def export(process: Process) -> JsonObject:
-  """Writes a SavedModel or a file under JOB/export/ -> its path and what it was made from.
+  """Writes a SavedModel or a file to JOB/export/; returns its path and what it was made from.
 
   Raises:
-    InputError: the library that writes the format is missing, or the format has no such network;
+    InputError: the library for the format is missing, or the format cannot hold the network;
       nothing is written.
   """
   options = process.options
@@ -33,7 +33,7 @@ def export(process: Process) -> JsonObject:
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
   if hparams.tta != 'none' and not form.has_views:
     raise InputError(f'--format {options.format} has no --tta {hparams.tta}; add --tta none')
-  if options.export_batch:  # A fixed batch fixes every shape; the number of doubtful images varies.
+  if options.export_batch:  # A fixed batch fixes all shapes; --tta-below needs any number.
     hparams = dataclasses.replace(hparams, tta_below=1.0)
   network = freeze_graph.freeze(
     hparams,
@@ -57,7 +57,7 @@ def export(process: Process) -> JsonObject:
 
 
 def _moved(written: str, exports: str, suffix: str) -> str:
-  """Gives a whole export its name, the time in seconds: servers take the highest."""
+  """Renames a complete export to the time in seconds: servers take the highest number."""
   number = int(time.time())
   while True:
     path = os.path.join(exports, f'{number}{suffix}')
@@ -69,19 +69,19 @@ def _moved(written: str, exports: str, suffix: str) -> str:
 
 @contextlib.contextmanager
 def _new_folder(parent: str) -> Iterator[str]:
-  """A local folder that goes at the end; what was made in it can be moved there by `_move_in`."""
+  """A local temporary folder; `_move_in` moves its content to the final place."""
   local = None if files.is_url(parent) else parent
   with tempfile.TemporaryDirectory(prefix='temp-', dir=local) as folder:
     yield folder
 
 
 def _move_in(local: str, path: str, last: str = '') -> None:
-  """Moves a file, or a folder, from `_new_folder` to its name.
+  """Moves a file or folder from `_new_folder` to its final path.
 
   Args:
-    local: what was made.
-    path: new.
-    last: the file that comes last to a URL, where a folder comes file by file.
+    local: the file or folder.
+    path: where it goes; must not exist.
+    last: the file to copy last if `path` is a URL, where a folder arrives file by file.
   """
   if not files.is_url(path):
     os.rename(local, path)
@@ -111,7 +111,7 @@ def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
 
 
 def _accuracies(job_dir: str, checkpoint: str, step: int, weights: str) -> dict[str, float]:
-  """What the training's evaluations found, by split; {} for a checkpoint from elsewhere."""
+  """Returns the training's own accuracies by split; {} for a checkpoint from elsewhere."""
   if not files.is_inside(checkpoint, job_dir):
     return {}
   return {

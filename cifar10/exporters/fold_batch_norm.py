@@ -1,8 +1,8 @@
-"""Batch norm folded into the convolutions before it, in a graph whose variables are constants.
+"""Folds batch norm into the convolutions before it, in a graph whose variables are constants.
 
-By its moving averages batch norm is y = f x + b for each channel, with f = scale / sqrt(variance +
-epsilon) and b = offset - f mean. The convolution's kernel takes f, and what is left is to add b.
-A maximum of pixels lets a positive f through.
+With its moving averages batch norm is y = f x + b for each channel, with f = scale / sqrt(variance
++ epsilon) and b = offset - f mean. f is multiplied into the convolution's kernel, which leaves
+adding b. A max pool between the two is no obstacle to a positive f.
 """
 
 import collections
@@ -16,7 +16,7 @@ _POOL = 'MaxPool'
 
 
 class _Found(NamedTuple):
-  """A batch norm that can be folded, and the convolution that takes its factor."""
+  """A batch norm that can be folded, and the convolution whose kernel takes its factor."""
 
   convolution: Any
   kernel: np.ndarray  # float32 [height, width, in, out], times the factor
@@ -24,22 +24,22 @@ class _Found(NamedTuple):
 
 
 def folded(graph: Any) -> Any:
-  """The GraphDef without the batch norms that a convolution can take in.
+  """Returns the GraphDef with each batch norm folded that follows a convolution.
 
-  A kernel is multiplied in float32, and rounded once where the convolution is in bfloat16.
+  Kernels are multiplied in float32, and rounded once for convolutions in bfloat16.
 
   Args:
     graph: a GraphDef whose variables are constants, for inference.
   """
   nodes = {node.name: node for node in graph.node}
   users = collections.Counter(_source(name) for node in graph.node for name in node.input)
-  found = {
+  matches = {
     node.name: match
     for node in graph.node
     if node.op == 'FusedBatchNormV3' and (match := _match(node, nodes, users))
   }
-  kernels = {match.convolution.name: match.kernel for match in found.values()}
-  # A network that stands in the graph twice has each kernel once.
+  kernels = {match.convolution.name: match.kernel for match in matches.values()}
+  # If the graph holds a network twice, both use the same kernel node.
   shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
   result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
   for node in graph.node:
@@ -51,9 +51,9 @@ def folded(graph: Any) -> Any:
       convolution = result.node.add()
       convolution.CopyFrom(node)
       convolution.input[1] = shared[key]
-    elif node.name in found:
+    elif node.name in matches:
       dtype = node.attr['T'].type
-      bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)
+      bias = _constant(result, f'{node.name}/bias', matches[node.name].bias, dtype)
       addition = result.node.add(name=node.name, op='BiasAdd', input=[node.input[0], bias])
       addition.attr['T'].type = dtype
       addition.attr['data_format'].CopyFrom(node.attr['data_format'])
@@ -80,7 +80,7 @@ def _match(node: Any, nodes: Mapping[str, Any], users: Mapping[str, int]) -> _Fo
 
 
 def _value(name: str, nodes: Mapping[str, Any]) -> np.ndarray | None:
-  """Of what is constant: through casts, whose rounding comes after the fold."""
+  """Returns a constant's value, read through casts (their rounding comes after the fold)."""
   node = nodes[_source(name)]
   if node.op == 'Const':
     return tf.make_ndarray(node.attr['value'].tensor)
@@ -100,7 +100,7 @@ def _constant(graph: Any, name: str, value: np.ndarray, dtype: int) -> str:
 
 
 def _source(name: str) -> str:
-  """The node that makes a tensor: of 'bn:1' and '^bn', bn."""
+  """Returns the node of a tensor name: 'bn' for 'bn:1' and '^bn'."""
   return name.lstrip('^').partition(':')[0]
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint's network for inference alone: its variables are constants."""
+"""Freezes a checkpoint's network for inference: its variables become constants."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -15,27 +15,27 @@ from cifar10.inference import predictions
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
 
-SAVED_MODEL = 'saved_model.pb'  # Without it a folder is no SavedModel.
+SAVED_MODEL = 'saved_model.pb'  # A folder without this file is not a SavedModel.
 
 
 class Learning(NamedTuple):
-  """What a network does in training alone, so that its graph for inference does not say it."""
+  """The layers of a network that act in training alone, so that its inference graph lacks them."""
 
   batch_norm_decay: float
-  dropouts: Mapping[str, float]  # The rates, by the operations' names.
+  dropouts: Mapping[str, float]  # The dropout rates, by operation name.
 
 
 class Frozen(NamedTuple):
-  """A network from uint8 images to what a server answers."""
+  """A network from uint8 images to classes, probabilities and features."""
 
-  graph: Any  # GraphDef; its nodes that `serving` names are its inputs and outputs.
-  unfolded: Any  # The same before batch norm was folded into the convolutions.
-  learning: Learning  # What `unfolded` does in training alone.
-  values: Mapping[str, np.ndarray]  # float32, of the network's variables.
+  graph: Any  # A GraphDef with the inputs and outputs that exporters name.
+  unfolded: Any  # The same graph before batch norm was folded into the convolutions.
+  learning: Learning  # The layers of `unfolded` that act in training alone.
+  values: Mapping[str, np.ndarray]  # float32 values of the network's variables.
 
   @property
   def digest(self) -> str:
-    """SHA-256 of the variables: names, shapes and values, in the names' order."""
+    """Returns the SHA-256 of the variables: names, shapes and values, sorted by name."""
     digest = hashlib.sha256()
     for name, value in sorted(self.values.items()):
       digest.update(f'{name} {list(value.shape)}\n'.encode())
@@ -44,14 +44,14 @@ class Frozen(NamedTuple):
 
 
 class Format(NamedTuple):
-  """A form in which others read networks."""
+  """A file format that other programs read networks from."""
 
-  # Writes a file or a folder at a path; the last argument says what it was made from.
+  # Writes a file or folder at a path; the last argument describes what it was made from.
   write: Callable[[str, Frozen, Mapping[str, Any]], None]
-  check: Callable[[], None] = lambda: None  # Raises InputError where a library is missing.
+  check: Callable[[], None] = lambda: None  # Raises InputError if a library is missing.
   suffix: str = ''
   dtype: str = ''  # '': the job's.
-  has_views: bool = True  # Whether a network may average the views of --tta.
+  has_views: bool = True  # Whether the exported network may average the views of --tta.
 
 
 def freeze(
@@ -62,14 +62,14 @@ def freeze(
   use_ema: bool = False,
   batch: int | None = None,
 ) -> Frozen:
-  """Reads a checkpoint; batch norm is folded into the convolutions.
+  """Freezes a checkpoint's network, with batch norm folded into the convolutions.
 
   Args:
     hparams: the job's; with `tta` the probabilities are those of the views' mean logits.
-    data: what it classifies.
-    checkpoint: its variables.
-    use_ema: the averages in their place.
-    batch: how many images a call has; None: any number.
+    data: the data set that the network classifies.
+    checkpoint: the path of the checkpoint.
+    use_ema: whether to use the moving averages of the variables.
+    batch: how many images each call has; None: any number.
   """
   outputs = [predictions.CLASSES, predictions.PROBABILITIES, predictions.FEATURES]
   with sessions.side_graph() as graph:
@@ -90,7 +90,7 @@ def freeze(
       constants = tf.compat.v1.graph_util.convert_variables_to_constants(
         session, graph.as_graph_def(), outputs
       )
-  for node in constants.node:  # Of networks that bring gradients of their own: none is wanted here.
+  for node in constants.node:  # Drops custom gradients of networks: inference needs none.
     node.attr.pop('_gradient_op_type', None)
   learning = Learning(hparams.batch_norm_decay, built.dropouts)
   return Frozen(fold_batch_norm.folded(constants), constants, learning, values)

@@ -1,10 +1,10 @@
-"""A network as a .keras file, for Keras 2 and Keras 3, whichever of them is here.
+"""Writes a network as a .keras file that Keras 2 and Keras 3 can both load.
 
-Such a file is a zip of three members. Keras 3 reads what Keras 2 writes, but not the other way, so
-the members are written here, as Keras 2.15 writes them:
+The file is a zip of three members. Keras 3 reads files of Keras 2, but not the other way round, so
+the members are written here, in the format of Keras 2.15:
 
   metadata.json      Keras's version, and what the network was made from
-  config.json        the layers, and which is given what
+  config.json        the layers and their inputs
   model.weights.h5   layers/conv2d/vars/0, layers/conv2d_1/vars/0, ...: numbered within a class
 """
 
@@ -23,20 +23,20 @@ from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.exporters.keras_layers import Layer
 from cifar10.inference.predictions import IMAGES, PROBABILITIES
 
-_VERSION = '2.15.0'  # Whose form this is.
+_VERSION = '2.15.0'  # Of the file format.
 _GROUPS = {'BatchNormalization': 'batch_normalization', 'Conv2D': 'conv2d', 'Dense': 'dense'}
 
 
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
-  """Writes the file: `images` uint8 [n, 32, 32, 3] -> probabilities.
+  """Writes a model from `images` uint8 [n, 32, 32, 3] to probabilities.
 
   Args:
-    path: where.
+    path: the file to write.
     network: in float32, with one view of each image.
-    made_from: what to say of its making.
+    made_from: metadata on what it was made from.
 
   Raises:
-    InputError: an operation of the network has no layer in Keras.
+    InputError: an operation of the network has no Keras layer.
   """
   layers = keras_layers.from_graph(network.unfolded, network.values, network.learning)
   config = _config(layers)
@@ -45,7 +45,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
     'date_saved': datetime.datetime.now().strftime('%Y-%m-%d@%H:%M:%S'),
     'made_from': made_from,
   }
-  # Keras orders the layers by their distance from the end, and numbers them in that order.
+  # Keras orders layers by their distance from the output, and numbers them in that order.
   model = tf.keras.Model.from_config(json.loads(json.dumps(config))['config'])
   weights = _weights(layers[layer.name] for layer in model.layers)
   with zipfile.ZipFile(path, 'w') as file:
@@ -55,12 +55,12 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
 
 
 def _config(layers: Mapping[str, Layer]) -> dict[str, Any]:
-  """A functional model."""
+  """Returns the config of a functional model."""
   described = [
     {
       **_object('keras.layers', layer.kind, {'name': layer.name, **layer.config}),
       'name': layer.name,
-      # One call of the layer: of each input the layer, which call of that, which of its outputs.
+      # A layer's call: for each input its layer, which call of that layer, and which output.
       'inbound_nodes': [[[name, 0, 0, {}] for name in layer.inputs]] if layer.inputs else [],
     }
     for layer in layers.values()
@@ -80,11 +80,11 @@ def _object(module: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _weights(layers: Iterable[Layer]) -> bytes:
-  """An HDF5 file."""
+  """Returns the weights as an HDF5 file."""
   content = io.BytesIO()
   numbers = dict.fromkeys(_GROUPS, 0)
   with h5py.File(content, 'w') as file:
-    file.create_group('vars')  # The model's own: none, but Keras 2 looks for them.
+    file.create_group('vars')  # The model has no weights of its own, but Keras 2 needs the group.
     for layer in layers:
       if not layer.weights:
         continue

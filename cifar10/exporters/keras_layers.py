@@ -1,7 +1,7 @@
-"""The Keras layers that compute what a network's graph of constants computes.
+"""Translates a frozen graph to the Keras layers that compute the same.
 
-Each operation between the images and the probabilities becomes a layer. All layers are Keras's
-own, and no Lambda, which Keras 3 refuses to load.
+Each operation between the images and the probabilities becomes a layer of Keras itself; none is a
+Lambda, which Keras 3 refuses to load.
 """
 
 import dataclasses
@@ -19,28 +19,28 @@ from cifar10.inference.predictions import FEATURES, PROBABILITIES
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-  """One of keras.layers."""
+  """One layer of keras.layers."""
 
-  kind: str  # Its class.
+  kind: str  # The name of its class.
   name: str
-  inputs: list[str]  # The layers whose outputs it is given.
-  config: Mapping[str, Any]  # What its class is given.
-  weights: Sequence[np.ndarray]  # In its class's order.
+  inputs: list[str]  # The layers whose outputs are its inputs.
+  config: Mapping[str, Any]  # The arguments of its class.
+  weights: Sequence[np.ndarray]  # In the order of its class.
 
 
 def from_graph(
   graph: Any, variables: Mapping[str, np.ndarray], learning: Learning
 ) -> dict[str, Layer]:
-  """The layers by their names, each after those that it needs.
+  """Returns the layers by name, each after its inputs.
 
-  `features` gives what the last layer is given, `probabilities` is the last one. A layer with
-  weights is called as the scope of its variables, another one as its operation, with _ for /:
+  `features` is the input of the last layer, `probabilities` the last layer. A layer with weights
+  has the name of its variables' scope, any other layer that of its operation, with _ for /:
   resnet_stage1_block0_conv1.
 
   Args:
     graph: a GraphDef whose variables are constants, for inference, channels last, in float32.
     variables: the constants that can be trained.
-    learning: what else its layers need.
+    learning: the layers that the inference graph lacks.
 
   Raises:
     InputError: an operation has no layer.
@@ -55,7 +55,7 @@ def from_graph(
 
 
 def _features(graph: Any, wanted: Any) -> str:
-  """The operation on the way to the probabilities that makes the features."""
+  """Returns the name of the operation that computes the features."""
   nodes = {node.name: node for node in graph.node}
   on_the_way = {node.name for node in wanted.node}
   name = FEATURES
@@ -65,14 +65,14 @@ def _features(graph: Any, wanted: Any) -> str:
 
 
 class _Translation:
-  """Goes through a graph's operations, whose order is one in which they can be computed."""
+  """Translates a graph's operations, in an order in which they can be computed."""
 
   def __init__(self, session: Any, variables: Mapping[str, np.ndarray], learning: Learning):
     self._session = session
     self._variables = variables
     self._learning = learning
-    self._made: dict[str, str] = {}  # Of a tensor's name that of its layer; no constant's.
-    self._non_negative: set[str] = set()  # Layers.
+    self._made: dict[str, str] = {}  # Tensor name -> layer name; without constants.
+    self._non_negative: set[str] = set()  # Names of layers with outputs >= 0.
     self.layers: dict[str, Layer] = {}
 
   def translate(self, graph: tf.Graph, features: str) -> None:
@@ -96,7 +96,7 @@ class _Translation:
     name: str = '',
     inputs: list[str] | None = None,
   ) -> str:
-    """A layer for the operation; by default it is called and given what the operation is."""
+    """Adds a layer for an operation; by default with the operation's name and inputs."""
     name = (name or op.name).replace('/', '_')
     if inputs is None:
       inputs = [layer for layer in map(self._layer_of, op.inputs) if layer]
@@ -109,7 +109,7 @@ class _Translation:
     return self._made.get(tensor.name)
 
   def _weight(self, op: tf.Operation, index: int) -> tuple[np.ndarray, str]:
-    """A constant's value, and its variable's scope; '' of what is computed from variables."""
+    """Returns a constant's value and its variable's scope; '' if several variables make it."""
     tensor = op.inputs[index]
     self._require(op, self._layer_of(tensor) is None)
     source = tensor.op
@@ -132,7 +132,7 @@ class _Translation:
     if not condition:
       self._refuse(op)
 
-  # Operations that compute nothing.
+  # Operations without computation.
 
   def _placeholder(self, op: tf.Operation) -> None:
     sizes = [size.size if size.size > 0 else None for size in op.get_attr('shape').dim]
@@ -140,7 +140,7 @@ class _Translation:
     self._add(op, 'InputLayer', {'batch_input_shape': sizes, 'dtype': dtype})
 
   def _pass(self, op: tf.Operation) -> None:
-    """The layer after a cast casts; an Identity can be a place of dropout."""
+    """Translates Identity and Cast to nothing, or to the dropout that an Identity marks."""
     if op.name in self._learning.dropouts:
       self._add(op, 'Dropout', {'rate': self._learning.dropouts[op.name]})
       return
@@ -151,7 +151,7 @@ class _Translation:
   # Layers with weights.
 
   def _bias(self, op: tf.Operation) -> tf.Operation | None:
-    """The operation that adds a constant to each channel of this one's result, if nothing else."""
+    """Returns the only consumer of an operation if it adds a constant to each channel."""
     users = op.outputs[0].consumers()
     if [user.type for user in users] not in (['BiasAdd'], ['AddV2']):
       return None
@@ -201,7 +201,7 @@ class _Translation:
       self._made[bias.outputs[0].name] = name
 
   def _batch_norm(self, op: tf.Operation) -> None:
-    """Where the scale is a constant a the layer has none: a (x + b / a) is a x + b."""
+    """Translates batch norm; if the scale is a constant a, x a + b becomes a (x + b / a)."""
     self._require(op, op.get_attr('data_format') == b'NHWC' and not op.get_attr('is_training'))
     scale, is_variable = self._weight(op, 1)
     offset, scope = self._weight(op, 2)
@@ -227,7 +227,7 @@ class _Translation:
     self._non_negative.add(self._add(op, 'Activation', {'activation': 'relu'}))
 
   def _sigmoid(self, op: tf.Operation) -> None:
-    """x sigmoid(x), which both lines of Keras know as swish."""
+    """Translates x sigmoid(x) to swish, which Keras 2 and Keras 3 both have."""
     users = op.outputs[0].consumers()
     factors = [self._layer_of(tensor) for user in users for tensor in user.inputs]
     is_swish = [user.type for user in users] == ['Mul']
@@ -239,7 +239,7 @@ class _Translation:
     self._add(op, 'Softmax', {'axis': -1})
 
   def _arithmetic(self, op: tf.Operation) -> None:
-    """Of activations and one number for all, or a sum of activations."""
+    """Translates arithmetic of activations with one number, or a sum of activations."""
     if all(map(self._layer_of, op.inputs)):
       self._require(op, op.type == 'AddV2')
       self._add(op, 'Add', {})
@@ -276,7 +276,7 @@ class _Translation:
     self._keep_sign(self._add(op, kind, config))
 
   def _pad(self, op: tf.Operation) -> None:
-    """Zeros; what only a maximum is taken of can have zeros for any less where none is negative."""
+    """Pads with zeros; a max pool's padding may be zero, too, if no input is negative."""
     paddings = self._constant(op, 1).tolist()
     value = float(self._constant(op, 2)) if op.type == 'PadV2' else 0.0
     is_for_maximum = {user.type for user in op.outputs[0].consumers()} == {'MaxPool'}
@@ -291,7 +291,7 @@ class _Translation:
       config = {'padding': [height, width], 'data_format': 'channels_last'}
       inputs = [self._keep_sign(self._add(op, 'ZeroPadding2D', config))]
     if any(channels):
-      # Of [batch, height, width, channels] the last two are what channels first calls the pixels.
+      # For [batch, height, width, channels] the last two axes are what channels first calls pixels.
       config = {'padding': [[0, 0], channels], 'data_format': 'channels_first'}
       name = f'{op.name}_channels'
       self._keep_sign(self._add(op, 'ZeroPadding2D', config, name=name, inputs=inputs))
@@ -312,7 +312,7 @@ class _Translation:
     self._add(op, 'Reshape', {'target_shape': sizes})
 
   def _keep_sign(self, name: str) -> str:
-    """Notes of a layer that it makes nothing negative of what is not."""
+    """Records that a layer's output is non-negative if its inputs are."""
     if self._non_negative.issuperset(self.layers[name].inputs):
       self._non_negative.add(name)
     return name

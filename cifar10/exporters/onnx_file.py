@@ -1,4 +1,4 @@
-"""A network as an ONNX file, for other runtimes than TensorFlow's. It takes tf2onnx."""
+"""Writes a network as an ONNX file, for runtimes other than TensorFlow. Needs tf2onnx."""
 
 import json
 import logging
@@ -9,11 +9,11 @@ from cifar10.core.errors import InputError
 from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
-_OPSET = 17  # Of 2022: what runtimes of the last years read.
+_OPSET = 17  # Of 2022; runtimes of the last years support it.
 
 
 def check() -> None:
-  """Raises InputError where tf2onnx cannot be imported."""
+  """Raises InputError if tf2onnx cannot be imported."""
   try:
     import tf2onnx  # noqa: F401, PLC0415 - an extra
   except ImportError as error:
@@ -24,12 +24,12 @@ def check() -> None:
 
 
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
-  """Writes the file: `images` uint8 [n, 32, 32, 3] -> classes, probabilities, features.
+  """Writes a model from `images` uint8 [n, 32, 32, 3] to classes, probabilities, features.
 
   Args:
-    path: where.
+    path: the file to write.
     network: in float32.
-    made_from: what to say of its making, in the file's metadata.
+    made_from: what it was made from, for the file's metadata.
   """
   import onnx  # noqa: PLC0415
   from tf2onnx import convert  # noqa: PLC0415
@@ -50,7 +50,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
-  """'images:0' is TensorFlow's way to name a tensor."""
+  """Renames inputs and outputs: 'images:0' is TensorFlow's name of a tensor, not an ONNX one."""
   for value in (*graph.input, *graph.output):
     value.name = names[value.name]
   for node in graph.node:
@@ -59,5 +59,5 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
         tensors[index] = names.get(name, name)
 
 
-# onnxruntime has no convolutions in bfloat16; the variables are float32 always.
+# onnxruntime has no bfloat16 convolutions; the variables are always float32.
 FORMAT = Format(write, check, suffix='.onnx', dtype='float32')

@@ -1,7 +1,7 @@
-"""A SavedModel for serving: signatures, warm-up requests, and what it was made from.
+"""Writes a SavedModel for serving: signatures, warm-up requests and metadata.
 
-TensorFlow Serving sends the requests in assets.extra/tf_serving_warmup_requests before it answers
-anybody, so that no client waits for what TensorFlow prepares at the first call of a signature.
+TensorFlow Serving runs the requests in assets.extra/tf_serving_warmup_requests before it accepts
+others, so that no client waits for what TensorFlow prepares in a signature's first call.
 """
 
 import json
@@ -16,7 +16,7 @@ from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
 MADE_FROM = 'made_from.json'
-_EXTRA = 'assets.extra'  # Beside a SavedModel's own files; TensorFlow's name.
+_EXTRA = 'assets.extra'  # TensorFlow's name of the folder for additional files.
 _WARM_UP = 'tf_serving_warmup_requests'
 _INPUTS = {'serving_default': IMAGES, 'features': IMAGES, 'encoded': ENCODED}  # By signature.
 _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
@@ -26,9 +26,9 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet.
 
   Args:
-    path: where.
-    network: what it computes.
-    made_from: what to say of its making.
+    path: the folder to write.
+    network: the frozen network.
+    made_from: what it was made from.
   """
   module = tf.Module()
   module.network = _function(network.graph)
@@ -45,7 +45,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
 
 
 def _function(graph: Any) -> Any:
-  """The graph from `images` to classes, probabilities and features."""
+  """Returns the graph as a function from `images` to classes, probabilities and features."""
   [given] = [node for node in graph.node if node.name == IMAGES]
   images = tf.TensorSpec(tf.TensorShape(given.attr['shape'].shape), tf.uint8, IMAGES)
   outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
@@ -57,7 +57,7 @@ def _function(graph: Any) -> Any:
 
 
 def _signatures(network: Any, batch: int | None) -> dict[str, Any]:
-  """The functions that a server offers."""
+  """Returns the functions that a server offers, by signature."""
 
   def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
     classes, probabilities, _ = network(images)
@@ -81,23 +81,23 @@ def _signatures(network: Any, batch: int | None) -> dict[str, Any]:
 
 
 def _read(content: tf.Tensor) -> tf.Tensor:
-  """As `predict` reads a file."""
+  """Decodes an image file in the same way as `predict`."""
   image = image_files.decode(content)
   image.set_shape([None, None, info.DEPTH])
   return tf.ensure_shape(image_files.as_seen(image), _SIZES)
 
 
 def _grey(name: str, batch: int) -> tf.Tensor:
-  """Images for a first call."""
+  """Returns encoded grey images for a warm-up request."""
   images = tf.fill([batch, *_SIZES], tf.constant(128, tf.uint8))
   return images if name == IMAGES else tf.fill([batch], tf.io.encode_png(images[0]))
 
 
 def _prediction_log(signature: str, name: str, value: tf.Tensor) -> bytes:
-  """A PredictionLog, as tensorflow_serving/apis/prediction_log.proto has it.
+  """Returns a PredictionLog as defined in tensorflow_serving/apis/prediction_log.proto.
 
-  Written by hand, for its Python package brings gRPC: predict_log = 6 { request = 1 { model_spec =
-  1 { signature_name = 3 }, inputs = 2 { key = 1, value = 2 } } }.
+  Encoded by hand, because its Python package needs gRPC: predict_log = 6 { request = 1 {
+  model_spec = 1 { signature_name = 3 }, inputs = 2 { key = 1, value = 2 } } }.
   """
   tensor = tf.make_tensor_proto(value.numpy()).SerializeToString()
   inputs = _field(1, name.encode()) + _field(2, tensor)
@@ -106,12 +106,12 @@ def _prediction_log(signature: str, name: str, value: tf.Tensor) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-  """A field of bytes in the wire format of protocol buffers."""
+  """Encodes a field of bytes in the wire format of protocol buffers."""
   return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:
-  """Seven bits a byte, the lowest first; all but the last have the eighth bit."""
+  """Encodes seven bits per byte, the lowest first; all bytes but the last have the top bit set."""
   result = bytearray()
   while number > 127:
     result.append(number & 127 | 128)

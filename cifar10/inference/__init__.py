@@ -1,1 +1,1 @@
-"""What is done with a trained network."""
+"""Inference: predictions of a trained network, and test-time augmentation."""

@@ -1,4 +1,4 @@
-"""A trained network on images from outside: a stream, of which a few hundred are in memory."""
+"""Predicts image files with a trained network, as a stream with a few hundred in memory."""
 
 import collections
 import csv
@@ -23,7 +23,7 @@ from cifar10.data.image_files import read_ahead
 from cifar10.inference.predictions import IMAGES
 
 _BATCH = 100
-_MOST_NAMED = 20  # Resized images that are named in the log.
+_MOST_NAMED = 20  # The log names this many resized images.
 _SHAPE = (records.HEIGHT, records.WIDTH, records.DEPTH)
 
 
@@ -85,7 +85,7 @@ def predict(
   Raises:
     SomeFailedError: at the end, where an image could not be read.
   """
-  waiting: collections.deque[_Read] = collections.deque()  # Handed to the network, not answered.
+  waiting: collections.deque[_Read] = collections.deque()  # Sent to the network, not answered yet.
   resized = itertools.count(1)
 
   def features() -> Iterator[dict[str, np.ndarray]]:  # In a thread of tf.data's.
@@ -268,10 +268,10 @@ def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
 
 
 def each_file(names: Iterable[str]) -> Iterator[str]:
-  """The files that are meant, of each name in sorted order; one folder's at a time in memory.
+  """Yields the files of each name in sorted order, with one folder's files at a time in memory.
 
-  Of a folder these are all in it and below, but hidden ones. What is there by its own name is no
-  pattern. What is nothing of all that comes as it is: reading it says what is wrong.
+  A folder stands for all files in and below it, without hidden ones. A name that exists is no
+  pattern. A name of nothing at all is yielded as it is, and fails when it is read.
   """
   for name in names:
     if os.path.lexists(name):
@@ -285,7 +285,7 @@ def each_file(names: Iterable[str]) -> Iterator[str]:
 
 
 def _files_in(path: str) -> Iterator[str]:
-  """The files in a folder and below; of what is no folder, or of an empty one, the path itself."""
+  """Yields the files in and below a folder; if it is no folder, or empty, the path itself."""
   is_empty = True
   for folder, folders, names in os.walk(path):
     folders[:] = sorted(name for name in folders if not name.startswith('.'))

@@ -1,4 +1,4 @@
-"""Test-time augmentation: a test image seen several times, and its views' logits averaged."""
+"""Test-time augmentation (TTA): averages the logits of several views of each test image."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 from cifar10.data.augmentation import mirror
 from cifar10.inference.predictions import Inferred
 
-# By what an image is moved, in pixels down and right. Each move is also seen mirrored.
+# Shifts in pixels down and right; each shifted view is also mirrored.
 _MOVES = {
   'mirror': (),
   'mirror+shift': ((-1, -1), (1, 1)),
@@ -15,7 +15,7 @@ _MOVES = {
     (down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if (down, right) != (0, 0)
   ),
 }
-_IMAGE_WEIGHT = 2  # Of the image that is not moved; a moved one counts once.
+_IMAGE_WEIGHT = 2  # The weight of the unshifted image; a shifted one has 1.
 
 
 def infer(
@@ -24,13 +24,13 @@ def infer(
   tta: str,
   below: float,
 ) -> Inferred:
-  """What a network says of images by several views of each, or of those that it is unsure of.
+  """Classifies images by several views of each, or of those that the network is unsure of.
 
   Args:
     classify: uint8 [n, 32, 32, 3] -> logits [n, classes], features [n, width].
     images: uint8 [n, 32, 32, 3].
     tta: as in `further_views`.
-    below: the probability of the likeliest class below which an image has further views; 1: all.
+    below: an image has further views if its likeliest class is less probable; 1: all images.
   """
   if below == 1:
     logits, features = classify(tf.concat([images, further_views(images, tta)], 0))
@@ -40,7 +40,7 @@ def infer(
   own_logits, features = classify(images)
   certainty = tf.reduce_max(tf.nn.softmax(own_logits), 1)
   is_doubtful = certainty < below
-  # The least certain one always, though what it gives may not count: an empty batch would fail.
+  # The least certain one always has views (they may not count): an empty batch would fail.
   is_least = tf.equal(tf.range(tf.size(certainty)), tf.argmin(certainty, output_type=tf.int32))
   rows = tf.where(is_doubtful | is_least)  # int64 [m, 1]
   further = further_views(tf.gather_nd(images, rows), tta)
@@ -52,13 +52,13 @@ def infer(
 
 
 def further_views(images: tf.Tensor, tta: str) -> tf.Tensor:
-  """The views of test images that a network is to see beside the images themselves.
+  """Returns further views of test images, beside the images themselves.
 
   Args:
     images: uint8 [n, 32, 32, 3].
-    tta: 'mirror': mirrored; 'mirror+shift': and both moved by a pixel up and left, and by a pixel
-      down and right (Jordan 2024, section 3.5); 'mirror+8shifts': and both moved by a pixel in all
-      eight directions.
+    tta: 'mirror': mirrored; 'mirror+shift': both also shifted by a pixel up and left, and by a
+      pixel down and right (Jordan 2024, section 3.5); 'mirror+8shifts': both also shifted by a
+      pixel in all eight directions.
 
   Returns:
     uint8 [views * n, 32, 32, 3], view by view.
@@ -73,9 +73,9 @@ def further_views(images: tf.Tensor, tta: str) -> tf.Tensor:
 
 
 def mean_of_views(logits: tf.Tensor, tta: str) -> tf.Tensor:
-  """The logits of the images and their views, float32 [views * n, classes] -> [n, classes].
+  """Averages logits of images and views: float32 [views * n, classes] -> [n, classes].
 
-  Moved views count half.
+  Shifted views count half.
   """
   weights = 2 * [_IMAGE_WEIGHT, *(1 for _ in _MOVES[tta])]
   by_view = tf.reshape(logits, [len(weights), -1, logits.shape[1]])

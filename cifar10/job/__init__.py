@@ -1,1 +1,1 @@
-"""The files of a job dir: each format with its writer and reader."""
+"""The files of a job dir: checkpoints, configuration, metrics, each with reader and writer."""

@@ -1,4 +1,4 @@
-"""What a run takes from the configuration of the job that it goes on with."""
+"""Combines the options of a run with the configuration of the job that it continues."""
 
 import json
 import os
@@ -15,29 +15,29 @@ from cifar10.options.hparams import HParams, all_values, from_values
 def adopt_config(
   given: Mapping[str, Any], config: Mapping[str, Any], path: str, *, training: bool
 ) -> HParams:
-  """The hyper-parameters of a run: the command line's, and the job's where that sets none.
+  """Returns the hyper-parameters of a run: the given ones, and the job's for all others.
 
   A training takes from the job only the options that cannot change once the job exists. All others
-  are the command line's or defaults, so that a command means the same to every process of a
-  cluster, whether or not it sees the job dir.
+  are given or defaults, so that a command means the same in every process of a cluster, whether
+  or not the process sees the job dir.
 
   Args:
     given: the options that the command line or its recipe sets, by name.
     config: from `read_config`.
     path: the job dir, for messages.
-    training: or evaluating, predicting, exporting.
+    training: False: the run evaluates, predicts or exports.
 
   Raises:
-    InputError: an option that cannot change, or the kind of the optimizer, differs (the message
-      names all of them); or an option refuses its value in the configuration.
+    InputError: an option that cannot change, or the kind of optimizer, differs (the message
+      names all of them); or the configuration has an invalid value.
   """
   job, known = _trained_with(config, path)
   here = {**all_values(from_values({'network': job['network']})), **given}
   fixed = _names_where(job['network'], lambda declared: declared.fixed) | {'network'}
-  if not training:  # An evaluation may be of another split.
+  if not training:  # An evaluation may use another split.
     fixed -= names(HParams)
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
-  if training:  # Its checkpoints hold one optimizer's variables.
+  if training:  # Checkpoints hold the variables of one optimizer.
     switches = _names_where(job['network'], lambda declared: declared.switch) & known
     different += [name for name in job if name in switches and bool(job[name]) != bool(here[name])]
   if different:
@@ -51,9 +51,9 @@ def adopt_config(
 
 
 def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any], set[str]]:
-  """All options of a job by name, and the names of those that its configuration has.
+  """Returns all options of a job by name, and the names of those in its configuration.
 
-  An option that it lacks is newer than the job, which ran with the default. Older configurations
+  An option missing there is newer than the job, which ran with the default. Older configurations
   also have options of other families, which had no effect.
   """
   network = config.get('network', DEFAULT)
@@ -68,7 +68,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
 
 
 def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:
-  """The names of the options of this network's training whose declaration `holds` accepts."""
+  """Returns the names of this network's training options whose declaration `holds` accepts."""
   return {
     declared.name
     for cls in (HParams, Augmentation, FAMILIES[network])
@@ -78,8 +78,8 @@ def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:
 
 
 def changes(before: dict[str, Any], now: dict[str, Any], job_dir: str) -> list[str]:
-  """What differs between two configurations of a job: 'train_steps 100 -> 200'."""
-  # An option that it lacks had its default.
+  """Returns what differs between two configurations of a job: 'train_steps 100 -> 200'."""
+  # A missing option had its default.
   before = {**json.loads(json.dumps(_trained_with(before, job_dir)[0])), **before}
   return [
     f'{key} {before[key]} -> {now[key]}' for key in now if before.get(key, now[key]) != now[key]

@@ -1,7 +1,7 @@
 """JOB/best/: the best checkpoints, and best.json, which has the evaluations that chose them.
 
 best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ckpt-4000",
-             "others": [the same of the next best, ...]}
+             "others": [the next best evaluation, ...]}
 """
 
 import json
@@ -20,10 +20,10 @@ Entry = dict[str, Any]  # An evaluation as the program prints it.
 
 
 def read(job_dir: str) -> list[Entry]:
-  """The evaluations of the checkpoints that are kept, the best first; [] where none is.
+  """Returns the evaluations of the best checkpoints, best first; [] if there are none.
 
   Raises:
-    InputError: the file is damaged.
+    InputError: best.json is damaged.
   """
   path = os.path.join(job_dir, FOLDER, NAME)
   try:
@@ -36,12 +36,12 @@ def read(job_dir: str) -> list[Entry]:
     return []
   except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
     raise InputError(
-      f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses anew'
+      f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses again'
     ) from None
 
 
 def _check(entry: Entry) -> None:
-  """Raises ValueError, KeyError or TypeError for an entry without a checkpoint or an accuracy."""
+  """Raises ValueError, KeyError or TypeError if an entry lacks a checkpoint or an accuracy."""
   name, accuracy = entry['checkpoint'], entry['accuracy']
   if not isinstance(name, str) or os.path.basename(name) != name or not name:
     raise ValueError(f'checkpoint is {name!r}')
@@ -50,11 +50,11 @@ def _check(entry: Entry) -> None:
 
 
 def checkpoint(job_dir: str) -> str:
-  """The path of the best one; raises InputError where there is none."""
+  """Returns the path of the best checkpoint. Raises InputError if there is none."""
   entries = read(job_dir)
   if not entries:
     raise InputError(
-      f'--checkpoint best: {job_dir} has none; evaluations of the validation split choose it '
+      f'--checkpoint best: {job_dir} has none; it is chosen by evaluations of the validation split '
       'while training with --train-on train'
     )
   return os.path.join(job_dir, FOLDER, entries[0]['checkpoint'])
@@ -63,32 +63,32 @@ def checkpoint(job_dir: str) -> str:
 def keep(
   job_dir: str, source: str, evaluation: Mapping[str, Any], count: int, by: str = 'accuracy'
 ) -> bool:
-  """Keeps a copy of an evaluated checkpoint if it is among the best -> whether it is the best.
+  """Copies an evaluated checkpoint if it is among the best; returns whether it is the best.
 
-  best.json is written when the copy is whole, and checkpoints that it no longer names are removed
-  after that: whenever the process is killed, every checkpoint that best.json names is there.
+  best.json is written after the copy is complete, and checkpoints that it no longer names are
+  removed after that: if the process is killed, every checkpoint that best.json names exists.
 
   Args:
-    job_dir: the job's folder.
+    job_dir: the job dir.
     source: the evaluated checkpoint.
     evaluation: as the program prints it, with 'accuracy' and 'global_step'.
-    count: how many to keep.
+    count: how many checkpoints to keep.
     by: the number that ranks evaluations: an accuracy, or a loss, of which the lowest is best.
 
   Raises:
-    FileNotFoundError: the checkpoint was deleted while it was evaluated.
+    FileNotFoundError: the checkpoint was deleted during its evaluation.
     OSError: the folder cannot be written.
   """
   folder = os.path.join(job_dir, FOLDER)
   name = os.path.basename(source)
   before = [entry for entry in read(job_dir) if entry['checkpoint'] != name]
-  ranked = sorted(  # Of equals the earlier one stays before.
+  ranked = sorted(  # Among equals the earlier one stays first.
     [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: _rank(entry, by)
   )[:count]
   if all(entry['checkpoint'] != name for entry in ranked):
     return False
   files.make_folder(folder)
-  # The index is the first to go when a checkpoint is deleted: with it there at the end, all is.
+  # A checkpoint's index is deleted first: if it exists now, all was copied.
   of_source = files.matching(os.path.dirname(source), files.escape(name) + '.[dm]*')
   for path in [*of_source, f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
@@ -99,7 +99,7 @@ def keep(
 
 
 def _rank(entry: Entry, by: str) -> float:
-  """The less the better; infinite for an older program's entry, which may lack the number."""
+  """Returns the sort key, least is best; infinite for an old entry that lacks the number."""
   value = entry.get(by)
   if not isinstance(value, (int, float)) or math.isnan(value):
     return math.inf

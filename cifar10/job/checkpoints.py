@@ -1,8 +1,8 @@
-"""A job's checkpoints: which one a mode uses, and which are whole.
+"""A job's checkpoints: which one to use or to resume from, and which are damaged.
 
-A checkpoint is MODEL.index, which says where each tensor lies, and MODEL.data-... with them. It is
-whole if every tensor can be read: TensorFlow compares the checksum of each, and of each part of the
-index. JOB/checkpoint is TensorFlow's list of them; it says which is the latest.
+A checkpoint is MODEL.index, with the position of each tensor, and the tensors in MODEL.data-... It
+is whole if every tensor can be read: TensorFlow compares the checksum of each, and of each part of
+the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest one.
 """
 
 import functools
@@ -17,8 +17,8 @@ from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.job import best_checkpoints
 
-BEST = 'best'  # What --checkpoint takes for the one in JOB/best/.
-# What TensorFlow's own averages are called, so that programs that know those find these.
+BEST = 'best'  # The value of --checkpoint for the best checkpoint in JOB/best/.
+# The name that TensorFlow gives its own averages, which other programs look for.
 EMA_SUFFIX = '/ExponentialMovingAverage'
 LIST = 'checkpoint'
 _FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
@@ -26,30 +26,30 @@ _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 
 
 class Survey(NamedTuple):
-  """The checkpoints that a training could resume from."""
+  """The checkpoints from which a training could resume."""
 
-  newest: str | None  # The newest whole checkpoint; None where there is none.
-  damaged: Mapping[str, str]  # Newer ones that cannot be read: paths, and their faults.
+  newest: str | None  # The newest whole checkpoint, or None.
+  damaged: Mapping[str, str]  # Newer ones that cannot be read: their paths and faults.
 
   @property
   def is_new(self) -> bool:
-    """Whether nothing was saved yet."""
+    """Tells whether nothing has been saved yet."""
     return self.newest is None and not self.damaged
 
   def described(self) -> str:
-    """'job/model.ckpt-8 (model.ckpt-8.index is missing), ...'"""
+    """Returns 'job/model.ckpt-8 (model.ckpt-8.index is missing), ...'."""
     return ', '.join(f'{path} ({fault})' for path, fault in self.damaged.items())
 
 
 def survey(job_dir: str) -> Survey:
-  """The checkpoint that is listed as the latest, or else the newest one that is whole."""
+  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one."""
   listed, fault = _read_list(job_dir)
   damaged = {os.path.join(job_dir, LIST): fault} if fault else {}
   if listed:
     fault = fault_of(listed)
     if not fault:
       return Survey(listed, {})
-    if _read_list(job_dir)[0] != listed:  # The training has saved a newer one, and deleted it.
+    if _read_list(job_dir)[0] != listed:  # The training has saved a newer one and deleted this one.
       return survey(job_dir)
     damaged[listed] = fault
   by_step = all_by_step(job_dir)
@@ -59,20 +59,20 @@ def survey(job_dir: str) -> Survey:
       if not fault:
         return Survey(by_step[step], damaged)
       damaged[by_step[step]] = fault
-  if not listed and not any(by_step):  # Killed while it saved for the first time, at step 0.
+  if not listed and not any(by_step):  # Killed during its first save, at step 0.
     return Survey(None, {})
   return Survey(None, damaged)
 
 
 def listed(job_dir: str) -> str | None:
-  """The latest checkpoint by TensorFlow's list, whole or not."""
+  """Returns the latest checkpoint in TensorFlow's list, whole or not."""
   return _read_list(job_dir)[0]
 
 
 def fault_of(checkpoint: str) -> str:
-  """What is wrong with a checkpoint; empty if it is whole.
+  """Returns what is wrong with a checkpoint; '' if it is whole.
 
-  Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for 290 MB, a WRN-28-10's.
+  Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for the 290 MB of a WRN-28-10.
   """
   return _fault_of(
     checkpoint, tuple((path, *files.signature(path)) for path in files_of(checkpoint))
@@ -80,20 +80,20 @@ def fault_of(checkpoint: str) -> str:
 
 
 def step_of(checkpoint: str) -> int | None:
-  """The step in its name."""
+  """Returns the step in a checkpoint's name, or None."""
   named = _OF_A_STEP.fullmatch(os.path.basename(checkpoint))
   return int(named[1]) if named else None
 
 
 def find(job_dir: str, named: str | None) -> str:
-  """The path of a checkpoint.
+  """Returns the path of a checkpoint: the named one, the best or the latest.
 
   Args:
-    job_dir: the job's folder.
-    named: a path; BEST; None: the latest.
+    job_dir: the job dir.
+    named: a path; BEST; or None for the latest.
 
   Raises:
-    InputError: there is none.
+    InputError: it does not exist.
     DamagedError: it cannot be read; the message names the newest one that can.
   """
   if named == BEST:
@@ -108,7 +108,7 @@ def find(job_dir: str, named: str | None) -> str:
     return surveyed.newest
   try:
     is_there = bool(files_of(named))
-  except OSError as error:  # Of a URL.
+  except OSError as error:  # An error of a URL.
     raise InputError(
       f'--checkpoint {named} cannot be read ({error.strerror}); name another'
     ) from None
@@ -121,7 +121,7 @@ def find(job_dir: str, named: str | None) -> str:
 
 
 def _damaged(job_dir: str, described: str) -> DamagedError:
-  """The error for a damaged checkpoint, which names a whole one in its place."""
+  """Returns the error for a damaged checkpoint, with a whole one as the remedy."""
   best = all_by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
   newest_best = (best[step] for step in sorted(best, reverse=True) if not fault_of(best[step]))
   newest = survey(job_dir).newest or next(newest_best, None)
@@ -134,7 +134,7 @@ def _damaged(job_dir: str, described: str) -> DamagedError:
 
 
 def to_resume_from(job_dir: str) -> Survey:
-  """Where training resumes; raises DamagedError if there are checkpoints and none is whole."""
+  """Returns where training resumes; raises DamagedError if no checkpoint is whole."""
   surveyed = survey(job_dir)
   if surveyed.damaged and not surveyed.newest:
     raise DamagedError(
@@ -145,24 +145,24 @@ def to_resume_from(job_dir: str) -> Survey:
 
 
 def global_step(checkpoint: str) -> int:
-  """The step at which it was saved."""
+  """Returns the step at which a checkpoint was saved."""
   return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
 
 
 def latest_step(job_dir: str) -> int:
-  """Of the newest whole checkpoint; 0 before there is one."""
+  """Returns the step of the newest whole checkpoint; 0 if there is none."""
   newest = survey(job_dir).newest
   return global_step(newest) if newest else 0
 
 
 def _read_list(job_dir: str) -> tuple[str | None, str]:
-  """The checkpoint that is listed as the latest, and what is wrong with the list."""
+  """Returns the latest checkpoint in TensorFlow's list, and what is wrong with the list."""
   path = os.path.join(job_dir, LIST)
   if not files.is_named(path):
     return None, 'it is missing' if all_by_step(job_dir) else ''
   try:
     state = tf.train.get_checkpoint_state(job_dir)
-  except (tf.errors.OpError, ValueError):  # It is a folder; it is no text.
+  except (tf.errors.OpError, ValueError):  # It is a folder, or no text.
     state = None
   if state and state.model_checkpoint_path:
     return state.model_checkpoint_path, ''
@@ -171,7 +171,7 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
 
 
 def all_by_step(folder: str) -> dict[int, str]:
-  """The checkpoints that have an index, or a part of one is there, by step."""
+  """Returns the checkpoints of which index or data exist, by step."""
   by_step = {}
   for path in files.matching(folder, 'model.ckpt-*'):
     named = _FILE.fullmatch(path)
@@ -182,7 +182,7 @@ def all_by_step(folder: str) -> dict[int, str]:
 
 
 def files_of(checkpoint: str) -> list[str]:
-  """All that are there, in sorted order."""
+  """Returns a checkpoint's existing files, sorted."""
   folder, name = os.path.split(checkpoint)
   paths = files.matching(folder, files.escape(name) + '.*')
   return [path for path in paths if (named := _FILE.fullmatch(path)) and named[1] == checkpoint]
@@ -190,7 +190,7 @@ def files_of(checkpoint: str) -> list[str]:
 
 @functools.cache
 def _fault_of(checkpoint: str, signatures: tuple[tuple[str, int, int], ...]) -> str:
-  """The fault of a checkpoint with these files."""
+  """Returns the fault of a checkpoint with these files."""
   there = {path: _FILE.fullmatch(path) for path, _, _ in signatures}
   name, index = os.path.basename(checkpoint), checkpoint + '.index'
   if index not in there:
@@ -206,7 +206,7 @@ def _fault_of(checkpoint: str, signatures: tuple[tuple[str, int, int], ...]) -> 
   try:
     reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
     names = sorted(reader.get_variable_to_shape_map())
-  except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
+  except Exception:  # Errors of TensorFlow and of Python: each kind of damage has its own.
     return f'{name}.index is damaged'
   try:
     for tensor in names:

@@ -1,8 +1,8 @@
 """JOB/control/: requests to the process that trains, and its answers.
 
-A person (`python -m cifar10.control`) or an evaluator leaves a request: a file, written whole or
-not at all. The chief takes it, acts and leaves an answer beside it. The lock that keeps a second
-training out of the job dir is there, too. What was set is remembered in JOB/config.json.
+`python -m cifar10.control` or an evaluator writes a request, atomically, as a file. The chief
+takes it, carries it out and writes an answer beside it. The folder also has the lock that
+prevents a second training in the job dir. Learning rates that were set are in JOB/config.json.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ _numbers = itertools.count()
 
 
 class Command(NamedTuple):
-  """What a request asks for."""
+  """A parsed request."""
 
   verb: str  # one of VERBS, or the name of a rate
-  value: float | None = None  # of a rate; None: the schedule's
-  reason: tuple[str, float, str] | None = None  # of a stop: a limit's name, its value, a message
+  value: float | None = None  # of a learning rate; None: follow the schedule
+  reason: tuple[str, float, str] | None = None  # of a stop: the limit's name, its value, a message
 
   def __str__(self) -> str:
     if self.verb not in RATES:
@@ -43,7 +43,7 @@ class Command(NamedTuple):
 
 
 def parse(text: str) -> Command:
-  """'learning_rate=0.05' -> Command; raises InputError for any other text."""
+  """Parses 'learning_rate=0.05' to a Command; raises InputError for other text."""
   verb, is_rate, value = text.strip().partition('=')
   if not is_rate and verb in VERBS:
     return Command(verb)
@@ -57,14 +57,14 @@ def parse(text: str) -> Command:
     number = float(value)
   except ValueError:
     raise InputError(
-      f'{verb}={value}: it must be a number, or {SCHEDULE} for what the options say'
+      f'{verb}={value}: it must be a number, or {SCHEDULE} for the schedule of the options'
     ) from None
   declared.require(number)
   return Command(verb, number)
 
 
 def request(job_dir: str, command: Command) -> str:
-  """Leaves a request -> its name; raises OSError."""
+  """Writes a request and returns its name; raises OSError."""
   folder = os.path.join(job_dir, CONTROL)
   files.make_folder(folder)
   name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
@@ -73,30 +73,30 @@ def request(job_dir: str, command: Command) -> str:
 
 
 def withdraw(job_dir: str, name: str) -> None:
-  """Removes a request that nobody has taken."""
+  """Removes a request that has not been taken."""
   with contextlib.suppress(FileNotFoundError):
     files.remove(os.path.join(job_dir, CONTROL, f'request-{name}.json'))
 
 
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
-  """Takes all waiting requests, by name and the oldest first; None for a damaged one."""
+  """Takes all waiting requests, oldest first, by name; None stands for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
   for path in files.matching(os.path.join(job_dir, CONTROL), REQUESTS):
     name = os.path.basename(path)[len('request-') : -len('.json')]
-    with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
+    with contextlib.suppress(FileNotFoundError):  # Withdrawn in the meantime.
       requests.append((name, _as_command(_read(path))))
       files.remove(path)
   return requests
 
 
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
-  """Writes what became of a request."""
+  """Writes the answer to a request."""
   path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
   _write(path, {'ok': ok, 'answer': text})
 
 
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
-  """{'ok', 'answer'}, once it is there."""
+  """Returns {'ok', 'answer'} and removes the answer, or returns None if there is none yet."""
   path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
   content = _read(path)
   if content is not None:
@@ -105,10 +105,10 @@ def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
 
 
 def read_rates(job_dir: str) -> dict[str, Any]:
-  """The learning rates that were set in a job, by name; the log tells them.
+  """Returns the learning rates set in a job, by name; logs them.
 
   Raises:
-    InputError: the configuration has something else there.
+    InputError: the configuration's entry is damaged.
   """
   rates = (job_config.read_config(job_dir) or {}).get(CONTROL, {})
   try:
@@ -128,7 +128,7 @@ def read_rates(job_dir: str) -> dict[str, Any]:
 
 
 def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
-  """Writes the learning rates that were set into the configuration, in place of earlier ones.
+  """Writes the learning rates that were set into the configuration, replacing earlier ones.
 
   Raises:
     InputError: the folder cannot be written.
@@ -139,15 +139,15 @@ def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
 
 
 def who_trains(job_dir: str) -> dict[str, Any] | None:
-  """{'host', 'pid', 'since'} of the process that trains, or None.
+  """Returns {'host', 'pid', 'since'} of the process that trains, or None.
 
-  Waits some seconds for a process of another host, to see whether it renews its claim.
+  For a process of another host it waits some seconds to see whether the claim is renewed.
   """
   return lock.holder(os.path.join(job_dir, CONTROL))
 
 
 def _as_command(content: dict[str, Any] | None) -> Command | None:
-  """The command in a file, checked as if a person had typed it; None for a damaged one."""
+  """Returns the command of a file, checked like typed text; None if it is damaged."""
   try:
     assert content
     reason = content.get('reason')

@@ -1,4 +1,4 @@
-"""JOB/damaged/: where checkpoints go that cannot be read, when a training goes on without them."""
+"""JOB/damaged/: unreadable checkpoints, moved there when training resumes from an older one."""
 
 import os
 
@@ -10,7 +10,7 @@ FOLDER = 'damaged'
 
 
 def set_aside(job_dir: str, surveyed: checkpoints.Survey) -> None:
-  """Moves damaged checkpoints into JOB/damaged/, where no save replaces them; lists the others.
+  """Moves damaged checkpoints to JOB/damaged/, where no save replaces them; lists the others.
 
   Raises:
     OSError: the folder cannot be written.
@@ -39,7 +39,7 @@ def set_aside(job_dir: str, surveyed: checkpoints.Survey) -> None:
 
 
 def _cost(surveyed: checkpoints.Survey) -> str:
-  """': 2 steps are made again'"""
+  """Returns the steps to repeat, as ': 2 steps are made again'."""
   steps = [step for step in map(checkpoints.step_of, surveyed.damaged) if step is not None]
   newest = checkpoints.step_of(surveyed.newest or '')
   if newest is None or not steps:
@@ -49,7 +49,7 @@ def _cost(surveyed: checkpoints.Survey) -> str:
 
 
 def _free_folder(job_dir: str, names: list[str]) -> str:
-  """JOB/damaged, or JOB/damaged-2 where something of these names is there already, and so on."""
+  """Returns JOB/damaged, or JOB/damaged-2 and so on if a file of these names exists there."""
   number = 1
   while True:
     folder = os.path.join(job_dir, FOLDER if number == 1 else f'{FOLDER}-{number}')
@@ -59,7 +59,7 @@ def _free_folder(job_dir: str, names: list[str]) -> str:
 
 
 def _write_list(job_dir: str, newest: str) -> None:
-  """Makes JOB/checkpoint anew, with names in place of paths: the folder may be moved."""
+  """Rewrites JOB/checkpoint with names, not paths, because the folder may be moved."""
   latest = checkpoints.step_of(newest)
   by_step = checkpoints.all_by_step(job_dir)
   kept = [

@@ -1,4 +1,4 @@
-"""JOB/config.json: the configuration and the data set that a job is trained with."""
+"""JOB/config.json: the configuration and the data set of a job's training."""
 
 import json
 import os
@@ -11,19 +11,19 @@ from cifar10.data.info import DatasetInfo, describe
 from cifar10.options.hparams import HParams, all_values
 
 CONFIG_NAME = 'config.json'
-# The folder of requests and of the lock (control_requests.py), and in the configuration the rates
-# that were set while the job trained: {'learning_rate': 0.05}.
+# CONTROL is the folder of requests and of the lock (control_requests.py), and in the configuration
+# the learning rates that were set while the job trained: {'learning_rate': 0.05}.
 CONTROL = 'control'
 REQUESTS = 'request-*.json'
-HYPER = 'hyper.txt'  # In the job dir: learning rates, as tensorpack's HyperParamSetter reads them.
+HYPER = 'hyper.txt'  # In the job dir: learning rates as tensorpack's HyperParamSetter reads them.
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
-  """The job's configuration, or None for a new job dir.
+  """Returns the job's configuration, or None for a new job dir.
 
   Raises:
-    InputError: the path is no folder or cannot be read, holds a checkpoint of another program, or a
-      damaged file.
+    InputError: the path is no folder or cannot be read, has a checkpoint of another program,
+      or a damaged file.
   """
   path = os.path.join(job_dir, CONFIG_NAME)
   try:
@@ -50,32 +50,32 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
 
 
 def _check_digests(data: Any) -> None:
-  """Raises ValueError for what is neither the digests of record files nor nothing."""
+  """Raises ValueError unless the value is None or the digests of record files."""
   is_object = isinstance(data, dict) and all(isinstance(each, str) for each in data.values())
   if data is not None and not is_object:
     raise ValueError(f'data is {data!r:.60}: it must be the SHA-256 of each split')
 
 
 def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
-  """The data set that a job classifies: its own, or that of the data dir where the job is new.
+  """Returns the data set that a job classifies: its own; for a new job, that of the data dir.
 
   Args:
-    job_dir: new, or one of this program.
-    data_dir: None only where the job is not new.
+    job_dir: new, or a job of this program.
+    data_dir: may be None for an existing job.
 
   Raises:
-    InputError: the data dir has other classes than the job.
+    InputError: the classes of data dir and job differ.
   """
   config = read_config(job_dir)
   job = None
-  if config:  # A job without one is older than data sets other than CIFAR-10.
+  if config:  # A job without a data set is older than data sets other than CIFAR-10.
     path = os.path.join(job_dir, CONFIG_NAME)
     job = DatasetInfo.from_json(config.get('data_set'), f'data_set in {path}')
   if data_dir is None:
-    assert job  # The command asks for a data dir, or for a job.
+    assert job  # The command requires a data dir or a job.
     return job
   here = describe(data_dir)
-  # Parameter servers read no data; all others name a missing folder when they read it.
+  # Parameter servers read no data; other processes report a missing folder when they read.
   if job and job.classes != here.classes and files.is_dir(data_dir):
     label = next(i for i, (a, b) in enumerate(zip_longest(job.classes, here.classes)) if a != b)
     theirs, ours = (dict(enumerate(data.classes)).get(label, 'none') for data in (job, here))
@@ -94,17 +94,17 @@ def update_config(
   data_set: DatasetInfo,
   data: dict[str, str] | None,
 ) -> list[str]:
-  """Writes the configuration of this run into the job dir.
+  """Writes the configuration of this run into the job dir, if it has changed.
 
   Args:
-    job_dir: new, or what `adopt_config` accepted.
-    hparams: of this run.
-    data_dir: where its data are; for the message.
-    data_set: what it classifies.
-    data: digests of the record files, by split; None: they are not known.
+    job_dir: new, or accepted by `adopt_config`.
+    hparams: the run's hyper-parameters.
+    data_dir: the path of the data, for the message.
+    data_set: the data set that the job classifies.
+    data: digests of the record files, by split; None if unknown.
 
   Returns:
-    What differs from the run before: 'train_steps 100 -> 200'.
+    The differences from the last run: 'train_steps 100 -> 200'.
 
   Raises:
     InputError: the job was trained on other data, or the folder cannot be written.
@@ -126,7 +126,7 @@ def before_and_now(
   data_set: DatasetInfo,
   data: dict[str, str] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """The configuration that is there and the one of this run; raises InputError for other data."""
+  """Returns the old configuration and this run's; raises InputError for other data."""
   before = read_config(job_dir) or {}
   if data and before.get('data') not in (None, data):
     raise InputError(
@@ -139,28 +139,28 @@ def before_and_now(
     'data': data or before.get('data'),
     **({CONTROL: before[CONTROL]} if CONTROL in before else {}),
   }
-  return before, json.loads(json.dumps(now))  # With lists for tuples, as `before` has.
+  return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
 
 
 def has_rates(job_dir: str) -> bool:
-  """Whether `control` has set learning rates in a job."""
+  """Tells whether `control` has set learning rates in a job."""
   return CONTROL in (read_config(job_dir) or {})
 
 
 def has_requests(job_dir: str) -> bool:
-  """Whether requests of `control` wait in a job, or a file of rates is there."""
+  """Tells whether requests of `control` wait in a job, or a file of learning rates exists."""
   requests = files.matching(os.path.join(job_dir, CONTROL), REQUESTS)
   return bool(requests) or files.exists(os.path.join(job_dir, HYPER))
 
 
 def training_lock(job_dir: str) -> lock.Lock:
-  """A context in which this process trains in the job dir, and no other does."""
+  """Returns a lock that lets only this process train in the job dir."""
   refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
   return lock.Lock(os.path.join(job_dir, CONTROL), refusal)
 
 
 def write_config(job_dir: str, config: dict[str, Any]) -> None:
-  """Writes the configuration, whole or not at all; raises InputError where that is impossible."""
+  """Writes the configuration atomically; raises InputError if that is impossible."""
   path = os.path.join(job_dir, CONFIG_NAME)
   with storage_errors.refusing('--job-dir', job_dir):
     files.make_folder(job_dir)

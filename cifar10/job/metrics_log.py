@@ -1,11 +1,11 @@
-"""JOB/metrics.jsonl: the events of a job, one JSON object a line.
+"""JOB/metrics.jsonl: the events of a job, one JSON object per line.
 
-The file describes one continuous training. A run that resumes from a checkpoint first removes the
-events of later steps, which are made again. `docs/watching.md` lists the events.
+The file describes one continuous training: a run that resumes from a checkpoint first removes the
+events of later steps, which it repeats. `docs/watching.md` lists the events.
 
-Processes append to a local file under a lock of the system's. Behind a URL there is no such lock,
-and often no appending: there a file has one writer, which writes it anew with each event. Tasks
-other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the files by time.
+Processes append to a local file under a lock of the operating system. A URL has no such lock, and
+often cannot be appended to, so each file there has one writer, which rewrites it for each event:
+tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the files by time.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from cifar10.core import files
 
 NAME = 'metrics.jsonl'
 _OF_TASK = 'metrics-{}.jsonl'
-# Events that stay when training goes back: they happened, even if their steps are made again.
+# Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
 
 Event = dict[str, Any]
 
 
 def read(job_dir: str) -> list[Event]:
-  """The events in order, without the half line that a killed process may leave."""
+  """Returns the events in order, without the half line of a killed process."""
   events = _read_file(os.path.join(job_dir, NAME))
   if not files.is_url(job_dir):
     return events
@@ -40,19 +40,19 @@ def read(job_dir: str) -> list[Event]:
 
 
 def event(name: str, step: int, task: str, **rest: Any) -> Event:
-  """An event with the current time, for `append`.
+  """Returns an event with the current time, for `append`.
 
   Args:
     name: 'train', 'evaluate', ...
     step: the global step.
-    task: which process it happened in: 'chief 0', 'evaluator 0'.
-    **rest: its other values.
+    task: the process of the event: 'chief 0', 'evaluator 0'.
+    **rest: other values.
   """
   return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
 
 
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
-  """Appends one event as a whole line, whoever else appends meanwhile; raises OSError."""
+  """Appends one event as a whole line, safely among other processes; raises OSError."""
   line = json.dumps(finite(event), separators=(',', ':')).encode() + b'\n'
   if files.is_url(job_dir):
     task = event['task']
@@ -66,7 +66,7 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
 
 
 def finite(value: Any) -> Any:
-  """A value with None in place of NaN and the infinities, which JSON lacks."""
+  """Returns the value with NaN and infinities, which JSON lacks, replaced by None."""
   if isinstance(value, float):
     return value if math.isfinite(value) else None
   if isinstance(value, Mapping):
@@ -77,7 +77,7 @@ def finite(value: Any) -> Any:
 
 
 def has_evaluation(job_dir: str, step: int, split: str) -> bool:
-  """Whether a training has evaluated this step on this split."""
+  """Tells whether a training has evaluated this split at this step."""
   return any(
     event['event'] == 'evaluate' and event['step'] == step and event.get('subset') == split
     for event in read(job_dir)
@@ -85,7 +85,7 @@ def has_evaluation(job_dir: str, step: int, split: str) -> bool:
 
 
 def go_back(job_dir: str, step: int) -> int:
-  """Removes the events of steps after `step` -> how many steps are known to be lost.
+  """Removes the events of steps after `step`; returns how many steps were lost.
 
   Raises:
     OSError: the file cannot be written.
@@ -103,7 +103,7 @@ def go_back(job_dir: str, step: int) -> int:
 
 
 def _go_back(path: str, step: int) -> int:
-  """Removes the events of later steps from one file -> the last step that it had."""
+  """Removes the events of later steps from one file; returns its last step."""
   lines = [(line, event) for line in _lines(path) if (event := _parsed(line))]
   kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
   if len(kept) < len(lines):
@@ -116,7 +116,7 @@ def _read_file(path: str) -> list[Event]:
 
 
 def _lines(path: str) -> list[bytes]:
-  """With their ends; none where there is no file."""
+  """Returns the lines with line ends; [] if there is no file."""
   try:
     with files.opened(path) as file:
       return file.readlines()
@@ -135,7 +135,7 @@ def _write(path: str, lines: Iterable[bytes]) -> None:
 
 
 def _parsed(line: bytes) -> Event | None:
-  """None for a line that is no event: half of one, or another program's."""
+  """Returns the event of a line; None if it is half a line or of another program."""
   try:
     event = json.loads(line) if line.endswith(b'\n') else None
   except (ValueError, RecursionError):
@@ -147,7 +147,7 @@ def _parsed(line: bytes) -> Event | None:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[IO[bytes]]:
-  """The file, made where it is missing, for one process at a time."""
+  """Opens (and creates) the file for one process at a time."""
   while True:
     with open(path, 'a+b') as file:
       fcntl.flock(file, fcntl.LOCK_EX)
@@ -157,7 +157,7 @@ def _locked(path: str) -> Iterator[IO[bytes]]:
 
 
 def _is_at(file: IO[bytes], path: str) -> bool:
-  """Whether it is still the file of that name: `go_back` may have replaced it meanwhile."""
+  """Tells whether the open file still has that name: `go_back` may have replaced it."""
   try:
     return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
   except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""JOB/ended.json: why a training stopped before its last step.
+"""JOB/ended.json: why a training stopped before its last step (early stopping and others).
 
-The record counts as long as its reason holds: a job that stopped at 93 % goes on when it is started
-with a higher --stop-at-accuracy, or with none.
+The record is valid as long as its reason is: a job that stopped at 93 % continues when it is
+started with a higher --stop-at-accuracy, or without one.
 """
 
 import contextlib
@@ -16,26 +16,26 @@ from cifar10.options.run_options import RunOptions
 
 NAME = 'ended.json'
 BY_CONTROL = 'control'
-# The other reasons are the names of the options that set their limits.
+# All other reasons have the name of the option that sets the limit.
 LIMITS = ('stop_at_accuracy', 'stop_without_gain', 'max_minutes')
 
 
 class StopReason(NamedTuple):
-  """Why a training ended early."""
+  """The reason for an early end of training."""
 
   name: str  # BY_CONTROL or one of LIMITS
   message: str
-  value: float = 0.0  # what reached the limit
+  value: float = 0.0  # the value that reached the limit
 
 
 class StopRequest:
-  """Whether the training of this process is to stop after the current step, and why."""
+  """Requests that this process's training stops after the current step."""
 
   def __init__(self) -> None:
     self.reason: StopReason | None = None
 
   def request(self, reason: StopReason) -> None:
-    """Asks the training to stop; of several reasons the first counts."""
+    """Asks training to stop; the first reason counts."""
     if self.reason is None:
       self.reason = reason
       log.info('ending: %s', reason.message)
@@ -48,13 +48,13 @@ def write(job_dir: str, reason: StopReason, step: int) -> None:
 
 
 def lift(job_dir: str) -> None:
-  """Removes the record, so that the job goes on."""
+  """Removes the record, so that the job can continue."""
   with contextlib.suppress(FileNotFoundError):
     files.remove(os.path.join(job_dir, NAME))
 
 
 def read(job_dir: str) -> tuple[StopReason, int] | None:
-  """Why the job ended, and its step then; None for one that did not end early.
+  """Returns why and at which step the job ended early; None if it did not.
 
   Raises:
     InputError: the file is damaged.
@@ -67,11 +67,11 @@ def read(job_dir: str) -> tuple[StopReason, int] | None:
   except (FileNotFoundError, NotADirectoryError):
     return None
   except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-    raise InputError(f'{path} is damaged ({error!r}); remove it, and the job goes on') from None
+    raise InputError(f'{path} is damaged ({error!r}); remove it, and the job continues') from None
 
 
 def holds(reason: StopReason, options: RunOptions) -> bool:
-  """Whether these options stop the job for this reason, too."""
+  """Tells whether these options would stop the job for the same reason."""
   if reason.name not in LIMITS:
     return True
   limit = getattr(options, reason.name)
@@ -79,7 +79,7 @@ def holds(reason: StopReason, options: RunOptions) -> bool:
 
 
 def remedy(reason: StopReason, job_dir: str) -> str:
-  """What makes the job go on."""
+  """Returns what to do so that the job continues."""
   if reason.name in LIMITS:
     return f'it goes on with another --{reason.name.replace("_", "-")}, or without it'
   return f'`python -m cifar10.control {job_dir} go-on` lifts that'

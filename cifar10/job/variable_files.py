@@ -1,4 +1,4 @@
-"""Variables outside of a graph: read from checkpoints and .npz files, and written to them."""
+"""Reads variables from checkpoints and .npz files, and writes them."""
 
 import os
 import zipfile
@@ -15,7 +15,7 @@ from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks.family import PROXY
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
-# What readers raise for a damaged file.
+# The errors of readers for damaged files.
 _DAMAGE = (
   OSError,
   ValueError,
@@ -26,21 +26,21 @@ _DAMAGE = (
   tf.errors.OpError,
 )
 _GLOBAL_STEP = 'global_step'
-_MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
+_MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's averages.
 
 
 class VariableFile(NamedTuple):
-  """The variables in a checkpoint or an .npz file, by name."""
+  """The variables of a checkpoint or an .npz file, by name."""
 
-  named: str  # As the user wrote it, for messages: '--warm-start-from job'.
-  path: str  # Of the checkpoint or the .npz file.
+  named: str  # As the user named it, for messages: '--warm-start-from job'.
+  path: str  # The path of the checkpoint or .npz file.
   all_shapes: dict[str, list[int]]
   dtypes: dict[str, tf.DType]
   read: Callable[[str], np.ndarray]
 
   @property
   def shapes(self) -> dict[str, list[int]]:
-    """Shapes of the network's variables: no proxy's, no step, no optimizer's, no averages."""
+    """Returns the shapes of the network's own variables: no proxy, step, optimizer, averages."""
     return {
       name: shape
       for name, shape in self.all_shapes.items()
@@ -51,18 +51,18 @@ class VariableFile(NamedTuple):
 
   @property
   def averaged(self) -> dict[str, str]:
-    """The names of the averages of variables, by the variables'."""
+    """Returns the names of the variables' moving averages, by the variables' names."""
     names = ((name, name + EMA_SUFFIX) for name in self.shapes)
     return {name: average for name, average in names if average in self.all_shapes}
 
   @property
   def global_step(self) -> int:
-    """The step at which it was saved; 0 where the file lacks it."""
+    """Returns the step at which it was saved; 0 if the file has none."""
     return int(self._read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
 
   @property
   def kinds(self) -> dict[str, str]:
-    """Kind of each: 'trainable', 'average', 'slot' (an optimizer's variable) or 'other'.
+    """Returns each variable's kind: 'trainable', 'average', 'slot' (an optimizer's) or 'other'.
 
     A variable is trainable if it has a slot. Without any slots that is unknown, and every variable
     of the network counts as trainable unless it is an average.
@@ -81,7 +81,7 @@ class VariableFile(NamedTuple):
     return kinds
 
   def value(self, name: str) -> np.ndarray:
-    """One variable, float32; raises InputError for damage and what is no finite number."""
+    """Returns a variable as float32; raises InputError for damage and for NaN or infinity."""
     value = self._read(name)
     if not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
@@ -96,14 +96,14 @@ class VariableFile(NamedTuple):
 
 
 def open_source(path: str, flag: str = '') -> VariableFile:
-  """Opens the variables that a user names.
+  """Opens the variables that a user has named.
 
   Args:
     path: a job dir, its best/, a checkpoint's prefix or an .npz file of arrays by variable name.
-    flag: with which it was named, for messages.
+    flag: the option that named it, for messages.
 
   Raises:
-    InputError: it is none of these, or damaged.
+    InputError: it is none of these, or is damaged.
   """
   named = f'{flag} {path}'.strip()
   try:
@@ -118,7 +118,7 @@ def open_source(path: str, flag: str = '') -> VariableFile:
 
 
 def open_checkpoint(prefix: str, named: str) -> VariableFile:
-  """Opens a checkpoint that is known to be whole; `named`: as the user wrote it, for messages."""
+  """Opens a whole checkpoint; `named` is how the user named it, for messages."""
   reader = tf.compat.v1.train.NewCheckpointReader(prefix)
   shapes = {name: list(shape) for name, shape in reader.get_variable_to_shape_map().items()}
   dtypes = dict(reader.get_variable_to_dtype_map())
@@ -140,7 +140,7 @@ def _open_arrays(path: str, named: str) -> VariableFile:
 
 
 def _checkpoint(path: str, named: str) -> str:
-  """The checkpoint that a path means; raises InputError."""
+  """Returns the checkpoint that a path stands for; raises InputError."""
   if not files.is_dir(path):
     if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
@@ -156,10 +156,10 @@ def _checkpoint(path: str, named: str) -> str:
 
 
 def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family: str) -> None:
-  """Raises InputError for another network's variables, of which TensorFlow might take some.
+  """Raises InputError for another network's variables, some of which TensorFlow might accept.
 
   Args:
-    source: whose network's variables are compared.
+    source: the variables to compare.
     shapes: of this network's variables, by name.
     family: the scope of both.
   """
@@ -182,15 +182,15 @@ def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family:
 
 
 def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
-  """Writes variables, whole or not at all.
+  """Writes variables atomically.
 
   Args:
-    path: of an .npz file; else a checkpoint's prefix.
+    path: an .npz file, or a checkpoint's prefix.
     values: by name.
-    global_step: at which they were.
+    global_step: the step of these values.
 
   Raises:
-    InputError: the file is there, or cannot be written.
+    InputError: the file exists, or cannot be written.
   """
   check_new(path)
   try:
@@ -206,13 +206,13 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
 
 
 def check_new(path: str) -> None:
-  """Raises InputError where the path is taken."""
+  """Raises InputError if the path exists."""
   if files.exists(path) or files.exists(path + '.index'):
     raise InputError(f'--out {path} is there already; name another')
 
 
 def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
-  """The index comes last: without it there is no checkpoint."""
+  """Writes a checkpoint, the index last: without it there is no checkpoint."""
   names = [*values, _GLOBAL_STEP]
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     fed = [tf.compat.v1.placeholder(value.dtype) for value in values.values()]

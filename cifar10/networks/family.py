@@ -1,4 +1,4 @@
-"""What a family of networks brings: its options, its recipes, its layers, its variables' groups."""
+"""The base class of network families: options, recipes, layers and parameter groups."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import model_base
 from cifar10.core.option import Options
 from cifar10.data.info import DatasetInfo
 
-PROXY = 'proxy'  # The scope of a proxy's variables, within that of the network's.
-MOST_LAYERS = 2000  # The papers' deepest has 1,202; the graph of a million is never finished.
+PROXY = 'proxy'  # Variable scope of a proxy network, within the main network's scope.
+MOST_LAYERS = 2000  # The deepest published ResNet has 1,202; the graph of a million is never built.
 
 
 class Recipe(NamedTuple):
-  """Defaults that belong together, and what they lead to."""
+  """Default values of options that belong together, and the accuracy and cost they lead to."""
 
   accuracy: str  # On the test set.
   cost: str
-  defaults: Mapping[str, Any]  # Of options: the family's own, and HParams'.
+  defaults: Mapping[str, Any]  # By option: the family's own, and those of HParams.
 
 
 class Group(NamedTuple):
-  """How variables learn."""
+  """How the variables of one parameter group learn."""
 
   learning_rate_factor: float = (
-    1.0  # Times the scheduled rate; the weight decay is so much smaller.
+    1.0  # Factor of the scheduled learning rate; the weight decay shrinks by the same factor.
   )
-  uses_muon: bool = False  # And is not decayed: Muon fixes the norm.
-  # Global steps, after which its gradient is 0 and it does not decay; what momentum has kept moves
-  # it a little further. 0: to the end.
+  uses_muon: bool = False  # Muon fixes the norm of such variables, so they have no weight decay.
+  # Global steps after which the group's gradient and weight decay are 0 (momentum still moves
+  # the variables a little). 0: the group learns to the end of training.
   learns_until: int = 0
 
 
 class Rates(Protocol):
-  """What HParams says of all families' groups."""
+  """The options of HParams that every family's parameter groups use."""
 
   @property
   def offset_lr_factor(self) -> float: ...
@@ -52,49 +52,49 @@ class Rates(Protocol):
 class Start(NamedTuple):
   """What a family can look at before training begins."""
 
-  first_images: Callable[[int], np.ndarray]  # So many of the training split: uint8 [n, 32, 32, 3].
+  first_images: Callable[[int], np.ndarray]  # n -> the first n of training: uint8 [n, 32, 32, 3]
   data: DatasetInfo
-  session_config: Any  # The ConfigProto of the sessions to come.
+  session_config: Any  # The ConfigProto of the sessions that follow.
   num_gpus: int
 
 
 class Family(Options, abc.ABC):
   """One kind of network. A subclass is a frozen dataclass whose fields are its options."""
 
-  NAME: ClassVar[str]  # --network NAME, and the scope of its variables.
-  PLACE: ClassVar[str] = ''  # --network module:NAME, where it is the user's own.
-  TITLE: ClassVar[str]  # For people, with its source.
+  NAME: ClassVar[str]  # The value of --network, and the scope of the network's variables.
+  PLACE: ClassVar[str] = ''  # 'module:NAME' of a family written by the user, as --network names it.
+  TITLE: ClassVar[str]  # The name shown to people, with the paper.
   RECIPES: ClassVar[Mapping[str, Recipe]] = {}
-  NETWORK: ClassVar[Any]  # Of its layers: NETWORK(options, settings, data) is a model_base.Layers.
+  NETWORK: ClassVar[Any]  # The class, a model_base.Layers: NETWORK(options, settings, data)
 
   @abc.abstractmethod
   def describe(self) -> str:
-    """The network in a log: 'ResNet-44'."""
+    """Returns the network's name for logs, for example 'ResNet-44'."""
 
   def build(
     self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
   ) -> model_base.Layers:
-    """The network, whose `forward_pass` makes its layers.
+    """Returns the network, whose `forward_pass` makes its layers.
 
     Args:
-      settings: of its layers.
-      data: what it classifies.
-      prepared: from `prepare`, in training; else None: a checkpoint has what it needs.
+      settings: shared by all layers of the network.
+      data: the data set whose images it classifies.
+      prepared: what `prepare` returned, in training; else None (a checkpoint has the values).
     """
     del prepared
     return self.NETWORK(self, settings, data)
 
   @property
   def has_proxy(self) -> bool:
-    """Whether it has `build_proxy`: a small network that chooses what the other one learns from."""
+    """Tells whether the family has `build_proxy`: a small network that picks the hard examples."""
     return False
 
   def prepare(self, start: Start) -> Any:
-    """What has to be known before training begins, for `build`."""
+    """Returns what `build` must know before training begins."""
     del start
 
   def group(self, role: str, rates: Rates) -> Group:
-    """How the variables of this role learn; the roles are model_base's, and the family's own."""
+    """Returns the group of the variables with this role (model_base's or the family's own role)."""
     factors = {model_base.OFFSET: rates.offset_lr_factor, model_base.HEAD: rates.head_lr_factor}
     uses_muon = role == model_base.CONVOLUTION and rates.muon_learning_rate > 0
     return Group(factors.get(role, 1.0), uses_muon)

@@ -1,4 +1,4 @@
-"""The network of the fast recipes, and how it starts: airbench's (Jordan 2024, arXiv 2404.00498).
+"""The network of the fast recipes and its initialisation: airbench (Jordan 2024, arXiv 2404.00498).
 
   whitening   2x2 conv, fixed kernel    31 x 31      24
   group 1     conv, pool 2, conv        15 x 15   widths[0]
@@ -27,23 +27,23 @@ from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family, Group, Rates, Recipe, Start
 from cifar10.ops import silu
 
-FIRST_BIAS = 'first bias'  # The role of the one that is added to the whitened patches.
-_WHITENING_IMAGES = 5000  # From which the fixed kernel is made.
-_PATCH = 2  # Pixels: the side of what is whitened.
-_POOL = 2  # Pixels: the side of what a group's pool takes the largest of.
+FIRST_BIAS = 'first bias'  # Role of the bias that is added to the whitened patches.
+_WHITENING_IMAGES = 5000  # The fixed whitening kernel is computed from this many images.
+_PATCH = 2  # Side of a whitened patch in pixels.
+_POOL = 2  # Size of each group's max pool in pixels.
 # GELU(x) is about x sigmoid(1.702 x) (Hendrycks and Gimpel 2016, arXiv 1606.08415). Batch norm does
 # the multiplication; convolution and batch norm after it undo what it does to the result.
 _SHARPNESS = 1.702
-_EPSILON = 5e-4  # Added to the eigenvalues: bounds what the rarest patterns are multiplied by.
+_EPSILON = 5e-4  # Added to the eigenvalues: limits how much the rarest patterns are magnified.
 
 
 class Prepared(NamedTuple):
-  """What is known before training begins."""
+  """What `FastNetFamily.prepare` finds out before training begins."""
 
-  whitening: np.ndarray | None = None  # From `whitening_kernel`; None: a checkpoint has it.
-  # Whether XLA makes one loop of each activation in training, and one of its gradient: on CPUs
-  # where it can. There each operation of such a chain costs about what reading and writing memory
-  # costs.
+  whitening: np.ndarray | None = None  # From `whitening_kernel`; None: the checkpoint has it.
+  # Whether XLA compiles each activation of training, and its gradient, to one loop: on CPUs where
+  # it can. On those CPUs each operation of such a chain costs about as much as reading and writing
+  # its memory.
   compiles: bool = False
 
 
@@ -58,14 +58,14 @@ class FastNet(model_base.Layers):
     prepared: Prepared | None = None,
     divisor: int | None = None,
   ):
-    """`forward_pass` builds the network.
+    """Sets the network up; `forward_pass` builds its layers.
 
     Args:
-      options: which network.
-      settings: of its layers.
-      data: its classes, and the means and deviations by which images are standardised.
-      prepared: from `prepare`; None where a checkpoint has what it needs.
-      divisor: of the logits, and a factor of the head's initial values; None: the last width.
+      options: widths, depth and other options of the network.
+      settings: shared by all layers.
+      data: gives the classes, and the means and deviations that standardise images.
+      prepared: from `prepare`; None where a checkpoint has the values.
+      divisor: divides the logits and scales the head's initial values; None: the last width.
     """
     super().__init__(settings)
     self._options = options
@@ -92,15 +92,15 @@ class FastNet(model_base.Layers):
     return logits / (self._divisor * _SHARPNESS)
 
   def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Each 2x2 patch in the eigenvectors' terms, and negated; and the bias to be added."""
+    """Returns the whitened 2x2 patches with their negations, and the bias to add to them."""
     shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]
     with tf.compat.v1.variable_scope('whitening'):
       initial = np.zeros(shape) if self._whitening is None else self._whitening
       initializer = tf.compat.v1.constant_initializer(initial)
       kernel = self._variable('kernel', shape, initializer, 'whitening kernel', trainable=False)
       bias = self._variable('bias', shape[-1:], tf.compat.v1.zeros_initializer(), FIRST_BIAS)
-      # The images are standardised in the kernel: bfloat16 holds their 256 values exactly, but not
-      # standardised ones, whose rounding the rarest patterns' eigenvalues would magnify.
+      # The images are standardised within the kernel: bfloat16 holds their 256 values exactly. It
+      # would round standardised values, and the rarest patterns' eigenvalues magnify that error.
       scale, shift = (tf.constant(value, tf.float32) for value in standardisation(self._data))
       bias = bias + tf.reduce_sum(kernel * shift[:, tf.newaxis], [0, 1, 2])
       kernel = kernel * scale[:, tf.newaxis]
@@ -108,7 +108,7 @@ class FastNet(model_base.Layers):
       return tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format), bias
 
   def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
-    """The first group's first convolution, of silu(x + bias)."""
+    """Applies the first group's first convolution to silu(x + bias)."""
     if self._bias_learns is None:
       return self._pooled_conv(self._silu(tf.nn.bias_add(x, bias, self._op_data_format)), width)
     with tf.compat.v1.variable_scope('conv1'):
@@ -125,9 +125,9 @@ class FastNet(model_base.Layers):
       )
 
   def _group(self, x: tf.Tensor, width: int, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """conv, pool, bn, silu; then convolutions with bn and silu, from three on with a shortcut.
+    """Applies conv, pool, bn, silu, then conv, bn, silu; a third convolution has a shortcut.
 
-    With a `bias` the input is silu(x + bias).
+    With a `bias` the group's input is silu(x + bias).
     """
     x = self._pooled_conv(x, width) if bias is None else self._first_conv(x, bias, width)
     x = self._max_pool(x, _POOL)
@@ -142,9 +142,9 @@ class FastNet(model_base.Layers):
     return x
 
   def _pooled_conv(self, x: tf.Tensor, width: int) -> tf.Tensor:
-    """A group's first convolution, of those pixels that its pool reads.
+    """Applies a group's first convolution to those pixels only that the group's pool reads.
 
-    Of 31, 15 and 7 rows it leaves out the last: of fast94's multiplications a tenth.
+    It leaves out the last of 31, 15 and 7 rows: a tenth of fast94's multiplications.
     """
     return self._conv(
       x, 3, width, 1, name='conv1', initializer=identity_initializer, pool_size=_POOL
@@ -155,17 +155,17 @@ class FastNet(model_base.Layers):
 
 
 def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
-  """What makes -1..1 (from `dataset.normalise`) mean 0, deviation 1: scale and shift by channel."""
+  """Returns scale and shift by channel that bring -1..1 (`normalise`) to mean 0, deviation 1."""
   stds = np.array(data.stds)
   return 128 / 255 / stds, (128 / 255 - np.array(data.means)) / stds
 
 
 def whitening_kernel(images: np.ndarray, data: DatasetInfo) -> np.ndarray:
-  """The kernel whose outputs on these images' 2x2 patches are uncorrelated, with variance 1.
+  """Returns the kernel that whitens these images' 2x2 patches: uncorrelated, with variance 1.
 
   Args:
     images: uint8 [n, 32, 32, 3].
-    data: the means and deviations by which they are standardised.
+    data: the means and deviations that standardise the images.
 
   Returns:
     float32 [2, 2, 3, 24]: the eigenvectors of the patches' second moments, largest eigenvalue
@@ -184,19 +184,19 @@ def whitening_kernel(images: np.ndarray, data: DatasetInfo) -> np.ndarray:
 
 
 def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any = None) -> Any:
-  """A convolution's kernel whose first outputs are its inputs (paper, section 3.3).
+  """Returns a convolution kernel whose first outputs are its inputs (paper, section 3.3).
 
   Args:
     shape: [height, width, in, out] with out >= in; height and width odd.
-    dtype: of the kernel.
-    partition_info: what `get_variable` passes on; not used.
+    dtype: the kernel's.
+    partition_info: not used; `get_variable` passes it.
 
   Returns:
-    The kernel: output i < in is input i, the others are uniform as `_uniform_initializer` has it.
+    The kernel: output i < in is input i; the others are those of `_uniform_initializer`.
   """
   del partition_info
   height, width, inputs, outputs = shape
-  # Not a constant: the graph would hold its zeros, and with the graph every event file.
+  # Not a constant: the graph, and so every event file, would hold the constant's zeros.
   around = [[height // 2] * 2, [width // 2] * 2, [0, 0], [0, 0]]
   identity = tf.pad(tf.eye(inputs, dtype=dtype)[tf.newaxis, tf.newaxis], around)
   if inputs == outputs:
@@ -206,13 +206,13 @@ def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any
 
 
 def _head_initializer(width: int, divisor: int) -> Any:
-  """As large as the sources' heads are, beside logits that are divided by `divisor`, not by 9."""
+  """Returns an initializer like airbench's heads, for logits divided by `divisor`, not by 9."""
   limit = divisor / (9 * math.sqrt(width))
   return tf.compat.v1.random_uniform_initializer(-limit, limit)
 
 
 def _uniform_initializer(fan_in: int) -> Any:
-  """Variance 1 / (3 fan-in), as PyTorch's layers start."""
+  """Returns an initializer of variance 1 / (3 fan-in), like those of PyTorch's layers."""
   limit = 1 / math.sqrt(fan_in)
   return tf.compat.v1.random_uniform_initializer(-limit, limit)
 
@@ -231,8 +231,8 @@ _FAST = {
   'batch_norm_epsilon': 1e-12,
   'dtype': 'auto',
   'tta': 'mirror+shift',
-  # fast94 for 8 epochs, on a validation split: 0.7 gave what six views of all images did, 93.86 %;
-  # 0.5 gave 93.76 %.
+  # Measured with fast94 for 8 epochs on a validation split: 0.7 reaches the accuracy of six views
+  # of all images, 93.86 %; 0.5 reaches 93.76 %.
   'tta_below': 0.7,
 }
 
@@ -248,18 +248,18 @@ _FAST94 = Recipe(
     'learning_rate': 53.0,
     'lr_triangle': (0.0, 0.0, 0.0),
     'weight_decay': 3.8e-5,
-    'offset_lr_factor': 2.9,  # 1.702^2: batch norm multiplies by 1.702, which offsets are added to.
-    # A fifth of an epoch, as in hiverge's cifar10-speedrun (airbench94: three epochs).
+    'offset_lr_factor': 2.9,  # 1.702^2: batch norm multiplies by 1.702 before it adds the offsets.
+    # A fifth of an epoch, as in hiverge's cifar10-speedrun (airbench94 trains it for three epochs).
     'first_bias_steps': 10,
     'head_lr_factor': 12.6,
     'muon_learning_rate': 0.17,
-    # After 8 epochs, on a validation split: 93.92 %, where six views of all images gave 93.86 %.
+    # Measured after 8 epochs on a validation split: 93.92 %; six views of all images: 93.86 %.
     'tta': 'mirror+8shifts',
     'tta_below': 0.6,
   },
 )
-# SGD and lookahead, as airbench95 and airbench96 have them. Their logits are divided by 9, ours by
-# the last width, and batch norm multiplies by 1.702: factors of the squares make the same steps.
+# SGD and lookahead like airbench95 and airbench96. airbench divides its logits by 9, this network
+# by its last width, and batch norm multiplies by 1.702: factors of the squares equalise the steps.
 _FAST_SGD = {
   **_FAST,
   'train_batch_size': 1024,
@@ -280,8 +280,8 @@ _FAST95 = Recipe(
     'head_lr_factor': (384 / 9) ** 2,
   },
 )
-# airbench96_faster: of each batch the harder half. The source sums over 512 images; the mean over
-# them makes the same step with a learning rate half that of 1,024 images and twice their decay.
+# airbench96_faster trains on the harder half of each batch. It sums the loss over 512 images; the
+# mean makes the same step with half the learning rate of 1,024 images and twice their decay.
 _FAST96 = Recipe(
   '95.92 % (one seed, 0; the source: 96.03 %, the mean of 100)',
   '44 epochs: 2,160 steps of the harder half of 1,024 images, an hour and a quarter on two fast '
@@ -309,7 +309,7 @@ def _are_widths(widths: Sequence[int]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class FastNetFamily(Family):
-  """The options of a fast network, and its recipes."""
+  """The options of airbench's network, and its recipes."""
 
   NAME: ClassVar[str] = 'fastnet'
   TITLE: ClassVar[str] = 'the networks of airbench (Jordan 2024)'
@@ -353,7 +353,7 @@ class FastNetFamily(Family):
     return f'fastnet {"-".join(map(str, self.widths))}'
 
   def prepare(self, start: Start) -> Prepared:
-    """Whitens by the training images, and tries whether XLA compiles."""
+    """Computes the whitening kernel from training images, and tests whether XLA can compile."""
     compiles = not start.num_gpus and silu.can_compile(start.session_config)
     images = start.first_images(_WHITENING_IMAGES)
     return Prepared(whitening_kernel(images, start.data), compiles)
@@ -368,7 +368,7 @@ class FastNetFamily(Family):
   def build_proxy(
     self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
   ) -> FastNet:
-    """Two convolutions a group; the network's own divisor, so that one learning rate fits both."""
+    """Returns a network of two convolutions a group with the main network's divisor and rates."""
     small = dataclasses.replace(self, widths=self.proxy_widths, convs_per_group=2)
     return FastNet(small, settings, data, prepared, divisor=self.widths[-1])
 

@@ -13,17 +13,17 @@ names of the blocks:
   mixed_7b, 7c            (figure 7)                 4 x 4 x 2048
   mean, dropout, dense                                   1 x   10
 
-What differs from the source, whose images of 299x299 make grids of 35x35, 17x17 and 8x8:
+Differences from the paper, whose images of 299x299 pixels make grids of 35x35, 17x17 and 8x8:
 
-- The stem's first convolution has stride 1 and the pool after its third is left out, which section
+- The stem's first convolution has stride 1 and the pool after its third is left out, as section
   9 does for images of 79x79. The pool before mixed_5b stays: without it every grid would be twice
-  as large and cost four times as much, and those above are half of the source's already.
-- No convolution or pool takes pixels off the edge: those of stride 1 are padded to the size of
-  their input, those of stride 2 to half of it (the source has VALID in the stem and the grid
-  reductions).
-- There is no auxiliary classifier, whose loss would be a second one. The source finds that it does
-  not help early in training and is a regulariser near its end (section 4).
-- Batch norm has a scale, which TF-Slim leaves out and PyTorch's torchvision has.
+  as large and cost four times as much, and the grids are half the size of the paper's already.
+- No convolution or pool shrinks the image at its edges: with stride 1 the output keeps the
+  input's size, with stride 2 it has half of it (the paper uses VALID padding in the stem and the
+  grid reductions).
+- There is no auxiliary classifier with a second loss. The paper finds that it does not help early
+  in training and is a regulariser near its end (section 4).
+- Batch norm has a scale, as in PyTorch's torchvision; TF-Slim leaves it out.
 
 As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
 """
@@ -40,14 +40,14 @@ from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family
 from cifar10.networks.layers import MoreLayers
 
-_FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
+_FEWEST_CHANNELS = 16  # Least channels of a convolution in a thin network, as in TF-Slim.
 
-# One of a branch's convolutions: kernel size, or its height and width; and channels.
+# One convolution of a branch: its kernel size (or height and width), and its channels.
 Conv = tuple[int | tuple[int, int], int]
 
 
 class InceptionV3(MoreLayers):
-  """Blocks of several branches side by side, on three sizes of grid."""
+  """Inception v3: blocks of several parallel branches, on three grid sizes."""
 
   def __init__(
     self, options: InceptionFamily, settings: model_base.LayerSettings, data: DatasetInfo
@@ -71,12 +71,12 @@ class InceptionV3(MoreLayers):
     return self._fully_connected(x, self._num_classes)
 
   def _stem(self, x: tf.Tensor) -> tf.Tensor:
-    """[batch, 32, 32, 3] -> [batch, 16, 16, 192]."""
+    """Applies the stem: [batch, 32, 32, 3] -> [batch, 16, 16, 192]."""
     x = self._branch(x, 'stem', (3, 32), (3, 32), (3, 64), (1, 80), (3, 192))
     return self._overlapping_max_pool(x, 3, 2)
 
   def _mixed_5(self, x: tf.Tensor, pool_filters: int, name: str) -> tf.Tensor:
-    """1x1; 5x5; two 3x3, which see as much as a 5x5; and a mean of 3x3 (figure 5)."""
+    """Concatenates 1x1; 5x5; two 3x3 (they see as much as a 5x5); a 3x3 mean pool (figure 5)."""
     with tf.compat.v1.variable_scope(name):
       return self._concat(
         [
@@ -88,7 +88,7 @@ class InceptionV3(MoreLayers):
       )
 
   def _mixed_6a(self, x: tf.Tensor) -> tf.Tensor:
-    """[batch, 16, 16, 288] -> [batch, 8, 8, 768]: convolutions and a pool of stride 2."""
+    """Reduces the grid with stride 2: [batch, 16, 16, 288] -> [batch, 8, 8, 768]."""
     with tf.compat.v1.variable_scope('mixed_6a'):
       return self._concat(
         [
@@ -99,7 +99,7 @@ class InceptionV3(MoreLayers):
       )
 
   def _mixed_6(self, x: tf.Tensor, inner: int, name: str) -> tf.Tensor:
-    """1x1; one and two 7x7, each as a row and a column; and a mean of 3x3 (figure 6)."""
+    """Concatenates 1x1; one and two 7x7, each as a row and a column; a 3x3 mean pool (figure 6)."""
     row, column = (1, 7), (7, 1)
     twice: list[Conv] = [(column, inner), (row, inner), (column, inner), (row, 192)]
     with tf.compat.v1.variable_scope(name):
@@ -113,7 +113,7 @@ class InceptionV3(MoreLayers):
       )
 
   def _mixed_7a(self, x: tf.Tensor) -> tf.Tensor:
-    """[batch, 8, 8, 768] -> [batch, 4, 4, 1280]: convolutions and a pool of stride 2."""
+    """Reduces the grid with stride 2: [batch, 8, 8, 768] -> [batch, 4, 4, 1280]."""
     wide: list[Conv] = [((1, 7), 192), ((7, 1), 192), (3, 192)]
     with tf.compat.v1.variable_scope('mixed_7a'):
       return self._concat(
@@ -125,7 +125,7 @@ class InceptionV3(MoreLayers):
       )
 
   def _mixed_7(self, x: tf.Tensor, name: str) -> tf.Tensor:
-    """1x1; rows beside columns, directly and after a 3x3; and a mean of 3x3 (figure 7)."""
+    """Concatenates 1x1; 1x3 and 3x1, directly and after a 3x3; a 3x3 mean pool (figure 7)."""
     with tf.compat.v1.variable_scope(name):
       direct = self._branch(x, 'branch3x3', (1, 384))
       after_another = self._branch(x, 'branch3x3_twice', (1, 448), (3, 384))
@@ -139,14 +139,14 @@ class InceptionV3(MoreLayers):
       )
 
   def _row_and_column(self, x: tf.Tensor, name: str) -> list[tf.Tensor]:
-    """A 1x3 and a 3x1 convolution of the same activations."""
+    """Applies a 1x3 and a 3x1 convolution to the same activations."""
     return [
       self._branch(x, f'{name}/row', ((1, 3), 384)),
       self._branch(x, f'{name}/column', ((3, 1), 384)),
     ]
 
   def _branch(self, x: tf.Tensor, name: str, *convs: Conv, stride: int = 1) -> tf.Tensor:
-    """Convolutions one after the other, each with bn and relu; the last takes the stride."""
+    """Applies convolutions in sequence, each with bn and relu; the last one has the stride."""
     with tf.compat.v1.variable_scope(name):
       for number, (kernel_size, filters) in enumerate(convs, 1):
         strides = stride if number == len(convs) else 1
@@ -159,7 +159,7 @@ class InceptionV3(MoreLayers):
 
 @dataclasses.dataclass(frozen=True)
 class InceptionFamily(Family):
-  """The options of an Inception network. No recipe for CIFAR-10 is published with it."""
+  """The options of an Inception network. No recipe for CIFAR-10 is published for it."""
 
   NAME: ClassVar[str] = 'inception'
   TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
@@ -167,7 +167,7 @@ class InceptionFamily(Family):
 
   inception_width: float = option(
     1.0,
-    "factor of the source's numbers of channels, of which each convolution keeps at least 16",
+    "factor of the paper's numbers of channels; each convolution keeps at least 16",
     check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
     fixed=True,
   )
@@ -176,6 +176,6 @@ class InceptionFamily(Family):
   )
 
   def describe(self) -> str:
-    """'Inception v3, 0.5 times as wide'"""
+    """Returns for example 'Inception v3, 0.5 times as wide'."""
     scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
     return f'Inception v3{scaled}'

@@ -1,4 +1,4 @@
-"""Layers beside those of model_base.py, for networks other than the default one."""
+"""Layers that networks other than the default one need, in addition to those of model_base.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cifar10.core.lazy_tf import tf
 
 
 class MoreLayers(model_base.Layers):
-  """Dropout, concatenation, and what is made of several layers."""
+  """Layers with dropout, concatenation and compositions of several layers."""
 
   def _conv_bn_relu(
     self,
@@ -20,43 +20,43 @@ class MoreLayers(model_base.Layers):
     number: int,
     strides: int = 1,
   ) -> tf.Tensor:
-    """The enclosing scope's convolution of that number: conv, bn, relu."""
+    """Applies convolution `number` of the enclosing scope, then batch norm and relu."""
     x = self._conv(x, kernel_size, filters, strides, name=f'conv{number}')
     return self._relu(self._batch_norm(x, name=f'bn{number}'))
 
   def _dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
-    """In training each element is 0 with probability `rate`, and else divided by 1 - rate.
+    """Sets each element to 0 with probability `rate`, divides the others by 1 - rate, in training.
 
-    So its expectation is `x`, which evaluation passes on. Srivastava et al. 2014, 'Dropout: A
+    The expectation stays `x`, which evaluation returns. Srivastava et al. 2014, 'Dropout: A
     Simple Way to Prevent Neural Networks from Overfitting', section 10.
 
     Raises:
       ValueError: `rate` is not in 0 <= rate < 1.
     """
     if not 0 <= rate < 1:
-      raise ValueError(f'dropout rate is {rate}, not 0 or more and less than 1')
+      raise ValueError(f'dropout rate is {rate}; it must be at least 0 and less than 1')
     if rate == 0:
       return x
     if not self._is_training:
       place = tf.identity(x, 'dropout')
       self.dropouts[place.op.name] = rate
       return place
-    # By the step and not by a generator's state, which no checkpoint has: a job that is resumed
-    # drops what it would have dropped without the interruption.
+    # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
+    # job drops the same elements as one that was not interrupted.
     step = tf.compat.v1.train.get_or_create_global_step()
     seed = tf.random.experimental.stateless_fold_in(_next_seed(), tf.cast(step, tf.int32))
-    # bfloat16 has 128 random numbers between 0 and 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
+    # bfloat16 has 128 random numbers from 0 to 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
     dropped = tf.nn.experimental.stateless_dropout(tf.cast(x, tf.float32), rate, seed)
     return tf.cast(dropped, x.dtype)
 
   def _concat(self, branches: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Activations of one height and width, side by side in the channels."""
+    """Concatenates activations of the same height and width along the channels."""
     return tf.concat(branches, self._channel_axis)
 
   def _overlapping_max_pool(self, x: tf.Tensor, pool_size: int, stride: int) -> tf.Tensor:
-    """The largest of each window; windows lie, and n pixels become ceil(n / stride), as in `_conv`.
+    """Returns the maximum of each window; like in `_conv`, n pixels become ceil(n / stride).
 
-    So the outputs of both stand over the same pixels, and can stand side by side.
+    Pool and convolution outputs lie over the same pixels, so they can be concatenated.
     """
     after = self._zeros_after(x, pool_size, stride)
     x = self._pad_for_valid(x, pool_size, after, x.dtype.min)
@@ -64,6 +64,6 @@ class MoreLayers(model_base.Layers):
 
 
 def _next_seed() -> list[int]:
-  """Of the graph's and its next operation's: two numbers; where no seed is set, at random."""
+  """Returns the next operation's two seeds from the graph's seed; random ones if it has none."""
   seeds = tf.compat.v1.random.get_seed(None)
   return [random.getrandbits(31) if seed is None else seed for seed in seeds]

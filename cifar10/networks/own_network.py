@@ -1,4 +1,4 @@
-"""A network of the user's own, for --network module:NAME: a family, or a plain function."""
+"""Loads a user's own network for --network module:NAME: a family, or a plain function."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ _NO_KERAS = (
   'Keras models cannot be built in these graphs; name a function (images, is_training, '
   'num_classes) -> logits that calls tf.compat.v1.get_variable and tf.nn'
 )
-WEIGHT = 'weight'  # The role of what a function trains beside convolutions.
+WEIGHT = 'weight'  # Role of a function's trained variables that are no convolution kernels.
 
 
 def family(place: str) -> type[Family]:
-  """The family that 'module:NAME' names, or one of the function there.
+  """Returns the family that 'module:NAME' names, or a family made of the function it names.
 
   Raises:
-    InputError: it cannot be imported, is not there, or is neither.
+    InputError: the name cannot be imported, or is neither a family nor a function.
   """
-  lazy_tf.import_tensorflow()  # Which the user's module may print lines about.
-  found = imported(_FLAG, place)
-  mro = inspect.getmro(found if isinstance(found, type) else type(found))
+  lazy_tf.import_tensorflow()  # First, because the user's module may import it and print lines.
+  named = imported(_FLAG, place)
+  mro = inspect.getmro(named if isinstance(named, type) else type(named))
   if any(each.__module__.partition('.')[0] in _KERAS for each in mro):
     raise InputError(f'{_FLAG} {place}: {_NO_KERAS}')
-  if not isinstance(found, type):
-    _check_parameters(place, found)
-    return _family_of(place, found)
-  if not issubclass(found, Family):
+  if not isinstance(named, type):
+    _check_parameters(place, named)
+    return _family_of(place, named)
+  if not issubclass(named, Family):
     raise InputError(
-      f'{_FLAG} {place} is the class {found.__name__}; name a subclass of '
+      f'{_FLAG} {place} is the class {named.__name__}; name a subclass of '
       'cifar10.networks.family.Family, or a function'
     )
-  _check_family(place, found)
-  return type(found.__name__, (found,), {'PLACE': place, '__module__': found.__module__})
+  _check_family(place, named)
+  return type(named.__name__, (named,), {'PLACE': place, '__module__': named.__module__})
 
 
-def _check_family(place: str, found: type[Family]) -> None:
-  missing = [name for name in ('NAME', 'TITLE') if not hasattr(found, name)]
-  missing += sorted(found.__abstractmethods__)
-  if found.build is Family.build and not hasattr(found, 'NETWORK'):
+def _check_family(place: str, named: type[Family]) -> None:
+  missing = [name for name in ('NAME', 'TITLE') if not hasattr(named, name)]
+  missing += sorted(named.__abstractmethods__)
+  if named.build is Family.build and not hasattr(named, 'NETWORK'):
     missing.append('NETWORK')
   if missing:
     raise InputError(f'{_FLAG} {place} has no {", ".join(missing)}; see family.py, and add it')
-  if any(isinstance(value, dataclasses.Field) for value in vars(found).values()):
+  if any(isinstance(value, dataclasses.Field) for value in vars(named).values()):
     raise InputError(
-      f'{_FLAG} {place} has options and is no dataclass; put @dataclasses.dataclass(frozen=True) '
+      f'{_FLAG} {place} has options but is no dataclass; put @dataclasses.dataclass(frozen=True) '
       'before it'
     )
 
@@ -65,7 +65,7 @@ def _check_family(place: str, found: type[Family]) -> None:
 def _check_parameters(place: str, function: Callable[..., Any]) -> None:
   try:
     signature = inspect.signature(function)
-  except ValueError:  # Written in C.
+  except ValueError:  # A function written in C has no signature.
     return
   try:
     signature.bind(None, False, 10)
@@ -81,7 +81,7 @@ def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:
   class OwnNetwork(Family):
     """Without options."""
 
-    NAME: ClassVar[str] = 'network'  # Whatever the function's name: another one can start with it.
+    NAME: ClassVar[str] = 'network'  # Not the function's name: another name can start with it.
     PLACE: ClassVar[str] = place
     TITLE: ClassVar[str] = place
 
@@ -97,7 +97,7 @@ def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:
 
 
 class _FunctionLayers(model_base.Layers):
-  """A function's variables and operations, as layers have them."""
+  """Builds the network of a function, and records its variables and operations."""
 
   def __init__(
     self,
@@ -110,7 +110,7 @@ class _FunctionLayers(model_base.Layers):
     self._place, self._function, self._num_classes = place, function, num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    """Raises InputError for a function that fails, or gives no logits."""
+    """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
     scope = tf.compat.v1.get_variable_scope()
     trained_before = {each.op.name for each in tf.compat.v1.trainable_variables()}
@@ -135,25 +135,25 @@ class _FunctionLayers(model_base.Layers):
           f'tf.compat.v1.get_variable; {_NO_KERAS}'
         )
     logits = tf.cast(logits, tf.float32)
-    self.features = logits  # What a function gives its last layer is not known.
+    self.features = logits  # The input of a function's last layer is not known.
     return logits
 
   def _check_logits(self, images: tf.Tensor, logits: Any) -> None:
     wanted = tf.TensorShape([images.shape[0], self._num_classes])
-    said = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
+    got = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
     is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
     if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
       raise InputError(
-        f'{_FLAG} {self._place} returns {said}; it must return logits, a float tensor of the shape '
+        f'{_FLAG} {self._place} returns {got}; it must return logits, a float tensor of the shape '
         f'[images, {self._num_classes}]'
       )
 
   def _get_variable(
     self, getter: Callable[..., Any], name: str, *args: Any, **settings: Any
   ) -> Any:
-    """In place of tf.compat.v1.get_variable: a float32 variable, read in the dtype asked for.
+    """Replaces tf.compat.v1.get_variable: makes float32 variables, reads them in the wanted dtype.
 
-    Of a trained variable it gives the value, as `Layers._variable` does.
+    A trained variable is returned as its value, like by `Layers._variable`.
     """
     keys = tf.compat.v1.GraphKeys
     dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
@@ -161,7 +161,7 @@ class _FunctionLayers(model_base.Layers):
     settings['initializer'] = self._initializers.get(name, settings.get('initializer'))
     if self._frozen is not None and self._frozen.search(name):
       trainable = False
-    if trainable and name in self.values:  # Shared within the network.
+    if trainable and name in self.values:  # The network uses the variable more than once.
       return tf.cast(self.values[name], dtype)
     if dtype.is_floating:
       settings['dtype'] = tf.float32
@@ -180,9 +180,9 @@ class _FunctionLayers(model_base.Layers):
 
 @contextlib.contextmanager
 def _updates_as_operations() -> Iterator[None]:
-  """A context in which UPDATE_OPS takes operations, whose names tell the towers apart.
+  """A context that turns UPDATE_OPS added within it into operations, named after their towers.
 
-  What `variable.assign` returns is named after the variable, which all towers share.
+  The result of `variable.assign` is named after the variable, which all towers share.
   """
   updates = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.UPDATE_OPS)
   before = len(updates)
@@ -191,6 +191,6 @@ def _updates_as_operations() -> Iterator[None]:
 
 
 def _beside_their_variables(op: tf.Operation) -> str:
-  """The device of an operation: an update's is its variable's."""
+  """Returns an operation's device; an update runs on its variable's device."""
   is_update = op.type.startswith('Assign') and op.type.endswith('VariableOp')
   return op.inputs[0].op.device if is_update and op.inputs else op.device

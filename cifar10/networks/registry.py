@@ -1,6 +1,6 @@
-"""The families of networks that there are: a new one is a file in this folder, and a line here.
+"""The registry of network families: a new family is a file in this folder and a line here.
 
-A family's module is loaded when the family, or one of its recipes, is looked up.
+The module of a family is imported when the family, or one of its recipes, is looked up.
 """
 
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from cifar10.networks.family import Recipe
 
 
 class _Entry(NamedTuple):
-  place: str  # 'module:CLASS', a subclass of `Family` with this entry's name as its NAME.
-  recipes: tuple[str, ...] = ()  # The names of its RECIPES.
+  place: str  # 'module:CLASS', a subclass of `Family` whose NAME is this entry's key.
+  recipes: tuple[str, ...] = ()  # The names in the family's RECIPES.
 
 
-_NETWORKS = {  # The default first.
+_NETWORKS = {  # The first one is the default.
   'resnet': _Entry('cifar10.networks.resnet:ResNetFamily', ('classic', 'he2015')),
   'fastnet': _Entry('cifar10.networks.fastnet:FastNetFamily', ('fast94', 'fast95', 'fast96')),
   'wrn': _Entry('cifar10.networks.wrn:WideResNetFamily', ('wrn-28-10',)),
@@ -26,7 +26,7 @@ _NETWORKS = {  # The default first.
 
 
 class _Families(Registry):
-  """By name; 'module:NAME' is one of the user's own, or a function that it is made of."""
+  """Families by name; 'module:NAME' is a user's own family, or a function to make one of."""
 
   def __getitem__(self, name: str) -> Any:
     return parts.load('own_network').family(name) if _is_own(name) else super().__getitem__(name)
@@ -42,18 +42,18 @@ def _is_own(name: object) -> bool:
 
 FAMILIES = _Families({name: entry.place for name, entry in _NETWORKS.items()})
 DEFAULT = next(iter(FAMILIES))
-# Each recipe's network, by the recipe's name.
+# The network's name of each recipe, by the recipe's name.
 RECIPES = {recipe: name for name, entry in _NETWORKS.items() for recipe in entry.recipes}
 
 
 def recipe(name: str) -> Recipe:
-  """A recipe; one of another family than the default has that family among its defaults."""
+  """Returns a recipe; its defaults include --network if its family is not the default one."""
   network = RECIPES[name]
-  found = FAMILIES[network].RECIPES[name]
+  plain = FAMILIES[network].RECIPES[name]
   chosen = {} if network == DEFAULT else {'network': network}
-  return found._replace(defaults={**chosen, **found.defaults})
+  return plain._replace(defaults={**chosen, **plain.defaults})
 
 
 def owner(name: str) -> str | None:
-  """The family whose option this is, or None: no family's. Loads them all."""
+  """Returns the family that has this option, or None if none has. Imports all families."""
   return next((network for network, family in FAMILIES.items() if name in names(family)), None)

@@ -31,8 +31,8 @@ _BOTTLENECK_EXPANSION = 4
 def check_num_layers(num_layers: int, bottleneck: bool) -> None:
   """Raises InputError unless `num_layers` is 6n+2 (with `bottleneck`: 9n+2) for an n of 1 or more.
 
-  A block has two convolutions (three), each of three stages has n blocks, and the first
-  convolution and the fully connected layer make the other two layers.
+  Each of three stages has n blocks of two convolutions (three with `bottleneck`); the first
+  convolution and the fully connected layer are the other two layers.
   """
   step = _layers_per_n(bottleneck)
   n, rest = divmod(num_layers - 2, step)
@@ -52,7 +52,7 @@ class ResNetCifar10(model_base.ResNet):
     super().__init__(settings)
     self._options = options
     self._num_classes = data.num_classes
-    # In each stage.
+    # The number of blocks in each stage.
     self._num_blocks = (options.num_layers - 2) // _layers_per_n(options.bottleneck)
     expansion = _BOTTLENECK_EXPANSION if options.bottleneck else 1
     self._stage_filters = [filters * expansion for filters in _FILTERS]
@@ -76,7 +76,7 @@ class ResNetCifar10(model_base.ResNet):
     return self._fully_connected(x, self._num_classes)
 
   def _first_layer(self, x: tf.Tensor) -> tf.Tensor:
-    """The 3x3 convolution; in version 2 the first block brings its bn and relu."""
+    """Applies the first 3x3 convolution; in version 2 the first block has its bn and relu."""
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(x, 3, _FILTERS[0], 1)
       return self._relu(self._batch_norm(x)) if self._is_version_1 else x
@@ -84,7 +84,7 @@ class ResNetCifar10(model_base.ResNet):
   def _stage(
     self, x: tf.Tensor, stage: int, in_filter: int, out_filter: int, stride: int
   ) -> tf.Tensor:
-    """n blocks of one width; the first takes the stride and the change of width."""
+    """Applies the n blocks of a stage; the first one changes the size and the width."""
     with tf.compat.v1.variable_scope(f'stage{stage + 1}'):
       x = self._residual(
         x, 3, in_filter, out_filter, stride, activate_before_residual=stage == 0, name='block0'
@@ -94,7 +94,7 @@ class ResNetCifar10(model_base.ResNet):
       return x
 
   def _last_activation(self, x: tf.Tensor) -> tf.Tensor:
-    """Version 2 ends its last block with a sum, which bn and relu follow; version 1 with a relu."""
+    """Applies the bn and relu that version 2 needs after its last block, which ends with a sum."""
     if self._is_version_1:
       return x
     with tf.compat.v1.variable_scope('final'):
@@ -102,7 +102,7 @@ class ResNetCifar10(model_base.ResNet):
 
 
 def _layers_per_n(bottleneck: bool) -> int:
-  """Three stages times the convolutions in a block."""
+  """Returns the layers for each n: three stages times the convolutions in a block."""
   return 9 if bottleneck else 6
 
 

@@ -1,8 +1,8 @@
 """VGG networks for 32x32 images, with batch norm.
 
 Simonyan and Zisserman 2014, 'Very Deep Convolutional Networks for Large-Scale Image Recognition'
-(arXiv 1409.1556), table 1, in the form that CIFAR-10 is trained with: batch norm after each 3x3
-convolution, and one dense layer instead of three, whose 224x224 images are 7x7 where ours are 1x1.
+(arXiv 1409.1556), table 1, in the usual form for CIFAR-10: batch norm after each 3x3 convolution,
+and one dense layer instead of three (the paper's 224x224 images leave 7x7 pixels, these leave 1x1).
 
   convolutions of       VGG-11  VGG-13  VGG-16  VGG-19   output of the pool
   group1                     1       2       2       2   16 x 16 x  64
@@ -11,7 +11,7 @@ convolution, and one dense layer instead of three, whose 224x224 images are 7x7 
   group4                     2       2       3       4     2 x 2 x 512
   group5                     2       2       3       4     1 x 1 x 512
 
-The names count the source's layers: VGG-16 has 13 convolutions and here one dense layer.
+The names count the paper's layers: VGG-16 has 13 convolutions and, here, one dense layer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONVS_PER_GROUP = {
 class Vgg(MoreLayers):
   """Five groups of 3x3 convolutions, each with a max pool after it, and one dense layer."""
 
-  WIDTHS = (64, 128, 256, 512, 512)  # Channels of each group.
+  WIDTHS = (64, 128, 256, 512, 512)  # Channels of the groups' convolutions.
 
   def __init__(self, options: VggFamily, settings: model_base.LayerSettings, data: DatasetInfo):
     super().__init__(settings)
@@ -55,15 +55,15 @@ class Vgg(MoreLayers):
     return self._fully_connected(x, self._num_classes)
 
   def _group(self, x: tf.Tensor, num_convs: int, width: int) -> tf.Tensor:
-    """Convolutions of one width, each with bn and relu, and a pool that halves the image."""
+    """Applies convolutions of one width, each with bn and relu, then a pool that halves x."""
     for number in range(1, num_convs + 1):
       x = self._conv_bn_relu(x, 3, width, number)
     return self._max_pool(x, 2)
 
 
-# kuangliu's pytorch-cifar, which trains this network (its convolutions have a bias beside batch
-# norm): 350 epochs of SGD, 0.1 and a tenth of it from epochs 150 and 250. Its images are
-# standardised, ours are -1..1.
+# The schedule of kuangliu's pytorch-cifar (its convolutions have a bias beside batch norm): 350
+# epochs of SGD with 0.1, and a tenth of that from epochs 150 and 250. Its images are standardised,
+# those here are -1..1.
 _VGG16 = Recipe(
   '92.64 % (the source); not measured here',
   '350 epochs: 136,718 steps of 128 images, 0.31 billion multiplications each',
@@ -89,12 +89,12 @@ class VggFamily(Family):
 
   vgg_layers: int = option(
     16,
-    'depth of the VGG network as its source counts it, with three dense layers in place of one',
+    'depth of the VGG network as the paper counts it, with three dense layers (here it has one)',
     choices=tuple(_CONVS_PER_GROUP),
     fixed=True,
   )
   vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=below_one())
 
   def describe(self) -> str:
-    """'VGG-16'"""
+    """Returns for example 'VGG-16'."""
     return f'VGG-{self.vgg_layers}'

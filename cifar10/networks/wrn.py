@@ -33,8 +33,8 @@ _FIRST_FILTERS = 16
 def check_num_layers(num_layers: int) -> None:
   """Raises InputError unless `num_layers` is 6n+4 for an n of 1 or more.
 
-  The source counts convolutions: two in a block, n blocks in each of three stages, the first one
-  and one in a shortcut of each stage.
+  The paper counts convolutions: two in each block, n blocks in each of three stages, the first
+  convolution, and one in the shortcut of each stage.
   """
   n, rest = divmod(num_layers - 4, 6)
   if n >= 1 and rest == 0:
@@ -67,17 +67,17 @@ class WideResNet(MoreLayers):
     return self._fully_connected(x, self._num_classes)
 
   def _stage(self, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-    """n blocks of one width; the first takes the stride and the change of width."""
+    """Applies the n blocks of a stage; the first one changes the size and the width."""
     x = self._wide_residual(x, filters, stride, name='block0')
     for block in range(1, (self._options.wrn_depth - 4) // 6):
       x = self._wide_residual(x, filters, 1, name=f'block{block}')
     return x
 
   def _wide_residual(self, x: tf.Tensor, filters: int, stride: int, name: str) -> tf.Tensor:
-    """bn, relu, conv, bn, relu, dropout, conv, + shortcut (figure 1d).
+    """Applies bn, relu, conv, bn, relu, dropout, conv, + shortcut (figure 1d).
 
-    A block that changes its shape projects with a 1x1 convolution, which reads the activated
-    input, as the authors' code has it (models/wide-resnet.lua); any other adds its input.
+    A block that changes the shape has a 1x1 convolution of the activated input as its shortcut, as
+    in the authors' code (models/wide-resnet.lua); any other block adds its input.
     """
     with tf.compat.v1.variable_scope(name):
       activated = self._relu(self._batch_norm(x, name='bn1'))
@@ -92,8 +92,8 @@ class WideResNet(MoreLayers):
 
 
 # Section 3: 200 epochs of SGD, 0.1 times 0.2 at epochs 60, 120 and 160. Padding by reflection and
-# batch norm's constants are those of the authors' code, whose images are standardised; ours are
-# -1..1, and kernels start by their inputs, not by their outputs.
+# batch norm's constants are those of the authors' code. That code standardises images (here they
+# are -1..1) and initialises kernels by their outputs (here by their inputs).
 _WRN_28_10 = Recipe(
   '96.00 % (the paper, without dropout); not measured here',
   '200 epochs: 78,125 steps of 128 images, 5.2 billion multiplications each',
@@ -126,7 +126,7 @@ class WideResNetFamily(Family):
   )
   wrn_widen_factor: int = option(
     4,
-    'width of the wide ResNet: how many times as many channels as a ResNet has',
+    'width of the wide ResNet: the factor of the channels of a plain ResNet',
     check=between(1, 100),
     fixed=True,
   )
@@ -135,9 +135,9 @@ class WideResNetFamily(Family):
   )
 
   def check(self) -> None:
-    """Raises InputError for a depth that there is not."""
+    """Raises InputError if no wide ResNet has this depth."""
     check_num_layers(self.wrn_depth)
 
   def describe(self) -> str:
-    """'WRN-16-4'"""
+    """Returns for example 'WRN-16-4'."""
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'

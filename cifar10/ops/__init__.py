@@ -1,1 +1,1 @@
-"""Operations with gradients of their own, where those of TensorFlow are slow."""
+"""Operations with gradients of our own, where TensorFlow's gradients are slow."""

@@ -1,8 +1,8 @@
 """3x3 convolutions of small images, whose gradients are forward convolutions.
 
-Where images are small, TensorFlow's filter gradient (bfloat16, on CPUs) has 0.3 to 0.7 of the speed
-of the same as a forward convolution. An input gradient gains only where results are left out
-(benchmarks/results/tried.csv).
+With small images, TensorFlow's filter gradient (bfloat16, on CPUs) has 0.3 to 0.7 of the speed of
+a forward convolution that computes the same. An input gradient gains only where part of the result
+is left out (benchmarks/results/tried.csv).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 from cifar10.core.lazy_tf import tf
 
-_SMALL_IMAGE = 7 * 7  # Pixels, at most: with 8 x 8 the library is as fast, or faster.
-_EXAMPLES_AT_A_TIME = 64  # In filter gradients: more leave the processor's cache.
+_SMALL_IMAGE = 7 * 7  # Pixels, at most: from 8 x 8 on, TensorFlow's own gradient is as fast.
+_EXAMPLES_AT_A_TIME = 64  # In one convolution of a filter gradient: more do not fit into the cache.
 
 
 def gains_from_small_conv2d(x: tf.Tensor, kernel: Any, strides: int, data_format: str) -> bool:
-  """Whether `small_conv2d` trains faster than `tf.nn.conv2d`: on two cores with AVX-512 BF16.
+  """Tells whether `small_conv2d` trains faster than `tf.nn.conv2d` (two cores, AVX-512 BF16).
 
   Args:
     x: activations, [batch, height, width, in] or as `data_format` says.
     kernel: [height, width, in, out].
-    strides: of rows and columns.
+    strides: for rows and columns.
     data_format: 'NHWC' or 'NCHW'.
   """
   return (
@@ -34,16 +34,16 @@ def gains_from_small_conv2d(x: tf.Tensor, kernel: Any, strides: int, data_format
 
 
 def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf.Tensor:
-  """`tf.nn.conv2d` with stride 1 and padding SAME, whose gradients are forward convolutions.
+  """Applies `tf.nn.conv2d` (stride 1, SAME); its gradients are forward convolutions.
 
   Args:
     x: [batch, height, width, in].
     kernel: float32 [3, 3, in, out], variable or tensor.
-    after: how many rows and columns of zeros follow an image: without them the last row, or
-      column, of the result is left out.
+    after: how many rows and columns of zeros follow an image; with 0 the last row, or column,
+      of the result is left out.
 
   Returns:
-    [batch, height, width, out], less what is left out, in the dtype of `x`.
+    [batch, height, width, out], without the rows and columns left out, in the dtype of `x`.
   """
 
   @tf.custom_gradient
@@ -61,15 +61,15 @@ def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf
 
 
 def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Sequence[int] = (1, 1)) -> tf.Tensor:
-  """The gradient of a 3x3 kernel (stride 1, SAME), as a forward convolution.
+  """Returns the gradient of a 3x3 kernel (stride 1, SAME), computed by a forward convolution.
 
   It sums x[n, i + ky - 1, j + kx - 1, c] * dy[n, i, j, k] over n, i and j: a convolution whose
-  images are x's channels, whose input channels are the examples, and whose kernel is dy. So the
-  library's fast forward kernel does it, if the transposes cost less than that gains.
+  images are x's channels, whose input channels are the examples, and whose kernel is dy. The
+  library's forward kernel is fast enough to pay for the transposes.
 
   Args:
     x: [batch, height, width, in].
-    dy: [batch, height, width, out], less what `after` leaves out.
+    dy: [batch, height, width, out], without what `after` leaves out.
     after: as in `small_conv2d`.
 
   Returns:
@@ -89,5 +89,5 @@ def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Sequence[int] = (1, 1)) 
 
 
 def _paddings(after: Sequence[int]) -> list[list[int]]:
-  """A row and a column of zeros before each image, and so many after it; channels last."""
+  """Returns paddings: a row and column of zeros before each image, `after` of them after it."""
   return [[0, 0], *([1, zeros] for zeros in after), [0, 0]]

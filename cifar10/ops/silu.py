@@ -1,4 +1,4 @@
-"""x sigmoid(x) as one loop over the memory, and a convolution of it: with their gradients."""
+"""x sigmoid(x) as one loop over the memory, and a convolution of it, both with gradients."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from cifar10.core import lazy_tf
 from cifar10.core.lazy_tf import tf
 
-_NEARLY_ZERO = 1e-6  # Where the sigmoid is 0.5 in float32.
-# What XLA's first compilation in a process writes, whatever the log level.
+_NEARLY_ZERO = 1e-6  # The sigmoid of this is 0.5 in float32.
+# XLA's first compilation in a process logs these lines at any log level.
 _ON_COMPILING = (b'absl::InitializeLog', b'Compiled cluster using XLA')
 
 
 def can_compile(session_config: Any) -> bool:
-  """Whether XLA can compile for this processor: it tries, and hides the lines that XLA prints.
+  """Tells whether XLA can compile for this processor by trying it; hides the lines that XLA prints.
 
   Args:
-    session_config: of the sessions to come: a process's first one decides how many threads an
-      operation has in all of them.
+    session_config: the ConfigProto of the sessions that follow: a process's first session decides
+      how many threads an operation has in all later sessions.
   """
   config = tf.compat.v1.ConfigProto()
   config.CopyFrom(session_config)
   config.device_count['GPU'] = 0
-  config.use_per_session_threads = True  # Or it would also fix how many operations run at once.
+  config.use_per_session_threads = True  # Or it also fixes how many operations run at once.
   del config.device_filters[:]
   with tf.Graph().as_default(), tempfile.TemporaryFile() as output:
     number = tf.compat.v1.placeholder(tf.float32, [])
@@ -40,7 +40,7 @@ def can_compile(session_config: Any) -> bool:
 
 
 def compiled_silu(x: tf.Tensor) -> tf.Tensor:
-  """x sigmoid(x): of 1.702 x, 1.702 times the GELU's usual approximation, in one loop."""
+  """Returns x sigmoid(x) in one loop; for 1.702 x it is 1.702 times the usual approximate GELU."""
 
   @tf.custom_gradient
   def activate(x):
@@ -52,19 +52,19 @@ def compiled_silu(x: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def _one_loop(function: Callable[..., tf.Tensor]) -> Any:
-  """The function, compiled by XLA."""
+  """Returns the function, compiled by XLA."""
   return tf.function(function, jit_compile=True, autograph=False)
 
 
 def _silu(x: tf.Tensor, bias: Any) -> tf.Tensor:
-  """silu(x + bias), computed in float32."""
+  """Returns silu(x + bias), computed in float32."""
   z = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
-  # Not z sigmoid(z): TensorFlow joins that into an operation that XLA does not know.
+  # Not z sigmoid(z): TensorFlow fuses that to an operation that XLA does not know.
   return tf.cast(z / (1 + tf.exp(-z)), x.dtype)
 
 
 def _silu_gradient(x: tf.Tensor, bias: Any, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-  """Where y = silu(x + bias): without another exponential."""
+  """Returns the gradient from y = silu(x + bias), without computing another exponential."""
   z, y, dy32 = (tf.cast(value, tf.float32) for value in (x, y, dy))
   z += tf.cast(bias, tf.float32)
   sigmoid = tf.where(tf.abs(z) < _NEARLY_ZERO, 0.5, y / z)
@@ -81,10 +81,10 @@ def conv_of_silu(
   after: tuple[int, int] = (1, 1),
   compiles: bool = False,
 ) -> tf.Tensor:
-  """A convolution of silu(x + bias), stride 1, padding SAME; `x` has no gradient.
+  """Returns a convolution of silu(x + bias), stride 1, padding SAME; `x` has no gradient.
 
-  Nearly all that the bias's gradient costs is the convolution's gradient for its input, which is
-  computed only where `bias_learns`; elsewhere the bias's gradient is 0.
+  The bias's gradient costs as much as the convolution's input gradient, so it is computed only if
+  `bias_learns`; otherwise it is 0.
 
   Args:
     x: [batch, height, width, in], or as `data_format` says.
@@ -92,12 +92,12 @@ def conv_of_silu(
     kernel: [3, 3, in, out].
     bias_learns: bool scalar.
     data_format: 'NHWC' or 'NCHW'.
-    after: how many rows and columns of zeros follow an image: without them the last row, or
-      column, of the result is left out.
-    compiles: whether XLA makes one loop of the activation, and one of its gradient.
+    after: how many rows and columns of zeros follow an image; with 0 the last row, or column,
+      of the result is left out.
+    compiles: whether XLA compiles the activation, and its gradient, to one loop each.
 
   Returns:
-    [batch, height, width, out], or as `data_format` says, less what is left out.
+    [batch, height, width, out], or as `data_format` says, without what is left out.
   """
   in_loop = _one_loop if compiles else lambda function: function
   paddings = [[0, 0]] * 4
@@ -108,7 +108,7 @@ def conv_of_silu(
   def convolve(bias, kernel):
     added = bias if data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis]
     activated = in_loop(_silu)(x, added)
-    # Not by the convolution's own explicit paddings: see model_base's `_conv`.
+    # Padded by hand, not by the convolution's explicit paddings: see `_conv` in model_base.
     padded = tf.pad(activated, paddings)
     settings = {'strides': [1, 1, 1, 1], 'padding': 'VALID', 'data_format': data_format}
 

@@ -1,1 +1,1 @@
-"""What a person can choose, each option declared once."""
+"""The options of the command line and of the Python API, each declared once."""

@@ -1,4 +1,4 @@
-"""Which options fit the mode and each other: what no class of options sees alone."""
+"""Checks of options against the mode and against the options of other classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cifar10.options.run_options import RunOptions, first_and_last
 def check_mode(
   mode: str, options: RunOptions, images: Sequence[str] = (), dry_run: bool = False, out: str = ''
 ) -> None:
-  """Raises InputError where a mode lacks what it needs or has what it does not take.
+  """Raises InputError if options that a mode needs are missing, or given options do not fit it.
 
   Args:
     mode: as --mode has it.
@@ -32,7 +32,7 @@ def check_mode(
   if options.checkpoint and training:
     raise InputError(
       f'--checkpoint {options.checkpoint} belongs to --mode evaluate, predict and export; '
-      f'{mode} goes on from the latest'
+      f'{mode} continues from the latest'
     )
   if options.subset and mode not in ('train_and_evaluate', 'evaluate', 'predict'):
     raise InputError(
@@ -92,12 +92,12 @@ def check_units(given: Mapping[str, Any]) -> None:
 
 
 def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
-  """Raises InputError for options that do not fit the hyper-parameters or the mode.
+  """Raises InputError if the run's options do not fit the hyper-parameters or the mode.
 
   Args:
-    hparams: what is trained; in other modes, what the job was trained with.
-    options: where it runs.
-    mode: as --mode has it.
+    hparams: those of the training; in other modes, those that the job was trained with.
+    options: the run's options.
+    mode: the value of --mode.
   """
   if options.use_ema and not hparams.ema_decay:
     raise InputError(
@@ -118,7 +118,7 @@ def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
 
 
 def _check_early_stopping(hparams: HParams, options: RunOptions, mode: str) -> None:
-  """Raises InputError for early stopping without the evaluations that it may choose by."""
+  """Raises InputError if early stopping has no evaluations that it may use."""
   for rule in early_stopping_rules(options):
     if mode == 'train':
       raise InputError(f'{rule} needs evaluations on the way; use --mode train_and_evaluate')
@@ -130,7 +130,7 @@ def _check_early_stopping(hparams: HParams, options: RunOptions, mode: str) -> N
 
 
 def early_stopping_rules(options: RunOptions) -> list[str]:
-  """The options that stop by evaluations, as they were given: '--stop-at-accuracy 0.9'."""
+  """Returns the early-stopping options that depend on evaluations: '--stop-at-accuracy 0.9'."""
   return [
     f'--{name.replace("_", "-")} {value:g}'
     for name in ('stop_at_accuracy', 'stop_without_gain')

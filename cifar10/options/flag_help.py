@@ -1,4 +1,4 @@
-"""All flags in words: --help, --list-recipes, and docs/flags.md."""
+"""Help on all flags: --help, --list-recipes, and docs/flags.md."""
 
 import argparse
 import dataclasses
@@ -14,11 +14,11 @@ from cifar10.options.flags import COMMON, add_flags, add_own_flags
 def full_parser(
   description: str | None = None, own: Mapping[str, type] | None = None
 ) -> argparse.ArgumentParser:
-  """The parser of every flag that there is, with --help; loads all families of networks.
+  """Returns a parser of all flags with --help; imports all families of networks.
 
   Args:
-    description: of the command.
-    own: the user's own family by its title.
+    description: the command's.
+    own: the user's own family by its title, if one is chosen.
   """
   parser = OneLineParser(
     description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -37,7 +37,7 @@ def full_parser(
 
 
 class _ListRecipes(argparse.Action):
-  """Prints each recipe, its accuracy, cost and flags, and ends, as --help does."""
+  """Prints each recipe with accuracy, cost and flags, and ends the process, like --help."""
 
   def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
     for name in registry.RECIPES:
@@ -48,19 +48,19 @@ class _ListRecipes(argparse.Action):
 
 
 def groups() -> dict[str, type]:
-  """The groups of --help and of docs/flags.md: a title, and the class whose options it has."""
+  """Returns the groups of --help and docs/flags.md: title -> the class that declares them."""
   families = {f'--network {name}: {each.TITLE}': each for name, each in registry.FAMILIES.items()}
   return {**COMMON, **families}
 
 
 def as_flag(name: str, value: Any) -> str:
-  """A value as it is given: '--lr-values 1.0,0.1'."""
+  """Returns an option as it is given on the command line: '--lr-values 1,0.1'."""
   flag = '--' + name.replace('_', '-')
   return flag if value is True else f'{flag} {_as_text(value)}'
 
 
 def table() -> str:
-  """docs/flags.md: every option with its default and help, by group."""
+  """Returns the text of docs/flags.md: all options with default and help, by group."""
   lines = [_TABLE_HEAD]
   for title, cls in groups().items():
     lines.append(
@@ -81,9 +81,9 @@ True or False can be given alone (`--nesterov`), with a value (`--nesterov False
 
 def _row(declared: Declaration) -> str:
   choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
-  said = declared.option.help + (f'. One of {choices}' if choices else '')
-  said = said.replace('|', '\\|')
-  return f'| `{declared.flag}` | {_described_default(declared)} | {said} |'
+  help_text = declared.option.help + (f'. One of {choices}' if choices else '')
+  help_text = help_text.replace('|', '\\|')
+  return f'| `{declared.flag}` | {_described_default(declared)} | {help_text} |'
 
 
 def _described_default(declared: Declaration) -> str:
@@ -93,10 +93,10 @@ def _described_default(declared: Declaration) -> str:
 
 
 def _help(declared: Declaration) -> str:
-  said = declared.option.help.replace('%', '%%')
+  help_text = declared.option.help.replace('%', '%%')
   if declared.default in (None, dataclasses.MISSING):
-    return said
-  return f'{said} (default: {_as_text(declared.default) or "none"})'
+    return help_text
+  return f'{help_text} (default: {_as_text(declared.default) or "none"})'
 
 
 def _as_text(value: Any) -> str:

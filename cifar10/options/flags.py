@@ -1,4 +1,4 @@
-"""The command line of training: its own flags, and one for every declared option."""
+"""Parses the command line of training: its own flags, and one flag for each declared option."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cifar10.options import checks
 from cifar10.options.hparams import HParams, recipe_values
 from cifar10.options.run_options import RunOptions
 
-# Each mode, and the part of the program that it needs beside training.
+# Each mode, with the part of the program that it loads.
 _MODES = {
   'train_and_evaluate': '',
   'train': '',
@@ -24,35 +24,35 @@ _MODES = {
   'predict': 'predict',
   'export': 'export',
 }
-DEFAULT_RECIPE = 'classic'  # Which sets nothing.
-# The groups of options that every network has: a title, and the class that declares them.
+DEFAULT_RECIPE = 'classic'  # It sets no options.
+# The groups of options for all networks: a title, and the class that declares the options.
 COMMON: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
   'training': HParams,
-  'distortion of training images': Augmentation,
+  'augmentation of training images': Augmentation,
 }
 
 
 class Command(NamedTuple):
-  """What a command line asks for."""
+  """A parsed command line."""
 
   mode: str
   images: list[str]  # For prediction.
   out: str  # Where predictions are written to; '': on standard output.
   dry_run: bool
   verbose: bool
-  run: dict[str, Any]  # Of `RunOptions`, the values that are given.
-  learning: dict[str, Any]  # Of all other options, those that are given or that the recipe sets.
+  run: dict[str, Any]  # The given options of `RunOptions`.
+  learning: dict[str, Any]  # All other options that are given or that the recipe sets.
 
 
 def parse(description: str) -> Command:
-  """What the command line says; ends the process on --help, and where it cannot be parsed.
+  """Parses the command line; ends the process on --help and on errors.
 
-  The options of the chosen family of networks are read only where some flag is not one of the
-  others, and those of all families only where it is not that family's either: for --help, for a
-  flag that is shortened, and to say what is wrong.
+  It parses in up to three rounds, to load little code: with the common options; then with those
+  of the chosen family of networks; and, for --help, shortened flags and error messages, with the
+  options of all families.
   """
-  own: dict[str, type] = {}  # The user's own family, where one is chosen.
+  own: dict[str, type] = {}  # The user's own family, if one is chosen.
   parser = _QuietParser(add_help=False, allow_abbrev=False)
   add_own_flags(parser)
   add_flags(parser, COMMON)
@@ -87,18 +87,18 @@ def command_of(given: dict[str, Any]) -> Command:
 
 
 class _NotParsedError(Exception):
-  """Something is wrong with a command line, or is not known yet."""
+  """A command line has an error, or a flag that this parser does not know."""
 
 
 class _QuietParser(argparse.ArgumentParser):
-  """A parser that leaves it to the full one to say what is wrong."""
+  """A parser that raises on errors; the full parser prints the message."""
 
   def error(self, message: str) -> NoReturn:
     raise _NotParsedError(message)
 
 
 def add_own_flags(group: Any) -> None:
-  """Adds the flags of the command that are no declared options."""
+  """Adds the command's flags that are not declared options."""
   modes = [mode for mode, part in _MODES.items() if not part or part in parts.PARTS]
   group.add_argument(
     '--mode', choices=modes, default=modes[0], help='what to do (default: %(default)s)'
@@ -147,19 +147,19 @@ def add_flags(
   titled: Mapping[str, type],
   help_of: Callable[[Declaration], str] = lambda declared: '',
 ) -> None:
-  """Adds the flags of these groups. What is not given stays unset: recipe or job dir fill it in."""
+  """Adds these groups' flags. A flag that is not given stays unset: recipe or job dir set it."""
   for title, cls in titled.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
       _add_flag(group, declared, help_of(declared))
 
 
-def _add_flag(group: Any, declared: Declaration, said: str) -> None:
+def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,
     'required': declared.default is dataclasses.MISSING,
-    'help': said,
+    'help': help_text,
   }
   if declared.kind is bool:
     group.add_argument(declared.flag, nargs='?', const=True, type=_parse_bool, **settings)
@@ -186,13 +186,13 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
     try:
       return tuple(number(part) for part in text.split(',')) if text not in ('', 'none') else ()
     except ValueError:
-      raise argparse.ArgumentTypeError(f'{text!r} is not numbers with commas between') from None
+      raise argparse.ArgumentTypeError(f'{text!r} must be numbers separated by commas') from None
 
   return parse
 
 
 class _Append(argparse.Action):
-  """Adds a flag's value to those of before: the flag can be given several times; '' adds none."""
+  """Appends a flag's values over its repetitions; an empty value adds none."""
 
   def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
     added = (values,) if values else ()

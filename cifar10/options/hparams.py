@@ -1,4 +1,4 @@
-"""What is trained, and how: every hyper-parameter that is no single family's, and the recipes."""
+"""Hyper-parameters: all options of training that belong to no network family, and the recipes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _default_family() -> Family:
 
 @dataclasses.dataclass(frozen=True)
 class HParams(Options):
-  """What is trained, and how. Defaults are the old program's, except where a reason says not."""
+  """The hyper-parameters of a training. Defaults are those of the old program unless noted."""
 
   family: Family = dataclasses.field(default_factory=_default_family)
   augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
-  # The data.
+  # Data.
   train_on: str = option(
     'train',
     'the training split; train+validation: the 50,000 images of published results',
@@ -60,9 +60,9 @@ class HParams(Options):
     check=at_least(1),
     part='source',
   )
-  # The optimization.
+  # Optimization.
   train_steps: int = option(
-    80_000, 'global steps to train in all, earlier runs of the job included', check=at_least(1)
+    80_000, 'global steps to train in all, including earlier runs of the job', check=at_least(1)
   )
   train_epochs: float | None = option(
     None, 'epochs to train in all, in place of --train-steps', check=above(0)
@@ -188,7 +188,7 @@ class HParams(Options):
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
   def check(self) -> None:
-    """Raises InputError for values that do not fit each other."""
+    """Raises InputError for values that contradict each other."""
     if self.examples_per_epoch and not self.source:
       raise InputError(
         f'--examples-per-epoch {self.examples_per_epoch} belongs to --source; leave it out: record '
@@ -205,7 +205,7 @@ class HParams(Options):
 
 
 def all_values(hparams: HParams) -> dict[str, Any]:
-  """Every option of training by name, the network's name and its family's options among them."""
+  """Returns all options of training by name, with the network's name and its family's options."""
   return {
     'network': hparams.family.PLACE or hparams.family.NAME,
     **values(hparams.family),
@@ -215,10 +215,10 @@ def all_values(hparams: HParams) -> dict[str, Any]:
 
 
 def from_values(given: Mapping[str, Any]) -> HParams:
-  """The hyper-parameters that have these values, by name; all others have their defaults.
+  """Returns the hyper-parameters with these values, by name; all others have their defaults.
 
   Raises:
-    InputError: a value that is refused, an unknown network, or an option of another family.
+    InputError: a value is refused, the network unknown, or an option of another family.
   """
   network = given.get('network', registry.DEFAULT)
   if not isinstance(network, str) or network not in registry.FAMILIES:
@@ -226,7 +226,7 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   family = registry.FAMILIES[network]
   unknown = set(given) - names(HParams, Augmentation, family) - {'network'}
   for name in sorted(unknown):
-    assert registry.owner(name), f'there is no option {name}'
+    assert registry.owner(name), f'{name} is not an option'
     raise InputError(
       f'--{name.replace("_", "-")} {_as_text(given[name])} belongs to --network '
       f'{registry.owner(name)}, not to {network}; leave it out'
@@ -239,10 +239,10 @@ def from_values(given: Mapping[str, Any]) -> HParams:
 
 
 def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-  """What a recipe and the options that were given say, by name.
+  """Returns the values, by name, of a recipe with the given options applied.
 
-  What was given holds: over the recipe's own value, over what another of its options says of the
-  learning rate, and, where another network was given, over what it says of its own network.
+  A given option overrides the recipe's value, the recipe's other options of the learning rate,
+  and, if it selects another network, the recipe's options of its own network.
   """
   defaults = dict(registry.recipe(name).defaults)
   network = given.get('network', defaults.get('network', registry.DEFAULT))

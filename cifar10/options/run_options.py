@@ -1,4 +1,4 @@
-"""Where a job runs and what it keeps."""
+"""Options of where a job runs and what it saves."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cifar10.core.option import (
   option,
 )
 
-MOST_THREADS = 1024  # TensorFlow starts as many as it is told, and aborts where it cannot.
+MOST_THREADS = 1024  # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
 MOST_PROCESSES = 256
-MOST_PROFILED = 100  # Steps: a trace of more is too large for what shows it.
+MOST_PROFILED = 100  # Steps; a longer trace is too large for its viewers.
 
 
 def first_and_last(text: str) -> tuple[int, ...]:
-  """'100:110' -> (100, 110); () where it is no range of steps that can be profiled."""
+  """Parses '100:110' to (100, 110); returns () for anything that is not a valid range of steps."""
   numbers = re.fullmatch(r'([0-9]{1,10}):([0-9]{1,10})', text)
   first, last = map(int, numbers.groups()) if numbers else (0, 0)
   return (first, last) if 1 <= first <= last < first + MOST_PROFILED else ()
@@ -34,7 +34,7 @@ def first_and_last(text: str) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions(Options):
-  """Where a job runs, what it keeps, and how the workers of a cluster share an update."""
+  """The options of where a job runs, what it saves, and how a cluster's workers share updates."""
 
   job_dir: str = option(
     dataclasses.MISSING,
@@ -141,7 +141,7 @@ class RunOptions(Options):
   )
   max_minutes: float | None = option(
     None,
-    'end training after this many minutes, those of earlier runs of the job included',
+    'end training after this many minutes, including those of earlier runs of the job',
     check=above(0, ' minutes'),
     part='early_stopping',
   )
@@ -163,7 +163,7 @@ class RunOptions(Options):
   )
   callback: tuple[str, ...] = option(
     (),
-    'a Python function that makes a callback, as package.module:function, heard after the built-in '
+    'a Python function that makes a callback, as package.module:function, run after the built-in '
     'ones; can be given several times (docs/python.md)',
     check=Check(
       lambda names: all(map(is_function().accepts, names)), 'must be package.module:function'
@@ -254,10 +254,10 @@ class RunOptions(Options):
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 
   def check(self) -> None:
-    """Raises InputError for values that do not fit each other."""
+    """Raises InputError for values that contradict each other."""
     if self.backup_workers and self.distribute:
       raise InputError(
-        f'--distribute {self.distribute} waits for everyone; leave --backup-workers '
+        f'--distribute {self.distribute} waits for all workers; leave --backup-workers '
         f'{self.backup_workers} out'
       )
     if self.backup_workers and not self.sync:
@@ -269,6 +269,6 @@ class RunOptions(Options):
       )
     if self.data_service and self.deterministic:
       raise InputError(
-        f'--data-service {self.data_service} gives batches as data workers have made them, in no '
+        f'--data-service {self.data_service} gives batches as data workers finish them, in no '
         'order that can be repeated; leave --deterministic out'
       )

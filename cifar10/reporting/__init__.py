@@ -1,1 +1,1 @@
-"""Reports: what jobs reached and how, on one page or as a table."""
+"""Reports on jobs: their settings, results and curves, as a page or as a table."""

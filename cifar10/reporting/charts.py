@@ -1,7 +1,7 @@
-"""The charts of a report, as SVG, each with its text alternative.
+"""Draws a report's charts as SVG, each with a text alternative.
 
-They take their colours and fonts from the page around them: paper, screen, dark mode. They hold no
-text of the user's, only fixed words, letters and numbers: matplotlib would read `$` as mathematics.
+The charts take colours and fonts from the page around them (paper, screen, dark mode). They hold
+no text of the user, only fixed words, letters, numbers: matplotlib would read `$` as mathematics.
 """
 
 import io
@@ -21,35 +21,35 @@ from cifar10.reporting.history import History, is_number
 from cifar10.reporting.job_report import JobReport, SplitReport
 from cifar10.reporting.stats import Calibration
 
-# Charts are drawn in these colours, which `_svg` replaces by variables of the page's style.
+# matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _RULE, _ACCENT = _COLOURS
 _DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a solid line.
 _STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
 _MARK_DASHES = ((3, 2), (1, 2))
-_MOST_POINTS = 500  # Of a line: about the pixels of a chart's width.
-_MOST_DOTS = 40  # Of a line: more would hide the line.
-_INCHES = (4.2, 2.5)  # On a phone a chart's text then has the size of the page's.
+_MOST_POINTS = 500  # Of a line: about as many as a chart has pixels across.
+_MOST_DOTS = 40  # Of a line: more dots would hide the line.
+_INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
 _FONT_SIZE = 8.0
 
 Points = list[tuple[int, float]]
 
-MOST_CLASSES_OF_A_TABLE = 20  # Of a confusion matrix; with more it is a picture.
+MOST_CLASSES_OF_A_TABLE = 20  # Larger confusion matrices are drawn as a heat map.
 
 
 class Line(NamedTuple):
   """One line of a chart."""
 
   label: str  # Fixed words, or a job's letter.
-  points: Sequence[tuple[float, float]]  # By x.
+  points: Sequence[tuple[float, float]]  # Sorted by x.
   style: int | None = (
-    0  # The same number looks the same in all charts; None: pale, behind the others.
+    0  # Lines of one number look the same in all charts; None: pale, behind the others.
   )
-  has_dots: bool = False  # Marks each point, as of single measurements.
+  has_dots: bool = False  # Draws a dot at each point, for single measurements.
 
 
 class Mark(NamedTuple):
-  """A moment in training: a vertical line."""
+  """A vertical line at a moment of training."""
 
   label: str
   step: float
@@ -57,15 +57,15 @@ class Mark(NamedTuple):
 
 
 class Key(NamedTuple):
-  """An entry of the legend, which the page sets in its own font."""
+  """An entry of the legend, which the page shows in its own font."""
 
   label: str
   colour: str  # 'var(--accent)'
-  dashes: str  # As stroke-dasharray has them.
+  dashes: str  # In the format of stroke-dasharray.
 
 
 class Axis(NamedTuple):
-  """How the numbers of a chart are written."""
+  """How a chart's numbers are written."""
 
   is_percent: bool = False
   from_zero: bool = False
@@ -73,17 +73,17 @@ class Axis(NamedTuple):
 
 
 class Chart(NamedTuple):
-  """A picture of the page."""
+  """A chart of the page."""
 
   title: str
   svg: str
-  alternative: str  # Its content in words.
-  keys: Sequence[Key] = ()  # Its legend.
+  alternative: str  # The content in words.
+  keys: Sequence[Key] = ()  # The legend.
 
 
 class _Kind(NamedTuple):
   title: str
-  name: str  # In the events of training; of evaluations, too, where `is_evaluated`.
+  name: str  # The name in training events; also in evaluation events if `is_evaluated`.
   axis: Axis
   shown: Callable[[float], str]
   is_evaluated: bool = False
@@ -98,7 +98,7 @@ _KINDS = (
 
 
 def learning_curves(history: History) -> list[Chart]:
-  """One job's: training and every evaluated split; restarts and commands as vertical lines."""
+  """Draws one job's training and evaluations, with vertical lines at restarts and commands."""
   marks = [Mark('restart', step) for step in history.restarts]
   marks += [Mark('command', event['step'], is_dotted=True) for event in history.of('control')]
   drawn = []
@@ -120,7 +120,7 @@ def learning_curves(history: History) -> list[Chart]:
 
 
 def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
-  """Several jobs', one line each: accuracy of the evaluations on the way, the rest of training."""
+  """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
   drawn = []
   for kind in _KINDS:
     if kind.name == 'accuracy':
@@ -140,7 +140,7 @@ def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
 
 
 def reliability(evaluation: SplitReport) -> Chart | None:
-  """The reliability diagram; None where the predictions' probabilities are not known."""
+  """Draws the reliability diagram; None without the predictions' probabilities."""
   if evaluation.calibration is None:
     return None
   bins = '; '.join(
@@ -154,7 +154,7 @@ def reliability(evaluation: SplitReport) -> Chart | None:
 
 
 def confusion_map(evaluation: SplitReport) -> Chart | None:
-  """The confusion matrix of many classes; None where a table shows it, or nothing is known."""
+  """Draws the confusion matrix of many classes; None if a table shows it or it is missing."""
   matrix = evaluation.matrix
   if matrix is None or len(matrix) <= MOST_CLASSES_OF_A_TABLE:
     return None
@@ -163,13 +163,13 @@ def confusion_map(evaluation: SplitReport) -> Chart | None:
 
 
 def _on_the_way(history: History, name: str) -> Points:
-  """A number of the split that was evaluated first: validation, where there is one."""
+  """Returns a number's curve on the split evaluated first: validation, if there is that."""
   splits = history.splits()
   return history.curve('evaluate', name, splits[0]) if splits else []
 
 
 def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]) -> list[Chart]:
-  """One chart, or none where there is nothing to draw."""
+  """Returns one chart, or none if there is nothing to draw."""
   drawn = [line for line in lines if line.points]
   if not drawn:
     return []
@@ -182,7 +182,7 @@ def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]
 
 
 def _described(line: Line, shown: Callable[[float], str]) -> str:
-  """A line in words: its first, last, lowest and highest values."""
+  """Describes a line in words: first, last, lowest and highest value."""
   (first, value), (last, last_value) = line.points[0], line.points[-1]
   values = [y for _, y in line.points if is_number(y)]
   if len(values) == 1:
@@ -196,7 +196,7 @@ def _described(line: Line, shown: Callable[[float], str]) -> str:
 def _line_chart(
   lines: Sequence[Line], axis: Axis, marks: Sequence[Mark] = ()
 ) -> tuple[str, list[Key]]:
-  """Numbers by step, as an SVG element and its legend; the group of line i has the id `line-i`."""
+  """Draws numbers by step; returns SVG and legend. The group of line i has the id `line-i`."""
   keys: dict[str, Key] = {}
   with _style():
     figure = Figure(figsize=_INCHES, layout='constrained')
@@ -215,7 +215,7 @@ def _line_chart(
 
 
 def _reliability_diagram(calibration: Calibration) -> str:
-  """Two diagrams by confidence: the accuracy, and below it the number of predictions."""
+  """Draws accuracy by confidence, and below it the number of predictions by confidence."""
   with _style():
     figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -246,7 +246,7 @@ def _reliability_diagram(calibration: Calibration) -> str:
 
 
 def _heat_map(matrix: np.ndarray) -> str:
-  """A confusion matrix of many classes: the larger a cell's share of its row, the darker."""
+  """Draws the confusion matrix of many classes: darker cells have larger shares of their row."""
   with _style():
     figure = Figure(figsize=(_INCHES[0], _INCHES[0]), layout='constrained')
     axes = figure.add_subplot()
@@ -256,8 +256,8 @@ def _heat_map(matrix: np.ndarray) -> str:
       0.24,
       0.51,
       0.74,
-    )  # Pixels cannot take a page's variable: a blue for white and black pages.
-    colours[..., 3] = np.sqrt(rates)  # So that rare mistakes can be seen.
+    )  # Pixels cannot use the page's variables: a blue for light and dark pages.
+    colours[..., 3] = np.sqrt(rates)  # The root makes rare mistakes visible.
     axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
     axes.set_xlabel('taken for class number')
     axes.set_ylabel('class number')
@@ -290,7 +290,7 @@ def _draw_line(axes: Any, line: Line, number: int) -> None:
 
 
 def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
-  """Sets the limits of the axes and the format of their numbers."""
+  """Sets the axes' limits and number formats."""
   values = [y for line in lines for _, y in line.points]
   last = max(x for line in lines for x, _ in line.points) or 1
   axes.set_xlim(-0.02 * last, 1.02 * last)
@@ -311,7 +311,7 @@ def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-  """At most as many points as can be seen: means of neighbours."""
+  """Returns as many points as can be seen, by averaging neighbours."""
   size = -(-len(points) // _MOST_POINTS)
   if size <= 1:
     return list(points)
@@ -321,7 +321,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 @contextmanager
 def _style() -> Iterator[None]:
-  """Matplotlib with the charts' style alone, whatever the user has configured."""
+  """Applies the charts' style alone, whatever the user has configured for matplotlib."""
   with mpl.rc_context():
     mpl.rcdefaults()
     mpl.rcParams.update(
@@ -343,8 +343,8 @@ def _style() -> Iterator[None]:
         'legend.fontsize': _FONT_SIZE,
         'legend.frameon': False,
         'legend.labelcolor': _INK,
-        'svg.fonttype': 'none',  # Text stays text, in the page's font, and can be searched.
-        'svg.hashsalt': 'report',  # The same numbers make the same bytes.
+        'svg.fonttype': 'none',  # Text stays text: searchable, and in the page's font.
+        'svg.hashsalt': 'report',  # Equal numbers give equal bytes.
         'xtick.color': _RULE,
         'xtick.labelcolor': _MUTED,
         'ytick.labelcolor': _MUTED,
@@ -356,14 +356,14 @@ def _style() -> Iterator[None]:
 
 
 def _svg(figure: Figure) -> str:
-  """The figure as an <svg> element without size, font names and metadata."""
+  """Returns the figure as an <svg> element without size, font names and metadata."""
   file = io.StringIO()
   figure.savefig(file, format='svg', transparent=True)
   svg = file.getvalue()
   svg = svg[svg.index('<svg') :]
   svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
   svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
-  svg = svg.replace('xlink:href', 'href')  # xlink needs a namespace.
+  svg = svg.replace('xlink:href', 'href')  # xlink would need a namespace.
   svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
   for colour, variable in _COLOURS.items():
     svg = svg.replace(colour, f'var({variable})')

@@ -1,4 +1,4 @@
-"""A job's history: from its metrics.jsonl, or from an older job's files for TensorBoard."""
+"""Reads a job's history from metrics.jsonl, or from the TensorBoard files of older jobs."""
 
 import datetime
 import math
@@ -20,11 +20,11 @@ _TRAINING = {  # TensorBoard's tag -> the name in events.
   'examples_per_second': 'images_per_second',
 }
 _EVALUATION = ('accuracy', 'accuracy_top5', 'accuracy_without_tta', 'loss', 'cross_entropy')
-_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Tags of older and of newer jobs.
+_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Tags of older and newer jobs.
 
 
 class Moment(NamedTuple):
-  """Something that happened once: a start, a command, an end."""
+  """Something that happened once: a start, a command or an end."""
 
   time: str  # UTC
   step: int
@@ -33,33 +33,33 @@ class Moment(NamedTuple):
 
 
 class History(NamedTuple):
-  """The events of a job, in their order."""
+  """The events of a job in order."""
 
   events: Sequence[Event]
   is_from_event_files: bool = False
 
   def of(self, kind: str) -> list[Event]:
-    """The events of one kind; starts and ends are the chief's, others anyone's."""
+    """Returns the events of one kind; of starts and ends only the chief's."""
     return [event for event in self.events if event['event'] == kind and _counts(event)]
 
   @property
   def start(self) -> Event:
-    """The last start, which describes the job as it is now; empty where none was written."""
+    """Returns the last start, which describes the job as it is now; {} if none is recorded."""
     starts = self.of('start')
     return starts[-1] if starts else {}
 
   def started_with(self, name: str) -> dict[str, Any]:
-    """What the last start says of options, versions or hardware; empty where it does not."""
+    """Returns what the last start recorded of 'options', 'versions' or 'hardware', or {}."""
     described = self.start.get(name)
     return described if isinstance(described, dict) else {}
 
   def curve(self, kind: str, name: str, split: str | None = None) -> list[tuple[int, float]]:
-    """The curve of a number: (step, number) of all events of a kind that have it, by step.
+    """Returns a number's curve, (step, number) of all events of a kind with that number, by step.
 
     Args:
       kind: 'train' or 'evaluate'.
-      name: the number's.
-      split: of evaluations.
+      name: the number's name.
+      split: of evaluations, this split only.
     """
     points = {
       event['step']: event[name]
@@ -69,32 +69,32 @@ class History(NamedTuple):
     return sorted(points.items())
 
   def splits(self) -> list[str]:
-    """The splits that were evaluated, the first evaluated first."""
+    """Returns the evaluated splits in the order of their first evaluations."""
     return list(dict.fromkeys(str(event.get('subset')) for event in self.of('evaluate')))
 
   def last_evaluation(self, split: str) -> Event | None:
-    """The last one of a split."""
+    """Returns the last evaluation of a split, or None."""
     evaluations = [event for event in self.of('evaluate') if event.get('subset') == split]
     return evaluations[-1] if evaluations else None
 
   @property
   def last_step(self) -> int:
-    """The last step that the events know of."""
+    """Returns the last step in any event."""
     return max((event['step'] for event in self.events), default=0)
 
   @property
   def seconds(self) -> float | None:
-    """Time of training, all runs together; None where it was not written."""
+    """Returns the training time in seconds of all runs together; None if it was not recorded."""
     known = [event['seconds'] for event in self.events if is_number(event.get('seconds'))]
     return max(known, default=None)
 
   @property
   def restarts(self) -> list[int]:
-    """The steps at which training resumed."""
+    """Returns the steps at which training resumed."""
     return [event['step'] for event in self.of('start') if event.get('resumed')]
 
   def moments(self) -> list[Moment]:
-    """Starts, restarts, commands and ends; a restart after a run without an end says so."""
+    """Returns starts, restarts, commands and ends; says if a run before a restart has no end."""
     moments, is_running = [], False
     for event in filter(_counts, self.events):
       if event['event'] == 'start':
@@ -112,7 +112,7 @@ class History(NamedTuple):
 
 
 def read(job_dir: str) -> History:
-  """The history of a job dir: of metrics.jsonl, or else of its event files; it may be empty."""
+  """Returns a job's history from metrics.jsonl, or else its event files; it may be empty."""
   events = metrics_log.read(job_dir)
   if events:
     return History(events)
@@ -120,9 +120,9 @@ def read(job_dir: str) -> History:
 
 
 def read_event_files(job_dir: str) -> list[dict[str, Any]]:
-  """Events as metrics.jsonl has them, from the files for TensorBoard: `train` and `evaluate` alone.
+  """Returns `train` and `evaluate` events, as in metrics.jsonl, from the files for TensorBoard.
 
-  A later file wins where two have the same step. No files, no events.
+  If two files have the same step, the later file wins. Without files there are no events.
   """
   events = [
     {
@@ -136,7 +136,7 @@ def read_event_files(job_dir: str) -> list[dict[str, Any]]:
   for folder in files.matching(job_dir, 'eval_*'):
     split = os.path.basename(folder).removeprefix('eval_')
     events += [_evaluation(split, step, values) for step, values in _scalars(folder).items()]
-  # Other summaries, as an evaluation's images, hold none of these numbers.
+  # Other summaries, such as images, hold none of these numbers.
   return sorted((event for event in events if len(event) > 3), key=lambda event: event['step'])
 
 
@@ -146,7 +146,7 @@ def _evaluation(split: str, step: int, values: dict[str, Any]) -> dict[str, Any]
   }
   numbers: dict[str, Any] = {name: values[name] for name in _EVALUATION if name in values}
   if 'cross_entropy' in values and 'weight_penalty' in values:
-    # The Estimator's `loss` is a mean over batches, and the last batch may be smaller.
+    # The Estimator's `loss` averages over batches, but the last batch may be smaller.
     numbers['loss'] = values['cross_entropy'] + values['weight_penalty']
   if 'examples' in values:
     numbers['examples'] = int(values['examples'])
@@ -156,7 +156,7 @@ def _evaluation(split: str, step: int, values: dict[str, Any]) -> dict[str, Any]
 
 
 def _scalars(folder: str) -> dict[int, dict[str, Any]]:
-  """Scalars of a folder's event files: step -> tag -> value, and 'time' of the last one."""
+  """Returns a folder's scalars: step -> tag -> value, with 'time' of the last one."""
   by_step: dict[int, dict[str, Any]] = {}
   for path in files.matching(folder, 'events.out.tfevents.*'):
     try:
@@ -168,12 +168,12 @@ def _scalars(folder: str) -> dict[int, dict[str, Any]]:
             at_step[value.tag] = number
             at_step['time'] = event.wall_time
     except tf.errors.DataLossError:
-      continue  # A killed process leaves half a record at the end.
+      continue  # A killed process may leave half a record at the end.
   return by_step
 
 
 def _scalar(value: Any) -> float | None:
-  """The value of a scalar in either of its two forms; None for another summary."""
+  """Returns a scalar's value from either of its two forms; None for other summaries."""
   if value.HasField('simple_value'):
     return value.simple_value
   if value.HasField('tensor') and not value.tensor.tensor_shape.dim and value.tensor.dtype < 7:
@@ -182,13 +182,13 @@ def _scalar(value: Any) -> float | None:
 
 
 def is_number(value: Any) -> bool:
-  """Whether it is a finite number."""
+  """Tells whether the value is a finite number."""
   is_any = isinstance(value, (int, float)) and not isinstance(value, bool)
   return is_any and math.isfinite(value)
 
 
 def utc(seconds: Any) -> str:
-  """Unix seconds -> '2026-03-01 12:00:00'; '' for what is no time."""
+  """Formats Unix seconds as '2026-03-01 12:00:00'; '' if the value is no time."""
   try:
     return f'{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}'
   except (TypeError, ValueError, OverflowError, OSError):
@@ -196,7 +196,7 @@ def utc(seconds: Any) -> str:
 
 
 def _counts(event: Event) -> bool:
-  """Whether it is the chief's, or no start or end: other tasks start and end with the chief."""
+  """Tells whether to show it: starts and ends only of the chief (other tasks repeat them)."""
   by_chief = str(event.get('task', 'chief 0')).startswith('chief')
   return by_chief or event['event'] not in ('start', 'end')
 
@@ -206,12 +206,12 @@ def _moment(event: Event, what: str, detail: str) -> Moment:
 
 
 def _described_start(event: Event, was_running: bool) -> tuple[str, str]:
-  """Whether a start is the first, and what it tells of the run before."""
+  """Says whether a start is the first one, and what it tells of the run before."""
   if not event.get('resumed'):
     return 'started', ''
   details = []
   if was_running:
-    details.append('the run before wrote no end: it was killed, or its machine went down')
+    details.append('the run before has no recorded end: it was killed, or its machine went down')
   lost = event.get('steps_lost')
   if is_number(lost) and lost:
     details.append(f'{lost:,} steps since the last checkpoint were made again')

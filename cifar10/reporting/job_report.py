@@ -1,4 +1,4 @@
-"""A job dir -> all that a report says of the job: its history, one checkpoint over one split."""
+"""Collects what a report says of a job: its history, and an evaluation of one checkpoint."""
 
 import dataclasses
 import math
@@ -31,7 +31,7 @@ _TOP = 5
 
 
 class Predictions(NamedTuple):
-  """What a checkpoint says of every image of a split, in its file's order."""
+  """A checkpoint's predictions for all images of a split, in the order of the split's file."""
 
   checkpoint: str
   global_step: int
@@ -40,7 +40,7 @@ class Predictions(NamedTuple):
 
 
 class Wanted(NamedTuple):
-  """The evaluation that a report is to show; None: what the job says."""
+  """The evaluation that a report shows; None: as the job says."""
 
   split: str | None = None
   checkpoint: str | None = None
@@ -48,17 +48,17 @@ class Wanted(NamedTuple):
 
 
 class Mistake(NamedTuple):
-  """An image with a wrong prediction."""
+  """A wrongly classified image."""
 
-  place: int  # In the split's file, from 0.
+  place: int  # Index in the split's file, from 0.
   image: np.ndarray  # uint8 [32, 32, 3]
   label: str
   predicted: str
-  probabilities: list[tuple[str, float]]  # Of every class, the most probable first.
+  probabilities: list[tuple[str, float]]  # Of all classes, the most probable first.
 
 
 class SplitReport(NamedTuple):
-  """One checkpoint over one split; None: not known."""
+  """One checkpoint's results on one split; None: unknown."""
 
   split: str
   checkpoint: str
@@ -66,8 +66,8 @@ class SplitReport(NamedTuple):
   weights: str
   examples: int | None
   accuracy: Interval | None
-  top5: Interval | None  # None also with five classes or fewer.
-  plain_accuracy: Interval | None  # Without test-time augmentation, where that is on.
+  top5: Interval | None  # None also for five classes or fewer.
+  plain_accuracy: Interval | None  # Without test-time augmentation, if that is used.
   cross_entropy: float | None
   cross_entropy_interval: Interval | None
   classes: list[ClassNumbers]
@@ -80,29 +80,29 @@ class SplitReport(NamedTuple):
 class JobReport(NamedTuple):
   """One job."""
 
-  letter: str  # Its name among several jobs.
+  letter: str  # The job's name in a comparison: A, B, ...
   path: str
   history: History
   data: DatasetInfo
-  options: dict[str, Any]  # By name, as far as they are known.
+  options: dict[str, Any]  # By name; without unknown ones.
   evaluation: SplitReport | None
   best: dict[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # What is missing, and why.
 
   @property
   def name(self) -> str:
-    """The name of its folder."""
+    """Returns the job's name: that of its folder."""
     return formats.text(os.path.basename(files.absolute(self.path)))
 
 
 def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
   """Reads a job and evaluates its checkpoint.
 
-  Where the data dir or the checkpoint that the job itself names is gone, the report shows the
-  evaluation that the job recorded, and a note says what is missing.
+  If the job's own data dir or checkpoint is gone, the report has the evaluation that the job
+  recorded, and a note says what is missing.
 
   Raises:
-    InputError: this is no job dir; what was named by a flag is not there; or a file is damaged.
+    InputError: there is no job, something that a flag names is missing, or a file is damaged.
   """
   config = job_config.read_config(path)
   events = history.read(path)
@@ -126,7 +126,7 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
 
 
 def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-  """The defaults of all options, for the network that these options name."""
+  """Returns the defaults of all options, for the network that `options` names."""
   run = {
     declared.name: None if declared.default is dataclasses.MISSING else declared.default
     for declared in declarations(RunOptions)
@@ -134,18 +134,18 @@ def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
   network = options.get('network')
   try:
     return {**run, **all_values(from_values({'network': network} if network else {}))}
-  except InputError:  # A family that this program does not have.
+  except InputError:  # The family is missing in this program.
     return run
 
 
 def _evaluated(
   path: str, events: History, data: DatasetInfo, hparams: HParams | None, wanted: Wanted
 ) -> tuple[SplitReport | None, list[str]]:
-  """The evaluation, made now or as the job recorded it, and notes on what it lacks."""
+  """Returns the evaluation, made now or recorded by the job, and notes on what it lacks."""
   split = wanted.split or DEFAULT_SPLIT
   try:
     return _predicted(path, events, data, hparams, wanted)
-  except DamagedError:  # A note tells of what is missing, not of damage.
+  except DamagedError:  # Notes tell of missing files; damage is an error.
     raise
   except InputError as error:
     if wanted.data_dir or wanted.checkpoint:
@@ -162,20 +162,20 @@ def _evaluated(
 def _predicted(
   path: str, events: History, data: DatasetInfo, hparams: HParams | None, wanted: Wanted
 ) -> tuple[SplitReport, list[str]]:
-  """The evaluation of the network's predictions, and doubts about it.
+  """Evaluates the network's predictions; also returns doubts about the numbers.
 
   Raises:
     InputError: the network, its checkpoint or the data are missing.
   """
   if hparams is None:
-    raise InputError(f'{path} has no {job_config.CONFIG_NAME}, which says what network it is')
+    raise InputError(f'{path} has no {job_config.CONFIG_NAME}, which names its network')
   data_dir = wanted.data_dir or events.start.get('data_dir')
   if not data_dir:
     raise InputError('the job does not say where its data are; give --data-dir DIR')
   if not files.is_dir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   split = wanted.split or DEFAULT_SPLIT
-  use_ema = events.started_with('options').get('use_ema') is True  # As its last run evaluated.
+  use_ema = events.started_with('options').get('use_ema') is True  # As in its last run.
   weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS
   options = RunOptions(
     job_dir=path,
@@ -206,7 +206,7 @@ def _predicted(
 
 
 def read_predictions(process: Process) -> Predictions:
-  """What one checkpoint says of every image of the final split."""
+  """Returns a checkpoint's predictions for all images of the final split."""
   split = process.final_split
   process.check_split(split)
   checkpoint = process.checkpoint()
@@ -229,7 +229,7 @@ def read_predictions(process: Process) -> Predictions:
 
 
 def _doubts(path: str, hparams: HParams, data_dir: str, split: str) -> list[str]:
-  """Why an accuracy on these images may not be that on new ones."""
+  """Returns reasons why the accuracy on these images may differ from that on new images."""
   doubts = []
   if split in hparams.train_on.split('+'):
     doubts.append(
@@ -254,16 +254,16 @@ def from_predictions(
   weights: str = LAST_WEIGHTS,
   recorded: Mapping[str, Any] | None = None,
 ) -> SplitReport:
-  """Everything, from a checkpoint's predictions.
+  """Returns all results of a checkpoint's predictions on a split.
 
   Args:
-    split: its name.
-    predictions: of all its n images.
+    split: the name of the split.
+    predictions: for all n images.
     images: uint8 [n, 32, 32, 3].
     labels: int [n].
-    classes: their names, by label.
-    weights: which of the checkpoint's made the predictions.
-    recorded: the job's own evaluation of the same checkpoint and split, if there is one.
+    classes: the names, by label.
+    weights: which weights of the checkpoint made the predictions.
+    recorded: the job's own evaluation of this checkpoint and split, if there is one.
   """
   recorded = recorded or {}
   is_right = predictions.classes == labels
@@ -302,7 +302,7 @@ def from_predictions(
 
 
 def from_event(event: Mapping[str, Any], classes: Sequence[str]) -> SplitReport:
-  """What a job's own evaluation recorded: neither calibration nor mistakes."""
+  """Returns what an evaluation event recorded: everything but calibration and mistakes."""
   matrix = _matrix(event.get('confusion_matrix'), len(classes))
   examples = event.get('examples')
   count = examples if isinstance(examples, int) and examples > 0 else None
@@ -330,7 +330,7 @@ def _likeliest_first(probabilities: np.ndarray, classes: Sequence[str]) -> list[
 
 
 def _rate(rate: Any, examples: int | None) -> Interval | None:
-  """The interval of a rate that was written with six digits, which give back the count."""
+  """Returns the interval of a rate that was recorded with six digits, which give the count."""
   if not is_number(rate) or not examples or not 0 <= rate <= 1:
     return None
   return stats.wilson(round(rate * examples), examples)
@@ -339,7 +339,7 @@ def _rate(rate: Any, examples: int | None) -> Interval | None:
 def _by_class(
   matrix: np.ndarray | None, accuracies: Any, classes: Sequence[str]
 ) -> list[ClassNumbers]:
-  """Numbers by class from the matrix; without one, those that the accuracies alone give."""
+  """Returns the numbers by class of a matrix, or else only those that the accuracies give."""
   if matrix is not None:
     return stats.by_class(matrix, classes)
   if not isinstance(accuracies, Mapping):
@@ -352,7 +352,7 @@ def _by_class(
 
 
 def _matrix(rows: Any, num_classes: int) -> np.ndarray | None:
-  """An event's confusion matrix; None for anything else."""
+  """Returns an event's confusion matrix; None if it is something else."""
   try:
     matrix = np.array(rows, np.int64)
   except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Writes the page: HTML that needs no other file, no network and no script."""
+"""Writes the report as one HTML page that needs no other file, network or script."""
 
 import base64
 import io
@@ -27,24 +27,24 @@ class Cell(NamedTuple):
 
   times: int
   is_right: bool
-  shade: float  # 0..1: a mistake's frequency, relative to the most frequent one.
+  shade: float  # 0..1: the mistake's frequency, relative to the most frequent mistake.
 
 
 class Picture(NamedTuple):
-  """One of the worst mistakes."""
+  """The picture of one of the worst mistakes."""
 
   mistake: Mistake
   source: str  # data:image/png;base64,...
   alternative: str
-  shown: list[tuple[str, float]]  # The likeliest classes, and the true one.
+  shown: list[tuple[str, float]]  # The most probable classes, and the true one.
 
 
 def render(jobs: Sequence[JobReport], made: str) -> str:
-  """The page as HTML.
+  """Returns the page as HTML.
 
   Args:
     jobs: one or more.
-    made: when, and by what version; for the foot of the page.
+    made: date and program version, for the page's foot.
   """
   environment = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_FOLDER),
@@ -74,7 +74,7 @@ def _title(jobs: Sequence[JobReport]) -> str:
 
 
 def _section(number: int, job: JobReport) -> dict[str, Any]:
-  """The template's values for one job."""
+  """Returns the template's values for one job."""
   evaluation = job.evaluation
   changed, unchanged = summary.options(job)
   diagram = charts.reliability(evaluation) if evaluation else None
@@ -102,7 +102,7 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
 
 
 def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
-  """The template's values for several jobs: their numbers side by side, and what differs."""
+  """Returns the template's values for a comparison: numbers side by side, and differences."""
   return {
     'jobs': jobs,
     'rows': summary.side_by_side(jobs),
@@ -112,7 +112,7 @@ def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
 
 
 def _with_own_ids(prefix: str, drawn: Sequence[Chart]) -> list[Chart]:
-  """Charts with ids that no other chart of the page has; each was drawn as its own document."""
+  """Returns the charts with ids that are unique on the page; each was drawn separately."""
   return [
     chart._replace(svg=Markup(_prefix_ids(chart.svg, f'{prefix}{number}-')))
     for number, chart in enumerate(drawn)
@@ -125,7 +125,7 @@ def _prefix_ids(svg: str, prefix: str) -> str:
 
 
 def _cells(evaluation: SplitReport) -> list[tuple[str, list[Cell]]]:
-  """The confusion matrix by row, with the name of the row's class."""
+  """Returns the confusion matrix by row, each with the name of its class."""
   if evaluation.matrix is None:
     return []
   wrong = evaluation.matrix * (1 - np.eye(len(evaluation.matrix), dtype=np.int64))
@@ -143,7 +143,7 @@ def _cells(evaluation: SplitReport) -> list[tuple[str, list[Cell]]]:
 
 
 def _named_confusions(evaluation: SplitReport) -> list[tuple[str, str, int]]:
-  """The most frequent mistakes, for a matrix too large for a table: class, prediction, count."""
+  """Returns a large matrix's most frequent mistakes: class, prediction, count."""
   if evaluation.matrix is None or len(evaluation.matrix) <= charts.MOST_CLASSES_OF_A_TABLE:
     return []
   names = [each.name for each in evaluation.classes]
@@ -168,14 +168,14 @@ def _picture(mistake: Mistake) -> Picture:
 
 
 def _png(image: np.ndarray) -> str:
-  """uint8 [32, 32, 3] -> the source of an <img>."""
+  """Returns an image, uint8 [32, 32, 3], as the source of an <img>."""
   file = io.BytesIO()
   matplotlib.image.imsave(file, image, format='png', metadata={'Software': ''})
   return 'data:image/png;base64,' + base64.b64encode(file.getvalue()).decode('ascii')
 
 
 def _commands(job: JobReport) -> list[str]:
-  """The commands that trained the job, in order, each once."""
+  """Returns the commands that trained the job, in order, without repetitions."""
   argvs = [event.get('command') for event in job.history.of('start')]
   lines = [shlex.join(map(formats.text, argv)) for argv in argvs if isinstance(argv, list)]
   return list(dict.fromkeys(lines))

@@ -1,6 +1,6 @@
-"""Statistics of labels and predictions: rates with intervals, classes, calibration, mistakes.
+"""Computes statistics of predictions: rates with intervals, classes, calibration, mistakes.
 
-Nothing here needs TensorFlow.
+This module does not need TensorFlow.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", section 5.
-_Z = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations.
+_Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations.
 
 
 class Interval(NamedTuple):
@@ -25,11 +25,11 @@ class ClassNumbers(NamedTuple):
   """Accuracy, precision and the most frequent mistake of one class."""
 
   name: str
-  examples: int | None  # None: it was not recorded.
+  examples: int | None  # None: not recorded.
   accuracy: Interval | None  # Of its examples; None: it has none.
-  precision: Interval | None  # Of the examples that were taken for it; None: there are none.
-  mistaken_for: str | None  # What its examples are most often taken for.
-  mistaken: int  # How often.
+  precision: Interval | None  # Of the examples predicted as this class; None: there are none.
+  mistaken_for: str | None  # The most frequent wrong prediction.
+  mistaken: int  # Count of that prediction.
 
 
 class Bin(NamedTuple):
@@ -38,29 +38,29 @@ class Bin(NamedTuple):
   low: float
   high: float
   examples: int
-  confidence: float  # The mean; NaN for an empty bin.
+  confidence: float  # The mean confidence; NaN for an empty bin.
   accuracy: float
 
 
 class Calibration(NamedTuple):
-  """How far confidence is from accuracy: 80 % of predictions made with 80 % should be right."""
+  """Calibration: of predictions with 80 % confidence, 80 % should be right."""
 
   bins: list[Bin]
   error: float  # The expected calibration error.
 
 
 def wilson(successes: int, trials: int) -> Interval:
-  """A rate with Wilson's score interval (Wilson 1927), which stays between 0 and 1; trials > 0."""
+  """Returns a rate with Wilson's score interval (Wilson 1927), within 0 and 1; trials > 0."""
   rate, z2 = successes / trials, _Z**2
   middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
   spread = rate * (1 - rate) / trials + z2 / (4 * trials**2)
   half = _Z * math.sqrt(spread) / (1 + z2 / trials)
-  # At the ends the exact bounds are the rate itself; rounding must not put it outside.
+  # At 0 and 1 a bound is the rate itself; rounding must not move it beyond.
   return Interval(rate, min(max(middle - half, 0.0), rate), max(min(middle + half, 1.0), rate))
 
 
 def mean(values: np.ndarray) -> Interval:
-  """The mean of float [n] with its normal interval; of one value that is the value itself."""
+  """Returns the mean of float [n] with its normal interval; of one value the value itself."""
   middle = float(np.mean(values))
   deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
   half = _Z * deviation / math.sqrt(len(values))
@@ -68,31 +68,31 @@ def mean(values: np.ndarray) -> Interval:
 
 
 def cross_entropies(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-  """The cross-entropy of each example, in nats: labels [n], float [n, classes] -> float64 [n].
+  """Returns each example's cross-entropy in nats: labels [n], float [n, classes] -> float64 [n].
 
-  A probability of 0 counts as the smallest that float32 has.
+  A probability of 0 counts as the smallest float32 number.
   """
   of_label = probabilities[np.arange(len(labels)), labels].astype(np.float64)
   return -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
 
 
 def is_among(labels: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
-  """Whether the label is among the `count` most probable: bool [n]; equals count as more probable.
+  """Tells whether the label is among the `count` most probable classes: bool [n].
 
-  As tf.math.in_top_k has it.
+  Equally probable classes count as more probable, as in tf.math.in_top_k.
   """
   of_label = probabilities[np.arange(len(labels)), labels]
   return (probabilities > of_label[:, np.newaxis]).sum(1) < count
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-  """How often each class (row) was taken for each (column): int64 [classes, classes]."""
+  """Counts how often each class (row) was predicted as each (column): int64 [classes, classes]."""
   pairs = np.bincount(labels * num_classes + predicted, minlength=num_classes**2)
   return pairs.reshape(num_classes, num_classes).astype(np.int64)
 
 
 def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
-  """The numbers of every class, by label, from a confusion matrix."""
+  """Returns the numbers of every class, by label, from a confusion matrix."""
   numbers = []
   for label, name in enumerate(classes):
     row = matrix[label]
@@ -113,7 +113,7 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
 
 
 def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:
-  """The most frequent mistakes: (class, what it was taken for, how often), most frequent first."""
+  """Returns the most frequent mistakes first: (class, prediction, count)."""
   wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
   order = np.argsort(-wrong, axis=None, kind='stable')[:count]
   pairs = [(int(place) // len(matrix), int(place) % len(matrix)) for place in order]
@@ -121,7 +121,7 @@ def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:
 
 
 def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
-  """Bins of equal width, and the mean distance of confidence and accuracy over all examples.
+  """Bins confidences by equal width, and averages the distance from confidence to accuracy.
 
   Args:
     confidences: the probability of each predicted class: float [n].
@@ -143,9 +143,9 @@ def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
 def worst_mistakes(
   labels: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray, count: int
 ) -> np.ndarray:
-  """The wrong predictions that gave the true class the least probability: int [count or fewer].
+  """Returns the indices of the wrong predictions with the least probability of the true class.
 
-  Of equals, the more confident one comes first, then the earlier one.
+  They are int [count or fewer]; of equals the more confident one comes first, then the earlier.
   """
   wrong = np.flatnonzero(labels != predicted)
   of_label = probabilities[wrong, labels[wrong]]

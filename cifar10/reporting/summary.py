@@ -1,4 +1,4 @@
-"""A job's numbers: rows for the page and for the terminal's table, and JSON."""
+"""Lists a job's numbers as rows for the page and the terminal's table, and as JSON."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ class Row(NamedTuple):
 
   label: str
   value: str
-  interval: str = ''  # The 95 % interval, where there is one.
+  interval: str = ''  # The 95 % interval, if there is one.
 
 
 class Difference(NamedTuple):
-  """An option, a version or the hardware that is not the same in all jobs."""
+  """An option, version or piece of hardware that differs between jobs."""
 
   name: str
-  texts: list[str]  # The values, by job.
+  texts: list[str]  # The jobs' values.
 
 
 def rows(job: JobReport) -> list[Row]:
-  """All numbers, in the same order for every job."""
+  """Returns all numbers, in the same order for every job."""
   evaluation, history = job.evaluation, job.history
   first = [
     _interval_row('Accuracy', evaluation and evaluation.accuracy),
@@ -69,7 +69,7 @@ def rows(job: JobReport) -> list[Row]:
 
 
 def to_json(job: JobReport) -> dict[str, Any]:
-  """The same numbers unrounded, and those of each class; None for what is not known."""
+  """Returns the same numbers unrounded, and those of each class; None for unknown numbers."""
   evaluation, history = job.evaluation, job.history
   content: dict[str, Any] = {
     'job': formats.text(job.path),
@@ -107,7 +107,7 @@ def to_json(job: JobReport) -> dict[str, Any]:
 
 
 def side_by_side(jobs: Sequence[JobReport]) -> list[tuple[str, list[Row]]]:
-  """The rows of several jobs by label, each with one of every job."""
+  """Returns the rows of several jobs by label, each with one row of every job."""
   by_label = [{row.label: row for row in rows(job)} for job in jobs]
   labels = dict.fromkeys(label for of_job in by_label for label in of_job)
   missing = Row('', formats.NONE)
@@ -115,9 +115,9 @@ def side_by_side(jobs: Sequence[JobReport]) -> list[tuple[str, list[Row]]]:
 
 
 def differences(jobs: Sequence[JobReport]) -> list[Difference]:
-  """The options, versions and hardware that differ between the jobs that know them.
+  """Returns options, versions and hardware that differ between the jobs for which they are known.
 
-  An option of a network family that only some jobs have counts; the job dir does not.
+  An option of a network family that only some jobs use counts; the job dir does not.
   """
   settings = [_settings(job) for job in jobs]
   names = dict.fromkeys(name for each in settings for name in each)
@@ -134,7 +134,7 @@ def differences(jobs: Sequence[JobReport]) -> list[Difference]:
 
 
 def options(job: JobReport) -> tuple[list[Row], list[Row]]:
-  """The options with other values than their defaults, and those at their defaults."""
+  """Returns the options that differ from their defaults, and those that do not."""
   usual = job_report.defaults(job.options)
   changed, unchanged = [], []
   for name, value in sorted(job.options.items()):
@@ -147,7 +147,7 @@ def options(job: JobReport) -> tuple[list[Row], list[Row]]:
 
 
 def environment(job: JobReport) -> list[Row]:
-  """Versions and hardware of the last run, as far as they were written."""
+  """Returns versions and hardware of the last run, if they were recorded."""
   history = job.history
   versions, hardware = history.started_with('versions'), history.started_with('hardware')
   known = [Row(name, formats.text(value)) for name, value in versions.items() if value]
@@ -173,7 +173,7 @@ def _interval_row(label: str, interval: Interval | None) -> Row:
 
 
 def _best(job: JobReport) -> dict[str, Any] | None:
-  """The best evaluation on the validation split, its accuracy and its step."""
+  """Returns the best evaluation on the validation split, with its accuracy and step."""
   best = job.best
   return best and {'accuracy': best['accuracy'], 'step': best.get('global_step')}
 
@@ -186,7 +186,7 @@ def _best_row(job: JobReport) -> Row:
 
 
 def _speed(job: JobReport) -> str:
-  """The median: the first steps and evaluations between them are slower."""
+  """Returns the median speed: the first steps, and those with evaluations, are slower."""
   speeds = sorted(value for _, value in job.history.curve('train', 'images_per_second'))
   return f'{speeds[len(speeds) // 2]:,.0f}' if speeds else formats.NONE
 
@@ -196,7 +196,7 @@ def _interval_json(interval: Interval | None) -> dict[str, float] | None:
 
 
 def terminal_table(jobs: Sequence[JobReport]) -> str:
-  """Names of the jobs, their numbers, what differs, their classes, notes: lines of text."""
+  """Returns a text table: jobs, numbers, differences, classes and notes."""
   parts = [
     _columns([[job.letter, job.name, formats.text(job.path)] for job in jobs], left=3),
     _columns(_numbers(jobs)),
@@ -218,7 +218,7 @@ def _numbers(jobs: Sequence[JobReport]) -> list[list[str]]:
 
 
 def _classes(jobs: Sequence[JobReport]) -> list[list[str]]:
-  """Accuracies by class; [] where no job knows them."""
+  """Returns accuracies by class; [] if no job has them."""
   by_name = [
     {each.name: each for each in job.evaluation.classes} if job.evaluation else {} for job in jobs
   ]
@@ -242,7 +242,7 @@ def _letters(jobs: Sequence[JobReport]) -> list[str]:
 
 
 def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
-  """Aligns cells in columns: the first `left` to the left, the others to the right."""
+  """Aligns cells in columns: the first `left` columns to the left, the others to the right."""
   if not lines:
     return ''
   shown = [[_printable(cell) for cell in line] for line in lines]
@@ -257,5 +257,5 @@ def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def _printable(cell: str) -> str:
-  """A cell without control characters, which break lines or steer terminals."""
+  """Returns a cell without control characters, which break lines or control terminals."""
   return ''.join('?' if unicodedata.category(each)[0] == 'C' else each for each in cell)

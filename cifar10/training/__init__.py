@@ -1,1 +1,1 @@
-"""Gradients, updates, model function, jobs."""
+"""Training and evaluation: towers, gradients, optimizers, the model function, the trainer."""

@@ -1,8 +1,8 @@
-"""Batch norm's moving averages, computed anew for weights that no training made.
+"""Recomputes batch norm's moving averages for weights that were averaged, not trained.
 
-The mean of several checkpoints' weights has other activations than any of them, so the mean of
-their averages is not right for it: Izmailov et al. 2018, 'Averaging Weights Leads to Wider Optima
-and Better Generalization' (arXiv 1803.05407), section 3.2.
+The average of several checkpoints' weights has other activations than each of them, so the average
+of their moving averages does not fit it: Izmailov et al. 2018, 'Averaging Weights Leads to Wider
+Optima and Better Generalization' (arXiv 1803.05407), section 3.2.
 """
 
 from collections.abc import Mapping
@@ -22,17 +22,17 @@ from cifar10.training import network_builder
 def recomputed(
   hparams: HParams, data: DatasetInfo, data_dir: str, values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """The variables with the moving averages of one epoch of training images, not distorted.
+  """Returns the variables with moving averages over one epoch of images, without augmentation.
 
   Args:
-    hparams: the network, and which split and batch it is trained with.
-    data: what it classifies.
-    data_dir: with the training split.
-    values: float32, of each of the network's variables by name.
+    hparams: the network, its training split and its batch size.
+    data: the data set.
+    data_dir: has the training split.
+    values: float32 values of all variables of the network, by name.
 
   Returns:
-    The same, with each moving mean and variance as the mean over the epoch's batches; those of a
-    batch norm that --freeze leaves as it is are as they were.
+    The values, with each moving mean and variance replaced by its mean over the epoch's batches;
+      those of a batch norm that --freeze fixes are unchanged.
   """
   train_set = input_pipeline.RecordDataset(data_dir, hparams.train_on, use_distortion=False)
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)

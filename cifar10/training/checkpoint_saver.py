@@ -1,4 +1,4 @@
-"""Saves checkpoints every so many steps, and when it is asked to; tells callbacks of each."""
+"""Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from cifar10.core import files
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 
-# What TensorFlow writes a checkpoint to before it is whole, and leaves there when it is killed.
+# Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
 _HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
 _OURS = ('config.json', 'ended.json', 'metrics.jsonl')
 
 
 def remove_half_saved(job_dir: str) -> None:
-  """Removes what a killed process had begun to save. Only for who alone trains in the job dir."""
+  """Removes incomplete checkpoints of a killed process. Call only under the training lock."""
   for name in _OURS:
     files.remove_unfinished(os.path.join(job_dir, name))
   for pattern in _HALF_SAVED:
@@ -30,7 +30,7 @@ def remove_half_saved(job_dir: str) -> None:
 
 
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
-  """TensorFlow's, which can also save between its steps."""
+  """TensorFlow's hook for saving checkpoints, which can also save between its steps."""
 
   def __init__(
     self,
@@ -42,19 +42,19 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     updates_later: bool,
   ):
     """Args:
-    job_dir: where checkpoints are.
-    every_steps: global steps between two of them.
-    callbacks: hear of each.
-    listeners: then evaluate it.
-    updates_later: a hook that comes after this one makes the update, as in synchronous training.
-      After a batch, its moving averages are there and its update is not: so it saves before the
+    job_dir: the folder of the checkpoints.
+    every_steps: global steps between two checkpoints.
+    callbacks: their on_save is called after each save.
+    listeners: called then; they evaluate the checkpoint.
+    updates_later: whether a later hook makes the update, as in synchronous training. After a batch
+      the moving averages are updated then, but the weights are not: so this hook saves before the
       next batch.
     """
     self._tells = _Tells(job_dir, callbacks)
     self._updates_later = updates_later
-    self._computed: Any = None  # The values of the batch that is not looked at yet.
-    # The graph as text and beside each checkpoint would take a second of the start and a third of
-    # the disk: each mode builds its own, and TensorBoard's is in the summaries.
+    self._computed: Any = None  # The values of the last batch, not yet processed.
+    # No graph as text or beside each checkpoint: it takes a second at the start and a third of the
+    # disk, each mode builds its own graph, and TensorBoard's is in the summaries.
     all_listeners = [self._tells, *listeners]
     super().__init__(job_dir, save_steps=every_steps, listeners=all_listeners, save_graph_def=False)
 
@@ -70,7 +70,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
       super().after_run(run_context, run_values)
 
   def save_now(self, session: Any, evaluating: bool) -> str:
-    """Saves -> the checkpoint; if `evaluating` with an evaluation."""
+    """Saves and returns the checkpoint; also evaluates it if `evaluating`."""
     listeners = self._listeners
     self._listeners: Any = listeners if evaluating else [self._tells]
     try:
@@ -97,7 +97,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
 
 class _Tells(tf.compat.v1.train.CheckpointSaverListener):
-  """Tells callbacks of a checkpoint, before a listener evaluates it."""
+  """Calls callbacks after a save, before a listener evaluates the checkpoint."""
 
   def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
     self._job_dir = job_dir
@@ -118,7 +118,7 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
       callback.on_save(self.checkpoint, self.step)
 
   def _undo(self, step: int) -> None:
-    """TensorFlow has made a folder anew for this checkpoint: it would be in the way of the old."""
+    """Removes the folder that TensorFlow made for this checkpoint in place of the job dir."""
     for path in files.matching(self._job_dir, f'model.ckpt-{step}.*'):
       files.remove(path)
     with contextlib.suppress(OSError):

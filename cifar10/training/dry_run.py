@@ -1,7 +1,7 @@
-"""A training that only says what it would be: all is checked, and twenty steps are timed.
+"""Dry run: checks everything that a training checks, times twenty steps, and reports.
 
-The steps are made as in any other training, in a temporary job dir: with the hooks, the saver and
-the input of the training itself. In the job's own folder nothing is written.
+The steps run like those of a training, with its hooks, saver and input, but in a temporary job
+dir. Nothing is written to the job dir.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process, in_steps
 
-_WARM_UP_STEPS = 5  # TensorFlow allocates, compiles and chooses kernels in the first ones.
+_WARM_UP_STEPS = 5  # TensorFlow allocates memory, compiles and chooses kernels in the first steps.
 _TIMED_STEPS = 20
 
 
@@ -46,38 +46,38 @@ def dry_run(
   *,
   evaluating: bool,
 ) -> JsonObject:
-  """Checks what a training would check, and says how large and how long it would be.
+  """Checks all that a training checks, and reports its size and duration.
 
-  In a cluster it checks this task's configuration and reaches no other task: the chief and the
-  workers time the network alone, as one process; other tasks time nothing.
+  In a cluster it checks this task's configuration and connects to no other task: the chief and the
+  workers time the network as single processes; other tasks time nothing.
 
   Args:
     hparams: the network and its optimization.
     options: where the training would run.
-    cluster: which task of it this process would be.
-    monitor: hears SIGTERM.
+    cluster: the cluster, with this process's task in it.
+    monitor: reports SIGTERM.
     evaluating: whether the training would evaluate, too.
 
   Returns:
-    What was found, for people who read JSON; the log has it in words.
+    The report as JSON; the log has it in words.
 
   Raises:
-    InputError: what a training would be refused for.
-    Terminated: SIGTERM came.
+    InputError: a training would be refused for this reason.
+    Terminated: the process received SIGTERM.
   """
   role = roles.choose(cluster, options, monitor)
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
   hparams = placement.with_dtype(hparams, num_gpus)
-  found: JsonObject = {'dry_run': True}
+  report: JsonObject = {'dry_run': True}
   if cluster.addresses or cluster.task_type == 'evaluator':
-    found['task'] = cluster.name
-  found.update(_described_network(hparams, options))
+    report['task'] = cluster.name
+  report.update(_described_network(hparams, options))
   if cluster.task_type == 'ps':
     log.info('%s computes no steps: none is timed', cluster.name)
-    return found
-  if cluster.is_chief:  # Others need not see the folder.
+    return report
+  if cluster.is_chief:  # Other tasks may not see the folder.
     _check_job_dir(hparams, options)
-  found.update(_plan(hparams, options, role))
+  report.update(_plan(hparams, options, role))
   with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps, train_epochs=None)
@@ -88,16 +88,16 @@ def dry_run(
       Evaluator(process).check_splits()
     if is_evaluator:
       log.info('%s trains nothing: no step is timed', cluster.name)
-      return found
-    found.update(_timed(process, hparams.train_batch_size, num_gpus))
+      return report
+    report.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
-    log.info('timed was this host alone: the exchange with the other tasks adds to a step')
-    return found
-  steps = found['train_steps'] - found['global_step']
-  found['training_seconds'] = round(steps * found['seconds_per_step'], 1)
-  duration = format_duration(found['training_seconds'])
-  log.info('training would take about %s, evaluations and checkpoints not counted', duration)
-  return found
+    log.info('timed on this host alone: communication with other tasks adds to each step')
+    return report
+  steps = report['train_steps'] - report['global_step']
+  report['training_seconds'] = round(steps * report['seconds_per_step'], 1)
+  duration = format_duration(report['training_seconds'])
+  log.info('training would take about %s, without evaluations and checkpoints', duration)
+  return report
 
 
 def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
@@ -119,7 +119,7 @@ def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
 
 
 def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
-  assert options.data_dir  # The command asks for it.
+  assert options.data_dir  # The command requires it.
   data = job_config.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
   before, now = job_config.before_and_now(options.job_dir, hparams, options.data_dir, data, digests)
@@ -130,8 +130,8 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
 
 
 def _check_writable(job_dir: str) -> None:
-  """Raises InputError where the folder, or the one that it would be made in, cannot be written."""
-  if files.is_url(job_dir):  # Only a write tells who may.
+  """Raises InputError if the job dir, or the folder to make it in, cannot be written."""
+  if files.is_url(job_dir):  # Only a write would show whether it can be written.
     return
   there = os.path.abspath(job_dir)
   while not os.path.exists(there):
@@ -141,7 +141,7 @@ def _check_writable(job_dir: str) -> None:
 
 
 def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject:
-  """How many steps there are to make, and how many an epoch has."""
+  """Returns how many steps to train, and how many an epoch has."""
   data = job_config.described_data(options.job_dir, options.data_dir)
   num_examples = feed.make(hparams, options, role.cluster, data).num_examples()
   examples_per_step = schedules.examples_per_global_step(
@@ -150,10 +150,10 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   hparams, _ = in_steps(hparams, options, role, num_examples)
   epochs = hparams.train_steps * examples_per_step / num_examples
-  found = checkpoints.to_resume_from(options.job_dir)
-  if found.damaged:
-    log.info('damaged: %s; training would go on from %s', found.described(), found.newest)
-  global_step = checkpoints.global_step(found.newest) if found.newest else 0
+  surveyed = checkpoints.to_resume_from(options.job_dir)
+  if surveyed.damaged:
+    log.info('damaged: %s; training would go on from %s', surveyed.described(), surveyed.newest)
+  global_step = checkpoints.global_step(surveyed.newest) if surveyed.newest else 0
   log.info(
     '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
     f'{num_examples:,}',
@@ -174,7 +174,7 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject
 
 
 def _alone(options: RunOptions, folder: str) -> RunOptions:
-  """The options of one process in another job dir."""
+  """Returns the options of a single process in another job dir."""
   between = options.distribute == 'multi_worker_mirrored'
   return dataclasses.replace(
     options,
@@ -182,7 +182,7 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
     distribute=None if between else options.distribute,
     sync=False,
     backup_workers=0,
-    max_minutes=None,  # Of twenty steps none is to be left out.
+    max_minutes=None,  # All twenty steps are timed.
     on_evaluation=None,
     on_end=None,
     data_service=None,
@@ -190,10 +190,10 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
 
 
 def _timed(process: Process, batch_size: int, num_gpus: int) -> JsonObject:
-  """Trains for some steps -> seconds, images/s and memory."""
+  """Trains for some steps; returns seconds, images/s and memory."""
   timer = _StepTimer(_WARM_UP_STEPS + _TIMED_STEPS)
   trainer.train(process, [timer])
-  # A file that is still open when its folder goes would be written to once more.
+  # A file that is open when its folder is removed would be written again.
   tf.compat.v1.summary.FileWriterCache.clear()
   seconds = timer.seconds[_WARM_UP_STEPS:]
   mean = sum(seconds) / len(seconds)
@@ -215,7 +215,7 @@ def _timed(process: Process, batch_size: int, num_gpus: int) -> JsonObject:
 
 
 class _StepTimer(tf.compat.v1.train.SessionRunHook):
-  """Notes how long each step takes, its hooks' work included, and ends training after the last."""
+  """Measures the time of each step with its hooks, and ends training after the last one."""
 
   def __init__(self, num_steps: int):
     self.seconds: list[float] = []
@@ -233,16 +233,16 @@ class _StepTimer(tf.compat.v1.train.SessionRunHook):
 
 
 def _peak_memory(num_gpus: int) -> JsonObject:
-  """Of this process so far, in MiB; of its first GPU, too. Empty where Linux's /proc is not."""
-  found = {}
+  """Returns the peak memory of this process and its first GPU, in MiB; {} without Linux's /proc."""
+  peaks = {}
   if os.path.exists('/proc/self/status'):
     with open('/proc/self/status', encoding='utf-8') as file:
-      # Not getrusage: it counts what the process was before exec, the whole parent perhaps.
+      # Not getrusage: it also counts the process before exec, perhaps the parent's memory.
       [kibibytes] = re.findall(r'VmHWM:\s*(\d+) kB', file.read())
-    found['peak_memory_mebibytes'] = int(kibibytes) // 1024
+    peaks['peak_memory_mebibytes'] = int(kibibytes) // 1024
   if num_gpus:
     peak = tf.config.experimental.get_memory_info('GPU:0')['peak']
-    found['peak_gpu_memory_mebibytes'] = peak // 2**20
-  for name, mebibytes in found.items():
+    peaks['peak_gpu_memory_mebibytes'] = peak // 2**20
+  for name, mebibytes in peaks.items():
     log.info('%s: %s MiB', name.removesuffix('_mebibytes').replace('_', ' '), f'{mebibytes:,}')
-  return found
+  return peaks

@@ -1,4 +1,4 @@
-"""Evaluations: the metrics in a graph, one checkpoint after another, and the result for people."""
+"""Evaluation of checkpoints: the metrics in the graph, a session to reuse, and the result."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,15 +10,15 @@ from cifar10.core.estimator import tf_estimator
 
 JsonObject = dict[str, Any]
 
-MATRIX = 'confusion_matrix'  # The collection of a graph that evaluates: int64 [true, predicted].
+MATRIX = 'confusion_matrix'  # The graph collection of this matrix: int64 [true, predicted].
 _STEP = 'global_step'
 
 
 class Measured(NamedTuple):
-  """Of one checkpoint on one split; in the graph: the tensors of that."""
+  """The metrics of one checkpoint on one split; in the graph, their tensors."""
 
   metrics: Mapping[str, Any]  # by name, 'loss' and 'global_step' among them
-  matrix: Any  # int64 [true class, predicted class]: how many examples
+  matrix: Any  # int64 [true class, predicted class]: number of examples
 
 
 def metrics(
@@ -30,27 +30,27 @@ def metrics(
   cross_entropy: tf.Tensor,
   weight_penalty: tf.Tensor,
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """The metrics of `EstimatorSpec`, each an exact mean over the examples.
+  """Returns the metrics for `EstimatorSpec`, each an exact mean over the examples.
 
   Args:
     labels: int32 [n].
-    logits: float32 [n, classes], by which an example is classified.
-    classes: their names, by label.
-    plain_logits: the same without test-time augmentation, where there is one.
+    logits: float32 [n, classes]; they classify the examples.
+    classes: the names, by label.
+    plain_logits: those without test-time augmentation, if that is used.
     cross_entropy: float32 [n].
     weight_penalty: scalar.
   """
   mean = tf.compat.v1.metrics.mean
   top5 = tf.cast(tf.nn.in_top_k(labels, logits, min(5, len(classes))), tf.float32)
-  found = {
+  metrics_by_name = {
     'accuracy': mean(_is_correct(labels, logits)),
     'other_accuracies/top5': mean(top5),
     'loss_parts/cross_entropy': mean(cross_entropy),
     'loss_parts/weight_penalty': mean(weight_penalty),
   }
   if plain_logits is not None:
-    found['other_accuracies/without_tta'] = mean(_is_correct(labels, plain_logits))
-  return {**found, **_by_class(labels, tf.argmax(logits, 1, tf.int32), classes)}
+    metrics_by_name['other_accuracies/without_tta'] = mean(_is_correct(labels, plain_logits))
+  return {**metrics_by_name, **_by_class(labels, tf.argmax(logits, 1, tf.int32), classes)}
 
 
 def _is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -60,14 +60,14 @@ def _is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 def _by_class(
   labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """Metrics 'per_class_accuracy/cat', and the confusion matrix that they come from.
+  """Returns metrics like 'per_class_accuracy/cat', and makes the confusion matrix for them.
 
-  The matrix, int64 [true class, predicted class], is for `KeptEvaluation`.
+  `KeptEvaluation` reads the matrix, int64 [true class, predicted class].
 
   Args:
     labels: int32 [n].
     predicted: int32 [n].
-    classes: their names, by label.
+    classes: the names, by label.
   """
   count = len(classes)
   total = _evaluated_sum('confusion_matrix', [count, count], tf.int64)
@@ -82,7 +82,7 @@ def _by_class(
 
 
 def _evaluated_sum(name: str, shape: list[int], dtype: tf.DType = tf.float32) -> Any:
-  """A variable that is 0 when an evaluation begins."""
+  """Makes a variable that is 0 when an evaluation begins."""
   keys = tf.compat.v1.GraphKeys
   return tf.compat.v1.get_variable(
     name,
@@ -95,15 +95,15 @@ def _evaluated_sum(name: str, shape: list[int], dtype: tf.DType = tf.float32) ->
 
 
 class KeptEvaluation:
-  """Of one split. It stays as long as the object does: its session has the network's variables."""
+  """An evaluation of one split, to run many times: its session keeps the graph and variables."""
 
   def __init__(self, estimator: Any, input_fn: Any, folder: str):
-    """Builds the graph; reads nothing yet.
+    """Builds the graph; reads no data.
 
     Args:
-      estimator: whose model function's EVAL mode this is.
-      input_fn: a dataset that ends.
-      folder: where TensorBoard's file goes.
+      estimator: provides the model function.
+      input_fn: returns a dataset that ends.
+      folder: the folder for TensorBoard's file.
     """
     self._folder = folder
     mode = tf_estimator.ModeKeys.EVAL
@@ -114,23 +114,23 @@ class KeptEvaluation:
         iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
       spec = estimator.model_fn(*iterator.get_next(), mode, estimator.config)
       values = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
-      # Not the mean of the batches' losses, of which the last one may have fewer examples.
+      # Not the mean of the batches' losses: the last batch may have fewer examples.
       loss = values['loss_parts/cross_entropy'] + values['loss_parts/weight_penalty']
       self._values = {**values, 'loss': loss, _STEP: global_step}
       self._update = tf.group(*(update for _, update in spec.eval_metric_ops.values()))
       [self._matrix] = tf.compat.v1.get_collection(MATRIX)
-      # It completes the graph, and lets nothing be added.
+      # Finalises the graph.
       scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
     self._saver = scaffold.saver
     self._begin = [scaffold.local_init_op, iterator.initializer]
     self._session = _Lasting(graph=self._graph, config=estimator.config.session_config)
 
   def evaluate(self, checkpoint: str, hooks: Sequence[Any]) -> Measured:
-    """Every example once; the metrics are also written for TensorBoard, as the Estimator does.
+    """Evaluates each example once; writes the metrics for TensorBoard, like the Estimator.
 
     Args:
-      checkpoint: whose variables are restored.
-      hooks: run beside each batch.
+      checkpoint: the checkpoint to restore.
+      hooks: session hooks for each batch.
     """
     values = _LastValues(Measured(self._values, self._matrix))
     creator = _Restoring(self._session, self._saver, checkpoint, self._begin)
@@ -153,14 +153,14 @@ class KeptEvaluation:
 
 
 class _Lasting(tf.compat.v1.Session):
-  """A session that a MonitoredSession uses and leaves open."""
+  """A session that stays open when its MonitoredSession closes."""
 
   def close(self) -> None:
-    """Does nothing: the next checkpoint is restored into it."""
+    """Does nothing, so that the next checkpoint can be restored into this session."""
 
 
 class _Restoring(tf.compat.v1.train.SessionCreator):
-  """Gives a MonitoredSession a session that is there, with a checkpoint's variables."""
+  """Gives a MonitoredSession an existing session, and restores a checkpoint into it."""
 
   def __init__(self, session: _Lasting, saver: Any, checkpoint: str, begin: Sequence[tf.Operation]):
     self._session = session
@@ -175,7 +175,7 @@ class _Restoring(tf.compat.v1.train.SessionCreator):
 
 
 class _LastValues(tf.compat.v1.train.SessionRunHook):
-  """Reads the metrics when the last example is counted."""
+  """Reads the metrics after the last batch."""
 
   measured: Measured
 
@@ -196,12 +196,12 @@ def make_evaluation(
   use_ema: bool = False,
 ) -> Evaluation:
   """Args:
-  measured: of `KeptEvaluation.evaluate`.
-  split: the split's name.
-  checkpoint: the evaluated one, a path.
+  measured: returned by `KeptEvaluation.evaluate`.
+  split: the name of the split.
+  checkpoint: the path of the evaluated checkpoint.
   classes: the names, by label.
-  on_the_way: whether training goes on after it.
-  use_ema: whether it was of the average of the weights.
+  on_the_way: whether training continues after it.
+  use_ema: whether the weights' moving average was evaluated.
   """
   metrics, matrix = measured
   values = {name: _rounded(value) for name, value in metrics.items()}

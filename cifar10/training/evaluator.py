@@ -1,4 +1,4 @@
-"""Evaluates a job's checkpoints: one, or those that a training saves."""
+"""Evaluates a job's checkpoints: a single one, or each one that a training saves."""
 
 import os
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from cifar10.training.process import Process
 
 
 class Evaluator:
-  """Evaluates, and tells callbacks of it."""
+  """Evaluates checkpoints and calls callbacks with the results."""
 
   def __init__(self, process: Process, callbacks: Sequence[Callback] = ()):
     """Args:
-    process: of which job.
-    callbacks: hear of each evaluation; who trains may add to them.
+    process: the process, with the job's options.
+    callbacks: their on_evaluate_end is called; the trainer may add to them.
     """
     self._process = process
     self._callbacks = callbacks
@@ -34,28 +34,28 @@ class Evaluator:
     self._kept: dict[str, evaluation.KeptEvaluation] = {}
 
   def check_splits(self) -> None:
-    """Raises InputError where a split that is evaluated has a file missing or damaged."""
+    """Raises InputError if the file of a split to evaluate is missing or damaged."""
     for split in (self._process.split_on_the_way, self._process.final_split):
       self._process.check_split(split)
 
   def evaluated(self, split: str, on_the_way: bool = False) -> JsonObject:
-    """One evaluation, as the program prints it; not made again if it was the last one made.
+    """Evaluates; returns the result as printed, or the last one if nothing has changed since.
 
-    A training that keeps few checkpoints may delete one before it is read: then it takes the next.
+    A training that keeps few checkpoints may delete one before it is read: then the next is taken.
     """
     while True:
-      found = self._pointed_at()
+      path = self._pointed_at()
       try:
         return self._evaluated(split, on_the_way)
       except Terminated:
         raise
       except Exception:
-        if not found or files.exists(f'{found}.index') or found == self._pointed_at():
+        if not path or files.exists(f'{path}.index') or path == self._pointed_at():
           raise
-      log.info('%s was deleted before it was evaluated; taking the next', found)
+      log.info('%s was deleted before it was evaluated; taking the next', path)
 
   def _pointed_at(self) -> str:
-    """The checkpoint to evaluate, whether or not it is still there; '' for none."""
+    """Returns the checkpoint to evaluate, which may be deleted already; '' if there is none."""
     named = self._process.options.checkpoint
     if named == checkpoints.BEST:
       return best_checkpoints.checkpoint(self._process.options.job_dir)
@@ -72,11 +72,11 @@ class Evaluator:
     return self._last
 
   def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> None:
-    """Evaluates a checkpoint in the graph of the split, and tells callbacks of it."""
+    """Evaluates a checkpoint in the split's graph, and calls callbacks."""
     process = self._process
-    process.role.monitor.check()  # SIGTERM leaves no time to evaluate what was just saved.
+    process.role.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
     if split not in self._kept:
-      # TensorBoard's names of runs are those of folders: not 'eval_validation' and 'eval_eval'.
+      # TensorBoard names runs by folder: not 'eval_validation' and 'eval_eval'.
       folder = os.path.join(process.options.job_dir, split)
       input_fn = process.eval_input_fn(split)
       self._kept[split] = evaluation.KeptEvaluation(process.estimator(), input_fn, folder)
@@ -100,7 +100,7 @@ class Evaluator:
 
 
 def evaluate_once(process: Process) -> JsonObject:
-  """Evaluates one checkpoint on one split."""
+  """Evaluates one checkpoint on one split and returns the result."""
   process.check_split(process.final_split)
   own: list[Callback] = []
   if process.own_callbacks:
@@ -110,7 +110,7 @@ def evaluate_once(process: Process) -> JsonObject:
 
 
 class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
-  """Evaluates each checkpoint that a training saves, but the one that it begins with."""
+  """Evaluates each checkpoint that a training saves, except the one that it begins with."""
 
   def __init__(self, evaluator: Evaluator, process: Process):
     self._evaluator = evaluator
@@ -135,7 +135,7 @@ class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
 
 
 class _AbandonHook(tf.compat.v1.train.SessionRunHook):
-  """Abandons an evaluation when SIGTERM comes."""
+  """Aborts an evaluation when the process receives SIGTERM."""
 
   def __init__(self, monitor: SignalMonitor):
     self._monitor = monitor

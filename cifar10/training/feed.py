@@ -1,4 +1,4 @@
-"""Where training batches come from, as the options say: record files, or what a part reads."""
+"""Selects where training batches come from: record files, a Python source or a data service."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from cifar10.options.run_options import RunOptions
 
 
 class Feed:
-  """A training's examples, of its record files; parts override where they come from."""
+  """The training examples of record files; subclasses read other inputs."""
 
   def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster):
-    """Names them; nothing is read yet."""
-    assert options.data_dir  # The command asks for it.
+    """Sets the feed up; reads nothing."""
+    assert options.data_dir  # The command requires it.
     self._hparams = hparams
     self._options = options
     self._cluster = cluster
@@ -29,21 +29,21 @@ class Feed:
     )
 
   def num_examples(self) -> int:
-    """How many there are in an epoch; raises InputError where they are not what they must be."""
+    """Returns the number of examples in an epoch; raises InputError if the data are damaged."""
     return self._data_set.num_examples_per_epoch()
 
   def first_images(self, count: int) -> np.ndarray:
-    """The first ones' images, as they are read: uint8 [count or fewer, 32, 32, 3]."""
+    """Returns the first images, uint8 [count or fewer, 32, 32, 3]."""
     return self._data_set.first_images(count)
 
   def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
-    """Endless training batches, as `input_pipeline.input_fn` makes them.
+    """Returns an endless dataset of training batches, like `input_pipeline.input_fn`.
 
-    Of record files they are those that an uninterrupted training would have seen.
+    For record files they are the batches of an uninterrupted training.
 
     Args:
-      num_shards: how many towers.
-      first_example: how many examples this process has seen before, perhaps a tensor.
+      num_shards: number of towers.
+      first_example: number of examples this process has used before; may be a tensor.
     """
     hparams = self._hparams
     batches = self._data_set.make_batch(
@@ -53,12 +53,12 @@ class Feed:
 
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
-    """A context in which batches can be read; raises SourceError where a source fails."""
+    """A context in which batches can be read; raises SourceError if a source fails."""
     yield
 
 
 def make(hparams: HParams, options: RunOptions, cluster: Cluster, data: DatasetInfo) -> Feed:
-  """What this process trains on; raises InputError for a source that cannot be found."""
+  """Returns this process's feed; raises InputError if a source cannot be found."""
   if options.data_service:
     return parts.load('data_service').ServiceFeed(hparams, options, cluster, data.num_classes)
   if hparams.source:

@@ -1,4 +1,4 @@
-"""The evaluator of a cluster: it evaluates the checkpoints that a chief saves, as they come."""
+"""The evaluator task of a cluster: evaluates the checkpoints that the chief saves."""
 
 import time
 
@@ -16,12 +16,12 @@ _LOOK_SECONDS = 1
 
 
 def follow(process: Process) -> JsonObject:
-  """Evaluates new checkpoints as they come, and the last one like the chief.
+  """Evaluates new checkpoints as they appear, and the last one like a chief would.
 
   Raises:
-    InputError: a split has a file missing or damaged.
-    TaskLostError: the chief has gone, and no checkpoint came for so long as the options say.
-    Terminated: SIGTERM came.
+    InputError: the file of a split is missing or damaged.
+    TaskLostError: the chief is gone, and no checkpoint appeared for --evaluator-patience.
+    Terminated: the process received SIGTERM.
   """
   callbacks: list[Callback] = []
   evaluator = Evaluator(process, callbacks)
@@ -37,10 +37,10 @@ def follow(process: Process) -> JsonObject:
     checkpoint = checkpoints.listed(job_dir)
     fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
     if fault and checkpoint != checkpoints.listed(job_dir):
-      continue  # It was deleted before it was read: the next is there.
+      continue  # It was deleted before it was read, so a newer one exists.
     if checkpoint and checkpoint != seen:
       seen, seen_at = checkpoint, time.monotonic()
-      if fault:  # The chief may be about to set it aside.
+      if fault:  # The chief may be about to move it away.
         log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
       else:
         evaluator.evaluated(process.split_on_the_way, on_the_way=True)

@@ -1,10 +1,10 @@
-"""Batches that are copied to a GPU while the step before theirs computes.
+"""Prefetches batches to GPUs while the step before computes.
 
-TensorFlow copies a batch when the step that needs it begins, and the GPU waits. Here each step
-takes the batch that the step before put on its tower's device, and puts the next one there
-meanwhile, as tensorpack's StagingInput and TensorFlow's guide "High-Performance Models" (section
-"Parallelize CPU-to-GPU Data Transfer") do. The order of batches stays as it is: the first is put
-there before the first step, also of a job that goes on.
+By default TensorFlow copies a batch when its step begins, and the GPU waits. Here each step takes
+the batch that the step before has put on its tower's device, and meanwhile puts the next one
+there, like tensorpack's StagingInput and TensorFlow's guide "High-Performance Models" (section
+"Parallelize CPU-to-GPU Data Transfer"). The order of batches does not change: the first batch is
+put there before the first step, also when a job resumes.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from cifar10.training.step_parts import Shards, StepPart
 
 
 class Part(StepPart):
-  """Puts it into a training step."""
+  """Adds the prefetch to a training step."""
 
   def shards(self, shards: Shards) -> Shards:
     self._prefetch = GpuPrefetch(shards, self._step.tower_devices)
@@ -30,17 +30,17 @@ class Part(StepPart):
 
 
 class GpuPrefetch:
-  """One batch ahead, on the towers' devices.
+  """Keeps one batch ahead on the towers' devices.
 
   Attributes:
-    shards: for each tower, (images, labels) as they were given, but on its device.
-    put: the op that puts the next batch there. Each step runs it.
+    shards: for each tower, its (images, labels) on its device.
+    put: the op that puts the next batch there; each step runs it.
   """
 
   def __init__(self, shards: Shards, devices: Sequence[str]):
     """Args:
     shards: for each tower, (images, labels).
-    devices: each tower's.
+    devices: the towers' devices.
     """
     puts, clears = [], []
     self.shards: list[tuple[tf.Tensor, tf.Tensor]] = []
@@ -57,7 +57,7 @@ class GpuPrefetch:
     self._clear = tf.group(*clears)
 
   def make_hook(self) -> tf.compat.v1.train.SessionRunHook:
-    """Puts the first batch there, in each new session."""
+    """Returns a hook that puts the first batch there in each new session."""
     return _FirstBatchHook(self._clear, self.put)
 
 
@@ -67,7 +67,7 @@ class _FirstBatchHook(tf.compat.v1.train.SessionRunHook):
     self._put = put
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    # What an earlier session of this process left there: a worker makes another one when it has
-    # lost a parameter server.
+    # Clears what an earlier session of this process left: a worker that lost a parameter server
+    # creates another session.
     session.run(self._clear)
     session.run(self._put)

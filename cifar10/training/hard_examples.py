@@ -1,13 +1,13 @@
-"""The harder half of each batch, chosen by a small network that learns beside the large one.
+"""Hard-example mining: trains on the harder half of each batch, chosen by a small proxy network.
 
 After airbench96_faster.py (github.com/KellerJordan/cifar10-airbench): late in training most images
-teach nothing any more, and a small network, the proxy, tells which. The proxy classifies the whole
-batch; the half with the highest losses is what both networks learn from, the proxy at every fourth
-step only.
+teach nothing more, and a small network, the proxy, finds the others. The proxy classifies the whole
+batch; both networks learn from the half with the highest losses, the proxy only at every fourth
+step.
 
-There the proxy is trained first and its choices are kept. Here one step has both, so that nothing
-is read twice and a job resumes as any other, and the proxy learns as the large network does: with
-its first bias, with lookahead, and with momentum that goes on at the steps between.
+airbench trains the proxy first and stores its choices. Here each step trains both, so that
+nothing is read twice and jobs resume as usual. The proxy learns like the large network: with its
+first bias, with lookahead, and with momentum that continues at the steps between.
 """
 
 from collections.abc import Callable
@@ -22,20 +22,20 @@ from cifar10.options.hparams import HParams
 from cifar10.training import network_builder, optimizers, towers
 from cifar10.training.step_parts import Step, StepPart
 
-_LEARNS_EVERY = 4  # Global steps: its backward pass would cost twice what its choices do.
+_LEARNS_EVERY = 4  # Global steps: its backward pass costs twice as much as its forward pass.
 
 
 class HarderHalf(NamedTuple):
-  """What is left of a tower's batch of n images."""
+  """The harder half of a tower's batch of n images."""
 
   images: tf.Tensor  # [(n + 1) / 2, 32, 32, 3]
   labels: tf.Tensor  # int32 [(n + 1) / 2]
-  cross_entropy: tf.Tensor  # float32 scalar, the proxy's, mean over these images
+  cross_entropy: tf.Tensor  # float32 scalar, of the proxy, mean over these images
   gradients: towers.GradientsAndVariables  # The proxy's; 0 at steps at which it does not learn.
 
 
 class Part(StepPart):
-  """Puts it into a training step."""
+  """Adds the proxy to a training step."""
 
   def __init__(self, step: Step):
     super().__init__(step)
@@ -63,13 +63,13 @@ class Part(StepPart):
 def build_proxy(
   hparams: HParams, data: DatasetInfo, data_format: str, prepared: Any
 ) -> model_base.Layers:
-  """The small network. It starts anew and freezes nothing, whatever the other one does.
+  """Returns the proxy; it has random initial values and no frozen variables in any case.
 
   Args:
-    hparams: of a family that has one.
-    data: what it classifies.
+    hparams: of a family that has a proxy.
+    data: the data set.
     data_format: as in model_base.Layers.
-    prepared: what the family's `prepare` made.
+    prepared: returned by the family's `prepare`.
   """
   family: Any = hparams.family
   settings = network_builder.layer_settings(hparams, True, data_format)
@@ -83,12 +83,12 @@ def harder_half(
   weight_decay: Callable[[Any], float],
   label_smoothing: float = 0.0,
 ) -> HarderHalf:
-  """The half with the highest cross entropies. The proxy normalises by the batch, as in training.
+  """Returns the half with the highest cross-entropies. The proxy normalises by the batch.
 
   Args:
     images: [n, 32, 32, 3], normalised; n is known.
     labels: int32 [n].
-    proxy: its `forward_pass` makes the variables, or finds them again.
+    proxy: its `forward_pass` makes the variables or reuses them.
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: as for the large network.
   """
@@ -101,7 +101,7 @@ def harder_half(
   cross_entropy = tf.reduce_mean(hardest)
   loss = cross_entropy + towers.weight_penalty(proxy, weight_decay)
   step = tf.compat.v1.train.get_or_create_global_step()
-  # Momentum changes the variables even where the gradient is 0, so zeros wait for the forward pass.
+  # Momentum changes variables even for gradient 0, so zeros wait for the forward pass.
   with tf.control_dependencies([loss]):
     is_due = tf.equal(step % _LEARNS_EVERY, 0)
   gradients = tf.cond(

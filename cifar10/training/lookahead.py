@@ -1,4 +1,4 @@
-"""Lookahead: slow copies of the variables, for --lookahead-steps."""
+"""The Lookahead optimizer: slow copies of the variables, for --lookahead-steps."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import tensorflow as tf
 from cifar10.training.step_parts import StepPart
 from cifar10.training.towers import GradientsAndVariables
 
-# What the slow variables keep of themselves when they are averaged with the fast ones:
+# The part of a slow variable that stays when it is averaged with its fast one:
 _DECAY = 0.95  # this, to the power of the steps between two averagings,
-_POWER = 3  # times this power of the part of training that is over.
+_POWER = 3  # times this power of the finished fraction of training.
 
 
 class Part(StepPart):
-  """Puts it into a training step."""
+  """Adds lookahead to a training step."""
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
     hparams = self._step.hparams
@@ -21,19 +21,19 @@ class Part(StepPart):
 
 
 class Lookahead:
-  """Slow variables that follow the fast ones, which every few steps go on from there.
+  """Averages fast variables into slow ones every few steps, and continues from the average.
 
-  Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), as airbench has it: after every
+  Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), in airbench's form: after every
   `steps` steps slow = decay * slow + (1 - decay) * fast, and fast = slow, with decay
-  0.95^steps (t / last_step)^3; at the end of training fast = slow. Moving averages take part.
+  0.95^steps (t / last_step)^3; at the end of training fast = slow. Includes moving averages.
   """
 
   def __init__(self, optimizer: Any, steps: int, last_step: int, update_ops: Any = ()):
     """Args:
     optimizer: makes the fast updates.
     steps: global steps between two averagings.
-    last_step: of training.
-    update_ops: change the moving averages, and come first.
+    last_step: the last step of training.
+    update_ops: the updates of batch norm's moving averages, to run first.
     """
     self._optimizer = optimizer
     self._steps = steps
@@ -41,7 +41,7 @@ class Lookahead:
     self._update_ops = tuple(update_ops)
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
-    """The op that updates the variables, and every few steps averages them with the slow ones."""
+    """Returns the op that updates the variables, and every few steps averages them."""
     pairs = list(gradients)
     moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
     fast = [variable for _, variable in pairs] + moving
@@ -52,7 +52,7 @@ class Lookahead:
     is_due = tf.equal(step % self._steps, 0)
     progress = tf.cast(step, tf.float32) / self._last_step
     decay = _DECAY**self._steps * progress**_POWER
-    decay = tf.where(is_due, decay, 1.0)  # At the last step, if none is due.
+    decay = tf.where(is_due, decay, 1.0)  # The last step may not be due.
 
     def average() -> tf.Tensor:
       averaged = []

@@ -1,4 +1,4 @@
-"""Towers, optimizer and metrics -> one EstimatorSpec for each mode."""
+"""The Estimator's model function: towers, optimizer and metrics as EstimatorSpecs."""
 
 import collections
 import functools
@@ -24,12 +24,12 @@ from cifar10.training.step_parts import GroupOf, Shards, StepPart
 
 
 class Training(NamedTuple):
-  """What only training needs."""
+  """The settings that only training needs."""
 
-  role: Role  # of this process: how gradients become an update
-  examples_per_epoch: int  # of the training split: turns epochs into steps
-  beginning: Initialization = DEFAULT_INIT  # what the network of a new training starts from
-  on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # hears of what a step computes
+  role: Role  # this process's role: how gradients become an update
+  examples_per_epoch: int  # of the training split; converts epochs to steps
+  beginning: Initialization = DEFAULT_INIT  # the initial values of a new training
+  on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
 
 
 def get_model_fn(
@@ -40,14 +40,14 @@ def get_model_fn(
   *,
   use_ema: bool = False,
 ) -> Callable[..., Any]:
-  """The Estimator's model function.
+  """Returns the Estimator's model function.
 
   Args:
     hparams: the network and its optimization.
-    placement: towers and variables.
-    data: what the network classifies.
-    training: for the mode TRAIN.
-    use_ema: restore the averages in place of the variables, outside training.
+    placement: the devices of towers and variables.
+    data: the data set that the network classifies.
+    training: required in the mode TRAIN.
+    use_ema: whether to restore averages in place of variables, outside training.
 
   Returns:
     model_fn(features, labels, mode, config). In TRAIN and EVAL features and labels are tuples with
@@ -79,7 +79,7 @@ def get_model_fn(
 
 
 def _groups(hparams: HParams, *networks: model_base.Layers) -> GroupOf:
-  """How each variable of the networks learns, once they are built."""
+  """Returns a function from each variable of the built networks to its parameter group."""
   roles = collections.ChainMap(*(network.roles for network in networks))
 
   def group_of(variable: Any) -> Group:
@@ -98,9 +98,9 @@ def _train_spec(
   proxy: model_base.Layers | None,
   config: Any,
 ) -> Any:
-  """Every tower, the mean of their gradients, and the update.
+  """Builds every tower, the mean of their gradients, and the update.
 
-  Under a strategy of tf.distribute this is called once a replica, and builds one tower.
+  Under a strategy of tf.distribute each replica calls this function and builds one tower.
   """
   role = training.role
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
@@ -131,7 +131,7 @@ def _train_spec(
     _add_saver(config)
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
-    loss=loss / _num_replicas(),  # Which the Estimator adds up.
+    loss=loss / _num_replicas(),  # The Estimator sums it over the replicas.
     train_op=train_op,
     training_hooks=hooks,
     scaffold=role.scaffold(),
@@ -156,7 +156,7 @@ def _build_towers(
   place_variable: Callable[[tf.Operation], str],
   added: Sequence[StepPart],
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
-  """All towers over one set of variables, and the moving averages' updates."""
+  """Builds all towers over one set of variables; returns them and the moving averages' updates."""
   hparams = step.hparams
 
   def weight_decay(variable: Any) -> float:
@@ -178,13 +178,13 @@ def _build_towers(
         towers.build_tower(images, labels, network, weight_decay, hparams.label_smoothing)
       )
       if index == 0:
-        # Tower 0 only: every tower would update the same moving averages, N times a step.
+        # Tower 0 only: else every tower would update the same moving averages at each step.
         update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
   return built, update_ops
 
 
 def _learning_rates(hparams: HParams, role: Role, examples_per_epoch: int) -> tuple[Any, Any]:
-  """The optimizer's and Muon's at this step, as they are scheduled and controlled."""
+  """Returns the rates of the optimizer and of Muon at this step, as scheduled or controlled."""
   examples_per_step = schedules.examples_per_global_step(
     hparams.train_batch_size, role.gradients_per_update or 1
   )
@@ -199,7 +199,7 @@ def _learning_rates(hparams: HParams, role: Role, examples_per_epoch: int) -> tu
 def _scheduled(
   rate: float, hparams: HParams, examples_per_epoch: int, examples_per_step: int
 ) -> tf.Tensor:
-  """A learning rate times the schedule's factor at this step: float32 scalar."""
+  """Returns a learning rate times the schedule's factor at this step: float32 scalar."""
   global_step = tf.compat.v1.train.get_or_create_global_step()
   if hparams.lr_triangle:
     return rate * schedules.triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
@@ -211,7 +211,7 @@ def _scheduled(
 
 
 def _num_replicas() -> int:
-  """Of a strategy of tf.distribute; 1 without one."""
+  """Returns the number of replicas of a tf.distribute strategy; 1 without one."""
   return tf.distribute.get_strategy().num_replicas_in_sync
 
 
@@ -224,28 +224,28 @@ def _update(
   update_ops: Sequence[tf.Operation],
   added: Sequence[StepPart],
 ) -> tuple[tf.Operation, list[Any]]:
-  """What changes the variables, moving averages included, and the hooks that it needs."""
+  """Returns the op that updates variables and moving averages, and the hooks that it needs."""
   hparams = step.hparams
   global_step = tf.compat.v1.train.get_or_create_global_step()
   # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
-  # synchronous training updates variables when a step, those included, is over.
+  # synchronous training updates variables after a step, which includes them.
   is_over = role.updates_later or not role.updates_moving_averages
   before = () if is_over else update_ops
   optimizer = role.optimizer(optimizers.make_optimizer(hparams, rates, added, before))
   gradients = optimizers.in_groups(gradients, step.group_of)
-  if _num_replicas() > 1:  # Strategies add gradients up; what is wanted is the mean.
+  if _num_replicas() > 1:  # Strategies sum gradients, so divide to get the mean.
     gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
   train_op = optimizer.apply_gradients(gradients, global_step)
   hooks = role.training_hooks(optimizer, hparams.train_steps)
   if role.updates_moving_averages:
     # Beside the update, not before it: a synchronous chief runs the update alone, between two
-    # batches, and would have to compute another batch for the averages that the update waited for.
+    # batches, and would have to compute another batch if the update waited for the averages.
     train_op = tf.group(train_op, *update_ops)
   return train_op, hooks
 
 
 def _mean_accuracy(built: Sequence[towers.Tower]) -> tf.Tensor:
-  """Of all images that the towers learn from: float32 scalar."""
+  """Returns the accuracy on all images that the towers learn from: float32 scalar."""
   correct = [
     tf.cast(tf.equal(tf.argmax(tower.logits, 1, tf.int32), tower.labels), tf.float32)
     for tower in built
@@ -254,9 +254,9 @@ def _mean_accuracy(built: Sequence[towers.Tower]) -> tf.Tensor:
 
 
 def _add_saver(config: Any) -> None:
-  """Lets the chief write whole checkpoints.
+  """Makes the chief write whole checkpoints.
 
-  The Estimator's own saver has each parameter server write its part: into a folder that all of
+  The Estimator's own saver has each parameter server write its part, to a folder that all of
   them would have to share.
   """
   saver = tf.compat.v1.train.Saver(
@@ -301,7 +301,7 @@ def _eval_spec(
 def _predict_spec(
   hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
 ) -> Any:
-  """Classes and probabilities of uint8 images [n, 32, 32, 3]."""
+  """Returns classes and probabilities of uint8 images [n, 32, 32, 3]."""
   logits = _inferred(hparams, placement, network, images).logits
   predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
   return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.PREDICT, predictions=predictions)

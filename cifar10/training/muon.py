@@ -1,4 +1,4 @@
-"""Muon, an optimizer for convolution kernels, beside SGD: for --muon-learning-rate."""
+"""The Muon optimizer for convolution kernels, used beside SGD: for --muon-learning-rate."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _NEWTON_SCHULZ_STEPS = 3
 
 
 class Part(StepPart):
-  """Puts it into a training step."""
+  """Adds Muon to a training step."""
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
     hparams = self._step.hparams
@@ -21,7 +21,7 @@ class Part(StepPart):
 
 
 class _Split:
-  """Muon for the variables of its groups, another optimizer for everything else."""
+  """Updates the variables of Muon's groups with Muon, and all others with another optimizer."""
 
   def __init__(self, group_of: GroupOf, muon: Any, other: Any):
     self._group_of = group_of
@@ -29,10 +29,10 @@ class _Split:
     self._other = other
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
-    """The op that makes both updates, and counts one step.
+    """Returns the op that makes both updates and counts one step.
 
     Raises:
-      ValueError: a group of Muon's has a learning-rate factor, which would do nothing.
+      ValueError: a group of Muon's has a learning-rate factor, which would have no effect.
     """
     kernels: GradientsAndVariables = []
     others: GradientsAndVariables = []
@@ -49,18 +49,18 @@ class _Split:
 
 
 class Muon(tf.compat.v1.train.Optimizer):
-  """Momentum, orthogonalised, for convolution kernels of a fixed norm.
+  """Orthogonalised momentum for convolution kernels with a fixed norm.
 
-  Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as airbench94 uses
-  it: at every step the kernel, as a matrix with a row for each output channel, is scaled to norm
-  sqrt(outputs), and moved by the learning rate times the nearest orthogonal matrix to its Nesterov
-  momentum. It is made for kernels that a normalisation follows, to which their norm is nothing.
+  Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as in airbench94:
+  at every step the kernel, as a matrix with a row for each output channel, is scaled to the norm
+  sqrt(outputs) and moved by the learning rate times the orthogonal matrix nearest to its Nesterov
+  momentum. It suits kernels before a normalisation, which makes their norm irrelevant.
   """
 
   def __init__(self, learning_rate: Any, momentum: float, dtype: tf.DType = tf.float32):
     """Args:
     learning_rate: float or scalar tensor.
-    momentum: what the accumulated gradient keeps of itself a step.
+    momentum: the part of the accumulated gradient that stays at each step.
     dtype: of the matrix products.
     """
     super().__init__(use_locking=False, name='Muon')
@@ -78,22 +78,22 @@ class Muon(tf.compat.v1.train.Optimizer):
     direction = orthogonalised(grad + self._momentum * accumulated, self._dtype)
     outputs = handle.shape[-1]
     unit = handle * (outputs**0.5 / tf.norm(handle))
-    # Without a gradient it stays: momentum, made orthogonal, would move it as far as one does.
+    # No update for gradient 0: orthogonalised momentum would move the kernel as far as ever.
     has_gradient = tf.reduce_any(tf.not_equal(grad, 0))
     moved = tf.where(has_gradient, unit - self._learning_rate * direction, handle)
     return handle.assign(moved, read_value=False)
 
 
 def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-  """Near the orthogonal matrix nearest to a kernel's, by three Newton-Schulz iterations.
+  """Returns nearly the orthogonal matrix nearest to a kernel, by three Newton-Schulz iterations.
 
   Args:
     kernel: [height, width, in, out], as the matrix [height * width * in, out].
     dtype: of the matrix products.
 
   Returns:
-    float32, of the same shape; singular values about 1 (0.7 to 1.2 is near enough for Muon), but
-    those that were small remain below it.
+    float32, the same shape; singular values are about 1 (0.7 to 1.2 suffices for Muon), but those
+      that were small stay smaller.
   """
   x = tf.reshape(kernel, [-1, kernel.shape[-1]])
   x = tf.cast(x / (tf.norm(x) + 1e-7), dtype)

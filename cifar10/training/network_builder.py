@@ -1,4 +1,4 @@
-"""A job's network, made of its hyper-parameters, and what it says of images."""
+"""Builds a job's network from its hyper-parameters, and classifies images with it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ from cifar10.options.hparams import HParams
 
 
 class Initialization(NamedTuple):
-  """What the network of a new job starts from."""
+  """The initial values of a new job's network."""
 
-  prepared: Any = None  # From the family's `prepare`.
-  initializers: Mapping[str, Any] = {}  # By the variables' names; others have their layers'.
+  prepared: Any = None  # Returned by the family's `prepare`.
+  initializers: Mapping[str, Any] = {}  # By variable name; others have their layers'.
 
 
 DEFAULT_INIT = Initialization()
@@ -32,14 +32,14 @@ def build(
   batch_norm_decay: Any = None,
   beginning: Initialization = DEFAULT_INIT,
 ) -> model_base.Layers:
-  """The network, whose `forward_pass` makes its layers in the default graph.
+  """Returns the network, whose `forward_pass` makes its layers in the default graph.
 
   Args:
-    hparams: which one; `dtype` is one of TensorFlow's, not 'auto'.
-    data: what it classifies.
-    is_training: as in model_base.Layers, and `data_format`, too.
-    batch_norm_decay: float or scalar tensor, in place of the hyper-parameter.
-    beginning: what it starts from where no checkpoint is restored.
+    hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
+    data: the data set that it classifies.
+    is_training: as in model_base.Layers, like `data_format`.
+    batch_norm_decay: float or scalar tensor that replaces the hyper-parameter.
+    beginning: the initial values if no checkpoint is restored.
   """
   settings = layer_settings(hparams, is_training, data_format)
   if batch_norm_decay is not None:
@@ -53,7 +53,7 @@ def build(
 def layer_settings(
   hparams: HParams, is_training: bool, data_format: str
 ) -> model_base.LayerSettings:
-  """What all layers of a network have in common; arguments are as for `build`."""
+  """Returns the settings that all layers of a network share; for the arguments see `build`."""
   return model_base.LayerSettings(
     is_training=is_training,
     data_format=data_format,
@@ -64,7 +64,7 @@ def layer_settings(
 
 
 def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> Inferred:
-  """Normalises uint8 images [n, 32, 32, 3] and classifies them, by the moving averages."""
+  """Normalises uint8 images [n, 32, 32, 3] and classifies them; batch norm uses moving averages."""
 
   def classify(seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     logits = network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))

@@ -1,4 +1,4 @@
-"""What a network consists of: variables, trainable parameters, multiplications for one image."""
+"""Counts a network's variables, trainable parameters, and multiplications for one image."""
 
 import contextlib
 import dataclasses
@@ -17,14 +17,14 @@ from cifar10.training import network_builder
 
 
 class NetworkSize(NamedTuple):
-  """Of a forward pass as evaluation makes it, without test-time views."""
+  """The size of a network, and of its forward pass in evaluation without test-time views."""
 
   trainable_parameters: int
-  macs: int  # Of one image, by convolutions and matrix products, as papers count them.
+  macs: int  # Multiply-accumulates of convolutions and matrix products for one image, as in papers.
 
 
 def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
-  """Builds the network for one image in a graph of its own, and counts; computes nothing."""
+  """Builds the network for one image in a separate graph and counts; computes nothing."""
   with _built(hparams, data) as graph:
     return NetworkSize(
       sum(variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()),
@@ -33,7 +33,7 @@ def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
 
 
 def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list[int]], set[str]]:
-  """Of all the network's variables by name, and the names of those that are trained."""
+  """Returns the shapes of all variables of the network by name, and the trained ones' names."""
   with _built(hparams, data):
     trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
     variables = tf.compat.v1.global_variables()
@@ -41,7 +41,7 @@ def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list
 
 
 def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: DatasetInfo) -> None:
-  """Raises InputError for a checkpoint, named by the user, of another network than the job's."""
+  """Raises InputError if a checkpoint that the user named is of another network than the job's."""
   source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')
   shapes, _ = variable_shapes(hparams, data)
   variable_files.check_network(source, shapes, hparams.family.NAME)
@@ -49,8 +49,8 @@ def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: Datase
 
 @contextlib.contextmanager
 def _built(hparams: HParams, data: DatasetInfo) -> Iterator[tf.Graph]:
-  """A graph with the network for one image."""
-  plain = dataclasses.replace(hparams, dtype='float32')  # Which 'auto' may still have to become.
+  """A context with a graph of the network for one image."""
+  plain = dataclasses.replace(hparams, dtype='float32')  # Not yet decided for 'auto'.
   with sessions.side_graph() as graph:
     built = network_builder.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
@@ -59,7 +59,7 @@ def _built(hparams: HParams, data: DatasetInfo) -> Iterator[tf.Graph]:
 
 
 def _multiplications(operation: tf.Operation) -> int:
-  """So many for each output: the kernel's height x width x input channels, the rows' length."""
+  """Returns the multiplications for each output: the kernel's height x width x input channels."""
   kind = operation.type
   if kind == 'Conv2D':
     *kernel, _ = operation.inputs[1].shape

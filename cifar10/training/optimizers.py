@@ -1,9 +1,9 @@
-"""Gradients -> updates: parameter groups, and SGD with momentum.
+"""Turns gradients into updates: parameter groups, and SGD with momentum.
 
-A group's learning rate is a factor on its gradient. SGD with momentum is linear in the gradients,
-so that makes the same update as an optimizer for each group would, and parameter servers and
-strategies take it as it is. An optimizer that normalises gradients would undo the factor: Muon,
-which does, refuses groups that have one.
+A group's learning rate is a factor of its gradients. Since SGD with momentum is linear in the
+gradients, the update equals that of separate optimizers for each group, and parameter servers and
+strategies need no change. An optimizer that normalises gradients would cancel the factor: Muon is
+one, and refuses groups with a factor.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from cifar10.training.towers import GradientsAndVariables
 
 
 def weight_decay(hparams: HParams, group: Group) -> float:
-  """The L2 coefficient of a group's variables: none where Muon fixes the norm."""
+  """Returns the L2 coefficient of a group's variables: 0 if Muon fixes their norm."""
   return 0.0 if group.uses_muon else hparams.weight_decay / group.learning_rate_factor
 
 
 def in_groups(gradients: GradientsAndVariables, group_of: GroupOf) -> GradientsAndVariables:
-  """Each gradient times its group's factor; none any more of what has learned long enough."""
+  """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
   return [(_in_group(gradient, group_of(variable)), variable) for gradient, variable in gradients]
 
 
@@ -33,7 +33,7 @@ def _in_group(gradient: tf.Tensor, group: Group) -> tf.Tensor:
   if not group.learns_until:
     return scaled
   learns = tf.compat.v1.train.get_or_create_global_step() < group.learns_until
-  return tf.where(learns, scaled, tf.zeros_like(scaled))  # Nor does it decay.
+  return tf.where(learns, scaled, tf.zeros_like(scaled))  # The weight decay stops, too.
 
 
 def make_optimizer(
@@ -42,13 +42,13 @@ def make_optimizer(
   step_parts: Sequence[StepPart],
   update_ops: Sequence[tf.Operation] = (),
 ) -> Any:
-  """What applies (gradient, variable) pairs: `apply_gradients` is all that is asked of it.
+  """Returns an optimizer; callers use its `apply_gradients` only.
 
   Args:
-    hparams: of SGD.
+    hparams: those of SGD.
     rates: the learning rates of SGD and of Muon: floats or scalar tensors.
-    step_parts: what options put around SGD.
-    update_ops: of the moving averages, which lookahead and averages wait for.
+    step_parts: the parts that wrap SGD.
+    update_ops: updates of moving averages, which Lookahead and averages of weights wait for.
   """
   learning_rate, muon_learning_rate = rates
   optimizer: Any = tf.compat.v1.train.MomentumOptimizer(

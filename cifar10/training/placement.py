@@ -1,4 +1,4 @@
-"""Options and hardware -> where this process computes, and in which precision."""
+"""Selects the devices and the precision of this process, from options and hardware."""
 
 import dataclasses
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from cifar10.training import towers
 
 
 class Placement(NamedTuple):
-  """Where a replica's towers and variables live, and how its activations are laid out."""
+  """The devices of a replica's towers and variables, and the layout of its activations."""
 
   tower_devices: list[str]
   variable_strategy: str  # 'CPU' or 'GPU'
@@ -21,12 +21,12 @@ class Placement(NamedTuple):
 
   @property
   def prefetches_to_gpu(self) -> bool:
-    """Whether batches are copied to the towers' devices a step ahead: only to GPUs."""
+    """Tells whether batches are copied to the towers' devices a step ahead: to GPUs only."""
     return self.num_gpus > 0
 
 
 def num_gpus(options: RunOptions, visible: int) -> int:
-  """How many GPUs to use; raises InputError for a combination that cannot run."""
+  """Returns how many GPUs to use; raises InputError for a combination that cannot run."""
   count = visible if options.num_gpus is None else options.num_gpus
   if count > visible:
     raise InputError(f'--num-gpus {count} but TensorFlow sees {visible}; ask for fewer')
@@ -44,7 +44,7 @@ def num_gpus(options: RunOptions, visible: int) -> int:
 
 
 def placement(options: RunOptions, num_gpus: int) -> Placement:
-  """The towers and where the variables are."""
+  """Returns the devices of the towers and the variables."""
   return Placement(
     towers.tower_devices(num_gpus, options.num_cpu_towers),
     options.variable_strategy,
@@ -54,7 +54,7 @@ def placement(options: RunOptions, num_gpus: int) -> Placement:
 
 
 def with_dtype(hparams: HParams, num_gpus: int) -> HParams:
-  """With the precision that --dtype auto means on these devices; tells of one that is slow here."""
+  """Resolves --dtype auto for these devices; logs if the given dtype is slow here."""
   fast, reason = devices.fast_dtype(num_gpus)
   if hparams.dtype == 'bfloat16' and fast != 'bfloat16':
     log.warning(

@@ -1,4 +1,4 @@
-"""What every mode of a job needs: its network, data and devices, and this process's role in it."""
+"""One process of a job with what every mode needs: network, data, devices and its role."""
 
 import contextlib
 import dataclasses
@@ -21,15 +21,15 @@ from cifar10.training import model_fn, placement, schedules
 
 
 class Process:
-  """One process of a job: checked options, and the Estimators made of them.
+  """One process of a job: its checked options, and the Estimators made from them.
 
   Attributes:
-    hparams: the network and its optimization, `dtype` decided.
-    options: where it runs.
+    hparams: the network and its optimization, with `dtype` resolved.
+    options: the run's options.
     role: alone, or a task of a cluster.
-    data: what the network classifies.
-    placement: where towers and variables are.
-    strategy: of tf.distribute; None without one.
+    data: the data set that the network classifies.
+    placement: the devices of towers and variables.
+    strategy: of tf.distribute, or None.
   """
 
   def __init__(
@@ -43,9 +43,9 @@ class Process:
 
     Args:
       hparams: the network and its optimization.
-      options: where it runs.
-      role: of this process; by default that of a process alone.
-      own_callbacks: the user's, as callbacks/own_callback.py finds them.
+      options: the run's options.
+      role: this process's role; default: a single process.
+      own_callbacks: the user's, from callbacks/own_callback.py.
 
     Raises:
       InputError: devices that cannot run, or another data set than the job's.
@@ -67,23 +67,23 @@ class Process:
 
   @property
   def final_split(self) -> str:
-    """The split of the last evaluation."""
+    """Returns the split of the last evaluation."""
     return self.options.subset or 'eval'
 
   @property
   def data_dir(self) -> str:
-    """The folder of the record files."""
-    assert self.options.data_dir  # The command asks for it in the modes that read data.
+    """Returns the folder of the record files."""
+    assert self.options.data_dir  # The command requires it in modes that read data.
     return self.options.data_dir
 
   @property
   def split_on_the_way(self) -> str:
-    """The split that is evaluated while training goes on."""
-    # Choosing by the test set would leak it; it serves only where nothing else is left.
+    """Returns the split that is evaluated during training."""
+    # Choosing by the test set would leak it; it is used only if no other split is left.
     return self.options.subset or ('validation' if self.hparams.train_on == 'train' else 'eval')
 
   def estimator(self, training: model_fn.Training | None = None) -> Any:
-    """The Estimator. Only training knows, and needs, the data and the other tasks."""
+    """Returns the Estimator; only one for training knows the data and the other tasks."""
     cluster = self.role.cluster if training else roles.ALONE
     return tf_estimator.Estimator(
       model_fn.get_model_fn(
@@ -99,7 +99,7 @@ class Process:
     )
 
   def session_config(self, cluster: Any = roles.ALONE) -> Any:
-    """How a session uses this machine, and which tasks it sees."""
+    """Returns the ConfigProto of sessions: this machine's threads, and the visible tasks."""
     options = self.options
     return sessions.session_config(
       options.num_cpu_towers,
@@ -114,7 +114,7 @@ class Process:
     )
 
   def eval_input_fn(self, split: str) -> Callable[[], Any]:
-    """Each example of a split once."""
+    """Returns an input function that reads each example of a split once."""
 
     def input_fn() -> Any:
       return input_pipeline.input_fn(
@@ -124,15 +124,15 @@ class Process:
     return input_fn
 
   def check_split(self, split: str) -> None:
-    """Raises InputError where the split's file is missing or damaged, or a batch does not fit."""
+    """Raises InputError if the split's file is missing or damaged, or a batch does not fit."""
     count = input_pipeline.RecordDataset(self.data_dir, split).num_examples_per_epoch()
     input_pipeline.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
 
   def checkpoint(self) -> str:
-    """The one that was named, or the latest; raises InputError where there is none."""
+    """Returns the named or latest checkpoint; raises InputError if there is none."""
     named = self.options.checkpoint
     checkpoint = checkpoints.find(self.options.job_dir, named)
-    if named and named != checkpoints.BEST:  # It need not be of this job.
+    if named and named != checkpoints.BEST:  # It may belong to another job.
       parts.load('network_size').check_checkpoint(checkpoint, named, self.hparams, self.data)
     if self.options.use_ema:
       parts.load('ema').check_are_in(checkpoint)
@@ -161,34 +161,34 @@ def in_steps(
 def run_config(
   options: RunOptions, seed: int, session: Any, cluster: Cluster, strategy: Any = None
 ) -> Any:
-  """The Estimator's RunConfig for this task.
+  """Returns the Estimator's RunConfig for this task.
 
   Args:
-    options: what the job keeps, and when.
-    seed: of initial values, order and distortions.
-    session: the ConfigProto.
+    options: how many checkpoints to keep, and when to save.
+    seed: of initial values, order and augmentation.
+    session: the ConfigProto of sessions.
     cluster: all tasks that train.
-    strategy: of tf.distribute.
+    strategy: of tf.distribute, or None.
   """
   with tf_config(cluster):
     return tf_estimator.RunConfig(
       model_dir=options.job_dir,
       tf_random_seed=seed,
       save_summary_steps=None,  # callbacks/summaries.py writes means of many steps instead.
-      # The Estimator must be given some number, but the trainer's savers do the saving.
+      # The Estimator needs some number, but the trainer's savers save.
       save_checkpoints_steps=options.eval_every_steps if cluster.is_chief else None,
       save_checkpoints_secs=None,
       keep_checkpoint_max=options.keep_checkpoints,
-      log_step_count_steps=None,  # Callbacks count, in examples.
+      log_step_count_steps=None,  # Callbacks count steps, in examples.
       session_config=session,
-      experimental_max_worker_delay_secs=0,  # By default worker i sleeps 5 (i + 1) seconds first.
+      experimental_max_worker_delay_secs=0,  # By default worker i first sleeps 5 (i + 1) seconds.
       train_distribute=strategy,
     )
 
 
 @contextlib.contextmanager
 def tf_config(cluster: Cluster) -> Iterator[None]:
-  """TF_CONFIG as the Estimator should read it; it reads the environment and nothing else."""
+  """A context with TF_CONFIG set for the Estimator, which reads nothing but the environment."""
   before = os.environ.get('TF_CONFIG')
   os.environ['TF_CONFIG'] = cluster.tf_config
   try:

@@ -1,4 +1,4 @@
-"""The learning rate as a function of the global step, and what an epoch is in steps."""
+"""Learning-rate schedules as functions of the global step; the length of an epoch in steps."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import tensorflow as tf
 
 
 def examples_per_global_step(batch_size: int, gradients_per_update: int = 1) -> int:
-  """How many examples one global step learns from.
+  """Returns how many examples one global step learns from.
 
-  In synchronous training one step takes a batch from every worker, and N batches fewer with N
-  backup workers; a batch beyond those that arrives in time is used, but not counted. In
-  asynchronous training each worker's batch is a step of its own. The schedule and the examples/s
-  counter both call this function.
+  In synchronous training a step takes a batch from every worker, N fewer with N backup workers
+  (further batches that arrive in time are used, but not counted). In asynchronous training each
+  worker's batch is a step of its own. The schedule and the examples/s counter both call this
+  function.
   """
   return batch_size * gradients_per_update
 
@@ -19,20 +19,20 @@ def examples_per_global_step(batch_size: int, gradients_per_update: int = 1) -> 
 def boundaries_in_steps(
   epochs: Sequence[float], examples_per_epoch: int, examples_per_step: int
 ) -> list[int]:
-  """The steps at which `epochs` epochs are over: ceil(epochs x examples / examples a step)."""
+  """Returns the steps that end `epochs` epochs: ceil(epochs x examples / examples per step)."""
   return [-int(-epoch * examples_per_epoch // examples_per_step) for epoch in epochs]
 
 
 def learning_rate(
   global_step: tf.Tensor, boundaries: Sequence[int], values: Sequence[float]
 ) -> tf.Tensor:
-  """values[i] once i boundaries have been reached: step boundaries[0] is the first with values[1].
+  """Returns values[i] if i boundaries are reached; step boundaries[0] is the first with values[1].
 
   `tf.compat.v1.train.piecewise_constant` changes one step later, at boundaries + 1; He et al. cut
   'at 32k iterations', after 32,000 steps, numbers 0 to 31,999.
 
   Args:
-    global_step: int64 scalar, how many updates came before this one.
+    global_step: int64 scalar, the number of updates before this one.
     boundaries: rising steps.
     values: one more than boundaries.
 
@@ -47,11 +47,11 @@ def learning_rate(
 def triangle(
   global_step: tf.Tensor, last_step: int, first: float, peak: float, last: float
 ) -> tf.Tensor:
-  """Rises linearly from `first` to 1 in the fraction `peak` of training, then falls to `last`.
+  """Returns a factor that rises from `first` to 1 in the fraction `peak`, then falls to `last`.
 
   Args:
-    global_step: int64 scalar, how many updates came before this one.
-    last_step: of training.
+    global_step: int64 scalar, the number of updates before this one.
+    last_step: the last step of training.
     first, last: factors at step 0 and at `last_step`.
     peak: 0 (no rise) to 1 (no fall).
 

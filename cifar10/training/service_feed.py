@@ -1,4 +1,4 @@
-"""Training on batches that the data workers of a tf.data service make: for --data-service."""
+"""Trains on batches from the data workers of a tf.data service: for --data-service."""
 
 import contextlib
 import functools
@@ -18,25 +18,25 @@ from cifar10.training.feed import Feed
 
 
 class ServiceFeed(Feed):
-  """Record files or a source, read by the data workers of a tf.data service for all workers."""
+  """The batches of record files or a source, read by data workers for all workers of a cluster."""
 
   def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
-    """Names it; nothing is asked of the service yet."""
+    """Sets the feed up; does not contact the service."""
     super().__init__(hparams, options, cluster)
     self._num_classes = num_classes
 
   def num_examples(self) -> int:
-    """As `Feed` says. A source whose length is given may be where the data workers are alone."""
+    """Counts like `Feed`; a source with a given length may exist on the data workers alone."""
     if self._hparams.source and self._hparams.examples_per_epoch:
       return self._hparams.examples_per_epoch
     return self._here.num_examples()
 
   def first_images(self, count: int) -> np.ndarray:
-    """As `Feed` says: read in this process."""
+    """Returns the first images, which this process reads itself."""
     return self._here.first_images(count)
 
   def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
-    """As `Feed` says: wherever the service stands, for all workers together."""
+    """Returns batches from where the service stands, which all workers share."""
     hparams, options = self._hparams, self._options
     assert options.data_service
     read = (
@@ -51,7 +51,7 @@ class ServiceFeed(Feed):
       num_examples=self.num_examples(),
       seed=hparams.seed,
     )
-    # One that resumes with other batches is another job.
+    # A job that resumes with other batches has another name in the service.
     what = (hparams.source, hparams.train_on, hparams.train_batch_size, hparams.seed)
     how = (hparams.use_distortion_for_training, hparams.augmentation)
     digest = hashlib.sha256(repr((what, how)).encode()).hexdigest()
@@ -62,17 +62,17 @@ class ServiceFeed(Feed):
 
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
-    """As `Feed` says."""
+    """A context in which batches can be read, as in `Feed`."""
     with stream.naming_faults(tf_data_service.fault):
       yield
 
   @functools.cached_property
   def _here(self) -> Feed:
-    """What would be read without a data service."""
+    """Returns the feed that would be used without a data service."""
     if not self._hparams.source:
       return Feed(self._hparams, self._options, self._cluster)
-    found = parts.load('source').SourceFeed(
+    feed = parts.load('source').SourceFeed(
       self._hparams, self._options, self._cluster, self._num_classes
     )
-    found.check_shards('--data-service')
-    return found
+    feed.check_shards('--data-service')
+    return feed

@@ -1,4 +1,4 @@
-"""Training on a Python function's examples: for --source."""
+"""Trains on the examples of a Python function: for --source."""
 
 import contextlib
 import functools
@@ -19,13 +19,13 @@ from cifar10.training.feed import Feed
 
 
 class SourceFeed(Feed):
-  """A Python function, run in this process or in others beside it.
+  """The examples of a Python function, run in this process or in processes beside it.
 
-  Each worker of a cluster reads a shard of it, or all where it takes no shards.
+  Each worker of a cluster reads a shard, or everything if the function takes no shards.
   """
 
   def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
-    """Finds the function; raises InputError where there is none."""
+    """Imports the function; raises InputError if there is none."""
     super().__init__(hparams, options, cluster)
     assert hparams.source
     self._num_classes = num_classes
@@ -37,15 +37,15 @@ class SourceFeed(Feed):
       self.check_shards(f'--source-processes {options.source_processes}')
 
   def check_shards(self, wanted_by: str) -> None:
-    """Raises InputError for a function that takes no shards, which this option needs."""
+    """Raises InputError if the function takes no shards, which the named option needs."""
     self._source.check_shards(wanted_by)
 
   def num_examples(self) -> int:
-    """As `Feed` says: the first example is looked at, the others as they come."""
+    """Counts like `Feed`; checks the first example now, all others when they are read."""
     return self._count
 
   def first_images(self, count: int) -> np.ndarray:
-    """As `Feed` says: in the source's order."""
+    """Returns the first images in the source's order."""
     try:
       with contextlib.closing(self._source.chunks(self._num_classes)) as chunks:
         images, missing = [], count
@@ -59,9 +59,9 @@ class SourceFeed(Feed):
     return np.concatenate(images)
 
   def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
-    """As `Feed` says: from the beginning of an epoch."""
+    """Returns batches from the beginning of an epoch on."""
     hparams, worker = self._hparams, self._cluster.worker
-    share = -(-self._count // self._shards)  # Of an epoch, this process's.
+    share = -(-self._count // self._shards)  # This process's examples of an epoch.
     server = stream.Server(lambda split, num_splits: self._epoch())
 
     def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
@@ -82,13 +82,13 @@ class SourceFeed(Feed):
 
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
-    """As `Feed` says; with it the source's processes end."""
+    """A context in which batches can be read; it ends the source's processes."""
     with stream.naming_faults(lambda message: None), self._running():
       yield
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
-    """A context with the processes that --source-processes asks for."""
+    """A context with the processes of --source-processes."""
     count, worker = self._options.source_processes, self._cluster.worker
     if count <= 1:
       yield
@@ -104,7 +104,7 @@ class SourceFeed(Feed):
     return self._source.check(self._num_classes, self._hparams.examples_per_epoch)
 
   def _epoch(self) -> Iterator[Chunk]:
-    """One epoch of this process's share."""
+    """Yields one epoch of this process's examples."""
     count = 0
     shard = self._cluster.worker if self._shards > 1 else 0
     chunks = (

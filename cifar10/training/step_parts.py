@@ -1,7 +1,7 @@
-"""What options add to a training step: one list of parts, in the order of the data.
+"""The parts that options add to a training step, in one list in the order of the data.
 
-A part is loaded when the step asks for it. Its module has a class `Part`, a `StepPart` that
-overrides what it changes. How a cluster makes an update of gradients is its role's affair
+A part is loaded when a step needs it. Its module has a class `Part`, a `StepPart` that overrides
+the methods it changes. How a cluster makes an update from gradients is up to the process's role
 (cluster/roles.py), after all of these.
 """
 
@@ -16,66 +16,66 @@ from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training.towers import GradientsAndVariables
 
-GroupOf = Callable[[Any], Group]  # A variable -> its group.
-Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # For each tower its images and labels.
+GroupOf = Callable[[Any], Group]  # Returns a variable's group.
+Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # Images and labels of each tower.
 
 
 class Step(NamedTuple):
-  """What parts know of the step."""
+  """The training step that parts belong to."""
 
   hparams: HParams
   group_of: GroupOf
   tower_devices: Sequence[str] = ()
   prefetches_to_gpu: bool = False
-  proxy: model_base.Layers | None = None  # Chooses the harder half of each batch.
+  proxy: model_base.Layers | None = None  # The network that picks the harder half of each batch.
 
 
 class StepPart:
-  """Changes nothing; a subclass overrides what it changes."""
+  """Base class of parts: changes nothing; subclasses override what they change."""
 
   def __init__(self, step: Step):
-    """`step`: which this is a part of."""
+    """Sets the part up for a step."""
     self._step = step
 
   def shards(self, shards: Shards) -> Shards:
-    """What the towers take in place of these batches."""
+    """Returns the batches that the towers take in place of these."""
     return shards
 
   def examples(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What one tower learns from: normalised images [n, 32, 32, 3], and labels int32 [n]."""
+    """Returns the images [n, 32, 32, 3], normalised, and labels int32 [n] for a tower to learn."""
     return images, labels
 
   def gradients(self) -> GradientsAndVariables:
-    """Of variables that are not the network's: means over the towers."""
+    """Returns gradients of variables outside the network: means over the towers."""
     return []
 
   def loss_parts(self) -> Mapping[str, tf.Tensor]:
-    """What TensorBoard shows beside the network's loss: float32 scalars."""
+    """Returns float32 scalars to show in TensorBoard beside the network's loss."""
     return {}
 
   def optimizer(
     self, optimizer: Any, muon_learning_rate: Any, update_ops: Sequence[tf.Operation]
   ) -> Any:
-    """An optimizer around this one.
+    """Returns an optimizer that wraps this one.
 
     Args:
       optimizer: has `apply_gradients(gradients, global_step)`.
       muon_learning_rate: scalar, at this step.
-      update_ops: of batch norm's moving averages, which averages of variables wait for.
+      update_ops: updates of batch norm's moving averages, which averages of variables wait for.
     """
     del muon_learning_rate, update_ops
     return optimizer
 
   def train_op(self, train_op: tf.Operation) -> tf.Operation:
-    """What a step runs in place of this op."""
+    """Returns the op that a step runs in place of this one."""
     return train_op
 
   def hooks(self) -> list[Any]:
-    """What it needs in a session."""
+    """Returns the session hooks that the part needs."""
     return []
 
 
-# A part's name, and which steps ask for it.
+# The name of each part, and which steps need it.
 _PARTS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
   ('gpu_prefetch', lambda step: step.prefetches_to_gpu),
   ('hard_examples', lambda step: step.proxy),
@@ -86,7 +86,7 @@ _PARTS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
 
 
 def make_all(step: Step) -> list[StepPart]:
-  """Those that there are and that this step asks for, in the order of the data."""
+  """Returns the parts that this step needs, in the order of the data."""
   return [
     parts.load(name).Part(step)
     for name, is_asked in _PARTS

@@ -1,7 +1,7 @@
-"""Towers: where they and the variables live, one tower's loss and gradients, and their mean.
+"""Towers: placement of towers and variables, each tower's loss and gradients, and their mean.
 
-A tower is one device's copy of the network, working on its shard of the batch. All towers share
-one set of variables. One CPU is the one-tower case of the same code.
+A tower is one device's copy of the network, which works on its shard of the batch. All towers
+share one set of variables. One CPU is the one-tower case of the same code.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ GradientsAndVariables = list[tuple[tf.Tensor, Any]]
 
 
 class Tower(NamedTuple):
-  """What one tower computes on n images: its shard, or what a proxy has left of it."""
+  """The tensors of one tower for n images: its shard, or the part that a proxy has chosen."""
 
   labels: tf.Tensor  # int32 [n]
   logits: tf.Tensor  # float32 [n, classes]
@@ -33,15 +33,15 @@ class GreedyPlacement:
     self._bytes = {device: 0 for device in devices}
 
   def __call__(self, op: tf.Operation) -> str:
-    """The device for the variable that `op` creates."""
-    device = min(self._bytes, key=lambda name: self._bytes[name])  # The first, of equals.
+    """Returns the device for the variable that `op` creates."""
+    device = min(self._bytes, key=lambda name: self._bytes[name])  # Among equals, the first.
     shape = tf.TensorShape(op.get_attr('shape'))
     self._bytes[device] += shape.num_elements() * op.get_attr('dtype').size
     return device
 
 
 def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
-  """A device a tower: every GPU, else that many virtual CPUs; `job` as in '/job:worker/task:1'."""
+  """Returns a device per tower: all GPUs, or else virtual CPUs; `job`: '/job:worker/task:1'."""
   kind, count = ('GPU', num_gpus) if num_gpus else ('CPU', num_cpu_towers)
   return [f'{job}/device:{kind}:{index}' for index in range(count)]
 
@@ -49,7 +49,7 @@ def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str
 def variable_placement(
   variable_strategy: str, num_gpus: int, num_ps: int = 0, job: str = ''
 ) -> Callable[[tf.Operation], str]:
-  """Where variables go: the parameter servers if any, else this host's CPU or its GPUs."""
+  """Returns the placement of variables: parameter servers if any, else this host's CPU or GPUs."""
   if num_ps:
     return GreedyPlacement([f'/job:ps/task:{index}/device:CPU:0' for index in range(num_ps)])
   if variable_strategy == 'GPU':
@@ -58,10 +58,10 @@ def variable_placement(
 
 
 def device_setter(tower: str, placement: Callable[[tf.Operation], str]) -> Callable[[Any], str]:
-  """A function for `tf.compat.v1.device`: variables as placed, everything else on the tower."""
+  """Returns a device function that puts variables by `placement`, all other ops on the tower."""
 
   def choose(op: tf.Operation) -> str:
-    if op.device:  # Put there on purpose, as the moving averages' updates are.
+    if op.device:  # Placed on purpose, such as the moving averages' updates.
       return op.device
     return placement(op) if op.type in _VARIABLE_OPS else tower
 
@@ -75,12 +75,12 @@ def build_tower(
   weight_decay: Callable[[Any], float],
   label_smoothing: float = 0.0,
 ) -> Tower:
-  """One tower on n images.
+  """Builds one tower for n images.
 
   Args:
     images: [n, 32, 32, 3], normalised.
     labels: int32 [n].
-    network: its `forward_pass` makes the variables, or finds them again.
+    network: its `forward_pass` makes the variables or reuses them.
     weight_decay: variable -> its coefficient in the penalty.
     label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
       arXiv 1512.00567, section 7).
@@ -94,16 +94,16 @@ def build_tower(
 
 
 def trained_variables(network: model_base.Layers) -> list[Any]:
-  """The network's, in the order in which they were made; to be called after `forward_pass`."""
+  """Returns the network's trained variables in creation order; call it after `forward_pass`."""
   trainable = tf.compat.v1.trainable_variables()
   return [variable for variable in trainable if variable.op.name in network.values]
 
 
 def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], float]) -> tf.Tensor:
-  """The sum of each variable's coefficient times `tf.nn.l2_loss`, half the squares: a scalar.
+  """Returns the L2 penalty: the sum of coefficient times `tf.nn.l2_loss` (half the squares).
 
   Args:
-    network: whose trained variables it is of; their values are those that its last forward pass
+    network: the network with the trained variables, whose values its last forward pass has
       read.
     weight_decay: variable -> its coefficient.
   """
@@ -116,7 +116,7 @@ def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], flo
 
 
 def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-  """Of each image: float32 [n], from labels int32 [n] and logits float32 [n, classes]."""
+  """Returns each image's cross-entropy, float32 [n], from labels int32 [n] and logits float32."""
   if not label_smoothing:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   num_classes = logits.shape[1]
@@ -126,17 +126,17 @@ def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float
 
 
 def average_gradients(tower_gradients: Sequence[GradientsAndVariables]) -> GradientsAndVariables:
-  """The mean over the towers of each variable's gradient, computed where the variable lives.
+  """Returns each gradient's mean over the towers, computed on the variable's device.
 
   Args:
     tower_gradients: for each tower, (gradient, variable) pairs; the towers' order may differ.
 
   Returns:
-    One (gradient, variable) pair a variable, in the first tower's order. The gradient has the
-    variable's shape.
+    One (gradient, variable) pair for each variable, in the first tower's order. The gradient has
+      the variable's shape.
 
   Raises:
-    ValueError: the towers have different variables, or one has no gradient; names them.
+    ValueError: towers have different variables, or one lacks a gradient; the message names them.
   """
   by_name = [{v.name: g for g, v in pairs} for pairs in tower_gradients]
   names = set(by_name[0])

@@ -1,4 +1,4 @@
-"""Trains a job in one process, from the options to the last evaluation."""
+"""The training loop of a job in one process: from the options to the last evaluation."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -29,24 +29,24 @@ _SIGTERM = ('SIGTERM', 'SIGTERM came')
 
 
 def train_and_evaluate(process: Process) -> JsonObject:
-  """Trains to the last step, evaluating on the way; then evaluates the test split once.
+  """Trains to the last step with evaluations on the way, then evaluates the test split once.
 
-  In a cluster the chief and the workers train. An evaluator evaluates on the way, and at the end
-  in the chief's place, where TF_CONFIG lists one.
+  In a cluster the chief and the workers train. If TF_CONFIG lists an evaluator, it evaluates on
+  the way and at the end in place of the chief.
 
   Returns:
-    The last evaluation, as the program prints it; of a worker, its name and steps; of a chief
-    with an evaluator, the last checkpoint.
+    The last evaluation, as the program prints it; for a worker, its name and steps; for a chief
+      with an evaluator, the last checkpoint.
 
   Raises:
-    InputError: data that is missing or not the job's, a batch that the towers cannot share, or a
-      loss that became NaN.
-    Terminated: SIGTERM came; the chief has saved.
+    InputError: data are missing or not the job's, the towers cannot share a batch, or the loss
+      became NaN.
+    Terminated: the process received SIGTERM; the chief has saved.
   """
   role = process.role
-  callbacks: list[Callback] = []  # Filled when all that they need is there.
+  callbacks: list[Callback] = []  # Filled when all that they need exists.
   evaluator = Evaluator(process, callbacks)
-  if role.evaluates_at_the_end:  # Before an hour of training, not after it.
+  if role.evaluates_at_the_end:  # So that a damaged split is found before training, not after.
     evaluator.check_splits()
   ended_by, steps = _train(process, callbacks, evaluator)
   if not role.saves:
@@ -56,7 +56,7 @@ def train_and_evaluate(process: Process) -> JsonObject:
 
 
 def train(process: Process, more_hooks: Sequence[Any] = ()) -> JsonObject:
-  """Trains to the last step, with `more_hooks` beside its own, and evaluates nothing."""
+  """Trains to the last step with `more_hooks` beside its own, without evaluations."""
   ended_by, steps = _train(process, [], more_hooks=more_hooks)
   if not process.role.saves:
     return {'task': process.role.cluster.name, 'steps': steps}
@@ -64,13 +64,13 @@ def train(process: Process, more_hooks: Sequence[Any] = ()) -> JsonObject:
 
 
 def _saved(process: Process) -> JsonObject:
-  """The last checkpoint, as the program prints it."""
+  """Returns the last checkpoint, as the program prints it."""
   checkpoint = process.checkpoint()
   return {'global_step': checkpoints.global_step(checkpoint), 'checkpoint': checkpoint}
 
 
-# A strategy would have AutoGraph convert all that builds the graph, which has nothing to convert,
-# and its files stay in the temporary folder when the process is killed.
+# Under a strategy AutoGraph would convert all code that builds the graph. There is nothing to
+# convert, and AutoGraph's files stay in the temporary folder if the process is killed.
 @tf.autograph.experimental.do_not_convert
 def _train(
   process: Process,
@@ -78,20 +78,20 @@ def _train(
   evaluator: Evaluator | None = None,
   more_hooks: Sequence[Any] = (),
 ) -> tuple[str, int]:
-  """Trains -> why that ended, and how many steps this process made.
+  """Trains; returns why training ended, and how many steps this process made.
 
   Args:
-    process: of which job.
-    callbacks: takes those of the training.
-    evaluator: evaluates on the way; it tells the callbacks.
-    more_hooks: of the session.
+    process: the process, with the job's options.
+    callbacks: an empty list, to which the training adds its callbacks.
+    evaluator: evaluates on the way and calls the callbacks; or None.
+    more_hooks: more session hooks.
   """
   job_dir, role = process.options.job_dir, process.role
   ended = stop_record.read(job_dir)
   if ended and _still_holds(process, *ended):
     role.announce_done()
     return ended[0].name, 0
-  # What can be refused is refused here, before anything is written.
+  # Everything that can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
   num_examples, beginning = _check_data(process, examples)
   process.count_in_steps(num_examples)
@@ -106,8 +106,8 @@ def _train(
     callbacks += registry.make_all(run, process.own_callbacks)
     meter = MeterHook(callbacks, role.counts_steps, run.epochs)
     task_hook = _TaskHook(role)
-    # The meter and the callbacks before the savers: they hear of a step before it is saved. Who
-    # orders an end comes last, after all who may ask for one.
+    # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
+    # control hooks, which end training, come after all that may request an end.
     hooks = [meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
     hooks += role.control_hooks(stop_request)
     estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
@@ -130,7 +130,7 @@ def _make_run(
   *,
   evaluating: bool,
 ) -> Run:
-  """What callbacks know of this training."""
+  """Returns what callbacks know of this training."""
   role = process.role
   return Run(
     process.hparams,
@@ -148,22 +148,22 @@ def _make_run(
 
 
 def _still_holds(process: Process, reason: stop_record.StopReason, step: int) -> bool:
-  """Whether the job has ended before its last step, by what the options still say; logs it."""
-  said = f'the job ended at step {step:,}: {reason.message}'
+  """Tells whether the job's early end still holds with these options; logs it."""
+  ending = f'the job ended at step {step:,}: {reason.message}'
   if stop_record.holds(reason, process.options):
-    log.info('%s; %s', said, stop_record.remedy(reason, process.options.job_dir))
+    log.info('%s; %s', ending, stop_record.remedy(reason, process.options.job_dir))
     return True
-  log.info('%s; that holds no longer', said)
+  log.info('%s; that no longer holds', ending)
   return False
 
 
 def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
-  """Batches that go on where training stands when the session is made."""
+  """Returns an input function whose batches continue where training stands."""
 
   def make_batches() -> Any:
     if process.strategy is None:
-      # A tensor: a worker need not see the checkpoints, and a session that a lost parameter server
-      # has ended is made again within the process. Who initialises the iterator then reads it.
+      # A tensor, because a worker may not see the checkpoints, and a session that a lost parameter
+      # server has ended is created again. It is read when the iterator is initialised.
       step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
     else:
       step = checkpoints.latest_step(process.options.job_dir)
@@ -177,7 +177,7 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
 
 
 def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initialization]:
-  """Checks the data before anything is written -> how many there are; what to start with."""
+  """Checks the data before writing anything; returns their count and the initial values."""
   hparams, options, role = process.hparams, process.options, process.role
   input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
@@ -196,7 +196,7 @@ def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initializat
 
 @contextlib.contextmanager
 def _lock(process: Process) -> Iterator[None]:
-  """The chief's: nobody else trains in the job dir, and `control` sees that this one does."""
+  """The chief's lock on the job dir: prevents a second training; `control` reads it."""
   if not process.role.saves:
     yield
     return
@@ -211,24 +211,24 @@ def _lock(process: Process) -> Iterator[None]:
 def _claim(process: Process) -> None:
   """The chief's: checks the job dir, and writes a new job's configuration.
 
-  It also takes up what `control` has set in this job.
+  It also restores the learning rates that `control` has set in this job.
   """
   options, hparams, role = process.options, process.hparams, process.role
   if not role.saves:
     return
-  found = checkpoints.to_resume_from(options.job_dir)
+  surveyed = checkpoints.to_resume_from(options.job_dir)
   if hparams.ema_decay:
-    parts.load('ema').check_resumes(options.job_dir, found.newest, hparams.ema_decay)
+    parts.load('ema').check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
   digests = manifest.digests(process.data_dir)
   changes = job_config.update_config(
     options.job_dir, hparams, process.data_dir, process.data, digests
   )
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
-  if found.damaged and found.newest:
+  if surveyed.damaged and surveyed.newest:
     from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
-    damaged_checkpoints.set_aside(options.job_dir, found)
+    damaged_checkpoints.set_aside(options.job_dir, surveyed)
   if job_config.has_rates(options.job_dir):
     from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
 
@@ -236,12 +236,12 @@ def _claim(process: Process) -> None:
 
 
 def _log_start(process: Process, num_examples: int) -> None:
-  """Says what is trained, and which options are ignored."""
+  """Logs what is trained, and which options are ignored."""
   options, hparams, role = process.options, process.hparams, process.role
   if options.sync and options.distribute:
     log.info('--sync is ignored: --distribute %s always is', options.distribute)
   elif options.sync and not role.gradients_per_update:
-    log.info('--sync is ignored: there is one replica, which waits for nobody')
+    log.info('--sync is ignored: there is one replica, which waits for no other')
   if options.num_workers != 1:
     log.info('--num-workers is ignored: the cluster says how many there are')
   log.info(
@@ -261,7 +261,7 @@ def _log_start(process: Process, num_examples: int) -> None:
 def _saver_hooks(
   process: Process, callbacks: Sequence[Callback], evaluator: Evaluator | None
 ) -> list[checkpoint_saver.SaveHook]:
-  """The first one's checkpoints are evaluated; a second may save at other steps."""
+  """Returns the savers: the first one's checkpoints are evaluated, a second one's are not."""
   options, role = process.options, process.role
   if not role.saves:
     return []
@@ -283,16 +283,16 @@ def _saver_hooks(
 
 
 class _TaskHook(tf.compat.v1.train.SessionRunHook):
-  """Tells the monitor of every step, and ends training after the step in which SIGTERM came."""
+  """Reports every step to the monitor, and ends training after the step in which SIGTERM came."""
 
   def __init__(self, role: Role):
     self._monitor = role.monitor
     self._decides = role.ends_by_itself
     self._steps_told = 0
-    self.steps = 0  # That this process made itself.
+    self.steps = 0  # Steps of this process alone.
 
   def before_run(self, run_context: Any) -> Any:
-    # Not in after_run: another hook may be waiting there for the other workers.
+    # Not in after_run, where another hook may be waiting for the other workers.
     if self.steps > self._steps_told:
       self._steps_told = self.steps
       self._monitor.progressed()
@@ -312,7 +312,7 @@ def _end(
   stop_request: stop_record.StopRequest,
   step: int,
 ) -> None:
-  """Tells callbacks, remembers an early end, and lets parameter servers go."""
+  """Calls callbacks, records an early end, and releases the parameter servers."""
   role, job_dir = process.role, process.options.job_dir
   role.monitor.closed()
   if role.monitor.stopping:
@@ -333,17 +333,17 @@ def _tell_train_end(callbacks: Sequence[Callback], reason: str, message: str, st
 
 @contextlib.contextmanager
 def _telling_errors(callbacks: Sequence[Callback], meter: MeterHook) -> Iterator[None]:
-  """Tells callbacks of an end that is none of the training's own."""
+  """Calls callbacks if training ends with an error."""
   try:
     yield
-  except Terminated:  # It came while a checkpoint was evaluated.
+  except Terminated:  # During an evaluation.
     _tell_train_end(callbacks, *_SIGTERM, meter.step)
     raise
   except BaseException as error:
-    said = str(error).partition('\n')[0]
-    # Where files cannot be written, this one cannot either.
+    first_line = str(error).partition('\n')[0]
+    # If no file can be written, callbacks cannot write either.
     with contextlib.suppress(OSError, tf.errors.OpError):
-      _tell_train_end(callbacks, 'error', f'{type(error).__name__}: {said}', meter.step)
+      _tell_train_end(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
     raise
 
 

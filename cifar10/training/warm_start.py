@@ -1,4 +1,4 @@
-"""Starting a new job with the variables of others.
+"""Initialises a new job with the variables of others (warm start), for --warm-start-from.
 
 `--warm-start-from` names job dirs, checkpoints, .npz files and .keras files. Their variables are
 taken by name and shape; what the optimizer keeps for each variable starts as in any new job, and
@@ -30,17 +30,17 @@ _LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_var
 def initializers_of_job(
   hparams: HParams, options: RunOptions, data: DatasetInfo, saves: bool, task: str
 ) -> dict[str, Any]:
-  """What --freeze and --warm-start-from ask for, checked before the job dir is touched.
+  """Returns initializers for --freeze and --warm-start-from; checks both before any write.
 
   Args:
-    hparams: the network.
-    options: the sources.
-    data: what it classifies.
+    hparams: the network's.
+    options: with the sources.
+    data: the data set that it classifies.
     saves: whether this process is the chief; the other tasks get its values.
-    task: the start of its device names: '' for one process.
+    task: the start of its device names: '' for a single process.
 
   Returns:
-    The chief's initializers of a new job.
+    The chief's initializers for a new job.
   """
   shapes, trained = network_size.variable_shapes(hparams, data)
   check_frozen(hparams.freeze, shapes, trained)
@@ -56,28 +56,28 @@ def initializers_of_job(
 def initializers(
   paths: Sequence[str], skipped: str | None, shapes: Mapping[str, list[int]], device: str
 ) -> dict[str, Any]:
-  """Finds the network's variables in others, and says what was found and what was not.
+  """Finds the network's variables in the sources; logs which were found and which not.
 
   Args:
-    paths: of sources, as `variables.open_source` takes them; later ones win.
+    paths: the sources, as for `variable_files.open_source`; later ones win.
     skipped: regular expression; variables whose names match are not taken.
-    shapes: of the network's variables, by name.
-    device: of this process, where the values are; no other task needs to see the sources.
+    shapes: shapes of the network's variables, by name.
+    device: this process's, for the values; no other task needs to see the sources.
 
   Returns:
-    An initializer for each variable that was found, by its name.
+    An initializer for each variable found, by its name.
 
   Raises:
     InputError: a source cannot be read, or none of its variables fits.
   """
-  found = {}
+  initializer_of = {}
   for path in paths:
     opened = _open_keras(path, shapes) if path.endswith('.keras') else None
     source = opened or variable_files.open_source(path, _FLAG)
     taken = _taken(source, skipped, shapes)
     for name in taken:
-      found[name] = _initializer(source.value(name), device)
-  return found
+      initializer_of[name] = _initializer(source.value(name), device)
+  return initializer_of
 
 
 def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
@@ -116,7 +116,7 @@ def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
 
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
-  """The names of what fits; logs what does not, on both sides."""
+  """Returns the names of variables that fit; logs those that do not, on both sides."""
   common = [name for name in shapes if name in source.shapes]
   left = [name for name in common if skipped is not None and re.search(skipped, name)]
   other = [name for name in common if name not in left and source.shapes[name] != shapes[name]]
@@ -144,7 +144,7 @@ def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[
 
 
 def _initializer(value: np.ndarray, device: str) -> Callable[..., tf.Tensor]:
-  """Not a constant, of which a graph can hold 2 GB only: read in this process when it is run."""
+  """Returns an initializer that reads the value when it is run."""
 
   def initialize(shape: Any, dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
     del dtype, partition_info
@@ -156,7 +156,7 @@ def _initializer(value: np.ndarray, device: str) -> Callable[..., tf.Tensor]:
 
 
 def check_frozen(pattern: str, shapes: Mapping[str, list[int]], trained: set[str]) -> None:
-  """Raises InputError for a --freeze that freezes nothing, or everything."""
+  """Raises InputError if --freeze matches no variable, or all of them."""
   if not pattern:
     return
   if not any(re.search(pattern, name) for name in shapes):

@@ -40,7 +40,7 @@ def test_a_trace_has_the_steps_that_were_asked_for(request, data_dir, tmp_path, 
   shares = [float(share) for *_, share in table]
   assert shares == sorted(shares, reverse=True)
   again = run('--job-dir', tmp_path, *flags, *more, '--train-steps', 8, '--profile-steps', '3:4')
-  assert '--profile-steps 3:4: they were made before' in again.stderr
+  assert '--profile-steps 3:4: these steps are already done' in again.stderr
 
 
 @pytest.mark.parametrize(

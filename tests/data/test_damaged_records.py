@@ -183,7 +183,7 @@ def test_an_enormous_length_allocates_nothing(folder):
   [
     (b'', 'train.tfrecords holds no records'),
     (b'image,label\n0,1\n', 'record 1 (counted from 1)'),
-    (bytes(5000), 'record 1 (counted from 1): its bytes are not those'),
+    (bytes(5000), 'record 1 (counted from 1): its bytes do not match its checksum'),
     (b'\x1f\x8b' + bytes(range(256)) * 20, 'record 1 (counted from 1)'),
   ],
 )

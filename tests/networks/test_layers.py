@@ -182,5 +182,7 @@ def test_dropout_in_evaluation_passes_its_input_on_and_notes_the_place():
 @pytest.mark.parametrize('rate', [-0.1, 1, 1.5])
 @pytest.mark.parametrize('is_training', [False, True])
 def test_dropout_of_everything_is_refused_in_every_mode(is_training, rate):
-  with pytest.raises(ValueError, match=f'dropout rate is {rate}, not 0 or more and less than 1'):
+  with pytest.raises(
+    ValueError, match=f'dropout rate is {rate}; it must be at least 0 and less than 1'
+  ):
     make_layers(is_training)._dropout(tf.zeros([2, 3]), rate)

@@ -534,7 +534,7 @@ def test_block_in_bfloat16_has_float32_variables_and_gradients(block):
 
 
 def test_forward_pass_is_for_the_subclass():
-  with pytest.raises(NotImplementedError, match='ResNet defines no forward_pass'):
+  with pytest.raises(NotImplementedError, match='ResNet does not define forward_pass'):
     make_net().forward_pass(None)
 
 

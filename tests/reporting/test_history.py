@@ -25,7 +25,7 @@ def test_moments_name_a_restart_and_what_was_lost(make_job):
     (8, 'ended (train_steps)'),
   ]
   assert moments[0].time == '2027-01-15 08:00:00'  # 1.8e9 seconds
-  assert moments[1].detail.startswith('the run before wrote no end')
+  assert moments[1].detail.startswith('the run before has no recorded end')
   assert '1 steps' in moments[1].detail
 
 

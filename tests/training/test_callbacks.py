@@ -151,7 +151,7 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
     step + 2,
     'train_steps',
   )
-  assert 'that holds no longer' in on.stderr
+  assert 'that no longer holds' in on.stderr
 
 
 TOWERS = pytest.param([], marks=pytest.mark.slow)

@@ -97,7 +97,7 @@ def test_a_worker_times_the_network_alone(monkeypatch, run_here, data_dir, tmp_p
   line = json.loads(result.stdout)
   assert (line['task'], line['steps_per_epoch'], line['epochs']) == ('worker 0', 8, 12.5)
   assert (line['timed_steps'], 'training_seconds' in line) == (20, False)
-  assert 'timed was this host alone' in result.stderr
+  assert 'timed on this host alone' in result.stderr
   assert not (tmp_path / 'job').exists()
 
 

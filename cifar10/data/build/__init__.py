@@ -1,1 +1,1 @@
-"""Archives and image folders -> record files: what only the generator needs."""
+"""Converts archives and image folders to record files; only the generator uses this package."""

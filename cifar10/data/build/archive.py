@@ -1,8 +1,8 @@
-"""The published archives of CIFAR-10 and CIFAR-100: verified and read.
+"""Verifies and reads the published archives of CIFAR-10 and CIFAR-100.
 
-Their members are Python 2 pickles of dicts with byte-string keys. One with images has `data` (uint8
-[n, 3072]: planes R, G, B, rows of 32), one or two kinds of labels, `filenames` and `batch_label`;
-one more has the classes' names.
+The members are Python 2 pickles of dicts with byte-string keys. Those with images have `data`
+(uint8 [n, 3072]: planes R, G, B, rows of 32), one or two kinds of labels, `filenames` and
+`batch_label`; another member has the names of the classes.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import IMAGE_BYTES
 
-# Bytes: the largest published one has 155 MB; guards memory against a bad tar.
+# Bytes; the largest published member has 155 MB. Protects memory from a bad tar.
 LARGEST_MEMBER = 1 << 28
-_HELD_OUT = 5  # Where one member is training and validation split, its last fifth is the latter.
+_HELD_OUT = 5  # Where one member holds training and validation split, its last fifth is validation.
 
-# Everything that a pickle of an array of bytes names, in NumPy 1 and 2.
+# All names in a pickle of a byte array, by NumPy 1 and 2.
 _ADMITTED = {
   ('numpy.core.multiarray', '_reconstruct'),
   ('numpy._core.multiarray', '_reconstruct'),
@@ -38,40 +38,40 @@ _ADMITTED = {
 
 
 class Labels(NamedTuple):
-  """One way in which an archive's images are labelled."""
+  """One kind of labels of an archive."""
 
-  name: str  # Of the data set that they make.
-  key: bytes  # In the members with images.
-  names_key: bytes  # In the member with the names.
+  name: str  # The name of the data set with these labels.
+  key: bytes  # The key in members with images.
+  names_key: bytes  # The key in the member with names.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # There is one of each.
+@dataclasses.dataclass(frozen=True, eq=False)  # Published archives are compared by identity.
 class Published:
-  """One published archive: where it is, and what is in it."""
+  """The location, format and digests of a published archive."""
 
   title: str
   url: str
-  folder: str  # That its members lie in.
-  algorithm: str  # Of `digests`, in hashlib's words.
-  digests: Mapping[str, str]  # Of every member that is read.
-  members: Mapping[str, tuple[str, ...]]  # Each split's.
+  folder: str  # The folder of its members.
+  algorithm: str  # The algorithm of `digests`, named as in hashlib.
+  digests: Mapping[str, str]  # By member that is read.
+  members: Mapping[str, tuple[str, ...]]  # By split.
   names_member: str
-  labels: Mapping[str, Labels]  # By what --labels calls them; the first is the default.
-  # What is known without reading: then the names' member need not be there.
+  labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
+  # Known without reading: then the member with names may be missing.
   description: info.DatasetInfo | None = None
 
   @property
   def file_name(self) -> str:
-    """What the archive is called where it is published."""
+    """Returns the file name of the published archive."""
     return os.path.basename(self.url)
 
   @property
   def synthetic_name(self) -> str:
-    """What a synthetic archive of the same format is called."""
+    """Returns the file name of a synthetic archive in the same format."""
     return self.file_name.replace('-python', '-synthetic')
 
   def digest(self, content: bytes) -> str:
-    """A member's digest, as `digests` has it."""
+    """Returns a member's digest by the algorithm of `digests`."""
     return hashlib.new(self.algorithm, content, usedforsecurity=False).hexdigest()
 
 
@@ -102,7 +102,7 @@ CIFAR100 = Published(
   title='CIFAR-100',
   url='https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz',
   folder='cifar-100-python',
-  algorithm='md5',  # Those of its members are widely known, other digests are not.
+  algorithm='md5',  # The md5 digests of its members are widely published.
   digests={
     'train': '16019d7e3df5f24257cddd939b257f8d',
     'test': 'f0ef6b0ae62326f3e7ffdfab6717acfc',
@@ -120,18 +120,18 @@ PUBLISHED = {'cifar10': CIFAR10, 'cifar100': CIFAR100}
 
 
 class Archive:
-  """One published archive, or one of the same format, that is there to be read."""
+  """A published archive, or another one of the same format, for reading."""
 
   def __init__(
     self, path: str, published: Published, digests: Mapping[str, str], labels: str = 'fine'
   ):
-    """Names it; nothing is read yet.
+    """Names the archive, without reading it.
 
     Args:
       path: the archive, or the unpacked folder.
-      published: its format.
-      digests: what each member must have, as `Published.digest` makes it.
-      labels: which of its labels to read.
+      published: the format.
+      digests: the digest that each member must have, as `Published.digest` computes it.
+      labels: the kind of labels to read.
     """
     self._path = path
     self._published = published
@@ -139,10 +139,10 @@ class Archive:
     self._labels = published.labels[labels]
 
   def classes(self) -> tuple[str, ...]:
-    """The classes' names, in the labels' order.
+    """Returns the names of the classes in the order of the labels.
 
     Raises:
-      InputError: the archive or the names' member is missing, damaged or not what it should be.
+      InputError: the archive or its member with names is missing, damaged or of another format.
     """
     if self._published.description:
       return self._published.description.classes
@@ -152,17 +152,17 @@ class Archive:
     return names
 
   def read_split(self, split: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """One split's images and labels, verified.
+    """Returns one split's images and labels, verified.
 
     Args:
       split: 'train', 'validation' or 'eval'.
-      num_classes: a label is 0 to one less than that.
+      num_classes: labels must be below that.
 
     Returns:
       uint8 [n, 3072], planes R, G, B, and int64 [n].
 
     Raises:
-      InputError: the archive or a member is missing, damaged or not what it should be.
+      InputError: the archive or a member is missing, damaged or of another format.
     """
     names = self._published.members[split]
     images, labels = [], []
@@ -176,7 +176,7 @@ class Archive:
     return np.concatenate(images)[part], np.concatenate(labels)[part]
 
   def _part(self, split: str, examples: int) -> slice:
-    """Which examples of its members are the split: all, unless another split has the same ones."""
+    """Returns the part of the members that is the split: all unless another split shares them."""
     members = self._published.members
     if members['train'] != members['validation'] or split == 'eval':
       return slice(None)
@@ -184,7 +184,7 @@ class Archive:
     return slice(first_held_out) if split == 'train' else slice(first_held_out, None)
 
   def _verified(self, names: Iterable[str]) -> Iterator[bytes]:
-    """The named members' bytes, in order; raises InputError for one with another digest."""
+    """Yields the members' bytes in order; raises InputError if a digest differs."""
     names = tuple(names)
     members = _read_members(self._path, names, self._published)
     for name in names:
@@ -201,22 +201,22 @@ class Archive:
 def decode_batch(
   pickled: bytes, name: str, kind: Labels, num_classes: int, title: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """A batch's pickle -> images uint8 [n, 3072], labels int64 [n].
+  """Decodes a pickled batch to images uint8 [n, 3072] and labels int64 [n].
 
   Args:
     pickled: the member's content.
-    name: what to call it in messages.
-    kind: which labels.
-    num_classes: a label is 0 to one less than that.
-    title: of the data set.
+    name: the member's name, for messages.
+    kind: the kind of labels to read.
+    num_classes: labels must be below that.
+    title: the data set's title, for messages.
 
   Raises:
-    InputError: it is anything else.
+    InputError: the content is not such a batch.
   """
   batch = _unpickled(pickled, name, f'{title} batch')
   try:
     data, labels = batch[b'data'], np.asarray(batch[kind.key])
-  except Exception as error:  # Whatever indexing another kind of object raises.
+  except Exception as error:  # Depends on what kind of object the pickle holds.
     raise InputError(f'{name} is not a {title} batch ({error!r}); fetch it again') from error
   if labels.ndim != 1 or labels.dtype.kind not in 'iu':
     raise InputError(f'{name} has labels that are no list of whole numbers; fetch it again')
@@ -233,11 +233,11 @@ def decode_batch(
 
 
 def decode_names(pickled: bytes, name: str, kind: Labels, title: str) -> tuple[str, ...]:
-  """The names' pickle -> the classes in order; raises InputError where there are none."""
+  """Decodes the pickled names to the classes in order; raises InputError if there are none."""
   content = _unpickled(pickled, name, f'list of {title} classes')
   try:
     names = tuple(six.ensure_str(class_name) for class_name in content[kind.names_key])
-  except Exception as error:  # As above, or what is no text.
+  except Exception as error:  # As above, or the names are no text.
     raise InputError(f'{name} has no class names ({error!r}); fetch it again') from error
   info.check_classes(names, name)
   return names
@@ -248,12 +248,12 @@ def _unpickled(pickled: bytes, name: str, kind: str) -> Any:
     return _Unpickler(io.BytesIO(pickled), encoding='bytes').load()
   except InputError as error:
     raise InputError(f'{name}: {error}') from None
-  except Exception as error:  # Whatever a damaged pickle makes the unpickler raise.
+  except Exception as error:  # A damaged pickle can raise anything.
     raise InputError(f'{name} is not a {kind} ({error!r}); fetch it again') from error
 
 
 class _Unpickler(pickle.Unpickler):
-  """Builds arrays and plain values, and nothing that could run code."""
+  """Builds arrays and plain values only, nothing that could run code."""
 
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ADMITTED:
@@ -262,7 +262,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _read_members(source: str, names: Iterable[str], published: Published) -> dict[str, bytes]:
-  """The named members' bytes; nothing is extracted to disk."""
+  """Returns the members' bytes; extracts nothing to disk."""
   names = set(names)
   try:
     if files.is_dir(source):
@@ -271,7 +271,7 @@ def _read_members(source: str, names: Iterable[str], published: Published) -> di
     else:
       members = _read_tar(source, names, published)
   except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-    why = str(error).partition('\n')[0]  # tarfile lists all compressions that it has tried.
+    why = str(error).partition('\n')[0]  # tarfile lists all compressions it tried.
     raise InputError(f'{source} cannot be read ({why}); delete it and run again') from error
   missing = ', '.join(sorted(names - set(members)))
   if missing:
@@ -283,7 +283,7 @@ def _read_members(source: str, names: Iterable[str], published: Published) -> di
 
 
 def _read_tar(path: str, names: set[str], published: Published) -> dict[str, bytes]:
-  """Those of the named members that are there; raises OSError or tarfile.TarError."""
+  """Returns those of the members that exist; raises OSError or tarfile.TarError."""
   members: dict[str, bytes] = {}
   with files.opened(path) as opened, tarfile.open(fileobj=opened, mode='r:*') as tar:
     for member in tar:
@@ -292,7 +292,7 @@ def _read_tar(path: str, names: set[str], published: Published) -> dict[str, byt
         if member.size > LARGEST_MEMBER:
           raise InputError(f'{name} in {path} has {member.size} bytes: not {published.title}')
         file = tar.extractfile(member)
-        assert file is not None  # It is a regular file.
+        assert file is not None  # `isfile` was true.
         members[name] = file.read()
         if len(members) == len(names):
           break

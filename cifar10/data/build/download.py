@@ -1,4 +1,4 @@
-"""Fetching a published archive over a connection that may break."""
+"""Downloads a published archive, resuming when the connection breaks."""
 
 import http.client
 import os
@@ -12,21 +12,21 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
 _ATTEMPTS = 5
-_FIRST_PAUSE = 1.0  # seconds before the second attempt; doubles
+_FIRST_PAUSE = 1.0  # seconds before the second attempt; doubles each time
 _TIMEOUT = 30  # seconds without a byte
-_BLOCK = 1 << 18  # bytes read at a time
+_BLOCK = 1 << 18  # bytes per read
 
 
 def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
-  """Fetches `url` into `path`, going on with `path`.part where there is one.
+  """Downloads `url` to `path`, resuming from `path`.part if that exists.
 
   Args:
-    url: what to fetch.
-    path: appears when complete.
+    url: the file to download.
+    path: appears when the download is complete.
     first_pause: seconds before the second attempt; each further pause is twice as long.
 
   Raises:
-    InputError: nothing came after five attempts, or the server refused; says what to do instead.
+    InputError: five attempts failed, or the server refused; the message says what to do.
   """
   pause = first_pause
   for attempt in range(1, _ATTEMPTS + 1):
@@ -36,7 +36,7 @@ def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
       return
     except (OSError, http.client.HTTPException, ValueError) as error:
       if isinstance(error, urllib.error.HTTPError) and error.code == 416:
-        os.remove(path + '.part')  # It is longer than the file: not a part of this one.
+        os.remove(path + '.part')  # It is longer than the file, so it belongs to another one.
       refused = isinstance(error, ValueError) or (
         isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 410)
       )
@@ -51,14 +51,14 @@ def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
 
 
 def _fetch(url: str, part: str) -> None:
-  """Appends to `part` what it lacks of `url`; raises OSError when the connection ends early."""
+  """Appends to `part` what is missing of `url`; raises OSError if the connection ends early."""
   done = os.path.getsize(part) if os.path.exists(part) else 0
   request = urllib.request.Request(url, headers={'Range': f'bytes={done}-'} if done else {})
   with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
     resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
     if resumed and not response.headers.get('Content-Range', '').startswith(f'bytes {done}-'):
-      raise OSError('the server sent another range than asked for')
-    start = done if resumed else 0  # A server that ignores Range sends everything.
+      raise OSError('the server sent a range other than the requested one')
+    start = done if resumed else 0  # A server that ignores Range sends the whole file.
     left = response.headers.get('Content-Length')
     total = start + int(left) if left else None
     bar = tqdm.tqdm(

@@ -1,4 +1,4 @@
-"""A folder with a sub-folder of images for each class, and how they come to the three splits."""
+"""Reads a folder with a sub-folder of images for each class, and divides it into three splits."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ from cifar10.data.info import IMAGE_BYTES
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
 
-Image = TypeVar('Image')  # However one image is known: by its path, by its place in a file.
+Image = TypeVar('Image')  # An image's path, or its index in a file.
 
 
 class ImageFolder:
@@ -34,18 +34,18 @@ class ImageFolder:
     split: Sequence[float] | None = None,
     seed: int = 0,
   ):
-    """Lists the files; reads none yet.
+    """Lists the files without reading any.
 
     Args:
-      folder: has a sub-folder for each class; or `train`, `eval` and perhaps `validation` with
-        those in them.
-      name: of the data set; by default the folder's.
-      split: how much train, validation and eval get, which is 1 together. Of train and eval
-        folders alone, train is divided into train and validation as the two stand to each other.
-      seed: of the division and of the order.
+      folder: has a sub-folder for each class; or has `train`, `eval` and perhaps `validation` with
+        sub-folders for the classes.
+      name: the data set's name; default: the folder's.
+      split: the shares of train, validation and eval; they sum to 1. If there are folders train and
+        eval alone, train is divided by the first two shares.
+      seed: random seed of the division and the order.
 
     Raises:
-      InputError: the folder is not like that, or a class is too small to be divided.
+      InputError: the folder has another structure, or a class has too few images.
     """
     self._folder = folder
     self._name = os.path.basename(os.path.realpath(folder)) if name is None else name
@@ -61,13 +61,13 @@ class ImageFolder:
     self._held_out = _held_out(self._split, self._listed)
     for class_name, paths in self._listed['train'].items():
       _check_size(class_name, len(paths), self._held_out)
-    self._scratch: IO[bytes] | None = None  # The images made small, one behind the other.
-    self._splits: dict[str, list[tuple[int, int]]] = {}  # Places in there, and labels.
+    self._scratch: IO[bytes] | None = None  # All images, scaled down, one after the other.
+    self._splits: dict[str, list[tuple[int, int]]] = {}  # Indices in the scratch file, and labels.
     self._num_unreadable = 0
 
   @property
   def identity(self) -> dict[str, Any]:
-    """What the manifest says; images are known by name and size, as reading all takes long."""
+    """Returns the manifest's entry; it names files and sizes, since reading all is slow."""
     divided = {'split': list(self._split)} if self._split else {}
     return {
       'name': self._name,
@@ -80,23 +80,23 @@ class ImageFolder:
 
   @property
   def flags(self) -> list[str]:
-    """The flags that name the source on the command line."""
+    """Returns the flags that select this source on the command line."""
     split = ['--split', ','.join(map(str, self._split))] if self._split else []
     folder = os.path.abspath(self._folder)
     return ['--images', folder, '--name', self._name, *split, '--seed', str(self._seed)]
 
   @property
   def description(self) -> None:
-    """Nothing is known of the data set before the images are read."""
+    """Returns None: without reading the images nothing is known of the data set."""
 
   @contextlib.contextmanager
   def open(self, data_dir: str) -> Iterator[tuple[str, ...]]:
-    """Reads all images, small, into a file without a name, and divides them among the splits.
+    """Reads and scales all images into an anonymous file, and divides them into the splits.
 
-    Only what can be read is divided, so that each class comes to every split.
+    Only readable images are divided, so that each split gets images of every class.
 
     Raises:
-      InputError: none of a class can be read, or too few to be divided.
+      InputError: of a class no image is readable, or too few.
     """
     rng = np.random.default_rng(self._seed)
     self._num_unreadable = 0
@@ -108,21 +108,21 @@ class ImageFolder:
       yield tuple(self._listed['train'])
 
   def examples(self, split: str) -> SplitExamples:
-    """The examples of a split, read from that file one by one."""
+    """Returns the examples of a split, which are read from the scratch file one by one."""
     return SplitExamples(len(self._splits[split]), self._each(split))
 
   def remarks(self) -> dict[str, Any]:
-    """How many files could not be read."""
+    """Returns how many files could not be read."""
     return {'unreadable': self._num_unreadable}
 
   def _each(self, split: str) -> Iterator[tuple[np.ndarray, int]]:
-    assert self._scratch  # It was opened.
+    assert self._scratch  # `open` has set it.
     for place, label in self._splits[split]:
       self._scratch.seek(place * IMAGE_BYTES)
       yield np.frombuffer(self._scratch.read(IMAGE_BYTES), np.uint8), label
 
   def _read_into(self, scratch: IO[bytes]) -> dict[str, dict[str, list[int]]]:
-    """Appends every image that can be read -> by split and class, which ones they are there."""
+    """Appends all readable images; returns their indices by split and class."""
     paths = self._paths
     places: dict[str, int] = {}
     with logging_redirect_tqdm(), tqdm.tqdm(total=len(paths), unit=' images', desc='read') as bar:
@@ -151,8 +151,8 @@ class ImageFolder:
 
 
 def _read(path: str) -> np.ndarray | None:
-  """An image as planes R, G, B, uint8 [3072]; None where that is impossible."""
-  # It needs TensorFlow, and listing a folder, or refusing to, should not wait for that.
+  """Returns an image as planes R, G, B, uint8 [3072]; None if it cannot be read."""
+  # Imports TensorFlow, for which listing and checking a folder should not wait.
   from cifar10.data import image_files  # noqa: PLC0415
 
   try:
@@ -163,7 +163,7 @@ def _read(path: str) -> np.ndarray | None:
 
 
 def _readable(name: str, paths: Sequence[str], places: Mapping[str, int]) -> list[int]:
-  """The places of a class's files; raises InputError where it has none left."""
+  """Returns the indices of a class's files; raises InputError if none is readable."""
   if not any(path in places for path in paths):
     raise InputError(
       f'none of the {len(paths)} files of class {name} in {os.path.dirname(paths[0])} can be read '
@@ -175,7 +175,7 @@ def _readable(name: str, paths: Sequence[str], places: Mapping[str, int]) -> lis
 def _check_split(
   folder: str, split: Sequence[float] | None, listed: Mapping[str, Any]
 ) -> Sequence[float] | None:
-  """What divides the images; None where folders do; raises InputError where both would."""
+  """Returns --split; None if folders divide the images; raises InputError if both do."""
   if 'validation' not in listed:
     return split or DEFAULT_SPLIT
   if split:
@@ -187,7 +187,7 @@ def _check_split(
 
 
 def _held_out(split: Sequence[float] | None, listed: Mapping[str, Any]) -> dict[str, float]:
-  """Which part of `train` goes to which other split."""
+  """Returns the shares of `train` that go to other splits."""
   if split is None:
     return {}
   train, validation, evaluation = split
@@ -200,12 +200,12 @@ def _held_out(split: Sequence[float] | None, listed: Mapping[str, Any]) -> dict[
 def _divided(
   classes: Mapping[str, Sequence[Image]], held_out: Mapping[str, float], rng: np.random.Generator
 ) -> dict[str, dict[str, list[Image]]]:
-  """Each class's images at random to `train` and to the splits that are held out of it.
+  """Divides each class's images at random between `train` and the splits held out of it.
 
-  Each of these gets its share of every class, rounded, but one image at least; train the rest.
+  Each held-out split gets its share of every class, rounded, at least one image; train the rest.
 
   Raises:
-    InputError: nothing of a class is left for train.
+    InputError: no image of a class is left for train.
   """
   parts: dict[str, dict[str, list[Image]]] = {name: {} for name in ('train', *held_out)}
   for name, images in classes.items():
@@ -223,7 +223,7 @@ def _share(count: int, share: float) -> int:
 
 
 def _check_size(name: str, count: int, held_out: Mapping[str, float]) -> None:
-  """Raises InputError where nothing of a class with so many images would be left for train."""
+  """Raises InputError if a class of this size would leave no image for train."""
   if count <= sum(_share(count, share) for share in held_out.values()):
     raise InputError(
       f'class {name} has {count} images, too few for train, {", ".join(held_out)}; add images or '
@@ -234,27 +234,27 @@ def _check_size(name: str, count: int, held_out: Mapping[str, float]) -> None:
 def _shuffled(
   classes: Mapping[str, Sequence[Image]], rng: np.random.Generator
 ) -> list[tuple[Image, int]]:
-  """All images with their labels: also who reads only the first ones meets every class."""
+  """Returns all images with labels in random order, so that the first ones show all classes."""
   labelled = [(image, label) for label, images in enumerate(classes.values()) for image in images]
   return [labelled[index] for index in rng.permutation(len(labelled))]
 
 
-MOST_NAMED = 20  # Files that are left out and named in the log, each for the same reason.
+MOST_NAMED = 20  # Unreadable files that the log names, and as many of those in no class.
 
 
 def read_folder(folder: str) -> dict[str, dict[str, list[str]]]:
-  """The files by split and class, in sorted order.
+  """Returns the files by split and class, sorted.
 
-  FOLDER/CLASS/FILE are all `train`; of FOLDER/SPLIT/CLASS/FILE, `validation` may be missing.
+  All files of FOLDER/CLASS/ are `train`; of FOLDER/SPLIT/CLASS/, `validation` may be missing.
 
   Raises:
-    InputError: fewer than two classes, an empty one, or folders where files should be.
+    InputError: fewer than two classes, an empty class, or folders in place of files.
   """
   return _read_splits(folder) if _holds_splits(folder) else {'train': _read_classes(folder)}
 
 
 def digest(folder: str, paths: Sequence[str]) -> str:
-  """A SHA-256 of all files' names and sizes."""
+  """Returns the SHA-256 of all names and sizes of files."""
   sha256 = hashlib.sha256()
   for path in sorted(paths):
     size = os.path.getsize(path) if os.path.exists(path) else -1
@@ -263,7 +263,7 @@ def digest(folder: str, paths: Sequence[str]) -> str:
 
 
 def _holds_splits(folder: str) -> bool:
-  """Whether its sub-folders are splits: a class may well be called `train`."""
+  """Tells whether the sub-folders are splits: a class may have the name `train`, too."""
   names = _sub_folders(folder)
   return set(names) <= set(manifest.SPLITS) and any(
     _sub_folders(os.path.join(folder, name)) for name in names
@@ -271,7 +271,7 @@ def _holds_splits(folder: str) -> bool:
 
 
 def _read_splits(folder: str) -> dict[str, dict[str, list[str]]]:
-  """Each split's classes; raises InputError where train or eval is missing, or classes differ."""
+  """Returns each split's classes; raises InputError if one is missing or classes differ."""
   parts = {name: _read_classes(os.path.join(folder, name)) for name in _sub_folders(folder)}
   for needed in ('train', 'eval'):
     if needed not in parts:
@@ -285,7 +285,7 @@ def _read_splits(folder: str) -> dict[str, dict[str, list[str]]]:
 
 
 def _check_same(folder: str, classes: set[str], wanted: set[str]) -> None:
-  """Raises InputError where a split's classes are not the training split's."""
+  """Raises InputError if a split's classes differ from the training split's."""
   faults = [
     f'{verb} {", ".join(map(repr, sorted(names)))}'
     for verb, names in (('lacks', wanted - classes), ('has', classes - wanted))
@@ -298,7 +298,7 @@ def _check_same(folder: str, classes: set[str], wanted: set[str]) -> None:
 
 
 def _read_classes(folder: str) -> dict[str, list[str]]:
-  """The sub-folders and their files; raises InputError for fewer than two, or an empty one."""
+  """Returns sub-folders with their files; raises InputError for fewer than two, or an empty one."""
   names = _sub_folders(folder)
   if len(names) < info.LEAST_CLASSES:
     raise InputError(
@@ -331,7 +331,7 @@ def _sub_folders(folder: str) -> list[str]:
 
 
 def _visible(folder: str) -> list[str]:
-  """Names in sorted order: a file system has its own. Hidden ones are not the user's images."""
+  """Returns names without hidden files, sorted: the order of a file system is its own."""
   try:
     return sorted(name for name in os.listdir(folder) if not name.startswith('.'))
   except OSError as error:
@@ -342,5 +342,5 @@ def _visible(folder: str) -> list[str]:
 
 
 def shown(path: str) -> str:
-  """A path for one line of log."""
+  """Returns a path in a form that fits one line of the log."""
   return path if path.isprintable() else repr(path)

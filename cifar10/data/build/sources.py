@@ -1,4 +1,4 @@
-"""Sources of images for record files, and which files of a data dir are to be made from one."""
+"""Sources of images for record files, and the choice of the files to make from one."""
 
 import contextlib
 import os
@@ -15,39 +15,39 @@ from cifar10.data.build import archive, download, synthetic
 
 
 class SplitExamples(NamedTuple):
-  """The examples of one split, to be written as they come."""
+  """The examples of one split, for writing one by one."""
 
   total: int
-  each: Iterator[tuple[np.ndarray, int]]  # Image uint8 [3072], planes R, G, B; label.
+  each: Iterator[tuple[np.ndarray, int]]  # Pairs of image, uint8 [3072], planes R, G, B, and label.
 
 
 class ImageSource(Protocol):
-  """Images and labels for the three splits."""
+  """A source of images and labels for the three splits."""
 
   @property
   def identity(self) -> dict[str, Any]:
-    """What the manifest says of the source: equal for equal records, whatever path they come by."""
+    """Returns the manifest's entry on the source; equal entries mean equal records."""
 
   @property
   def flags(self) -> list[str]:
-    """The flags that name the source on the command line."""
+    """Returns the flags that select this source on the command line."""
 
   @property
   def description(self) -> info.DatasetInfo | None:
-    """What is known of the data set without reading it."""
+    """Returns what is known of the data set without reading it."""
 
   def open(self, data_dir: str) -> contextlib.AbstractContextManager[tuple[str, ...]]:
-    """A context with the classes in which the examples can be read; raises InputError."""
+    """Opens the source for `examples` in a context that gives the classes; raises InputError."""
 
   def examples(self, split: str) -> SplitExamples:
-    """The examples of a split, while the source is open; raises InputError."""
+    """Returns the examples of a split while the source is open; raises InputError."""
 
   def remarks(self) -> dict[str, Any]:
-    """What else the manifest says, known only when all was read."""
+    """Returns more entries for the manifest, known only after everything was read."""
 
 
 class ArchiveSource:
-  """A published archive, wherever it is, or a synthetic one of its format."""
+  """A published archive, from any place, or a synthetic archive of the same format."""
 
   def __init__(
     self,
@@ -59,16 +59,16 @@ class ArchiveSource:
     synthetic_images: int | None = None,
     seed: int = 0,
   ):
-    """Names it; nothing is fetched yet.
+    """Selects the archive, without fetching it.
 
     Args:
-      published: which.
-      labels: which of its labels.
-      path: the archive or the unpacked folder; by default one in the data dir, or else the
-        published one.
-      url: where it is published, if not where it used to be.
-      synthetic_images: generate so many a batch instead.
-      seed: of the synthetic ones.
+      published: the kind of archive.
+      labels: the kind of labels.
+      path: the archive or the unpacked folder; default: the one in the data dir, else it is
+        downloaded.
+      url: the address to download from; default: the original one.
+      synthetic_images: generates this many images a batch instead.
+      seed: random seed of synthetic images.
     """
     self._published = published
     self._labels = labels
@@ -81,7 +81,7 @@ class ArchiveSource:
 
   @property
   def identity(self) -> dict[str, Any]:
-    """The data set's name, and which archive it is: published or synthetic."""
+    """Returns the data set's name and the kind of archive: published or synthetic."""
     name = self._published.labels[self._labels].name
     if self._synthetic_images is None:
       return {'name': name, 'source': 'published'}
@@ -94,7 +94,7 @@ class ArchiveSource:
 
   @property
   def flags(self) -> list[str]:
-    """The flags that name the source on the command line, where they are not the defaults."""
+    """Returns the flags that select this source on the command line, without defaults."""
     [dataset] = [name for name, known in archive.PUBLISHED.items() if known is self._published]
     flags = [] if self._published is archive.CIFAR10 else ['--dataset', dataset]
     if self._labels != 'fine':
@@ -107,12 +107,12 @@ class ArchiveSource:
 
   @property
   def description(self) -> info.DatasetInfo | None:
-    """CIFAR-10's, with the means and deviations that others publish; computed ones are longer."""
+    """Returns CIFAR-10's description with published (rounded) means and deviations, or None."""
     return self._published.description
 
   @contextlib.contextmanager
   def open(self, data_dir: str) -> Iterator[tuple[str, ...]]:
-    """Makes, finds or downloads the archive; a context with the classes."""
+    """Makes, finds or downloads the archive in a context that gives the classes."""
     path, digests = self._found(data_dir)
     self._archive = archive.Archive(path, self._published, digests, self._labels)
     classes = self._archive.classes()
@@ -120,17 +120,17 @@ class ArchiveSource:
     yield classes
 
   def examples(self, split: str) -> SplitExamples:
-    """The examples of a split, all of them in memory."""
-    assert self._archive  # It was opened.
+    """Returns the examples of a split, all in memory."""
+    assert self._archive  # `open` has set it.
     images, labels = self._archive.read_split(split, self._num_classes)
     return SplitExamples(len(labels), zip(images, map(int, labels)))
 
   def remarks(self) -> dict[str, Any]:
-    """Nothing: an archive has all its examples, or is refused."""
+    """Returns nothing: an archive with missing examples is refused."""
     return {}
 
   def _found(self, data_dir: str) -> tuple[str, dict[str, str]]:
-    """The archive to read, made or downloaded if need be, and its members' digests."""
+    """Returns the archive to read, made or downloaded if needed, and its members' digests."""
     published = self._published
     if self._synthetic_images is not None:
       path = os.path.join(data_dir, published.synthetic_name)
@@ -147,11 +147,11 @@ class ArchiveSource:
 
 
 def missing_splits(data_dir: str, source: ImageSource) -> tuple[str, ...]:
-  """The splits to make: those that are not there or not intact.
+  """Returns the splits whose files are missing or damaged.
 
   Raises:
-    InputError: the folder holds records of another source, or an older program's without a
-      manifest, which would be overwritten.
+    InputError: the folder has records of another source, or records without a manifest (by an
+      older program), which would be overwritten.
   """
   content = manifest.read_manifest(data_dir)
   if content is None:
@@ -169,7 +169,7 @@ def missing_splits(data_dir: str, source: ImageSource) -> tuple[str, ...]:
 
 
 def _check_same(data_dir: str, content: dict[str, Any], source: ImageSource) -> None:
-  """Raises InputError where the records there were made from another source."""
+  """Raises InputError if the existing records were made from another source."""
   there = {'name': info.CIFAR10.name, **content}  # Format 1 has no names.
   differing = [
     f'{key} is {there.get(key)} there and {value} here'
@@ -195,7 +195,7 @@ def _intact(data_dir: str, split: str, entry: dict[str, Any]) -> bool:
 
 
 def _local_archive(data_dir: str, published: archive.Published) -> str:
-  """The archive or the unpacked folder in the data dir; empty where there is none."""
+  """Returns the archive or unpacked folder in the data dir; '' if there is none."""
   for name in (published.file_name, published.folder):
     if files.exists(path := os.path.join(data_dir, name)):
       return path
@@ -203,7 +203,7 @@ def _local_archive(data_dir: str, published: archive.Published) -> str:
 
 
 def _download(url: str, path: str) -> None:
-  """To a local path it goes on where it was interrupted; to a URL it goes by way of a local one."""
+  """Downloads to a local path, resuming; for a URL, downloads to a local file and copies it."""
   if not files.is_url(path):
     download.download(url, path)
     return

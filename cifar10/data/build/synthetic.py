@@ -1,4 +1,4 @@
-"""Archives like the published ones, with generated images: for tests and demonstrations."""
+"""Writes archives like the published ones with generated images, for tests and demonstrations."""
 
 import gzip
 import io
@@ -22,26 +22,26 @@ from cifar10.data.build import archive
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _TEXTURES = 5
-_PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes show one texture
+_PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes are single textures
 _LAYERED_PERIODS = (
   3.5,
   7.0,
   14.0,
-)  # pixels, of the textures that lie on each other; an octave apart
+)  # pixels, of the three textures of an image; an octave apart
 MOST_CLASSES = _TEXTURES ** len(_LAYERED_PERIODS)
-_FINE_CLASSES = 100  # CIFAR-100's; its coarse classes have as many of them as there are textures.
-# Bytes that one image of a batch takes in memory while it is made, measured with 500 and 1,500; and
-# on disk the six of all batches, in the archive and in the record files.
+_FINE_CLASSES = 100  # CIFAR-100's. Each coarse class has as many fine ones as there are textures.
+# Bytes of memory for one image of a batch while it is made, measured with 500 and 1,500 images; and
+# bytes on disk for its six batches, in the archive and in the record files.
 _MEMORY_BYTES = 130_000
 _DISK_BYTES = 38_000
-_MEMBER_BYTES = IMAGE_BYTES + 78  # Of an image in a batch, its label and its file's name.
-# How many times --synthetic's number of images CIFAR-100's members have: train and validation make
-# the same four to one that CIFAR-10's batches do.
+_MEMBER_BYTES = IMAGE_BYTES + 78  # An image in a batch with its label and file name.
+# How many times --synthetic's number of images CIFAR-100's members hold: train and validation have
+# the ratio of CIFAR-10's batches, four to one.
 _CIFAR100_MEMBERS = {'test': 1, 'train': 5}
 
 
 def check_size(images_per_batch: int, data_dir: str, published: archive.Published) -> None:
-  """Raises InputError for more images than there is room for, or than a member may have."""
+  """Raises InputError if memory, disk or the members have no room for that many images."""
   batches = max(_CIFAR100_MEMBERS.values()) if published is archive.CIFAR100 else 1
   memory, disk = limits.memory(), free_disk(data_dir)
   largest, reason = min(
@@ -56,10 +56,10 @@ def check_size(images_per_batch: int, data_dir: str, published: archive.Publishe
 
 
 def free_disk(folder: str) -> int:
-  """Free bytes on the disk of a folder, which may still have to be made.
+  """Returns the free bytes on the disk of a folder, which need not exist yet.
 
-  The filesystem of a URL does not say how much is free. For a URL the answer is that of the folder
-  for temporary files, where files are made before they are copied to a URL.
+  For a URL it is the disk of the folder for temporary files, where files for a URL are made (the
+  filesystem of a URL does not tell its free space).
   """
   there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
   while not os.path.exists(there):
@@ -70,17 +70,17 @@ def free_disk(folder: str) -> int:
 def write_synthetic(
   path: str, images_per_batch: int, seed: int, published: archive.Published = archive.CIFAR10
 ) -> dict[str, str]:
-  """Writes an archive like the published one with generated images.
+  """Writes an archive in a published format with generated images.
 
   Args:
     path: the archive; appears when complete.
-    images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many all
+    images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many
       together.
-    seed: fixes every byte.
+    seed: determines every byte.
     published: the format.
 
   Returns:
-    Each member's digest.
+    The digest of each member.
   """
   rng = np.random.default_rng(seed)
   make = {archive.CIFAR10: _cifar10_members, archive.CIFAR100: _cifar100_members}
@@ -93,7 +93,7 @@ def write_synthetic(
 
 
 def _cifar10_members(images_per_batch: int, rng: np.random.Generator) -> dict[str, Any]:
-  """The batches and the names, as objects to pickle, in the tar's order."""
+  """Returns the batches and the names as objects to pickle, in the order of the tar."""
   names = info.CIFAR10.classes
   members: dict[str, Any] = {
     'batches.meta': {
@@ -111,7 +111,7 @@ def _cifar10_members(images_per_batch: int, rng: np.random.Generator) -> dict[st
 
 
 def _cifar100_members(images_per_batch: int, rng: np.random.Generator) -> dict[str, Any]:
-  """As `_cifar10_members`. Fine classes that share their two longer textures share a coarse one."""
+  """Like `_cifar10_members`. Fine classes with two equal longer textures share a coarse class."""
   coarse = _FINE_CLASSES // _TEXTURES
   members: dict[str, Any] = {
     'meta': {
@@ -122,7 +122,7 @@ def _cifar100_members(images_per_batch: int, rng: np.random.Generator) -> dict[s
   for name, batches in _CIFAR100_MEMBERS.items():
     count = batches * images_per_batch
     labels = rng.permutation(np.arange(count) % _FINE_CLASSES)
-    # A batch at a time: the textures of one image take more than 100 KB while it is made.
+    # Batch by batch, because making one image takes more than 100 KB.
     parts = [synthetic_images(part, rng, _FINE_CLASSES) for part in np.split(labels, batches)]
     both = {b'fine_labels': labels, b'coarse_labels': labels // _TEXTURES}
     members[name] = _batch(name, both, np.concatenate(parts), count)
@@ -132,7 +132,7 @@ def _cifar100_members(images_per_batch: int, rng: np.random.Generator) -> dict[s
 def _batch(
   name: str, labels: Mapping[bytes, np.ndarray], images: np.ndarray, count: int
 ) -> dict[bytes, Any]:
-  """A member with images, as an object to pickle."""
+  """Returns a member with images as an object to pickle."""
   return {
     b'batch_label': b'synthetic ' + name.encode(),
     **{key: values.tolist() for key, values in labels.items()},
@@ -144,19 +144,19 @@ def _batch(
 def synthetic_images(
   labels: np.ndarray, rng: np.random.Generator, num_classes: int = info.CIFAR10.num_classes
 ) -> np.ndarray:
-  """Textures that a small convolutional network learns and a linear model does not.
+  """Generates textures that a small convolutional network learns and a linear model does not.
 
-  There are five: stripes across, stripes down, checks, diagonal stripes, rings. With ten classes or
-  fewer, class 2t + f is texture t of period f (5 or 11 pixels). With more, each image shows a sum
-  of three textures, of 14, 7 and 3.5 pixels, and the class's digits to the base 5 say which.
+  The five textures are horizontal and vertical stripes, checks, diagonal stripes and rings. Of up
+  to ten classes, class 2t + f is texture t of period f (5 or 11 pixels). Of more, each image is the
+  sum of three textures, of 14, 7 and 3.5 pixels, named by the class's digits to the base 5.
 
-  Phase, colours and noise are random, so that the classes' mean images are alike; a mirrored or
-  shifted image stays in its class.
+  Phase, colours and noise are random, so that all classes have the same mean image; mirrored or
+  shifted images stay in their class.
 
   Args:
     labels: [n], 0 to num_classes - 1.
-    rng: drawn from.
-    num_classes: 125 at most.
+    rng: the source of random numbers.
+    num_classes: at most 125.
 
   Returns:
     uint8 [n, 3072], planes R, G, B.
@@ -170,17 +170,17 @@ def synthetic_images(
       _texture(digit, np.full(len(labels), period), rng)
       for digit, period in zip(digits, _LAYERED_PERIODS)
     ]
-    pattern = np.sum(layers, 0) / math.sqrt(len(layers))  # Of one layer's deviation.
+    pattern = np.sum(layers, 0) / math.sqrt(len(layers))  # The deviation of one layer.
   return _coloured(pattern, rng)
 
 
 def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  """One texture an image, of random phase.
+  """Returns one texture for each image, with a random phase.
 
   Args:
     texture: [n], 0..4.
     period: [n], pixels.
-    rng: drawn from.
+    rng: the source of random numbers.
 
   Returns:
     float64 [n, 32, 32], about -1..1.
@@ -209,10 +209,10 @@ def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) 
 
 
 def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  """Patterns [n, 32, 32] in random colours and noise: uint8 [n, 3072], planes R, G, B."""
+  """Returns patterns [n, 32, 32] with random colours and noise: uint8 [n, 3072], planes R, G, B."""
   n = len(pattern)
   base = rng.uniform(90, 165, [n, DEPTH, 1, 1])
-  # Sign and size of every colour's contrast are drawn: no colour tells a class.
+  # Contrast has a random size and sign in every colour: no colour identifies a class.
   contrast = rng.uniform(25, 75, [n, 1, 1, 1]) * rng.uniform(-1, 1, [n, DEPTH, 1, 1])
   noise = rng.normal(0, 8, [n, DEPTH, HEIGHT, WIDTH])
   images = np.clip(base + contrast * pattern[:, np.newaxis] + noise, 0, 255)
@@ -220,15 +220,15 @@ def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _pickle_as_python_2(value: Any) -> bytes:
-  """Protocol 2, which Python 2 wrote; NumPy's module by its name of then."""
+  """Pickles like Python 2 (protocol 2), with the name that NumPy's module had then."""
   content = pickle.dumps(value, protocol=2)
-  # NumPy 2 writes a module's name that NumPy 1 does not have.
+  # NumPy 2 writes the name of a module that NumPy 1 lacks.
   return re.sub(rb'cnumpy\._core\.multiarray\n', b'cnumpy.core.multiarray\n', content)
 
 
 def _write_tar(path: str, folder: str, members: Mapping[str, bytes]) -> None:
-  """A .tar.gz whose bytes depend on the members alone: no times, no names of users."""
-  # An empty file name and time 0: gzip would write both into its header.
+  """Writes a .tar.gz whose bytes depend on the members alone: without times and user names."""
+  # gzip writes file name and time into its header: they are empty and 0.
   with (
     files.writing(path) as file,
     gzip.GzipFile(filename='', mode='wb', compresslevel=1, fileobj=file, mtime=0) as zipped,

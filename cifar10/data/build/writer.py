@@ -1,4 +1,4 @@
-"""From a source of images to record files and their manifest."""
+"""Writes record files and their manifest from a source of images."""
 
 import contextlib
 import math
@@ -17,29 +17,29 @@ from cifar10.data.build.sources import ImageSource
 from cifar10.data.info import DEPTH, DatasetInfo
 
 _LEVELS = 256
-_DIGITS = 6  # More than the first digits of a split's mean tell nothing.
+_DIGITS = 6  # Further digits of a split's mean have no meaning.
 
 
 class ChannelStatistics:
-  """Counts how often each channel has each value: exact, whatever the number of images."""
+  """Counts the values of each channel: exact for any number of images."""
 
   def __init__(self) -> None:
-    """Starts with no image."""
+    """Starts without images."""
     self._counts = np.zeros([DEPTH, _LEVELS], np.int64)
 
   def add(self, image: np.ndarray) -> None:
-    """Counts one image in: uint8 [3072], planes R, G, B."""
+    """Adds one image: uint8 [3072], planes R, G, B."""
     for channel, plane in enumerate(image.reshape(DEPTH, -1)):
       self._counts[channel] += np.bincount(plane, minlength=_LEVELS)
 
   def means(self) -> tuple[float, float, float]:
-    """Of red, green and blue, in 0..1."""
+    """Returns the means of red, green and blue, in 0..1."""
     return self._by_channel(self._mean)
 
   def stds(self) -> tuple[float, float, float]:
-    """Standard deviations of red, green and blue, in 0..1.
+    """Returns the standard deviations of red, green and blue, in 0..1.
 
-    One level of 255 at least: networks divide by it, and a channel may have a single value.
+    They are at least one level of 255: networks divide by them, even if a channel is constant.
     """
     return self._by_channel(self._std)
 
@@ -56,20 +56,20 @@ class ChannelStatistics:
 
 
 def _values() -> np.ndarray:
-  """What the levels mean: 0..1."""
+  """Returns the levels as numbers in 0..1."""
   return np.arange(_LEVELS) / (_LEVELS - 1)
 
 
 def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
-  """Writes these splits and the manifest of all, or nothing. No other process may do so meanwhile.
+  """Writes these splits and the manifest, or nothing. The caller must hold the data dir's lock.
 
   Args:
-    data_dir: what its manifest says of splits that are not written stays.
-    source: what they are made from.
-    splits: which.
+    data_dir: the folder; its manifest keeps the entries of other splits.
+    source: the images.
+    splits: the splits to write.
 
   Raises:
-    InputError: all that the source refuses.
+    InputError: the source cannot be read or is refused.
   """
   before = manifest.read_manifest(data_dir) if set(splits) != set(manifest.SPLITS) else None
   entries: dict[str, Any] = dict(before['subsets']) if before else {}
@@ -90,8 +90,8 @@ def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
       description = DatasetInfo(name, classes, statistics.means(), statistics.stds())
     else:
       description = DatasetInfo.from_json(before, manifest.manifest_path(data_dir))
-    # The last to come is the first to get its name: with it there, and a record file not yet, a run
-    # that was killed between the two is found out.
+    # The manifest is renamed first: if it is there and a record file is not, the next run detects
+    # that this one was killed in between.
     file = stack.enter_context(files.writing(manifest.manifest_path(data_dir)))
     file.write(manifest.as_text(_content(source, description, entries)).encode())
   for split in splits:
@@ -100,7 +100,7 @@ def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
 
 
 def _write(path: str, source: ImageSource, split: str, statistics: ChannelStatistics) -> int:
-  """Writes one split's records -> how many; counts the training split's pixels."""
+  """Writes one split's records and returns how many; counts pixels of the training split."""
   total, examples = source.examples(split)
   if split == 'train' and source.description is None:
     examples = _counted(examples, statistics)
@@ -120,7 +120,7 @@ def _counted(
 def describe_split(
   data_dir: str, split: str, examples: int, written: str | None = None
 ) -> dict[str, Any]:
-  """A manifest's entry for one split; `written` is its file where that has no final name yet."""
+  """Returns the manifest's entry of a split; `written` is its file while that has no final name."""
   path = manifest.record_path(data_dir, split)
   written = written or path
   return {
@@ -134,7 +134,7 @@ def describe_split(
 def _content(
   source: ImageSource, description: DatasetInfo, entries: dict[str, Any]
 ) -> dict[str, Any]:
-  """The manifest's."""
+  """Returns the content of a manifest."""
   return {
     'format': manifest.FORMAT,
     **source.identity,
