@@ -14,6 +14,7 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
+from cifar10.core import errors, option
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -121,4 +122,11 @@ class OneLineParser(argparse.ArgumentParser):
     return as_typed(super().format_help(), typed_name())
 
   def error(self, message: str) -> NoReturn:
-    self.exit(2, f'error: {message}; see --help\n')
+    self.exit(2, f'error: {errors.one_line(message)}; see --help\n')
+
+
+def path(text: str) -> str:
+  """The type of an argument that names a file or a folder."""
+  if not text or not option.is_utf8(text):
+    raise argparse.ArgumentTypeError(f'{text!r} is no name in UTF-8; give another')
+  return text

@@ -9,17 +9,35 @@ from typing import NoReturn
 from cifar10.core import logs
 from cifar10.core.logs import log
 
+_LONGEST = 500  # Of what an error says, in characters.
+
+
+def one_line(text: str) -> str:
+  """What an error says: what steers a terminal escaped, and without the middle of a long text."""
+  if len(text) > _LONGEST:
+    text = f'{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}'
+  return ''.join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
 
 class InputError(ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
 
   def __init__(self, message: str):
-    """`message` may name a path or a value with line ends in it."""
-    super().__init__('\\n'.join(message.splitlines()))
+    """`message` may name a path or a value with anything in it."""
+    super().__init__(one_line(message))
 
 
 class DamagedError(InputError):
   """A file is there and is not what it should be: nothing takes its place unasked."""
+
+
+class MisfitError(DamagedError):
+  """A whole checkpoint lacks what is to be restored from it, or has it in another shape or type."""
+
+  def __init__(self, checkpoint: str, fault: str):
+    """`checkpoint`: its path; `fault`: what TensorFlow says."""
+    super().__init__(f'{checkpoint} does not fit the network ({fault}); name another --checkpoint')
+    self.checkpoint, self.fault = checkpoint, one_line(fault)
 
 
 class TaskLostError(Exception):
@@ -86,7 +104,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     CallbackError,
     StorageError,
   ) as error:
-    print(f'error: {_as_typed(str(error))}', file=sys.stderr)
+    print(f'error: {_as_typed(one_line(str(error)))}', file=sys.stderr)
     sys.exit(2 if isinstance(error, InputError) else 1)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
+from cifar10.core.errors import MisfitError
+
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
 
@@ -77,12 +79,27 @@ def take_names_literally() -> None:
   places = ((file_io, 'get_matching_files'), (saver.Saver, 'restore'), (reader, '__init__'))
   for place, name in places:
     setattr(place, name, _by_link(getattr(place, name)))
+  saver.Saver.restore = _naming_misfits(saver.Saver.restore)
 
 
 def _by_link(function: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(function)
   def call(*arguments: Any) -> Any:
     return function(*arguments[:-1], _without_patterns(arguments[-1]))
+
+  return call
+
+
+def _naming_misfits(restore: Callable[..., Any]) -> Callable[..., Any]:
+  """Saver.restore with a MisfitError for what TensorFlow says in twenty lines."""
+
+  @functools.wraps(restore)
+  def call(saver: Any, session: Any, path: str) -> None:
+    try:
+      restore(saver, session, path)
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+      before, _, said = str(error).partition('Original error:\n\n')
+      raise MisfitError(path, (said or before).partition('\n')[0]) from error
 
   return call
 

@@ -8,6 +8,7 @@ this declaration.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import math
 import re
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
+_ADDRESS = re.compile(r'(?:[\w.-]+|\[(?P<ipv6>[^]]+)\]):(?P<port>[0-9]{1,6})', re.ASCII)
 _LARGEST = 1 << 31  # Of whole numbers: TensorFlow holds most of them in 32 bits.
 
 
@@ -92,12 +94,19 @@ def is_function() -> Check:
 
 def is_address() -> Check:
   """A host and a port."""
-  return Check(
-    lambda text: (
-      bool(re.fullmatch(r'\S+:[0-9]{1,5}', text)) and 0 < int(text.rpartition(':')[2]) < 65536
-    ),
-    'must be HOST:PORT',
-  )
+  return Check(_is_address, 'must be HOST:PORT, an IPv6 address in brackets')
+
+
+def _is_address(text: str) -> bool:
+  found = _ADDRESS.fullmatch(text)
+  if not found or not 0 < int(found['port']) < 65536:
+    return False
+  return not found['ipv6'] or _reads(ipaddress.IPv6Address, found['ipv6'])
+
+
+def is_utf8(text: str) -> bool:
+  """Whether TensorFlow takes it: Python has bytes that are no UTF-8 as lone surrogates."""
+  return not any('\ud800' <= each <= '\udfff' for each in text)
 
 
 def is_pattern() -> Check:
@@ -203,7 +212,7 @@ def described_kind(kind: Any) -> str:
   return {
     int: f'a whole number below {_LARGEST:,}',
     float: 'a finite number',
-    str: 'text',
+    str: 'text in UTF-8',
     bool: 'True or False',
   }[kind]
 
@@ -224,7 +233,7 @@ def _is_a(value: Any, kind: Any) -> bool:
     return is_number and math.isfinite(value)
   if kind is int:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
-  return isinstance(value, kind)
+  return isinstance(value, kind) and (kind is not str or is_utf8(value))
 
 
 def _shown(value: Any) -> str:

@@ -8,13 +8,12 @@ are, and at the end where that is. What is accepted here is what TensorFlow writ
 import math
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from cifar10.core import files
-
-Entry = tensor_bundle_pb2.BundleEntryProto  # Type, shape, and where in which file a tensor lies.
 
 _END = bytes.fromhex('57fb808b247547db')
 _LONGEST_NAME = 1000
@@ -22,8 +21,12 @@ _MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOST_NUMBERS = 1 << 60
 
 
-def read(path: str, num_files: int) -> dict[str, Entry]:
-  """The tensors of a checkpoint, by name; `num_files`: which hold them.
+def read(path: str, num_files: int) -> dict[str, Any]:
+  """Each tensor's type, shape and place (a BundleEntryProto), by name.
+
+  Args:
+    path: of the index.
+    num_files: which hold the tensors.
 
   Raises:
     Exception: of many kinds, where TensorFlow might not survive it.
@@ -78,8 +81,8 @@ def _name(name: bytes) -> str:
   return name.decode()
 
 
-def _entry(value: bytes, num_files: int) -> Entry:
-  entry = Entry.FromString(value)
+def _entry(value: bytes, num_files: int) -> Any:
+  entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
   sizes = [dimension.size for dimension in entry.shape.dim]
   dtype = tf.as_dtype(entry.dtype)
   is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex

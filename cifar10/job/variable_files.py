@@ -1,30 +1,22 @@
 """Variables outside of a graph: read from checkpoints and .npz files, and written to them."""
 
+import contextlib
+import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files
+from cifar10.core import files, limits
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks.family import PROXY
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
-# What readers raise for a damaged file.
-_DAMAGE = (
-  OSError,
-  ValueError,
-  TypeError,
-  IndexError,
-  RuntimeError,
-  zipfile.BadZipFile,
-  tf.errors.OpError,
-)
 _GLOBAL_STEP = 'global_step'
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
 
@@ -82,15 +74,18 @@ class VariableFile(NamedTuple):
 
   def value(self, name: str) -> np.ndarray:
     """One variable, float32; raises InputError for damage and what is no finite number."""
-    value = self._read(name)
-    if not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
+    value = self._read(name) if self.dtypes[name].is_floating else np.array(np.nan)
+    if not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
     return value.astype(np.float32)
 
   def _read(self, name: str) -> np.ndarray:
+    size = math.prod(self.all_shapes[name]) * self.dtypes[name].size
+    if size > limits.memory():
+      raise InputError(f'{self.named}: {name} has {size:,} bytes, more than can be had; {_REMEDY}')
     try:
       return np.asarray(self.read(name))
-    except _DAMAGE as error:
+    except Exception as error:  # Of many kinds: of zip, of what it packs with, of numpy.
       fault = str(error).partition('\n')[0]
       raise InputError(f'{self.named} is damaged at {name} ({fault}); {_REMEDY}') from None
 
@@ -107,12 +102,13 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   """
   named = f'{flag} {path}'.strip()
   try:
-    if files.is_file(path):
-      return _open_arrays(path, named)
-    return open_checkpoint(_checkpoint(path, named), named)
+    is_file = files.is_file(path)
+    return (
+      _open_arrays(path, named) if is_file else open_checkpoint(_checkpoint(path, named), named)
+    )
   except InputError:
     raise
-  except _DAMAGE as error:
+  except Exception as error:  # As above.
     fault = str(error).partition('\n')[0]
     raise InputError(f'{named} cannot be read ({fault}); {_REMEDY}') from None
 
@@ -126,17 +122,35 @@ def open_checkpoint(prefix: str, named: str) -> VariableFile:
 
 
 def _open_arrays(path: str, named: str) -> VariableFile:
-  # Never a pickle, which could run code.
+  """Reads what the arrays say of themselves: one can say that it has more than there is memory."""
+  shapes, dtypes = {}, {}
+  with _zipped(path) as archive:
+    for member in archive.namelist():
+      name = member.removesuffix('.npy')
+      with archive.open(member) as file:
+        if name == member or np.lib.format.read_magic(file) != (1, 0):
+          raise ValueError(f'{member} is no array')
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+      shapes[name], dtypes[name] = list(shape), tf.as_dtype(dtype)
+  if min((size for shape in shapes.values() for size in shape), default=0) < 0:
+    raise ValueError('a shape is below 0')
+  if shapes.get(_GLOBAL_STEP) or not dtypes.get(_GLOBAL_STEP, tf.int64).is_integer:
+    raise ValueError(f'{_GLOBAL_STEP} is no number of steps')
+
+  def read(name: str) -> np.ndarray:
+    with _zipped(path) as archive, archive.open(f'{name}.npy') as file:
+      return np.lib.format.read_array(file)  # Never a pickle, which could run code.
+
+  return VariableFile(named, path, shapes, dtypes, read)
+
+
+@contextlib.contextmanager
+def _zipped(path: str) -> Iterator[zipfile.ZipFile]:
   with files.opened(path) as file:
-    arrays = np.load(file, allow_pickle=False)
-    if not isinstance(arrays, np.lib.npyio.NpzFile):
-      raise ValueError('it is one array and no .npz file')
-    values = {name: arrays[name] for name in arrays.files}
-  if values.get(_GLOBAL_STEP, np.int64(0)).shape:
-    raise ValueError(f'{_GLOBAL_STEP} is no number')
-  shapes = {name: list(value.shape) for name, value in values.items()}
-  dtypes = {name: tf.as_dtype(value.dtype) for name, value in values.items()}
-  return VariableFile(named, path, shapes, dtypes, values.__getitem__)
+    if not zipfile.is_zipfile(file):
+      raise ValueError('it is no .npz file')
+    with zipfile.ZipFile(file) as archive:
+      yield archive
 
 
 def _checkpoint(path: str, named: str) -> str:
@@ -144,6 +158,9 @@ def _checkpoint(path: str, named: str) -> str:
   if not files.is_dir(path):
     if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
+    fault = checkpoints.fault_of(path)
+    if fault not in ('', checkpoints.NO_STEP):
+      raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
     return path
   if files.exists(os.path.join(path, best_checkpoints.NAME)):
     return best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))

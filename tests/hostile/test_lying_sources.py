@@ -50,9 +50,10 @@ def of_arrays(**values):
 
 def bomb(place):
   """30 GB of noughts in 30 MB would take a while to write: 3 GB, of which memory has no need."""
-  with zipfile.ZipFile(
-    place.path('lie.npz'), 'w', zipfile.ZIP_DEFLATED, compresslevel=1
-  ) as archive, archive.open(f'{KERNEL}.npy', 'w', force_zip64=True) as file:
+  with (
+    zipfile.ZipFile(place.path('lie.npz'), 'w', zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+    archive.open(f'{KERNEL}.npy', 'w', force_zip64=True) as file,
+  ):
     file.write(header((750_000_000,)))
     for _ in range(300):
       file.write(bytes(10_000_000))
