@@ -22,6 +22,8 @@ import numpy as np
 from cifar10.core import cli, errors, lazy_tf, logs
 from cifar10.core.errors import InputError
 
+_WIDEST = 120  # Names in the table.
+
 
 def main() -> None:
   """The command: runs `list`, `dump` or `average`, and prints one JSON object."""
@@ -38,11 +40,12 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
   source = variable_files.open_source(command.path)
   kinds = source.kinds
   sums: dict[str, dict[str, int]] = {}
-  width = max(map(len, source.all_shapes), default=0)
+  width = min(max(map(len, source.all_shapes), default=0), _WIDEST)
   for name, shape in sorted(source.all_shapes.items()):
     dtype, count = source.dtypes[name], math.prod(shape)
     size = count * dtype.size
-    print(f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}', file=sys.stderr)
+    row = f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}'
+    print(errors.one_line(row), file=sys.stderr)
     total = sums.setdefault(kinds[name], {'variables': 0, 'numbers': 0, 'bytes': 0})
     for what, number in zip(total, (1, count, size)):
       total[what] += number

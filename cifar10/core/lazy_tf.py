@@ -96,12 +96,23 @@ def _naming_misfits(restore: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(restore)
   def call(saver: Any, session: Any, path: str) -> None:
     try:
+      _check_shapes(saver._var_list, path)  # The one difference that TensorFlow lets pass.
       restore(saver, session, path)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
       before, _, said = str(error).partition('Original error:\n\n')
       raise MisfitError(path, (said or before).partition('\n')[0]) from error
 
   return call
+
+
+def _check_shapes(variables: Any, path: str) -> None:
+  there = tf.compat.v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
+  if not isinstance(variables, dict):
+    variables = {each.name.partition(':')[0]: each for each in variables or ()}
+  for name, variable in variables.items():
+    shape = variable.shape.as_list()
+    if there.get(name, shape) != shape:
+      raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')
 
 
 def _without_patterns(path: Any) -> Any:

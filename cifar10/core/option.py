@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
-_ADDRESS = re.compile(r'(?:[\w.-]+|\[(?P<ipv6>[^]]+)\]):(?P<port>[0-9]{1,6})', re.ASCII)
+_ADDRESS = re.compile(
+  r'(?:[\w-]{1,63}(?:\.[\w-]{1,63})*\.?|\[(?P<ipv6>[^]]+)\]):(?P<port>[0-9]{1,6})', re.ASCII
+)
 _LARGEST = 1 << 31  # Of whole numbers: TensorFlow holds most of them in 32 bits.
 
 

@@ -18,6 +18,7 @@ from cifar10.networks.family import PROXY
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _GLOBAL_STEP = 'global_step'
+_MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
 
 
@@ -132,8 +133,10 @@ def _open_arrays(path: str, named: str) -> VariableFile:
           raise ValueError(f'{member} is no array')
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
       shapes[name], dtypes[name] = list(shape), tf.as_dtype(dtype)
-  if min((size for shape in shapes.values() for size in shape), default=0) < 0:
-    raise ValueError('a shape is below 0')
+  if not all(
+    len(shape) <= _MOST_DIMENSIONS and min(shape, default=0) >= 0 for shape in shapes.values()
+  ):
+    raise ValueError('it has no arrays of such shapes')
   if shapes.get(_GLOBAL_STEP) or not dtypes.get(_GLOBAL_STEP, tf.int64).is_integer:
     raise ValueError(f'{_GLOBAL_STEP} is no number of steps')
 

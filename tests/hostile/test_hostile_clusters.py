@@ -8,8 +8,8 @@ from harness import COMMANDS, Case, cases
 TITLE = 'TF_CONFIG'
 BEFORE = 0
 WAS = (
-  'tracebacks, aborts and waits for ever for addresses that are URLs or halves of IPv6, and for two '
-  'names of one address; errors that repeated all of their input'
+  'tracebacks, aborts and waits for ever for addresses that are URLs or halves of IPv6, and for '
+  'two names of one address; errors that repeated all of their input'
 )
 NOW = 'one check of addresses, the same as of the flags; errors shorten what they repeat'
 

@@ -19,8 +19,8 @@ def ends_in_plain_text(place, ended):
 
 
 def refused(name, command, *more, codes=(2,)):
-  return Case(name, COMMANDS[command] if command in COMMANDS else command, codes, more,
-              seconds=30, check=ends_in_plain_text)  # fmt: skip
+  words = COMMANDS[command] if isinstance(command, str) else command
+  return Case(name, words, codes, more, seconds=30, check=ends_in_plain_text)
 
 
 FLAGS = {

@@ -47,7 +47,7 @@ def words(command, name):
   new = {'job': name, 'new': name, 'dumped.npz': f'{name}/all.npz', 'dumped': f'{name}/all'}
   new |= {'mean.npz': f'{name}/mean.npz', 'report.html': f'{name}/report.html'}
   given = [new.get(word, word) for word in COMMANDS[command]]
-  return given if command != 'control' else given[:1] + ['--', *given[1:]]
+  return given if command != 'control' else [*given[:1], '--', *given[1:]]
 
 
 def is_in_its_place(name):
@@ -84,8 +84,8 @@ def used(what, name, command):
   )
 
 
-def refused(name, command, given, codes=(2,), **more):
-  return Case(name, given, codes, check=leaves_nothing, **more)
+def refused(name, given):
+  return Case(name, given, (2,), check=leaves_nothing)
 
 
 def leaves_nothing(place, ended):
@@ -133,11 +133,15 @@ CASES = [
     if what not in ('all of patterns', 'two slashes')
     for command in ('train', 'resume', 'evaluate', 'export saved_model', 'dump checkpoint')
   ),
-  *(refused(f'empty {name}', name, given) for name, given in EMPTY.items()),
-  *(refused(f'no text for {name}', name, given) for name, given in NO_TEXT.items()),
+  *(refused(f'empty {name}', given) for name, given in EMPTY.items()),
+  *(refused(f'no text for {name}', given) for name, given in NO_TEXT.items()),
   *(
-    refused(
-      f'no text for {name}, which is there', name, NO_TEXT[name], prepare=renamed(BYTES), kept=()
+    Case(
+      f'no text for {name}, which is there',
+      NO_TEXT[name],
+      (2,),
+      prepare=renamed(BYTES),
+      kept=(BYTES,),
     )
     for name in ('train --job-dir', 'evaluate --job-dir', 'list', 'table', 'predict --job-dir')
   ),
