@@ -12,14 +12,13 @@ training images. A FILE that ends in .npz has numpy arrays; any other is a check
 """
 
 import argparse
-import json
 import math
 import sys
 from typing import Any
 
 import numpy as np
 
-from cifar10.core import errors, lazy_tf, logs
+from cifar10.core import errors, files, lazy_tf, logs
 from cifar10.core.errors import InputError
 
 
@@ -28,7 +27,7 @@ def main() -> None:
   command = _parser().parse_args()
   lazy_tf.import_tensorflow()
   logs.set_up()
-  errors.print_result(json.dumps(command.run(command)))
+  errors.print_result(files.json_text(command.run(command)))
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
@@ -126,4 +125,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

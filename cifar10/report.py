@@ -11,7 +11,6 @@ in the last line on standard output. docs/report.md explains them.
 import argparse
 import datetime
 import importlib.util
-import json
 import os
 import string
 import sys
@@ -46,7 +45,7 @@ def main() -> None:
     result = {'report': command.out, 'bytes': _write_page(command.out, jobs), **result}
   if command.table:
     print(summary.terminal_table(jobs), file=sys.stderr)
-  errors.print_result(json.dumps(result))
+  errors.print_result(files.json_text(result))
 
 
 def _check(command: argparse.Namespace) -> None:
@@ -107,4 +106,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

@@ -13,6 +13,7 @@ import re
 from typing import NoReturn
 
 import cifar10
+from cifar10.core.errors import print_result
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -53,7 +54,7 @@ def version() -> str:
 
 def print_version(parser: argparse.ArgumentParser) -> NoReturn:
   """Carries out --version."""
-  print(parser.prog, version())
+  print_result(f'{parser.prog} {version()}')
   parser.exit()
 
 
@@ -73,5 +74,5 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
       action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     elif action.metavar == 'FILE':
       action.complete = shtab.FILE  # type: ignore[attr-defined]
-  print(shtab.complete(parser, shell))
+  print_result(shtab.complete(parser, shell))
   parser.exit()

@@ -4,11 +4,15 @@ import argparse
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from cifar10.core import logs
+from cifar10.core import limits, logs
 from cifar10.core.logs import log
+
+_GRACE_SECONDS = 10  # For what others have left running when a command is done.
 
 
 class InputError(ValueError):
@@ -59,9 +63,10 @@ def typed_name() -> str:
   argparse itself tells `python -m` from a file only from Python 3.14 on.
   """
   spec = getattr(sys.modules['__main__'], '__spec__', None)
-  if spec is not None and spec.origin == sys.argv[0]:
+  [path] = sys.argv[:1] or ['']  # A user's code may have taken it.
+  if spec is not None and spec.origin == path:
     return f'python -m {spec.name}'
-  return os.path.basename(sys.argv[0])
+  return os.path.basename(path)
 
 
 def _as_typed(text: str) -> str:
@@ -103,6 +108,9 @@ class OneLineParser(argparse.ArgumentParser):
   def format_help(self) -> str:
     return _as_typed(super().format_help())
 
+  def print_help(self, file: Any = None) -> None:
+    print_result(self.format_help().rstrip('\n'))
+
   def error(self, message: str) -> NoReturn:
     self.exit(2, f'error: {message}; see --help\n')
 
@@ -114,8 +122,39 @@ def print_result(line: str) -> None:
   except BrokenPipeError:
     raise
   except OSError as error:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+    _forget_results()
     raise StorageError(f'standard output cannot be written ({error.strerror})') from None
+
+
+def _forget_results() -> None:
+  """Has what is still buffered go nowhere: Python flushes once more at the end."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), logs.results().fileno())
+
+
+def run_process(main: Callable[[], None]) -> NoReturn:
+  """As `run_command`, with standard output for results alone, and with an end.
+
+  What others left running (a thread that is no daemon) has ten seconds to end by itself.
+  """
+  with logs.output_for_results():
+    if limits.room() is not None:
+      from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
+
+      little_memory.watch()
+    try:
+      run_command(main)
+    except SystemExit as end:
+      code = end.code if isinstance(end.code, int) else bool(end.code)
+      threading.Thread(target=_end_after_main, args=[code], daemon=True).start()
+      raise
+
+
+def _end_after_main(code: int) -> None:
+  threading.main_thread().join()
+  time.sleep(_GRACE_SECONDS)
+  left = [each.name for each in threading.enumerate() if not each.daemon and each.is_alive()]
+  log.info('ending without %s, which did not end', ', '.join(left) or 'what runs at exit')
+  os._exit(code)
 
 
 def run_command(main: Callable[[], None]) -> NoReturn:
@@ -141,11 +180,16 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)
   except BrokenPipeError:  # As `| head` leaves it: what is still buffered would raise it once more.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _forget_results()
     sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
+  except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
+    said = getattr(error, 'strerror', None) or f'not enough memory ({error})'
+    name = getattr(error, 'filename', None)
+    print(f'error: {said}{f": {name}" if name else ""}', file=sys.stderr)
+    sys.exit(1)
   sys.exit(0)
 
 

@@ -9,11 +9,13 @@ import contextlib
 import fnmatch
 import functools
 import glob
+import json
+import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from cifar10.core import parts
@@ -205,6 +207,27 @@ def write_text(path: str, text: str) -> None:
   """Writes a file in UTF-8, whole or not at all."""
   with writing(path) as file:
     file.write(text.encode())
+
+
+def json_text(value: Any, **layout: Any) -> str:
+  """A value as JSON, which lacks NaN and the infinities: null stands for them.
+
+  Args:
+    value: what `json` can write.
+    **layout: `indent` and so on, as `json.dumps` has them.
+  """
+  return json.dumps(finite(value), allow_nan=False, **layout)
+
+
+def finite(value: Any) -> Any:
+  """A value with None in place of NaN and the infinities, which JSON lacks."""
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {key: finite(each) for key, each in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [finite(each) for each in value]
+  return value
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:

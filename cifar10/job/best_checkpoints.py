@@ -96,7 +96,7 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
 
 def _write(folder: str, ranked: Sequence[Entry]) -> None:
   best, *others = ranked
-  content = json.dumps({**best, 'others': others}, indent=2)
+  content = files.json_text({**best, 'others': others}, indent=2)
   files.write_text(os.path.join(folder, NAME), content + '\n')
 
 
