@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cifar10
-from cifar10.core import errors, files, lazy_tf, logs
+from cifar10.core import errors, files, lazy_tf, logs, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
 
@@ -83,11 +83,10 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
   made = f'Made {now:%Y-%m-%d %H:%M} UTC by cifar10-estimator {cifar10.__version__}'
   # A path may have bytes that are no UTF-8.
   content = page.render(jobs, made).encode('utf-8', 'backslashreplace')
-  try:
-    with files.writing(path) as file:
-      file.write(content)
-  except OSError as error:
-    raise InputError(f'--out {path} cannot be written ({error.strerror}); name another') from error
+  folder = os.path.dirname(files.absolute(path))
+  named, refusing = storage_errors.named('--out', folder), storage_errors.refusing('--out', path)
+  with named, refusing, files.writing(path) as file:
+    file.write(content)
   return len(content)
 
 

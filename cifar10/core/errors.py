@@ -122,13 +122,7 @@ def print_result(line: str) -> None:
   except BrokenPipeError:
     raise
   except OSError as error:
-    _forget_results()
     raise StorageError(f'standard output cannot be written ({error.strerror})') from None
-
-
-def _forget_results() -> None:
-  """Has what is still buffered go nowhere: Python flushes once more at the end."""
-  os.dup2(os.open(os.devnull, os.O_WRONLY), logs.results().fileno())
 
 
 def run_process(main: Callable[[], None]) -> NoReturn:
@@ -179,8 +173,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)
-  except BrokenPipeError:  # As `| head` leaves it: what is still buffered would raise it once more.
-    _forget_results()
+  except BrokenPipeError:  # As `| head` leaves it.
     sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt:
     print('interrupted', file=sys.stderr)

@@ -17,7 +17,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -139,25 +138,12 @@ def _no_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupted_later() -> Iterator[None]:
-  """Ctrl-C waits for the end of an import, whose code would report it; a second one does not."""
-  heard: list[int] = []
-
-  def hear(number: int, frame: Any) -> None:
-    if heard:
-      os._exit(128 + number)
-    heard.append(number)
-
-  is_main = threading.current_thread() is threading.main_thread()
-  if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-    yield
-    return
-  signal.signal(signal.SIGINT, hear)
+  """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
   try:
     yield
   finally:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-  if heard:
-    raise KeyboardInterrupt
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def scratch() -> IO[bytes]:

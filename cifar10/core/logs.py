@@ -1,6 +1,7 @@
 """What people see on standard error: the log, one line an event, and progress bars."""
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -43,8 +44,9 @@ def output_for_results() -> Iterator[None]:
       os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
   _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
   os.dup2(2, 1)
-  said = io.BufferedWriter(_Deaf(2, 'w', closefd=False))
-  sys.stdout = sys.stderr = io.TextIOWrapper(said, 'utf-8', 'backslashreplace', line_buffering=True)
+  said = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]
+  as_text = functools.partial(io.TextIOWrapper, encoding='utf-8', errors='backslashreplace')
+  sys.stdout, sys.stderr = (as_text(each, line_buffering=True) for each in said)
   try:
     yield
   finally:
@@ -99,7 +101,11 @@ def print_line(line: str) -> None:
   """Writes a line on standard output, above a progress bar that the same terminal may show."""
   is_seen = results().isatty()
   with tqdm.tqdm.external_write_mode(results()) if is_seen else contextlib.nullcontext():
-    print(line, file=results(), flush=True)
+    try:
+      print(line, file=results(), flush=True)
+    except OSError:  # Python would flush what is left once more at the end.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
+      raise
 
 
 def format_duration(seconds: float) -> str:

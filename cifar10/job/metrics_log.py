@@ -10,6 +10,7 @@ other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the files b
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from typing import IO, Any
 from cifar10.core import files
 
 NAME = 'metrics.jsonl'
+_MOST_BYTES = 1 << 30
 _OF_TASK = 'metrics-{}.jsonl'
 # Events that stay when training goes back: they happened, even if their steps are made again.
 _STAYS = ('start', 'control')
@@ -106,8 +108,7 @@ def _read_file(path: str) -> list[Event]:
 def _lines(path: str) -> list[bytes]:
   """With their ends; none where there is no file."""
   try:
-    with files.opened(path) as file:
-      return file.readlines()
+    return io.BytesIO(files.read(path, _MOST_BYTES)).readlines()
   except FileNotFoundError:
     return []
 

@@ -34,6 +34,7 @@ _SMALL = ['--num-layers', '8', '--train-batch-size', '8', '--eval-batch-size', '
 _DATA = ['--data-dir', 'data']
 _OLD = [_MAIN, '--job-dir', 'job']
 _TRAIN = [_MAIN, *_DATA, '--job-dir', 'new', *_SMALL, '--train-steps', '2']
+ANY_NETWORK = [_MAIN, *_DATA, '--job-dir', 'new', *_SMALL[2:], '--mode', 'train']
 COMMANDS = {  # By short names; they run in the place's folder.
   'generate': ['generate_cifar10_tfrecords.py', '--data-dir', 'made', '--synthetic', '20'],
   'train': [*_TRAIN, '--mode', 'train'],

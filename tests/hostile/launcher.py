@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import time
+import types
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENDED_BY_US = 128 + signal.SIGALRM
@@ -97,8 +98,12 @@ def same_process(shell, name, *words):
   sys.stdin, sys.stdout, sys.stderr = map(opened, range(3))
   if name.startswith('cifar10.'):
     runpy.run_module(name, run_name='__main__', alter_sys=True)
-  else:
-    runpy.run_path(os.path.join(ROOT, name), run_name='__main__')
+    return
+  path = os.path.join(ROOT, name)
+  sys.modules['__main__'] = module = types.ModuleType('__main__')
+  module.__file__ = path
+  with open(path, encoding='utf-8') as file:
+    exec(compile(file.read(), path, 'exec'), vars(module))
 
 
 def opened(stream):
