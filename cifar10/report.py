@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cifar10
-from cifar10.core import errors, files, lazy_tf, logs, storage_errors
+from cifar10.core import cli, errors, files, lazy_tf, logs, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
 
@@ -91,7 +91,7 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )

@@ -26,7 +26,9 @@ CASES = [
   for size in (0.5, 1.5)
 ]
 CASES += [
-  _case(command, size, (2,)) for command in ('train', 'evaluate', 'list') for size in (1.0, 2.0, 2.4)
+  _case(command, size, (2,))
+  for command in ('train', 'evaluate', 'list')
+  for size in (1.0, 2.0, 2.4)
 ]
 CASES += [  # Too little, or enough: it depends on the cores.
   _case(command, size, (0, 1))
