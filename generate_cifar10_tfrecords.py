@@ -16,7 +16,6 @@ files, DATA/cifar10.json, tells cifar10_main.py which data set it is.
 
 import argparse
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +35,7 @@ def main() -> None:
   flags = _parser().parse_args()
   _check(flags)
   logs.set_up()
-  errors.print_result(json.dumps(generate(flags)))
+  errors.print_result(files.json_text(generate(flags)))
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:
@@ -213,4 +212,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

@@ -12,14 +12,13 @@ training images. A FILE that ends in .npz has numpy arrays; any other is a check
 """
 
 import argparse
-import json
 import math
 import sys
 from typing import Any
 
 import numpy as np
 
-from cifar10.core import cli, errors, lazy_tf, logs
+from cifar10.core import cli, errors, files, lazy_tf, logs
 from cifar10.core.errors import InputError
 
 _WIDEST = 120  # Names in the table.
@@ -30,7 +29,7 @@ def main() -> None:
   command = _parser().parse_args()
   lazy_tf.import_tensorflow()
   logs.set_up()
-  errors.print_result(json.dumps(command.run(command)))
+  errors.print_result(files.json_text(command.run(command)))
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
@@ -131,4 +130,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

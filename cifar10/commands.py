@@ -11,7 +11,7 @@ def _script(module: str) -> Callable[[], NoReturn]:
   """Runs a module's `main` as the file itself does, and exits."""
 
   def run() -> NoReturn:
-    errors.run_command(lambda: importlib.import_module(module).main())
+    errors.run_process(lambda: importlib.import_module(module).main())
 
   return run
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import cifar10
 from cifar10.core import errors, option
+from cifar10.core.errors import print_result
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -37,9 +38,10 @@ def typed_name() -> str:
   argparse itself tells `python -m` from a file only from Python 3.14 on.
   """
   spec = getattr(sys.modules['__main__'], '__spec__', None)
-  if spec is not None and spec.origin == sys.argv[0]:
+  [path] = sys.argv[:1] or ['']  # A user's code may have taken it.
+  if spec is not None and spec.origin == path:
     return f'python -m {spec.name}'
-  return os.path.basename(sys.argv[0])
+  return os.path.basename(path)
 
 
 def as_typed(text: str, command: str) -> str:
@@ -66,7 +68,7 @@ def version() -> str:
 
 def _print_version(parser: argparse.ArgumentParser) -> NoReturn:
   """Carries out --version."""
-  print(parser.prog, version())
+  print_result(f'{parser.prog} {version()}')
   parser.exit()
 
 
@@ -86,7 +88,7 @@ def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
       action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     elif action.metavar == 'FILE':
       action.complete = shtab.FILE  # type: ignore[attr-defined]
-  print(shtab.complete(parser, shell))
+  print_result(shtab.complete(parser, shell))
   parser.exit()
 
 
@@ -120,6 +122,9 @@ class OneLineParser(argparse.ArgumentParser):
 
   def format_help(self) -> str:
     return as_typed(super().format_help(), typed_name())
+
+  def print_help(self, file: Any = None) -> None:
+    print_result(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
     self.exit(2, f'error: {errors.one_line(message)}; see --help\n')

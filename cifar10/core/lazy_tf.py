@@ -14,12 +14,14 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
+from cifar10.core import limits
 from cifar10.core.errors import MisfitError
 
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
@@ -46,17 +48,28 @@ else:
 
 
 @functools.cache
-def import_tensorflow() -> None:
+def import_tensorflow(verbose: bool = False) -> None:
   """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
 
   Newer releases write some lines while they are loaded, before they read any setting.
+
+  Args:
+    verbose: shows all that it writes, then and later.
+
+  Raises:
+    InputError: there is not enough memory for it.
   """
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what TensorFlow prints after its import.
+  if not verbose:
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
   if 'tensorflow.python' in sys.modules:
     return
-  with tempfile.TemporaryFile() as output:
+  if limits.room() is not None:
+    from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
+
+    little_memory.check_room()
+  with scratch() as output, _interrupted_later(), _no_collection():
     try:
-      with standard_error_to(output), _no_collection():
+      with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
     except BaseException:
       repeat(output)
@@ -148,6 +161,23 @@ def _no_collection() -> Iterator[None]:
   finally:
     if was_on:
       gc.enable()
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+  """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def scratch() -> IO[bytes]:
+  """A file without a name; in memory where the system has such files: there may be no folder."""
+  if hasattr(os, 'memfd_create'):
+    return open(os.memfd_create('cifar10'), 'w+b')
+  return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

@@ -119,7 +119,7 @@ def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
 
 def as_text(content: Mapping[str, Any]) -> str:
   """A manifest's content as it stands in its file."""
-  return json.dumps(content, indent=2) + '\n'
+  return files.json_text(content, indent=2) + '\n'
 
 
 def is_made_by_hand(content: Mapping[str, Any]) -> bool:

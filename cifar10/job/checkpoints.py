@@ -172,8 +172,9 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
   if not files.is_named(path):
     return None, 'it is missing' if all_by_step(job_dir) else ''
   try:
+    files.read_text(path)  # It may be a pipe, which TensorFlow would wait for.
     state = tf.train.get_checkpoint_state(job_dir)
-  except (tf.errors.OpError, ValueError):  # It is a folder; it is no text.
+  except (tf.errors.OpError, OSError, ValueError):  # It is a folder; it is no text.
     state = None
   if state and state.model_checkpoint_path:
     return state.model_checkpoint_path, ''

@@ -1,6 +1,7 @@
 """Variables outside of a graph: read from checkpoints and .npz files, and written to them."""
 
 import contextlib
+import io
 import math
 import os
 import zipfile
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits
+from cifar10.core import files, limits, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
@@ -211,18 +212,19 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
 
   Raises:
     InputError: the file is there, or cannot be written.
+    StorageError: the disk is full.
   """
   check_new(path)
-  try:
-    files.make_folder(os.path.dirname(files.absolute(path)))
+  folder = os.path.dirname(files.absolute(path))
+  with storage_errors.named('--out', folder), storage_errors.refusing('--out', path):
+    files.make_folder(folder)
     if path.endswith('.npz'):
+      content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
+      np.savez(content, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
       with files.writing(path) as file:
-        np.savez(file, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
+        file.write(content.getbuffer())
     else:
       _write_checkpoint(path, values, global_step)
-  except (OSError, tf.errors.OpError) as error:
-    fault = str(error).partition('\n')[0]
-    raise InputError(f'--out {path} cannot be written ({fault}); name another') from None
 
 
 def check_new(path: str) -> None:

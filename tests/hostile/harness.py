@@ -34,6 +34,7 @@ _SMALL = ['--num-layers', '8', '--train-batch-size', '8', '--eval-batch-size', '
 _DATA = ['--data-dir', 'data']
 _OLD = [_MAIN, '--job-dir', 'job']
 _TRAIN = [_MAIN, *_DATA, '--job-dir', 'new', *_SMALL, '--train-steps', '2']
+ANY_NETWORK = [_MAIN, *_DATA, '--job-dir', 'new', *_SMALL[2:], '--mode', 'train']
 COMMANDS = {  # By short names; they run in the place's folder.
   'generate': ['generate_cifar10_tfrecords.py', '--data-dir', 'made', '--synthetic', '20'],
   'train': [*_TRAIN, '--mode', 'train'],
@@ -43,8 +44,8 @@ COMMANDS = {  # By short names; they run in the place's folder.
   'evaluate': [*_OLD, *_DATA, '--mode', 'evaluate'],
   'predict': [*_OLD, '--mode', 'predict', '--images', 'grey.png'],
   'export saved_model': [*_OLD, '--mode', 'export'],
-  'export onnx': [*_OLD, '--mode', 'export', '--export-format', 'onnx'],
-  'export keras': [*_OLD, '--mode', 'export', '--export-format', 'keras'],
+  'export onnx': [*_OLD, '--mode', 'export', '--format', 'onnx'],
+  'export keras': [*_OLD, '--mode', 'export', '--format', 'keras'],
   'list': ['cifar10.checkpoint', 'list', 'job'],
   'dump': ['cifar10.checkpoint', 'dump', 'job', '--out', 'dumped.npz'],
   'dump checkpoint': ['cifar10.checkpoint', 'dump', 'job', '--out', 'dumped'],
@@ -88,6 +89,15 @@ class Ended(NamedTuple):
     return [line for line in self.said.splitlines() if line.startswith('error: ')]
 
 
+def nothing(*arguments: Any) -> None:
+  """What a case does by default."""
+
+
+def has_result(place: Place, ended: Ended) -> None:
+  """A check: there is a result."""
+  assert ended.stdout, ended.said
+
+
 class Case(NamedTuple):
   """One hostile surrounding."""
 
@@ -95,14 +105,17 @@ class Case(NamedTuple):
   command: str | list[str]  # One of COMMANDS, or words.
   codes: tuple[int, ...]  # With which it may end.
   more: tuple[str, ...] = ()  # Words added to the command.
-  prepare: Callable[[Place], Any] = lambda place: None
+  prepare: Callable[[Place], Any] = nothing
   limits: Mapping[str, int] = MappingProxyType({})  # By names of `resource`: 'RLIMIT_AS': bytes.
   environment: Mapping[str, str] = MappingProxyType({})
   stdout: str | None = 'out'  # A file in the place; None: closed.
   stderr: str | None = 'err'
   fresh: bool = False
+  shell: str = ''  # Run before it, in a shell that becomes the command; only if `fresh`.
+  # A signal, a part of the name of a library, and how many seconds after that is loaded it comes.
+  signal: tuple[int, str, float] | None = None
   says: str = ''  # Must be in its error.
-  check: Callable[[Place, Ended], Any] = lambda place, ended: None
+  check: Callable[[Place, Ended], Any] = nothing
   kept: tuple[str, ...] = ('data', 'grey.png', 'job/model.ckpt-8.*')  # Must be as before.
   seconds: int = LIMIT_SECONDS
   handled: bool = True  # False: it is known to fail, and the table says so.
@@ -140,6 +153,8 @@ def run(case: Case, place: Place, launcher: 'Launcher') -> Ended:
     'environment': dict(case.environment),
     'limits': dict(case.limits),
     'streams': [case.stdout, case.stderr],
+    'shell': case.shell,
+    'signal': case.signal,
   }
   code = _fresh(request, case.seconds) if case.fresh else launcher.run(request, case.seconds)
   ended = Ended(code, *(_content(place, name) for name in (case.stdout, case.stderr)))

@@ -32,7 +32,7 @@ def spoil(*values):
   return prepare
 
 
-VALUES = {'NaN': [np.nan], 'infinity': [np.inf], 'minus infinity': [-np.inf], 'huge': [3e38] * 9}
+VALUES = {'NaN': [np.nan], 'infinity': [np.inf, -np.inf], 'huge': [3e38] * 9}
 CASES = [
   Case(f'{command} {name}', command, (0, 1, 2), prepare=spoil(*values))
   for name, values in VALUES.items()
