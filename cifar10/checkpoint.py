@@ -44,7 +44,7 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
     dtype, count = source.dtypes[name], math.prod(shape)
     size = count * dtype.size
     row = f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}'
-    print(errors.one_line(row), file=sys.stderr)
+    print(logs.one_line(row), file=sys.stderr)
     total = sums.setdefault(kinds[name], {'variables': 0, 'numbers': 0, 'bytes': 0})
     for what, number in zip(total, (1, count, size)):
       total[what] += number

@@ -14,8 +14,8 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
-from cifar10.core import errors, option
 from cifar10.core.errors import print_result
+from cifar10.core.logs import one_line
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -127,11 +127,11 @@ class OneLineParser(argparse.ArgumentParser):
     print_result(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
-    self.exit(2, f'error: {errors.one_line(message)}; see --help\n')
+    self.exit(2, f'error: {one_line(message)}; see --help\n')
 
 
 def path(text: str) -> str:
   """The type of an argument that names a file or a folder."""
-  if not text or not option.is_utf8(text):
+  if not text or text.encode('utf-8', 'ignore').decode() != text:
     raise argparse.ArgumentTypeError(f'{text!r} is no name in UTF-8; give another')
   return text

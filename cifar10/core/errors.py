@@ -9,17 +9,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from cifar10.core import limits, logs
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 
 _GRACE_SECONDS = 10  # For what others have left running when a command is done.
-_LONGEST = 500  # Of what an error says, in characters.
-
-
-def one_line(text: str) -> str:
-  """What an error says: what steers a terminal escaped, and without the middle of a long text."""
-  if len(text) > _LONGEST:
-    text = f'{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}'
-  return ''.join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 class InputError(ValueError):

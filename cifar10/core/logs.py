@@ -58,6 +58,16 @@ def results() -> IO[str]:
   return _results or sys.stdout
 
 
+_LONGEST = 500  # Of what an error says, in characters.
+
+
+def one_line(text: str) -> str:
+  """What an error says: what steers a terminal escaped, and without the middle of a long text."""
+  if len(text) > _LONGEST:
+    text = f'{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}'
+  return ''.join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 class _AboveBars(logging.StreamHandler):
   """Writes lines above a progress bar, not into it."""
 

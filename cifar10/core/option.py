@@ -106,11 +106,6 @@ def _is_address(text: str) -> bool:
   return not found['ipv6'] or _reads(ipaddress.IPv6Address, found['ipv6'])
 
 
-def is_utf8(text: str) -> bool:
-  """Whether TensorFlow takes it: Python has bytes that are no UTF-8 as lone surrogates."""
-  return not any('\ud800' <= each <= '\udfff' for each in text)
-
-
 def is_pattern() -> Check:
   """A regular expression of Python's."""
   return Check(lambda text: _reads(re.compile, text), 'must be a regular expression')
@@ -235,7 +230,9 @@ def _is_a(value: Any, kind: Any) -> bool:
     return is_number and math.isfinite(value)
   if kind is int:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
-  return isinstance(value, kind) and (kind is not str or is_utf8(value))
+  if kind is str:  # Python has bytes that are no UTF-8 as what cannot be encoded.
+    return isinstance(value, str) and value.encode('utf-8', 'ignore').decode() == value
+  return isinstance(value, kind)
 
 
 def _shown(value: Any) -> str:

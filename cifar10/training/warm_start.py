@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core.errors import InputError, one_line
-from cifar10.core.logs import log
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log, one_line
 from cifar10.data.info import DatasetInfo
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.variable_files import VariableFile
