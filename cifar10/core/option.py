@@ -8,7 +8,6 @@ this declaration.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import math
 import re
@@ -100,6 +99,8 @@ def is_address() -> Check:
 
 
 def _is_address(text: str) -> bool:
+  import ipaddress  # noqa: PLC0415  (few options are addresses)
+
   found = _ADDRESS.fullmatch(text)
   if not found or not 0 < int(found['port']) < 65536:
     return False
