@@ -28,7 +28,7 @@ NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all lint bench-install clean
+.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all hostile lint bench-install clean
 
 install: $(STAMP)
 
@@ -70,6 +70,10 @@ test-full: test test-kernels
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
+
+# The hostile surroundings of docs/failures.md.
+hostile: $(STAMP)
+	$(BIN)/python -m pytest tests/hostile $(SIDE_BY_SIDE)
 
 # The quick tests and one cluster.
 test-quick: test

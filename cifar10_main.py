@@ -6,11 +6,8 @@ trains ResNet-44 for 80,000 steps, evaluates on the validation split on the way 
 split at the end, and prints the result as one JSON line. The same command resumes.
 """
 
-import importlib
-import json
-
 from cifar10 import modes
-from cifar10.core import errors, lazy_tf, logs
+from cifar10.core import errors, files, lazy_tf, logs
 from cifar10.options import flags
 
 
@@ -18,14 +15,11 @@ def main() -> None:
   """Runs the command: parses and checks the flags, then runs one mode."""
   command = flags.parse(__doc__)
   plan = modes.check(command)
-  if command.verbose:
-    importlib.import_module('tensorflow')
-  else:
-    lazy_tf.import_tensorflow()  # Late, so that --help and errors are fast.
+  lazy_tf.import_tensorflow(command.verbose)  # So late that --help and refusals do not wait.
   logs.set_up(command.verbose)
   for result in modes.run(plan):
-    errors.print_result(json.dumps(result))
+    errors.print_result(files.json_text(result))
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

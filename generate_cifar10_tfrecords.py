@@ -16,7 +16,6 @@ DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 
 import argparse
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +35,7 @@ def main() -> None:
   flags = _parser().parse_args()
   _check(flags)
   logs.set_up()
-  errors.print_result(json.dumps(generate(flags)))
+  errors.print_result(files.json_text(generate(flags)))
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:
@@ -171,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
   add = parser.add_argument
   add(
     '--data-dir',
+    type=cli.path,
     default='.',
     help='a folder for the files, or a URL such as gs://bucket/data (default: the current folder)',
   )
@@ -194,8 +194,13 @@ def _parser() -> argparse.ArgumentParser:
   add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images instead')
   group = parser.add_argument_group('own images')
   add = group.add_argument
-  add('--images', metavar='FOLDER', help='folder with a sub-folder of images for each class')
-  add('--name', help="name of the data set (default: the folder's)")
+  add(
+    '--images',
+    type=cli.path,
+    metavar='FOLDER',
+    help='has a sub-folder of PNG and JPEG files for each class',
+  )
+  add('--name', help="of the data set (default: the folder's)")
   add(
     '--split',
     type=_split,
@@ -207,4 +212,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

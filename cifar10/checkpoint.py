@@ -12,15 +12,16 @@ the training images. A FILE that ends in .npz has numpy arrays; any other is a c
 """
 
 import argparse
-import json
 import math
 import sys
 from typing import Any
 
 import numpy as np
 
-from cifar10.core import cli, errors, lazy_tf, logs
+from cifar10.core import cli, errors, files, lazy_tf, logs
 from cifar10.core.errors import InputError
+
+_WIDEST = 120  # Names in the table.
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
   command = _parser().parse_args()
   lazy_tf.import_tensorflow()
   logs.set_up()
-  errors.print_result(json.dumps(command.run(command)))
+  errors.print_result(files.json_text(command.run(command)))
 
 
 def _list(command: argparse.Namespace) -> dict[str, Any]:
@@ -38,11 +39,12 @@ def _list(command: argparse.Namespace) -> dict[str, Any]:
   source = variable_files.open_source(command.path)
   kinds = source.kinds
   sums: dict[str, dict[str, int]] = {}
-  width = max(map(len, source.all_shapes), default=0)
+  width = min(max(map(len, source.all_shapes), default=0), _WIDEST)
   for name, shape in sorted(source.all_shapes.items()):
     dtype, count = source.dtypes[name], math.prod(shape)
     size = count * dtype.size
-    print(f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}', file=sys.stderr)
+    row = f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}'
+    print(logs.one_line(row), file=sys.stderr)
     total = sums.setdefault(kinds[name], {'variables': 0, 'numbers': 0, 'bytes': 0})
     for what, number in zip(total, (1, count, size)):
       total[what] += number
@@ -110,20 +112,22 @@ def _parser() -> argparse.ArgumentParser:
   verbs = parser.add_subparsers(required=True, metavar='list|dump|average')
   listing = verbs.add_parser('list', help='list the variables')
   listing.set_defaults(run=_list)
-  listing.add_argument('path', metavar='PATH')
-  dump = verbs.add_parser('dump', help='write the variables that inference needs')
+  listing.add_argument('path', type=cli.path, metavar='PATH')
+  dump = verbs.add_parser('dump', help='write what inference needs')
   dump.set_defaults(run=_dump)
-  dump.add_argument('path', metavar='PATH')
+  dump.add_argument('path', type=cli.path, metavar='PATH')
   dump.add_argument('--use-ema', action='store_true', help='the averages, not the last weights')
   average = verbs.add_parser('average', help='write the mean of several checkpoints')
   average.set_defaults(run=_average)
-  average.add_argument('paths', nargs='+', metavar='PATH')
-  average.add_argument('--job-dir', required=True, help='the job dir whose network it is')
-  average.add_argument('--data-dir', required=True, help='folder of the training images')
+  average.add_argument('paths', nargs='+', type=cli.path, metavar='PATH')
+  average.add_argument('--job-dir', type=cli.path, required=True, help='the job of the network')
+  average.add_argument('--data-dir', type=cli.path, required=True, help='with the training images')
   for verb in (dump, average):
-    verb.add_argument('--out', required=True, metavar='FILE', help='a new file to write')
+    verb.add_argument(
+      '--out', type=cli.path, required=True, metavar='FILE', help='what to write, and is new'
+    )
   return parser
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

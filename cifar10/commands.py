@@ -11,7 +11,7 @@ def _script(module: str) -> Callable[[], NoReturn]:
   """Returns a function that runs a module's `main` like a script, and exits."""
 
   def run() -> NoReturn:
-    errors.run_command(lambda: importlib.import_module(module).main())
+    errors.run_process(lambda: importlib.import_module(module).main())
 
   return run
 

@@ -10,12 +10,11 @@ The command waits until the training has carried the request out, and prints the
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Iterator
 
-from cifar10.core import cli, errors
+from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError, TaskLostError
 from cifar10.job import control_requests, stop_record
 from cifar10.job.control_requests import Command
@@ -38,7 +37,7 @@ def main() -> None:
   else:
     answer = _ask(arguments.job_dir, command)
   print(answer['answer'], file=sys.stderr)
-  errors.print_result(json.dumps({'order': str(command), **answer}))
+  errors.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
     sys.exit(2)
 
@@ -93,4 +92,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

@@ -92,4 +92,4 @@ def _checked(check: Check) -> Any:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

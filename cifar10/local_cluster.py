@@ -345,4 +345,4 @@ def _count(text: str) -> int:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import parts, storage_errors
+from cifar10.core import files, parts, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.job import job_config
 from cifar10.options import checks, flags
@@ -42,6 +42,10 @@ def check(command: flags.Command) -> Plan:
   cluster = _cluster(options) if training else Cluster()
   hparams = _hparams(command, options.job_dir, training)
   checks.check_run(hparams, options, command.mode)
+  if hparams.source:  # Which runs in a thread of its own, and may go to another folder there.
+    folders = (options.job_dir, options.data_dir or '')
+    job_dir, data_dir = (path and files.absolute(path) for path in folders)
+    options = dataclasses.replace(options, job_dir=job_dir, data_dir=data_dir or None)
   if cluster.addresses or options.distribute or options.backup_workers:
     parts.load('cluster_checks').check(hparams, options, cluster, command.mode)
   # GPU memory is allocated as needed, because another process may use the GPU.

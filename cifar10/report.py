@@ -11,7 +11,6 @@ last line on standard output. docs/report.md explains them.
 import argparse
 import datetime
 import importlib.util
-import json
 import os
 import string
 import sys
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cifar10
-from cifar10.core import cli, errors, files, lazy_tf, logs
+from cifar10.core import cli, errors, files, lazy_tf, logs, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
 from cifar10.options import checks
@@ -47,7 +46,7 @@ def main() -> None:
     result = {'report': command.out, 'bytes': _write_page(command.out, jobs), **result}
   if command.table:
     print(summary.terminal_table(jobs), file=sys.stderr)
-  errors.print_result(json.dumps(result))
+  errors.print_result(files.json_text(result))
 
 
 def _check(command: argparse.Namespace) -> None:
@@ -82,11 +81,10 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
   made = f'Made {now:%Y-%m-%d %H:%M} UTC by cifar10-estimator {cifar10.__version__}'
   # A path may have bytes that are not UTF-8.
   content = page.render(jobs, made).encode('utf-8', 'backslashreplace')
-  try:
-    with files.writing(path) as file:
-      file.write(content)
-  except OSError as error:
-    raise InputError(f'--out {path} cannot be written ({error.strerror}); name another') from error
+  folder = os.path.dirname(files.absolute(path))
+  named, refusing = storage_errors.named('--out', folder), storage_errors.refusing('--out', path)
+  with named, refusing, files.writing(path) as file:
+    file.write(content)
   return len(content)
 
 
@@ -95,14 +93,16 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument('jobs', nargs='+', metavar='JOB', help='job dirs, shown side by side')
-  parser.add_argument('--out', metavar='FILE', help='the page to write')
+  parser.add_argument(
+    'jobs', nargs='+', type=cli.path, metavar='JOB', help='job dirs, shown side by side'
+  )
+  parser.add_argument('--out', type=cli.path, metavar='FILE', help='the page to write')
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
   parser.add_argument('--subset', choices=SPLITS, help='the split to evaluate (default: eval)')
-  parser.add_argument('--checkpoint', help='the checkpoint to evaluate (default: the latest)')
-  parser.add_argument('--data-dir', help="folder of the record files (default: the job's)")
+  parser.add_argument('--checkpoint', type=cli.path, help='what to evaluate (default: the latest)')
+  parser.add_argument('--data-dir', help="the record files (default: where the job's were)")
   return parser
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  errors.run_process(main)

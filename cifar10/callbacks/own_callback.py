@@ -10,10 +10,15 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback, Run
 from cifar10.core.errors import CallbackError, InputError
-from cifar10.data.python_source import described, imported
+from cifar10.data.python_source import imported, others_code
 
-# Raised when a parameter server is lost: the session is created again.
-_OF_SESSIONS = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.OutOfRangeError)
+# A lost parameter server: the session is made again.
+_PASSING = (
+  InputError,
+  tf.errors.AbortedError,
+  tf.errors.UnavailableError,
+  tf.errors.OutOfRangeError,
+)
 
 
 class Own(NamedTuple):
@@ -66,12 +71,7 @@ def _naming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
   """Returns the function with its errors raised as CallbackError with this name."""
 
   def called(*args: Any) -> Any:
-    try:
+    with others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING):
       return call(*args)
-    except (InputError, *_OF_SESSIONS):
-      raise
-    except Exception as error:
-      message = described(error, call).replace('\n', ' ')
-      raise CallbackError(f'{name}: {message}') from error
 
   return called

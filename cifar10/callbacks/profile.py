@@ -4,7 +4,6 @@ The trace is in Chrome's format, for Perfetto. Without --profile-steps nothing i
 """
 
 import itertools
-import json
 import os
 import re
 from collections import defaultdict
@@ -93,7 +92,7 @@ class Profile(Callback):
     folder = os.path.join(self._job_dir, FOLDER)
     files.make_folder(folder)
     path = os.path.join(folder, f'steps-{self._traced[0]}-{self._traced[-1]}.json')
-    files.write_text(path, json.dumps(to_json(self._operations)))
+    files.write_text(path, files.json_text(to_json(self._operations)))
     log.info('profiled %s step(s): %s opens in https://ui.perfetto.dev', len(self._traced), path)
     for line in costs_table(self._operations, _SHOWN):
       log.info('%s', line)

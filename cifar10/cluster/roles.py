@@ -12,7 +12,7 @@ from cifar10.core import parts
 from cifar10.options.run_options import RunOptions
 
 ALONE = Cluster()
-_DEFAULTS = RunOptions(job_dir='')
+_DEFAULTS = RunOptions(job_dir='.')
 
 
 class Role:

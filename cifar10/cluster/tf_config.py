@@ -3,12 +3,16 @@
 This module does not need TensorFlow, so that mistakes are reported before TensorFlow starts.
 """
 
+import contextlib
+import itertools
 import json
+import socket
 from collections.abc import Mapping
 from typing import Any
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError
+from cifar10.core.option import is_address
 
 _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
 _EXAMPLE = '{"type": "worker", "index": 0}'
@@ -30,7 +34,7 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
     config = json.loads(text or '{}')
   except (ValueError, RecursionError) as error:
     raise InputError(
-      f'TF_CONFIG is not JSON ({error}): {text!r}; quote it as a whole, in single quotes'
+      f'TF_CONFIG is not JSON ({error}); quote it as a whole, in single quotes: {text}'
     ) from None
   _require(isinstance(config, dict), '', config, 'write a JSON object')
   model_dir = config.get('model_dir', job_dir)
@@ -63,15 +67,19 @@ def _read_jobs(jobs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     _require(job in _JOBS, 'cluster', job, f'the jobs are {", ".join(_JOBS)}')
     _require(isinstance(listed, list), key, listed, 'write a list: ["host:port"]')
     for address in listed:
-      _require(_is_address(address), key, address, 'write "host:port"')
+      is_one = isinstance(address, str) and is_address().accepts(address)
+      _require(is_one, key, address, 'write "host:port", an IPv6 address in brackets')
     name = 'chief' if job == 'master' else job
     _require(name not in addresses, key, listed, 'name a chief or a master, not both')
     if listed:
       addresses[name] = tuple(listed)
-  everyone = [address for listed in addresses.values() for address in listed]
-  for address in everyone:
+  places: dict[tuple[str, int], str] = {}
+  for address in itertools.chain(*addresses.values()):
     _require(
-      everyone.count(address) == 1, 'cluster', address, 'give each task an address of its own'
+      places.setdefault(_place(address), address) is address,
+      'cluster',
+      address,
+      'give each task an address of its own',
     )
   return addresses
 
@@ -118,10 +126,14 @@ def _check_jobs(addresses: Mapping[str, tuple[str, ...]], num_ps_needed: int) ->
   )
 
 
-def _is_address(address: Any) -> bool:
-  host, _, port = address.rpartition(':') if isinstance(address, str) else ('', '', '')
-  is_number = port.isascii() and port.isdigit()
-  return bool(host) and not any(map(str.isspace, host)) and is_number and 0 < int(port) < 65536
+def _place(address: str) -> tuple[str, int]:
+  """The same for all spellings of an address, without asking anybody what a name means."""
+  host, _, port = address.lower().rpartition(':')
+  host = host.strip('[]')
+  with contextlib.suppress(OSError, UnicodeError):  # It is a name.
+    host = str(socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)[0][4][0])
+  is_here = host in ('127.0.0.1', '::1', 'localhost', socket.gethostname().lower())
+  return 'localhost' if is_here else host, int(port)
 
 
 def _require(holds: bool, key: str, value: Any, remedy: str) -> None:

@@ -14,6 +14,8 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
+from cifar10.core.errors import print_result
+from cifar10.core.logs import one_line
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -36,9 +38,10 @@ def typed_name() -> str:
   argparse itself distinguishes `python -m` from a file only from Python 3.14 on.
   """
   spec = getattr(sys.modules['__main__'], '__spec__', None)
-  if spec is not None and spec.origin == sys.argv[0]:
+  [path] = sys.argv[:1] or ['']  # A user's code may have taken it.
+  if spec is not None and spec.origin == path:
     return f'python -m {spec.name}'
-  return os.path.basename(sys.argv[0])
+  return os.path.basename(path)
 
 
 def as_typed(text: str, command: str) -> str:
@@ -65,7 +68,7 @@ def version() -> str:
 
 def _print_version(parser: argparse.ArgumentParser) -> NoReturn:
   """Carries out --version."""
-  print(parser.prog, version())
+  print_result(f'{parser.prog} {version()}')
   parser.exit()
 
 
@@ -85,7 +88,7 @@ def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
       action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     elif action.metavar == 'FILE':
       action.complete = shtab.FILE  # type: ignore[attr-defined]
-  print(shtab.complete(parser, shell))
+  print_result(shtab.complete(parser, shell))
   parser.exit()
 
 
@@ -120,5 +123,15 @@ class OneLineParser(argparse.ArgumentParser):
   def format_help(self) -> str:
     return as_typed(super().format_help(), typed_name())
 
+  def print_help(self, file: Any = None) -> None:
+    print_result(self.format_help().rstrip('\n'))
+
   def error(self, message: str) -> NoReturn:
-    self.exit(2, f'error: {message}; see --help\n')
+    self.exit(2, f'error: {one_line(message)}; see --help\n')
+
+
+def path(text: str) -> str:
+  """The type of an argument that names a file or a folder."""
+  if not text or text.encode('utf-8', 'ignore').decode() != text:
+    raise argparse.ArgumentTypeError(f'{text!r} is no name in UTF-8; give another')
+  return text

@@ -6,20 +6,25 @@ a filesystem that TensorFlow does not know raises InputError.
 """
 
 import contextlib
+import errno
 import fnmatch
 import functools
 import glob
+import json
+import math
 import os
 import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
-_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # The pattern that TensorFlow uses.
+_SMALL = 1 << 24  # Bytes of a file that describes others.
+_SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
 
 
 class _LocalFiles:
@@ -34,7 +39,13 @@ class _LocalFiles:
   remove_folder = staticmethod(shutil.rmtree)
   rename = staticmethod(os.rename)
   copy = staticmethod(shutil.copyfile)
-  opened = staticmethod(functools.partial(open, mode='rb'))
+
+  @staticmethod
+  def opened(path: str) -> IO[bytes]:
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR):  # To open a pipe could take for ever.
+      raise OSError(errno.EINVAL, 'it is no file', path)
+    return open(path, 'rb')
 
   @staticmethod
   def signature(path: str) -> tuple[int, int]:
@@ -190,21 +201,44 @@ def opened(path: str) -> IO[bytes]:
   return _on(path).opened(path)
 
 
-def read(path: str) -> bytes:
-  """Returns the content of a file."""
+def read(path: str, most: int = 0) -> bytes:
+  """All of a file; raises OSError where a local one has more than `most` bytes."""
+  if most and not is_url(path) and size(path) > most:
+    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
   with opened(path) as file:
     return file.read()
 
 
 def read_text(path: str) -> str:
-  """Returns the content of a UTF-8 file; raises UnicodeDecodeError, a ValueError."""
-  return read(path).decode()
+  """All of a small file in UTF-8; raises UnicodeDecodeError, which is a ValueError."""
+  return read(path, _SMALL).decode()
 
 
 def write_text(path: str, text: str) -> None:
   """Writes a UTF-8 file atomically."""
   with writing(path) as file:
     file.write(text.encode())
+
+
+def json_text(value: Any, **layout: Any) -> str:
+  """A value as JSON, which lacks NaN and the infinities: null stands for them.
+
+  Args:
+    value: what `json` can write.
+    **layout: `indent` and so on, as `json.dumps` has them.
+  """
+  return json.dumps(finite(value), allow_nan=False, **layout)
+
+
+def finite(value: Any) -> Any:
+  """A value with None in place of NaN and the infinities, which JSON lacks."""
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, Mapping):
+    return {key: finite(each) for key, each in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [finite(each) for each in value]
+  return value
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:

@@ -14,13 +14,17 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
-_OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters with a meaning in TensorFlow's patterns.
+from cifar10.core import limits
+from cifar10.core.errors import MisfitError
+
+_OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
 
 def _later(name: str) -> ModuleType:
@@ -44,17 +48,28 @@ else:
 
 
 @functools.cache
-def import_tensorflow() -> None:
-  """Imports TensorFlow; shows what its C++ code prints only if the import fails.
+def import_tensorflow(verbose: bool = False) -> None:
+  """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
 
-  Newer releases print some lines while they are loaded, before they read any setting.
+  Newer releases write some lines while they are loaded, before they read any setting.
+
+  Args:
+    verbose: shows all that it writes, then and later.
+
+  Raises:
+    InputError: there is not enough memory for it.
   """
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what TensorFlow logs after its import.
+  if not verbose:
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
   if 'tensorflow.python' in sys.modules:
     return
-  with tempfile.TemporaryFile() as output:
+  if limits.room() is not None:
+    from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
+
+    little_memory.check_room()
+  with scratch() as output, _interrupted_later(), _no_collection():
     try:
-      with standard_error_to(output), _no_collection():
+      with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
     except BaseException:
       repeat(output)
@@ -77,6 +92,7 @@ def take_names_literally() -> None:
   places = ((file_io, 'get_matching_files'), (saver.Saver, 'restore'), (reader, '__init__'))
   for place, name in places:
     setattr(place, name, _by_link(getattr(place, name)))
+  saver.Saver.restore = _naming_misfits(saver.Saver.restore)
 
 
 def _by_link(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,6 +101,31 @@ def _by_link(function: Callable[..., Any]) -> Callable[..., Any]:
     return function(*arguments[:-1], _without_patterns(arguments[-1]))
 
   return call
+
+
+def _naming_misfits(restore: Callable[..., Any]) -> Callable[..., Any]:
+  """Saver.restore with a MisfitError for what TensorFlow says in twenty lines."""
+
+  @functools.wraps(restore)
+  def call(saver: Any, session: Any, path: str) -> None:
+    try:
+      _check_shapes(saver._var_list, path)  # The one difference that TensorFlow lets pass.
+      restore(saver, session, path)
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+      before, _, said = str(error).partition('Original error:\n\n')
+      raise MisfitError(path, (said or before).partition('\n')[0]) from error
+
+  return call
+
+
+def _check_shapes(variables: Any, path: str) -> None:
+  there = tf.compat.v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
+  if not isinstance(variables, dict):
+    variables = {each.name.partition(':')[0]: each for each in variables or ()}
+  for name, variable in variables.items():
+    shape = variable.shape.as_list()
+    if there.get(name, shape) != shape:
+      raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')
 
 
 def _without_patterns(path: Any) -> Any:
@@ -120,6 +161,23 @@ def _no_collection() -> Iterator[None]:
   finally:
     if was_on:
       gc.enable()
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+  """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def scratch() -> IO[bytes]:
+  """A file without a name; in memory where the system has such files: there may be no folder."""
+  if hasattr(os, 'memfd_create'):
+    return open(os.memfd_create('cifar10'), 'w+b')
+  return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

@@ -21,10 +21,13 @@ def memory() -> int:
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
   limits += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
   limits += [limit for path in _LIMITS for limit in _numbers(path)]
+  return min([*limits, room() or limits[0]])
+
+
+def room() -> int | None:
+  """Bytes that this process may have of address space (`ulimit -v`); None: there is no limit."""
   allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-  if allowed != resource.RLIM_INFINITY:
-    limits.append(allowed)
-  return min(limits)
+  return None if allowed == resource.RLIM_INFINITY else allowed
 
 
 def cores() -> int:

@@ -1,9 +1,13 @@
 """The log on standard error, one line per event, and progress bars."""
 
 import contextlib
+import functools
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterator
+from typing import IO, Any
 
 import tqdm
 
@@ -11,6 +15,57 @@ log = logging.getLogger('cifar10')
 
 # The format of a progress bar of images, for tqdm.
 IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
+
+
+_results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
+
+
+class _Deaf(io.FileIO):
+  """A file to which lines are lost where it cannot take them: a log is no reason to end."""
+
+  def write(self, content: Any) -> int:
+    try:
+      return super().write(content)
+    except OSError:
+      return len(content)
+
+
+@contextlib.contextmanager
+def output_for_results() -> Iterator[None]:
+  """Keeps standard output for `print_line`: whoever else prints, C++ too, does on standard error.
+
+  What is closed becomes /dev/null, or the next file that is opened would take its place.
+  """
+  global _results  # noqa: PLW0603
+  for stream in range(3):
+    try:
+      os.fstat(stream)
+    except OSError:
+      os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+  _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
+  os.dup2(2, 1)
+  said = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]
+  as_text = functools.partial(io.TextIOWrapper, encoding='utf-8', errors='backslashreplace')
+  sys.stdout, sys.stderr = (as_text(each, line_buffering=True) for each in said)
+  try:
+    yield
+  finally:
+    os.dup2(_results.fileno(), 1)
+
+
+def results() -> IO[str]:
+  """Where results go."""
+  return _results or sys.stdout
+
+
+_LONGEST = 500  # Of what an error says, in characters.
+
+
+def one_line(text: str) -> str:
+  """What an error says: what steers a terminal escaped, and without the middle of a long text."""
+  if len(text) > _LONGEST:
+    text = f'{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}'
+  return ''.join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 class _AboveBars(logging.StreamHandler):
@@ -53,10 +108,14 @@ def shown(verbose: bool = False) -> Iterator[None]:
 
 
 def print_line(line: str) -> None:
-  """Writes a line on standard output, above a progress bar on the same terminal."""
-  is_seen = sys.stdout.isatty()
-  with tqdm.tqdm.external_write_mode(sys.stdout) if is_seen else contextlib.nullcontext():
-    print(line, flush=True)
+  """Writes a line on standard output, above a progress bar that the same terminal may show."""
+  is_seen = results().isatty()
+  with tqdm.tqdm.external_write_mode(results()) if is_seen else contextlib.nullcontext():
+    try:
+      print(line, file=results(), flush=True)
+    except OSError:  # Python would flush what is left once more at the end.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
+      raise
 
 
 def format_duration(seconds: float) -> str:

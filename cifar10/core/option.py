@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
-_LARGEST = 1 << 31  # Limit of whole numbers: TensorFlow holds most of them in 32 bits.
+_ADDRESS = re.compile(
+  r'(?:[\w-]{1,63}(?:\.[\w-]{1,63})*\.?|\[(?P<ipv6>[^]]+)\]):(?P<port>[0-9]{1,6})', re.ASCII
+)
+_LARGEST = 1 << 31  # Of whole numbers: TensorFlow holds most of them in 32 bits.
 
 
 class Check(NamedTuple):
@@ -91,13 +94,17 @@ def is_function() -> Check:
 
 
 def is_address() -> Check:
-  """Accepts HOST:PORT."""
-  return Check(
-    lambda text: (
-      bool(re.fullmatch(r'\S+:[0-9]{1,5}', text)) and 0 < int(text.rpartition(':')[2]) < 65536
-    ),
-    'must be HOST:PORT',
-  )
+  """A host and a port."""
+  return Check(_is_address, 'must be HOST:PORT, an IPv6 address in brackets')
+
+
+def _is_address(text: str) -> bool:
+  import ipaddress  # noqa: PLC0415  (few options are addresses)
+
+  found = _ADDRESS.fullmatch(text)
+  if not found or not 0 < int(found['port']) < 65536:
+    return False
+  return not found['ipv6'] or _reads(ipaddress.IPv6Address, found['ipv6'])
 
 
 def is_pattern() -> Check:
@@ -203,7 +210,7 @@ def described_kind(kind: Any) -> str:
   return {
     int: f'a whole number below {_LARGEST:,}',
     float: 'a finite number',
-    str: 'text',
+    str: 'text in UTF-8',
     bool: 'True or False',
   }[kind]
 
@@ -224,6 +231,8 @@ def _is_a(value: Any, kind: Any) -> bool:
     return is_number and math.isfinite(value)
   if kind is int:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+  if kind is str:  # Python has bytes that are no UTF-8 as what cannot be encoded.
+    return isinstance(value, str) and value.encode('utf-8', 'ignore').decode() == value
   return isinstance(value, kind)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 
@@ -45,21 +46,23 @@ def named(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(flag: str, folder: str) -> Iterator[None]:
-  """A context for a command's first write: an OSError but a full disk is the user's mistake.
+  """A context for a command's first write: an error is the user's mistake, but for a full disk.
 
   Raises:
-    InputError: replaces the OSError.
+    InputError: in place of the error of Python or TensorFlow.
   """
   try:
     yield
-  except OSError as error:
+  except (InputError, StorageError):
+    raise
+  except Exception as error:
     from cifar10.core import storage_faults  # noqa: PLC0415
 
-    if error.errno in storage_faults.FULL:
+    number = storage_faults.number(error)
+    if number in storage_faults.FULL or not storage_faults.is_of_files(error):
       raise
-    raise InputError(
-      f'{flag} {folder} cannot be written ({error.strerror}); name another'
-    ) from error
+    said = os.strerror(number) if number else str(error).partition('\n')[0]
+    raise InputError(f'{flag} {folder} cannot be written ({said}); name another') from error
 
 
 @contextlib.contextmanager

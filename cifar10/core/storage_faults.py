@@ -5,9 +5,10 @@ import os
 
 from cifar10.core import files
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-_FAULTS = {  # Fault and remedy; TensorFlow's messages are searched in this order.
-  **dict.fromkeys(FULL, 'cannot take what was to be written ({}); make room'),
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in this order.
+  **dict.fromkeys(FULL[:2], 'cannot take what was to be written ({}); make room'),
+  errno.EFBIG: 'cannot take a file as large as was to be written ({}); raise ulimit -f',
   **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'cannot be written ({}); allow it'),
   **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO), 'fails ({}); mend it'),
 }
@@ -16,17 +17,21 @@ _FAULTS = {  # Fault and remedy; TensorFlow's messages are searched in this orde
 def fault(error: Exception, folder: str) -> str:
   """Returns the fault of the folder with the remedy; '' if the error has another cause."""
   if files.is_url(folder):
-    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
     message = str(error).partition('\n')[0]
-    return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
+    return f'fails ({message}); mend it' if is_of_files(error) and folder in str(error) else ''
   if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
-  number = _number(error)
-  return _FAULTS[number].format(os.strerror(number)) if number in _FAULTS else ''
+  found = number(error)
+  return _FAULTS[found].format(os.strerror(found)) if found in _FAULTS else ''
 
 
-def _number(error: Exception) -> int | None:
-  """Returns the errno of an OSError, or of a TensorFlow error, from its message."""
+def is_of_files(error: Exception) -> bool:
+  """Whether Python raised it of a file, or TensorFlow, of whatever."""
+  return isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
+
+
+def number(error: Exception) -> int | None:
+  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
   if isinstance(error, OSError):
     return error.errno
   text = str(error)

@@ -118,8 +118,8 @@ def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
 
 
 def as_text(content: Mapping[str, Any]) -> str:
-  """Returns a manifest's content as the text of its file."""
-  return json.dumps(content, indent=2) + '\n'
+  """A manifest's content as it stands in its file."""
+  return files.json_text(content, indent=2) + '\n'
 
 
 def is_made_by_hand(content: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ processes do not load it.
 
 import contextlib
 import fcntl
+import functools
 import importlib
 import inspect
 import multiprocessing
@@ -31,6 +32,7 @@ _SHAPE = (HEIGHT, WIDTH, DEPTH)
 _CHUNK = 256  # Examples: few enough that a slow function's first ones come soon.
 # A forked copy of a process in which TensorFlow runs may hang.
 _CONTEXT = multiprocessing.get_context('spawn')
+_MOST_SHOWN = 300  # Characters of a message.
 _END_SECONDS = 10
 _PIPE_BYTES = 1 << 20  # What Linux lets every user have.
 
@@ -126,30 +128,29 @@ class PythonSource:
 
     A batch is the last of its list. What came before an exception is in a list before it.
     """
-    drawn = 0
-    items: list[Any] = []
-    iterator: Any = None
-    fault: Exception | None = None
-    try:
+    number = 1
+    more = True
+    fault = functools.partial(self._error, part)
+    with others_code(lambda said: fault(number, said), self._function):
       iterator = iter(self._iterable(shard, num_shards))
-      for item in iterator:
-        items.append(item)
-        if len(items) == most or _is_batch(item):
+    try:
+      while more:
+        items: list[Any] = []
+        failure = None
+        try:
+          with others_code(SourceError, self._function):
+            more = _fill(items, iterator, most)
+        except SourceError as error:
+          failure = error
+        if items:
           yield items
-          drawn += len(items) - 1 + _size(items[-1])
-          items = []
-    except SourceError:
-      raise
-    except Exception as error:
-      fault = error
+          number += sum(map(_size, items))
+        if failure:
+          raise fault(number, str(failure))
     finally:
       if hasattr(iterator, 'close'):
-        iterator.close()
-    if items:
-      yield items
-    if fault:
-      number = 1 + drawn + sum(map(_size, items))
-      raise self._error(part, number, described(fault, self._function)) from None
+        with others_code(lambda said: fault(number, said), self._function):
+          iterator.close()
 
   def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
     """A list's examples, the first of which has this number; raises SourceError for a wrong one."""
@@ -190,12 +191,11 @@ class PythonSource:
   def _length(self, items: int) -> int:
     """Returns how many examples an epoch has (len x the examples of an item), or 0 if unknown."""
     made = self._made.get((0, 1))
-    try:
-      return len(made) * items if hasattr(made, '__len__') else 0  # type: ignore[arg-type]
-    except NotImplementedError:  # As a DataFlow says that it does not know.
-      return 0
-    except Exception as error:
-      raise SourceError(f'--source {self.name}: {described(error, self._function)}') from None
+    with others_code(lambda said: SourceError(f'--source {self.name}: {said}'), self._function):
+      try:
+        return len(made) * items if hasattr(made, '__len__') else 0  # type: ignore[arg-type]
+      except NotImplementedError:  # As a DataFlow says that it does not know.
+        return 0
 
   def _error(self, part: str, number: int, fault: str) -> SourceError:
     return SourceError(f'--source {self.name}{part}: example {number} (counted from 1): {fault}')
@@ -295,10 +295,8 @@ def imported(flag: str, name: str) -> Any:
   here = os.getcwd()
   if here not in sys.path and '' not in sys.path:
     sys.path.append(here)  # Whichever way the command was started.
-  try:
+  with others_code(lambda said: InputError(f'{flag} {name} cannot be imported: {said}'), None):
     module = importlib.import_module(module_name)
-  except (Exception, SystemExit) as error:
-    raise InputError(f'{flag} {name} cannot be imported: {described(error, None)}') from None
   try:
     function = parts.find(name)
   except AttributeError:
@@ -307,6 +305,35 @@ def imported(flag: str, name: str) -> Any:
   if not callable(function):
     raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
   return function
+
+
+@contextlib.contextmanager
+def others_code(
+  fault: Callable[[str], Exception],
+  function: Callable[..., Any] | None,
+  but: tuple[type[Exception], ...] = (SourceError,),
+) -> Iterator[None]:
+  """A context for code that is not ours: what it raises becomes an exception of ours.
+
+  The working folder stays. Who uses relative paths in other threads meanwhile makes them absolute.
+
+  Args:
+    fault: makes the exception, of what `described` says.
+    function: whose code it is; None: a module's, while it is imported.
+    but: exceptions that pass.
+  """
+  here = os.getcwd()
+  try:
+    yield
+  except but:
+    raise
+  except BaseException as error:
+    is_main = threading.current_thread() is threading.main_thread()
+    if isinstance(error, KeyboardInterrupt) and is_main:  # Ctrl-C.
+      raise
+    raise fault(described(error, function)) from None
+  finally:
+    os.chdir(here)
 
 
 def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
@@ -331,6 +358,15 @@ def _binds(signature: inspect.Signature, *arguments: int) -> bool:
   except TypeError:
     return False
   return True
+
+
+def _fill(items: list[Any], iterator: Iterator[Any], most: int) -> bool:
+  """Draws items up to the first batch, or `most` -> whether there may be more."""
+  for item in iterator:
+    items.append(item)
+    if len(items) == most or _is_batch(item):
+      return True
+  return False
 
 
 def _is_batch(item: Any) -> bool:
@@ -380,8 +416,14 @@ def described(error: BaseException, function: Callable[..., Any] | None) -> str:
     frame for frame in frames if frame.filename != __file__
   ]
   where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
-  message = ' '.join(str(error).split())
-  return f'{type(error).__name__}{": " if message else ""}{message}{where}'
+  try:
+    message = str(error)
+  except BaseException:
+    message = 'it has no message that can be shown'
+  # What a terminal or TensorFlow could not show: control characters, halves of surrogate pairs.
+  shown = ''.join(each if each.isprintable() else ' ' for each in message[:_MOST_SHOWN])
+  message = ' '.join(shown.split())
+  return f'{type(error).__name__:.80}{": " if message else ""}{message}{where}'
 
 
 def _run(

@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import tensorflow as tf
 
+from cifar10.core import files
 from cifar10.exporters import keras_layers
 from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.exporters.keras_layers import Layer
@@ -49,7 +50,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   model = tf.keras.Model.from_config(json.loads(json.dumps(config))['config'])
   weights = _weights(layers[layer.name] for layer in model.layers)
   with zipfile.ZipFile(path, 'w') as file:
-    file.writestr('metadata.json', json.dumps(metadata))
+    file.writestr('metadata.json', files.json_text(metadata))
     file.writestr('config.json', json.dumps(config))
     file.writestr('model.weights.h5', weights)
 

@@ -1,10 +1,10 @@
 """Writes a network as an ONNX file, for runtimes other than TensorFlow. Needs tf2onnx."""
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
@@ -44,7 +44,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
     opset=_OPSET,
   )
   _rename(model.graph, {tensor: name for name, tensor in names.items()})
-  onnx.helper.set_model_props(model, {'made_from': json.dumps(made_from)})
+  onnx.helper.set_model_props(model, {'made_from': files.json_text(made_from)})
   onnx.checker.check_model(model)
   onnx.save(model, path)
 

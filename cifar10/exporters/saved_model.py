@@ -4,13 +4,13 @@ TensorFlow Serving runs the requests in assets.extra/tf_serving_warmup_requests 
 others, so that no client waits for what TensorFlow prepares in a signature's first call.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from cifar10.core import files
 from cifar10.data import image_files, info
 from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
@@ -37,8 +37,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   extra = os.path.join(path, _EXTRA)
   os.makedirs(extra)
   with open(os.path.join(extra, MADE_FROM), 'w', encoding='utf-8') as file:
-    json.dump(made_from, file, indent=2)
-    file.write('\n')
+    file.write(files.json_text(made_from, indent=2) + '\n')
   with tf.io.TFRecordWriter(os.path.join(extra, _WARM_UP)) as requests:
     for signature, name in _INPUTS.items():
       requests.write(_prediction_log(signature, name, _grey(name, batch or 1)))

@@ -108,7 +108,7 @@ def _rank(entry: Entry, by: str) -> float:
 
 def _write(folder: str, ranked: Sequence[Entry]) -> None:
   best, *others = ranked
-  content = json.dumps({**best, 'others': others}, indent=2)
+  content = files.json_text({**best, 'others': others}, indent=2)
   files.write_text(os.path.join(folder, NAME), content + '\n')
 
 

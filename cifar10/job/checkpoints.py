@@ -8,20 +8,23 @@ the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest o
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
-from cifar10.job import best_checkpoints
+from cifar10.core.errors import DamagedError, InputError, MisfitError
+from cifar10.job import best_checkpoints, checkpoint_index
 
 BEST = 'best'  # The value of --checkpoint for the best checkpoint in JOB/best/.
 # The name that TensorFlow gives its own averages, which other programs look for.
 EMA_SUFFIX = '/ExponentialMovingAverage'
 LIST = 'checkpoint'
 _FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
+NO_STEP = 'it is no training: it has no global_step'  # The one fault that others need not mind.
+_Signatures = tuple[tuple[str, int, int], ...]  # Of files: paths, and what changes when they do.
+_misfits: dict[_Signatures, str] = {}
 _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 
 
@@ -74,9 +77,17 @@ def fault_of(checkpoint: str) -> str:
 
   Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for the 290 MB of a WRN-28-10.
   """
-  return _fault_of(
-    checkpoint, tuple((path, *files.signature(path)) for path in files_of(checkpoint))
-  )
+  there = _signed(checkpoint)
+  return _misfits.get(there) or _fault_of(checkpoint, there)
+
+
+def refuse(misfit: MisfitError) -> None:
+  """Remembers in this process that a checkpoint is of no use, as long as it is the same."""
+  _misfits[_signed(misfit.checkpoint)] = misfit.fault
+
+
+def _signed(checkpoint: str) -> _Signatures:
+  return tuple((path, *files.signature(path)) for path in files_of(checkpoint))
 
 
 def step_of(checkpoint: str) -> int | None:
@@ -161,8 +172,9 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
   if not files.is_named(path):
     return None, 'it is missing' if all_by_step(job_dir) else ''
   try:
+    files.read_text(path)  # It may be a pipe, which TensorFlow would wait for.
     state = tf.train.get_checkpoint_state(job_dir)
-  except (tf.errors.OpError, ValueError):  # It is a folder, or no text.
+  except (tf.errors.OpError, OSError, ValueError):  # It is a folder; it is no text.
     state = None
   if state and state.model_checkpoint_path:
     return state.model_checkpoint_path, ''
@@ -185,32 +197,49 @@ def files_of(checkpoint: str) -> list[str]:
   """Returns a checkpoint's existing files, sorted."""
   folder, name = os.path.split(checkpoint)
   paths = files.matching(folder, files.escape(name) + '.*')
-  return [path for path in paths if (named := _FILE.fullmatch(path)) and named[1] == checkpoint]
+  return [
+    path
+    for path in paths
+    if (named := _FILE.fullmatch(os.path.basename(path))) and named[1] == name
+  ]
 
 
 @functools.cache
-def _fault_of(checkpoint: str, signatures: tuple[tuple[str, int, int], ...]) -> str:
-  """Returns the fault of a checkpoint with these files."""
-  there = {path: _FILE.fullmatch(path) for path, _, _ in signatures}
-  name, index = os.path.basename(checkpoint), checkpoint + '.index'
-  if index not in there:
+def _fault_of(checkpoint: str, signatures: _Signatures) -> str:
+  """The fault of a checkpoint with these files."""
+  name = os.path.basename(checkpoint)
+  sizes = {os.path.basename(path): size for path, size, _ in signatures}
+  if f'{name}.index' not in sizes:
     return f'{name}.index is missing'
-  parts = [path for path, named in there.items() if named and named[3]]
+  parts = [file for file in sizes if not file.endswith(('.index', '.meta'))]
   if not parts:
     return f'{name}.data-... is missing'
   total = int(parts[0][-5:])
-  wanted = [f'{checkpoint}.data-{part:05}-of-{total:05}' for part in range(total)]
-  missing = [path for path in wanted if path not in there]
+  wanted = [f'{name}.data-{part:05}-of-{total:05}' for part in range(total)]
+  missing = [file for file in wanted if file not in sizes]
   if missing:
-    return f'{os.path.basename(missing[0])} is missing'
+    return f'{missing[0]} is missing'
+  return _fault_inside(checkpoint, [sizes[file] for file in wanted])
+
+
+def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
+  """The fault of the content of files that have these sizes, beside the index."""
+  name = os.path.basename(checkpoint)
   try:
+    entries = checkpoint_index.read(f'{checkpoint}.index', len(sizes))
     reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-    names = sorted(reader.get_variable_to_shape_map())
-  except Exception:  # Errors of TensorFlow and of Python: each kind of damage has its own.
+  except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
     return f'{name}.index is damaged'
   try:
-    for tensor in names:
-      reader.get_tensor(tensor)
+    for tensor, entry in entries.items():
+      if entry.offset + entry.size > sizes[entry.shard_id]:
+        raise ValueError('the file ends before it')
+      if entry.dtype != tf.string.as_datatype_enum:  # Of which the network has none.
+        reader.get_tensor(tensor)
   except Exception:  # As above.
-    return f'{os.path.basename(parts[0]) if total == 1 else name + ".data-..."} is damaged'
-  return '' if 'global_step' in names else 'it is no training: it has no global_step'
+    return f'{name}.data-{"00000-of-00001" if len(sizes) == 1 else "..."} is damaged'
+  step = entries.get('global_step')
+  if not step:
+    return NO_STEP
+  is_step = step.dtype == tf.int64.as_datatype_enum and not step.shape.dim
+  return '' if is_step and global_step(checkpoint) >= 0 else 'its global_step is no number of steps'

@@ -160,7 +160,7 @@ def _as_command(content: dict[str, Any] | None) -> Command | None:
 
 
 def _write(path: str, content: dict[str, Any]) -> None:
-  files.write_text(path, json.dumps(content))
+  files.write_text(path, files.json_text(content))
 
 
 def _read(path: str) -> dict[str, Any] | None:

@@ -164,4 +164,4 @@ def write_config(job_dir: str, config: dict[str, Any]) -> None:
   path = os.path.join(job_dir, CONFIG_NAME)
   with storage_errors.refusing('--job-dir', job_dir):
     files.make_folder(job_dir)
-    files.write_text(path, json.dumps(config, indent=2) + '\n')
+    files.write_text(path, files.json_text(config, indent=2) + '\n')

@@ -10,8 +10,8 @@ tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the f
 
 import contextlib
 import fcntl
+import io
 import json
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +20,7 @@ from typing import IO, Any
 from cifar10.core import files
 
 NAME = 'metrics.jsonl'
+_MOST_BYTES = 1 << 30
 _OF_TASK = 'metrics-{}.jsonl'
 # Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
@@ -52,8 +53,8 @@ def event(name: str, step: int, task: str, **rest: Any) -> Event:
 
 
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
-  """Appends one event as a whole line, safely among other processes; raises OSError."""
-  line = json.dumps(finite(event), separators=(',', ':')).encode() + b'\n'
+  """Appends one event as a whole line, whoever else appends meanwhile; raises OSError."""
+  line = (files.json_text(event, separators=(',', ':')) + '\n').encode()
   if files.is_url(job_dir):
     task = event['task']
     name = NAME if task.startswith('chief') else _OF_TASK.format(task.replace(' ', '-'))
@@ -63,17 +64,6 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
   with _locked(os.path.join(job_dir, NAME)) as file:
     _drop_half_line(file)
     file.write(line)
-
-
-def finite(value: Any) -> Any:
-  """Returns the value with NaN and infinities, which JSON lacks, replaced by None."""
-  if isinstance(value, float):
-    return value if math.isfinite(value) else None
-  if isinstance(value, Mapping):
-    return {key: finite(each) for key, each in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [finite(each) for each in value]
-  return value
 
 
 def has_evaluation(job_dir: str, step: int, split: str) -> bool:
@@ -118,8 +108,7 @@ def _read_file(path: str) -> list[Event]:
 def _lines(path: str) -> list[bytes]:
   """Returns the lines with line ends; [] if there is no file."""
   try:
-    with files.opened(path) as file:
-      return file.readlines()
+    return io.BytesIO(files.read(path, _MOST_BYTES)).readlines()
   except FileNotFoundError:
     return []
 

@@ -43,7 +43,7 @@ class StopRequest:
 
 def write(job_dir: str, reason: StopReason, step: int) -> None:
   """Records that the job ended at this step; raises OSError."""
-  content = json.dumps({**reason._asdict(), 'step': step}, indent=2)
+  content = files.json_text({**reason._asdict(), 'step': step}, indent=2)
   files.write_text(os.path.join(job_dir, NAME), content + '\n')
 
 

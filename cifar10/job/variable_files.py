@@ -1,32 +1,26 @@
 """Reads variables from checkpoints and .npz files, and writes them."""
 
+import contextlib
+import io
+import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files
+from cifar10.core import files, limits, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks.family import PROXY
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
-# The errors of readers for damaged files.
-_DAMAGE = (
-  OSError,
-  ValueError,
-  TypeError,
-  IndexError,
-  RuntimeError,
-  zipfile.BadZipFile,
-  tf.errors.OpError,
-)
 _GLOBAL_STEP = 'global_step'
-_MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's averages.
+_MOST_DIMENSIONS = 32  # Of numpy's arrays.
+_MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
 
 
 class VariableFile(NamedTuple):
@@ -81,16 +75,19 @@ class VariableFile(NamedTuple):
     return kinds
 
   def value(self, name: str) -> np.ndarray:
-    """Returns a variable as float32; raises InputError for damage and for NaN or infinity."""
-    value = self._read(name)
-    if not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
+    """One variable, float32; raises InputError for damage and what is no finite number."""
+    value = self._read(name) if self.dtypes[name].is_floating else np.array(np.nan)
+    if not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
     return value.astype(np.float32)
 
   def _read(self, name: str) -> np.ndarray:
+    size = math.prod(self.all_shapes[name]) * self.dtypes[name].size
+    if size > limits.memory():
+      raise InputError(f'{self.named}: {name} has {size:,} bytes, more than can be had; {_REMEDY}')
     try:
       return np.asarray(self.read(name))
-    except _DAMAGE as error:
+    except Exception as error:  # Of many kinds: of zip, of what it packs with, of numpy.
       fault = str(error).partition('\n')[0]
       raise InputError(f'{self.named} is damaged at {name} ({fault}); {_REMEDY}') from None
 
@@ -107,12 +104,13 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   """
   named = f'{flag} {path}'.strip()
   try:
-    if files.is_file(path):
-      return _open_arrays(path, named)
-    return open_checkpoint(_checkpoint(path, named), named)
+    is_file = files.is_file(path)
+    return (
+      _open_arrays(path, named) if is_file else open_checkpoint(_checkpoint(path, named), named)
+    )
   except InputError:
     raise
-  except _DAMAGE as error:
+  except Exception as error:  # As above.
     fault = str(error).partition('\n')[0]
     raise InputError(f'{named} cannot be read ({fault}); {_REMEDY}') from None
 
@@ -126,17 +124,37 @@ def open_checkpoint(prefix: str, named: str) -> VariableFile:
 
 
 def _open_arrays(path: str, named: str) -> VariableFile:
-  # Never a pickle, which could run code.
+  """Reads what the arrays say of themselves: one can say that it has more than there is memory."""
+  shapes, dtypes = {}, {}
+  with _zipped(path) as archive:
+    for member in archive.namelist():
+      name = member.removesuffix('.npy')
+      with archive.open(member) as file:
+        if name == member or np.lib.format.read_magic(file) != (1, 0):
+          raise ValueError(f'{member} is no array')
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+      shapes[name], dtypes[name] = list(shape), tf.as_dtype(dtype)
+  if not all(
+    len(shape) <= _MOST_DIMENSIONS and min(shape, default=0) >= 0 for shape in shapes.values()
+  ):
+    raise ValueError('it has no arrays of such shapes')
+  if shapes.get(_GLOBAL_STEP) or not dtypes.get(_GLOBAL_STEP, tf.int64).is_integer:
+    raise ValueError(f'{_GLOBAL_STEP} is no number of steps')
+
+  def read(name: str) -> np.ndarray:
+    with _zipped(path) as archive, archive.open(f'{name}.npy') as file:
+      return np.lib.format.read_array(file)  # Never a pickle, which could run code.
+
+  return VariableFile(named, path, shapes, dtypes, read)
+
+
+@contextlib.contextmanager
+def _zipped(path: str) -> Iterator[zipfile.ZipFile]:
   with files.opened(path) as file:
-    arrays = np.load(file, allow_pickle=False)
-    if not isinstance(arrays, np.lib.npyio.NpzFile):
-      raise ValueError('it is one array and no .npz file')
-    values = {name: arrays[name] for name in arrays.files}
-  if values.get(_GLOBAL_STEP, np.int64(0)).shape:
-    raise ValueError(f'{_GLOBAL_STEP} is no number')
-  shapes = {name: list(value.shape) for name, value in values.items()}
-  dtypes = {name: tf.as_dtype(value.dtype) for name, value in values.items()}
-  return VariableFile(named, path, shapes, dtypes, values.__getitem__)
+    if not zipfile.is_zipfile(file):
+      raise ValueError('it is no .npz file')
+    with zipfile.ZipFile(file) as archive:
+      yield archive
 
 
 def _checkpoint(path: str, named: str) -> str:
@@ -144,6 +162,9 @@ def _checkpoint(path: str, named: str) -> str:
   if not files.is_dir(path):
     if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
+    fault = checkpoints.fault_of(path)
+    if fault not in ('', checkpoints.NO_STEP):
+      raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
     return path
   if files.exists(os.path.join(path, best_checkpoints.NAME)):
     return best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))
@@ -190,19 +211,20 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
     global_step: the step of these values.
 
   Raises:
-    InputError: the file exists, or cannot be written.
+    InputError: the file is there, or cannot be written.
+    StorageError: the disk is full.
   """
   check_new(path)
-  try:
-    files.make_folder(os.path.dirname(files.absolute(path)))
+  folder = os.path.dirname(files.absolute(path))
+  with storage_errors.named('--out', folder), storage_errors.refusing('--out', path):
+    files.make_folder(folder)
     if path.endswith('.npz'):
+      content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
+      np.savez(content, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
       with files.writing(path) as file:
-        np.savez(file, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
+        file.write(content.getbuffer())
     else:
       _write_checkpoint(path, values, global_step)
-  except (OSError, tf.errors.OpError) as error:
-    fault = str(error).partition('\n')[0]
-    raise InputError(f'--out {path} cannot be written ({fault}); name another') from None
 
 
 def check_new(path: str) -> None:

@@ -13,7 +13,7 @@ from cifar10.core import lazy_tf
 from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.data.info import DatasetInfo
-from cifar10.data.python_source import described, imported
+from cifar10.data.python_source import imported, others_code
 from cifar10.networks.family import Family
 
 _FLAG = '--network'
@@ -120,13 +120,9 @@ class _FunctionLayers(model_base.Layers):
       tf.compat.v1.variable_scope(
         scope, custom_getter=self._get_variable, auxiliary_name_scope=False
       ),
+      others_code(lambda said: InputError(f'{_FLAG} {self._place} fails: {said}'), self._function),
     ):
-      try:
-        logits = self._function(images, self._is_training, self._num_classes)
-      except Exception as error:
-        raise InputError(
-          f'{_FLAG} {self._place} fails: {described(error, self._function)}'
-        ) from error
+      logits = self._function(images, self._is_training, self._num_classes)
     self._check_logits(images, logits)
     for variable in tf.compat.v1.trainable_variables():
       if variable.op.name not in trained_before | set(self.roles):

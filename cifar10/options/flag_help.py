@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from cifar10.core.cli import OneLineParser
+from cifar10.core.errors import print_result
 from cifar10.core.option import Declaration, declarations
 from cifar10.networks import registry
 from cifar10.options.flags import COMMON, add_flags, add_own_flags
@@ -42,8 +43,8 @@ class _ListRecipes(argparse.Action):
   def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
     for name in registry.RECIPES:
       accuracy, cost, defaults = registry.recipe(name)
-      print(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}')
-      print('  is:', ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults')
+      flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
+      print_result(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
     parser.exit()
 
 

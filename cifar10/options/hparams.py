@@ -79,7 +79,9 @@ class HParams(Options):
     0.1, 'base learning rate, which the schedule multiplies', check=above(0)
   )
   lr_values: tuple[float, ...] = option(
-    (1.0, 0.1, 0.01, 0.002), 'factors of the learning rate, one for each phase of the schedule'
+    (1.0, 0.1, 0.01, 0.002),
+    'factors of the learning rate, one for each phase of the schedule',
+    check=Check(lambda factors: all(each >= 0 for each in factors), 'must be 0 or more'),
   )
   lr_boundaries_epochs: tuple[float, ...] = option(
     (82, 123, 300),

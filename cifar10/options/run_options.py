@@ -40,6 +40,7 @@ class RunOptions(Options):
     dataclasses.MISSING,
     'the folder, or URL as gs://bucket/job, of checkpoints, summaries and exports; training '
     'resumes what it holds',
+    check=Check(bool, 'must name a folder'),
   )
   data_dir: str | None = option(
     None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'

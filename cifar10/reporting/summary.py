@@ -4,9 +4,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cifar10.core import option
+from cifar10.core import files, option
 from cifar10.core.logs import format_duration
-from cifar10.job import metrics_log
 from cifar10.networks.registry import FAMILIES
 from cifar10.reporting import formats, job_report
 from cifar10.reporting.job_report import AVERAGED_WEIGHTS, JobReport
@@ -103,7 +102,7 @@ def to_json(job: JobReport) -> dict[str, Any]:
       },
       'confusion_matrix': None if evaluation.matrix is None else evaluation.matrix.tolist(),
     }
-  return metrics_log.finite(content)
+  return files.finite(content)
 
 
 def side_by_side(jobs: Sequence[JobReport]) -> list[tuple[str, list[Row]]]:

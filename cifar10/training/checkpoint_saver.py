@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
 from cifar10.core import files
-from cifar10.core.errors import StorageError
+from cifar10.core.errors import MisfitError, StorageError
 from cifar10.core.logs import log
+from cifar10.job import checkpoints
 
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
 _HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
@@ -27,6 +28,22 @@ def remove_half_saved(job_dir: str) -> None:
         files.remove_folder(path)
       else:
         files.remove(path)
+
+
+class Saver(tf.compat.v1.train.Saver):
+  """TensorFlow's; where the latest checkpoint does not fit, training goes on from an older one."""
+
+  def restore(self, session: Any, path: str) -> None:
+    try:
+      super().restore(session, path)
+    except MisfitError as misfit:
+      from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
+
+      checkpoints.refuse(misfit)
+      job_dir = os.path.dirname(path)
+      found = checkpoints.to_resume_from(job_dir)
+      damaged_checkpoints.set_aside(job_dir, found)
+      self.restore(session, found.newest or '')
 
 
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):

@@ -126,7 +126,7 @@ class KeptEvaluation:
     self._session = _Lasting(graph=self._graph, config=estimator.config.session_config)
 
   def evaluate(self, checkpoint: str, hooks: Sequence[Any]) -> Measured:
-    """Evaluates each example once; writes the metrics for TensorBoard, like the Estimator.
+    """Every example once.
 
     Args:
       checkpoint: the checkpoint to restore.
@@ -134,20 +134,21 @@ class KeptEvaluation:
     """
     values = _LastValues(Measured(self._values, self._matrix))
     creator = _Restoring(self._session, self._saver, checkpoint, self._begin)
-    with self._graph.as_default():
-      with tf.compat.v1.train.MonitoredSession(creator, [*hooks, values]) as session:
-        while not session.should_stop():
-          session.run(self._update)
-      self._write(values.measured.metrics)
+    monitored = tf.compat.v1.train.MonitoredSession
+    with self._graph.as_default(), monitored(creator, [*hooks, values]) as session:
+      while not session.should_stop():
+        session.run(self._update)
     return values.measured
 
-  def _write(self, metrics: Mapping[str, Any]) -> None:
+  def write(self, metrics: Mapping[str, Any]) -> None:
+    """Writes a checkpoint's metrics for TensorBoard, as the Estimator does."""
     scalars = [
       tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))
       for name, value in metrics.items()
       if name != _STEP
     ]
-    writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
+    with self._graph.as_default():
+      writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
     writer.add_summary(tf.compat.v1.Summary(value=scalars), int(metrics[_STEP]))
     writer.flush()
 

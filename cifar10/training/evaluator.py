@@ -30,7 +30,7 @@ class Evaluator:
     """
     self._process = process
     self._callbacks = callbacks
-    self._last: JsonObject = {}
+    self.last: JsonObject = {}  # What the last evaluation found.
     self._kept: dict[str, evaluation.KeptEvaluation] = {}
 
   def check_splits(self) -> None:
@@ -63,13 +63,13 @@ class Evaluator:
 
   def _evaluated(self, split: str, on_the_way: bool) -> JsonObject:
     checkpoint = self._process.checkpoint()
-    last = self._last
+    last = self.last
     step = checkpoints.global_step(checkpoint)
     if (last.get('subset'), last.get('global_step')) != (split, step):
       if self._callbacks:
         summaries.drop_evaluation(self._process.options.job_dir, split, step)
       self.evaluate(split, checkpoint, on_the_way)
-    return self._last
+    return self.last
 
   def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> None:
     """Evaluates a checkpoint in the split's graph, and calls callbacks."""
@@ -91,7 +91,8 @@ class Evaluator:
       on_the_way=on_the_way,
       use_ema=process.options.use_ema,
     )
-    self._last = dict(made.result)
+    self.last = dict(made.result)
+    self._kept[split].write(measured.metrics)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     values = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
     log.info('evaluated at step %s  %s', f'{made.step:,}', values)
@@ -106,7 +107,14 @@ def evaluate_once(process: Process) -> JsonObject:
   if process.own_callbacks:
     run = Run(process.hparams, process.options, process.data, process.role, StopRequest())
     own = parts.load('own_callback').make_all(run, process.own_callbacks)
-  return Evaluator(process, own).evaluated(process.final_split)
+  evaluator = Evaluator(process, own)
+  try:
+    return evaluator.evaluated(process.final_split)
+  except (OSError, tf.errors.OpError) as error:
+    if not evaluator.last:
+      raise
+    log.info('not kept for TensorBoard: %s', str(error).partition('\n')[0])
+    return evaluator.last
 
 
 class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):

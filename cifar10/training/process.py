@@ -195,6 +195,6 @@ def tf_config(cluster: Cluster) -> Iterator[None]:
     yield
   finally:
     if before is None:
-      del os.environ['TF_CONFIG']
+      os.environ.pop('TF_CONFIG', None)  # A user's code may have cleared it.
     else:
       os.environ['TF_CONFIG'] = before

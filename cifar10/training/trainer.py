@@ -12,7 +12,7 @@ from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, parts, storage_errors
-from cifar10.core.errors import InputError, Terminated
+from cifar10.core.errors import InputError, MisfitError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import checkpoints, job_config, stop_record
@@ -51,7 +51,15 @@ def train_and_evaluate(process: Process) -> JsonObject:
   ended_by, steps = _train(process, callbacks, evaluator)
   if not role.saves:
     return {'task': role.cluster.name, 'steps': steps}
-  last = evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
+  try:
+    last = (
+      evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
+    )
+  except MisfitError as misfit:
+    if steps or role.cluster.is_distributed:
+      raise
+    checkpoints.refuse(misfit)  # There was no step to make, so that nothing had read it.
+    return train_and_evaluate(process)
   return {**last, 'ended_by': ended_by}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 from cifar10.data.info import DatasetInfo
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.variable_files import VariableFile
@@ -139,7 +139,7 @@ def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[
   )
   for what, names in not_taken.items():
     if names:
-      log.info('%s: %s', what, '; '.join(names))
+      log.info('%s: %s', what, one_line('; '.join(names)))
   return taken
 
 

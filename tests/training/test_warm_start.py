@@ -150,8 +150,8 @@ def write_one_array(path):
   ('write', 'said'),
   [
     (lambda path: path.write_bytes(b'no archive'), 'cannot be read'),
-    (write_objects, 'cannot be read (Object arrays cannot be loaded'),
-    (write_one_array, 'it is one array and no .npz file'),
+    (write_objects, 'none of its 1 variables is'),
+    (write_one_array, 'it is no .npz file'),
     (
       lambda path: np.savez(path, **{'vgg/head/bias': np.zeros(3)}),
       'none of its 1 variables is',
@@ -196,7 +196,7 @@ def test_a_damaged_checkpoint_is_named(other, tmp_path):
     shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
   os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
   shapes, _ = network_size.variable_shapes(from_values({'num_layers': 8}), CIFAR10)
-  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged at resnet/'):
+  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged \(model\.ckpt-3\.data-'):
     warm_start.initializers([str(tmp_path / 'model.ckpt-3')], None, shapes, '/device:CPU:0')
 
 

@@ -1,0 +1,109 @@
+"""`ulimit -f`, full disks, and no folder for temporary files, under every writer."""
+
+import pytest
+from harness import COMMANDS, Case, cases, has_result, nothing
+
+TITLE = 'Limits of files'
+BEFORE = 0
+WAS = 'tracebacks'
+NOW = 'one line, code 1; an evaluation is printed all the same'
+
+_WRITERS = (
+  'generate',
+  'train',
+  'train and evaluate',
+  'resume',
+  'dry run',
+  'export saved_model',
+  'export onnx',
+  'export keras',
+  'dump',
+  'dump checkpoint',
+  'average',
+  'report',
+)
+_READERS = ('evaluate', 'predict', 'list', 'table')
+
+CASES = [
+  Case(
+    f'{command} at most {kib} KiB a file',
+    command,
+    (0, 1),
+    limits={'RLIMIT_FSIZE': kib << 10},
+    fresh=command in ('train', 'generate'),
+  )
+  for command in _WRITERS
+  for kib in (0, 100)
+]
+
+
+CASES += [
+  Case(
+    f'{command} at most {kib} KiB a file',
+    command,
+    (0, 1),
+    limits={'RLIMIT_FSIZE': kib << 10},
+    check=has_result,
+  )
+  for command in _READERS
+  for kib in (0,)
+]
+_NO_FOLDER = """unshare --mount sh -c '
+  mount --bind . /mnt && for each in /tmp /var/tmp /usr/tmp; do
+    [ ! -d $each ] || mount -t tmpfs -o ro tmpfs $each || exit 9
+  done; cd /proc && exec "$@"' sh "$@"; exit $?"""
+_FULL = """unshare --mount sh -c '
+  mkdir -p full && mount -t tmpfs -o size=%dk tmpfs full && cp -r job full/ && cd full &&
+  { dd if=/dev/zero of=filler bs=1k 2>/dev/null; ln -s ../data ../grey.png .; true; } && exec "$@"' sh "$@"; exit $?"""
+CASES += [
+  Case(
+    f'{command} without a folder for temporary files',
+    [
+      word
+      if word
+      not in ('data', 'job', 'new', 'made', 'dumped.npz', 'mean.npz', 'report.html', 'grey.png')
+      else f'/mnt/{word}'
+      for word in COMMANDS[command]
+    ],
+    codes,
+    fresh=True,
+    shell=_NO_FOLDER,
+  )
+  for command, codes in {
+    'generate': (0, 1),
+    'train': (0,),
+    'dry run': (1,),
+    'evaluate': (0,),
+    'export saved_model': (0, 1),
+    'export onnx': (0, 1),
+    'export keras': (0, 1),
+    'report': (0, 1),
+    'average': (0, 1),
+  }.items()
+]
+CASES += [
+  Case(f'{command} on a full disk', command, codes, fresh=True, shell=_FULL % 2000, check=check)
+  for command, codes, check in (
+    ('generate', (1, 2), nothing),
+    ('train', (1,), nothing),
+    ('resume', (1,), nothing),
+    ('evaluate', (0, 1), has_result),
+    ('predict', (0,), has_result),
+    ('export saved_model', (1,), nothing),
+    ('export onnx', (1,), nothing),
+    ('export keras', (1,), nothing),
+    ('dump', (1,), nothing),
+    ('dump checkpoint', (1,), nothing),
+    ('average', (1,), nothing),
+    ('report', (1,), nothing),
+    ('list', (0,), has_result),
+    ('table', (0,), has_result),
+    ('dry run', (0,), has_result),
+  )
+]
+
+
+@pytest.mark.slow
+@cases(CASES)
+def test_limits_of_files(run_case, case):
+  run_case(case)
