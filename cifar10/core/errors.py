@@ -14,8 +14,16 @@ from cifar10.core.logs import log
 _GRACE_SECONDS = 10  # For what others have left running when a command is done.
 
 
-class InputError(ValueError):
+class CommandError(Exception):
+  """A command cannot do what it was asked: one line, and an exit code."""
+
+  code = 1
+
+
+class InputError(CommandError, ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""
+
+  code = 2
 
   def __init__(self, message: str):
     """`message` may name a path or a value with line ends in it."""
@@ -26,28 +34,28 @@ class DamagedError(InputError):
   """A file is there and is not what it should be: nothing takes its place unasked."""
 
 
-class TaskLostError(Exception):
-  """Another task of the cluster, without which this one cannot go on, is gone. Exit code 1."""
+class TaskLostError(CommandError):
+  """Another task of the cluster, without which this one cannot go on, is gone."""
 
 
-class SomeFailedError(Exception):
-  """Some of what was asked for could not be done, and all else was. Exit code 1."""
+class SomeFailedError(CommandError):
+  """Some of what was asked for could not be done, and all else was."""
 
 
-class StorageError(Exception):
-  """A folder cannot be written any more, through no fault in the input. Exit code 1."""
+class StorageError(CommandError):
+  """A folder cannot be written any more, through no fault in the input."""
 
 
-class SourceError(ValueError):
-  """A --source failed, or gave what is no example, in the middle of a training. Exit code 1."""
+class SourceError(CommandError, ValueError):
+  """A --source failed, or gave what is no example, in the middle of a training."""
 
   def __init__(self, message: str):
     """`message` is made one line: TensorFlow passes it on in the middle of others."""
     super().__init__(' '.join(message.splitlines()))
 
 
-class CallbackError(Exception):
-  """A callback of the user's own failed. Exit code 1."""
+class CallbackError(CommandError):
+  """A callback of the user's own failed."""
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
@@ -101,22 +109,14 @@ def _end_after_main(code: int) -> None:
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError, a SourceError, a CallbackError
-  or a StorageError, 2 on an InputError, 130 on Ctrl-C, 141 when nobody reads the output any more,
-  143 on SIGTERM.
+  The code is 0 when done, 2 on an InputError, 1 on another CommandError, 130 on Ctrl-C, 141 when
+  nobody reads the output any more, 143 on SIGTERM.
   """
   try:
     main()
-  except (
-    InputError,
-    TaskLostError,
-    SomeFailedError,
-    SourceError,
-    CallbackError,
-    StorageError,
-  ) as error:
+  except CommandError as error:
     print(f'error: {_as_typed(str(error))}', file=sys.stderr)
-    sys.exit(2 if isinstance(error, InputError) else 1)
+    sys.exit(error.code)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)

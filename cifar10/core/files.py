@@ -72,8 +72,14 @@ class _LocalFiles:
 
   @staticmethod
   def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-    with open(path, 'xb' if is_new else 'r+b') as file:
-      file.write(content)
+    try:
+      with open(path, 'xb' if is_new else 'r+b') as file:
+        file.write(content)
+    except OSError as error:
+      if is_new and not isinstance(error, FileExistsError):
+        with contextlib.suppress(OSError):
+          os.remove(path)
+      raise
 
 
 def _on(path: str) -> Any:

@@ -66,7 +66,7 @@ def import_tensorflow(verbose: bool = False) -> None:
     from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
 
     little_memory.check_room()
-  with scratch() as output, _interrupted_later(), _no_collection():
+  with tempfile.TemporaryFile() as output, _interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
@@ -144,13 +144,6 @@ def _interrupted_later() -> Iterator[None]:
     yield
   finally:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def scratch() -> IO[bytes]:
-  """A file without a name; in memory where the system has such files: there may be no folder."""
-  if hasattr(os, 'memfd_create'):
-    return open(os.memfd_create('cifar10'), 'w+b')
-  return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

@@ -6,13 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-from cifar10.core.errors import (
-  CallbackError,
-  InputError,
-  SomeFailedError,
-  StorageError,
-  TaskLostError,
-)
+from cifar10.core.errors import CommandError, InputError, StorageError
 
 
 @contextlib.contextmanager
@@ -29,13 +23,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
   try:
     with _quiet_threads(folder):
       yield
-  except (
-    InputError,
-    StorageError,
-    TaskLostError,
-    SomeFailedError,
-    CallbackError,
-  ):  # They say what it is.
+  except CommandError:  # It says what it is.
     raise
   except Exception as error:
     fault = _fault(error, folder)
@@ -53,7 +41,7 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
   """
   try:
     yield
-  except (InputError, StorageError):
+  except CommandError:
     raise
   except Exception as error:
     from cifar10.core import storage_faults  # noqa: PLC0415

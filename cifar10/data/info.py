@@ -22,7 +22,7 @@ IMAGE_BYTES = DEPTH * HEIGHT * WIDTH
 # they would break lines of output, or could not be written at all.
 _UNWRITABLE = {'Cc', 'Cs', 'Zl', 'Zp'}
 LEAST_CLASSES = 2
-_MOST_CLASSES = 5000  # An evaluation counts in a matrix of their square.
+_MOST_CLASSES = 2000  # An evaluation counts in a matrix of their square.
 _SMALLEST_DEVIATION = 1e-6  # The input is divided by it.
 _LARGEST_DEVIATION = 0.5  # Of numbers from 0 to 1: half of them 0, half of them 1.
 

@@ -81,7 +81,7 @@ def withdraw(job_dir: str, name: str) -> None:
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """Takes all waiting requests, by name and the oldest first; None for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
-  for path in files.matching(os.path.join(job_dir, CONTROL), REQUESTS):
+  for path in filter(files.is_file, files.matching(os.path.join(job_dir, CONTROL), REQUESTS)):
     name = os.path.basename(path)[len('request-') : -len('.json')]
     with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
       requests.append((name, _as_command(_read(path))))

@@ -33,7 +33,7 @@ CASES = [
     fresh=command in ('train', 'generate'),
   )
   for command in _WRITERS
-  for kib in (0, 100)
+  for kib in (0, 1, 100)
 ]
 
 
@@ -46,11 +46,11 @@ CASES += [
     check=has_result,
   )
   for command in _READERS
-  for kib in (0,)
+  for kib in (1,)
 ]
 _NO_FOLDER = """unshare --mount sh -c '
   mount --bind . /mnt && for each in /tmp /var/tmp /usr/tmp; do
-    [ ! -d $each ] || mount -t tmpfs -o ro tmpfs $each || exit 9
+    [ ! -d $each ] || { mount --bind $each $each && mount -o remount,ro,bind $each; } || exit 9
   done; cd /proc && exec "$@"' sh "$@"; exit $?"""
 _FULL = """unshare --mount sh -c '
   mkdir -p full && mount -t tmpfs -o size=%dk tmpfs full && cp -r job full/ && cd full &&

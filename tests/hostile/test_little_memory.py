@@ -35,7 +35,7 @@ CASES += [  # Too little, or enough: it depends on the cores.
   for command in ('train', 'train and evaluate', 'evaluate')
   for size in (2.55, 2.8, 3.1)
 ]
-_LARGE = ('--num-layers', '20', '--widths', '128,256,512', '--train-batch-size', '250')
+_LARGE = ('--num-layers', '56', '--train-batch-size', '250')
 CASES += [_case('train', size, (0, 1), _LARGE) for size in (2.6, 3.0)]
 
 

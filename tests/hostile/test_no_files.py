@@ -97,7 +97,7 @@ CASES += [
     kept=('data/train.tfrecords',),
     seconds=60,
   )
-  for count, codes in ((3_000, (0,)), (100_000, (2,)), (1_000_000, (2,)))
+  for count, codes in ((1_000, (0,)), (100_000, (2,)), (1_000_000, (2,)))
   for command in ('train', 'train and evaluate', 'dry run')
 ]
 
