@@ -72,14 +72,8 @@ class _LocalFiles:
 
   @staticmethod
   def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-    try:
-      with open(path, 'xb' if is_new else 'r+b') as file:
-        file.write(content)
-    except OSError as error:
-      if is_new and not isinstance(error, FileExistsError):
-        with contextlib.suppress(OSError):
-          os.remove(path)
-      raise
+    with open(path, 'xb' if is_new else 'r+b') as file:
+      file.write(content)
 
 
 def _on(path: str) -> Any:
@@ -218,6 +212,15 @@ def read(path: str, most: int = 0) -> bytes:
 def read_text(path: str) -> str:
   """All of a small file in UTF-8; raises UnicodeDecodeError, which is a ValueError."""
   return read(path, _SMALL).decode()
+
+
+def read_object(path: str) -> dict[str, Any] | None:
+  """The JSON object in a small file; None where there is none, or something else."""
+  try:
+    content = json.loads(read_text(path))
+  except (OSError, ValueError, RecursionError):
+    return None
+  return content if isinstance(content, dict) else None
 
 
 def write_text(path: str, text: str) -> None:

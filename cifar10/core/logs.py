@@ -53,11 +53,6 @@ def output_for_results() -> Iterator[None]:
     os.dup2(_results.fileno(), 1)
 
 
-def results() -> IO[str]:
-  """Where results go."""
-  return _results or sys.stdout
-
-
 class _AboveBars(logging.StreamHandler):
   """Writes lines above a progress bar, not into it."""
 
@@ -99,12 +94,12 @@ def shown(verbose: bool = False) -> Iterator[None]:
 
 def print_line(line: str) -> None:
   """Writes a line on standard output, above a progress bar that the same terminal may show."""
-  is_seen = results().isatty()
-  with tqdm.tqdm.external_write_mode(results()) if is_seen else contextlib.nullcontext():
+  out = _results or sys.stdout
+  with tqdm.tqdm.external_write_mode(out) if out.isatty() else contextlib.nullcontext():
     try:
-      print(line, file=results(), flush=True)
+      print(line, file=out, flush=True)
     except OSError:  # Python would flush what is left once more at the end.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
+      os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
       raise
 
 

@@ -7,7 +7,6 @@ training out of the job dir is there, too. What was set is remembered in JOB/con
 
 import contextlib
 import itertools
-import json
 import os
 import socket
 import time
@@ -84,7 +83,7 @@ def take(job_dir: str) -> list[tuple[str, Command | None]]:
   for path in filter(files.is_file, files.matching(os.path.join(job_dir, CONTROL), REQUESTS)):
     name = os.path.basename(path)[len('request-') : -len('.json')]
     with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
-      requests.append((name, _as_command(_read(path))))
+      requests.append((name, _as_command(files.read_object(path))))
       files.remove(path)
   return requests
 
@@ -98,7 +97,7 @@ def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   """{'ok', 'answer'}, once it is there."""
   path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
-  content = _read(path)
+  content = files.read_object(path)
   if content is not None:
     files.remove(path)
   return content
@@ -161,11 +160,3 @@ def _as_command(content: dict[str, Any] | None) -> Command | None:
 
 def _write(path: str, content: dict[str, Any]) -> None:
   files.write_text(path, files.json_text(content))
-
-
-def _read(path: str) -> dict[str, Any] | None:
-  try:
-    content = json.loads(files.read_text(path))
-  except (OSError, ValueError, RecursionError):
-    return None
-  return content if isinstance(content, dict) else None

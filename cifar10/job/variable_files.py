@@ -1,5 +1,6 @@
 """Variables outside of a graph: read from checkpoints and .npz files, and written to them."""
 
+import errno
 import io
 import os
 import zipfile
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, storage_errors
+from cifar10.core import files, storage_errors, storage_faults
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
@@ -222,4 +223,8 @@ def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: 
     save = tf.raw_ops.SaveV2(
       prefix=path, tensor_names=names, shape_and_slices=[''] * len(names), tensors=fed
     )
-    session.run(save, dict(zip(fed, [*values.values(), global_step])))
+    try:
+      session.run(save, dict(zip(fed, [*values.values(), global_step])))
+    except tf.errors.OpError as error:
+      said = error.message.partition('\n')[0]
+      raise OSError(storage_faults.number(error) or errno.EIO, said) from error
