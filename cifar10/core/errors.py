@@ -11,8 +11,6 @@ from typing import NoReturn
 from cifar10.core import limits, logs
 from cifar10.core.logs import log
 
-_GRACE_SECONDS = 10  # For what others have left running when a command is done.
-
 
 class CommandError(Exception):
   """A command cannot do what it was asked: one line, and an exit code."""
@@ -100,7 +98,7 @@ def run_process(main: Callable[[], None]) -> NoReturn:
 
 def _end_after_main(code: int) -> None:
   threading.main_thread().join()
-  time.sleep(_GRACE_SECONDS)
+  time.sleep(10)
   log.info('not waiting any longer for what the code of others has left running')
   os._exit(code)
 
@@ -125,9 +123,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
-    said = getattr(error, 'strerror', None) or f'not enough memory ({error})'
-    name = getattr(error, 'filename', None)
-    print(f'error: {said}{f": {name}" if name else ""}', file=sys.stderr)
+    print(f'error: {str(error) or "not enough memory":.500}', file=sys.stderr)
     sys.exit(1)
   sys.exit(0)
 

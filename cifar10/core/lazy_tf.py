@@ -50,13 +50,8 @@ else:
 def import_tensorflow(verbose: bool = False) -> None:
   """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
 
-  Newer releases write some lines while they are loaded, before they read any setting.
-
-  Args:
-    verbose: shows all that it writes, then and later.
-
-  Raises:
-    InputError: there is not enough memory for it.
+  Newer releases write some lines while they are loaded, before they read any setting; `verbose`
+  shows them. Raises InputError where there is not enough memory.
   """
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.

@@ -37,11 +37,9 @@ def output_for_results() -> Iterator[None]:
   What is closed becomes /dev/null, or the next file that is opened would take its place.
   """
   global _results  # noqa: PLW0603
-  for stream in range(3):
-    try:
-      os.fstat(stream)
-    except OSError:
-      os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+  while (lowest := os.open(os.devnull, os.O_RDWR)) < 3:
+    os.set_inheritable(lowest, True)
+  os.close(lowest)
   _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
   os.dup2(2, 1)
   said = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]

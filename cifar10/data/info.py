@@ -104,10 +104,7 @@ def check_classes(classes: Any, origin: str) -> None:
   if not isinstance(classes, (list, tuple)) or len(classes) < LEAST_CLASSES:
     raise InputError(f'{origin} has classes {classes!r}: they must be a list of 2 names or more')
   if len(classes) > _MOST_CLASSES:
-    raise InputError(
-      f'{origin} has {len(classes):,} classes, and at most {_MOST_CLASSES:,} can be told apart; '
-      'join some'
-    )
+    raise InputError(f'{origin} has {len(classes):,} classes; {_MOST_CLASSES:,} at most: join some')
   for name in classes:
     if not is_name(name):
       raise InputError(

@@ -5,7 +5,7 @@ from harness import COMMANDS, Case, cases, has_result, nothing
 
 TITLE = 'Limits of files'
 BEFORE = 0
-WAS = 'tracebacks'
+WAS = 'tracebacks, and no result of an evaluation'
 NOW = 'one line, code 1; an evaluation is printed all the same'
 
 _WRITERS = (
@@ -54,7 +54,8 @@ _NO_FOLDER = """unshare --mount sh -c '
   done; cd /proc && exec "$@"' sh "$@"; exit $?"""
 _FULL = """unshare --mount sh -c '
   mkdir -p full && mount -t tmpfs -o size=%dk tmpfs full && cp -r job full/ && cd full &&
-  { dd if=/dev/zero of=filler bs=1k 2>/dev/null; ln -s ../data ../grey.png .; true; } && exec "$@"' sh "$@"; exit $?"""
+  { dd if=/dev/zero of=filler bs=1k 2>/dev/null; ln -s ../data ../grey.png .; true; } &&
+  exec "$@"' sh "$@"; exit $?"""
 CASES += [
   Case(
     f'{command} without a folder for temporary files',

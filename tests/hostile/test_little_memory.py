@@ -7,8 +7,8 @@ TITLE = 'Little memory'
 BEFORE = 0
 WAS = 'tracebacks, ends by signal 6 or code 127, and once no end'
 NOW = (
-  'TensorFlow is not loaded where there is less room than it needs (code 2), and a process that \
-dies for want of more is named by the one that watches over it (code 1)'
+  'below 2.5 GB TensorFlow is not loaded (code 2), and above it a second process says so where one '
+  'dies for want of more (code 1)'
 )
 
 _WITHOUT = ('control', 'cluster')  # They do not load TensorFlow themselves.
