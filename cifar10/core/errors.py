@@ -11,11 +11,17 @@ from typing import NoReturn
 from cifar10.core import limits, logs
 from cifar10.core.logs import log, one_line
 
-_GRACE_SECONDS = 10  # For what others have left running when a command is done.
+
+class CommandError(Exception):
+  """A command cannot do what it was asked: one line, and an exit code."""
+
+  code = 1
 
 
-class InputError(ValueError):
-  """The user's input is wrong. The message has one line: the value and the remedy."""
+class InputError(CommandError, ValueError):
+  """The user's input is at fault. The message names the value and the remedy, in one line."""
+
+  code = 2
 
   def __init__(self, message: str):
     """`message` may name a path or a value with anything in it."""
@@ -35,28 +41,28 @@ class MisfitError(DamagedError):
     self.checkpoint, self.fault = checkpoint, one_line(fault)
 
 
-class TaskLostError(Exception):
-  """Another task of the cluster, which this one needs, is gone. Exit code 1."""
+class TaskLostError(CommandError):
+  """Another task of the cluster, without which this one cannot go on, is gone."""
 
 
-class SomeFailedError(Exception):
-  """Some of the requested work failed, and the rest was done. Exit code 1."""
+class SomeFailedError(CommandError):
+  """Some of what was asked for could not be done, and all else was."""
 
 
-class StorageError(Exception):
-  """A folder can no longer be written, through no fault of the input. Exit code 1."""
+class StorageError(CommandError):
+  """A folder cannot be written any more, through no fault in the input."""
 
 
-class SourceError(ValueError):
-  """A --source failed, or yielded something invalid, during training. Exit code 1."""
+class SourceError(CommandError, ValueError):
+  """A --source failed, or gave what is no example, in the middle of a training."""
 
   def __init__(self, message: str):
     """`message` is made one line: TensorFlow passes it on in the middle of others."""
     super().__init__(' '.join(message.splitlines()))
 
 
-class CallbackError(Exception):
-  """A user's own callback failed. Exit code 1."""
+class CallbackError(CommandError):
+  """A callback of the user's own failed."""
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
@@ -101,31 +107,22 @@ def run_process(main: Callable[[], None]) -> NoReturn:
 
 def _end_after_main(code: int) -> None:
   threading.main_thread().join()
-  time.sleep(_GRACE_SECONDS)
-  left = [each.name for each in threading.enumerate() if not each.daemon and each.is_alive()]
-  log.info('ending without %s, which did not end', ', '.join(left) or 'what runs at exit')
+  time.sleep(10)
+  log.info('not waiting any longer for what the code of others has left running')
   os._exit(code)
 
 
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 1 on a TaskLostError, a SomeFailedError, a SourceError, a CallbackError
-  or a StorageError, 2 on an InputError, 130 on Ctrl-C, 141 when nobody reads the output any more,
-  143 on SIGTERM.
+  The code is 0 when done, 2 on an InputError, 1 on another CommandError, 130 on Ctrl-C, 141 when
+  nobody reads the output any more, 143 on SIGTERM.
   """
   try:
     main()
-  except (
-    InputError,
-    TaskLostError,
-    SomeFailedError,
-    SourceError,
-    CallbackError,
-    StorageError,
-  ) as error:
+  except CommandError as error:
     print(f'error: {_as_typed(one_line(str(error)))}', file=sys.stderr)
-    sys.exit(2 if isinstance(error, InputError) else 1)
+    sys.exit(error.code)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(Terminated.exit_code)
@@ -135,9 +132,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
-    said = getattr(error, 'strerror', None) or f'not enough memory ({error})'
-    name = getattr(error, 'filename', None)
-    print(f'error: {said}{f": {name}" if name else ""}', file=sys.stderr)
+    print(f'error: {str(error) or "not enough memory":.500}', file=sys.stderr)
     sys.exit(1)
   sys.exit(0)
 

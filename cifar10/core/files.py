@@ -214,6 +214,15 @@ def read_text(path: str) -> str:
   return read(path, _SMALL).decode()
 
 
+def read_object(path: str) -> dict[str, Any] | None:
+  """The JSON object in a small file; None where there is none, or something else."""
+  try:
+    content = json.loads(read_text(path))
+  except (OSError, ValueError, RecursionError):
+    return None
+  return content if isinstance(content, dict) else None
+
+
 def write_text(path: str, text: str) -> None:
   """Writes a UTF-8 file atomically."""
   with writing(path) as file:

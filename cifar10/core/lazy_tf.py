@@ -51,13 +51,8 @@ else:
 def import_tensorflow(verbose: bool = False) -> None:
   """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
 
-  Newer releases write some lines while they are loaded, before they read any setting.
-
-  Args:
-    verbose: shows all that it writes, then and later.
-
-  Raises:
-    InputError: there is not enough memory for it.
+  Newer releases write some lines while they are loaded, before they read any setting; `verbose`
+  shows them. Raises InputError where there is not enough memory.
   """
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
@@ -67,7 +62,7 @@ def import_tensorflow(verbose: bool = False) -> None:
     from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
 
     little_memory.check_room()
-  with scratch() as output, _interrupted_later(), _no_collection():
+  with tempfile.TemporaryFile() as output, _interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
@@ -171,13 +166,6 @@ def _interrupted_later() -> Iterator[None]:
     yield
   finally:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def scratch() -> IO[bytes]:
-  """A file without a name; in memory where the system has such files: there may be no folder."""
-  if hasattr(os, 'memfd_create'):
-    return open(os.memfd_create('cifar10'), 'w+b')
-  return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

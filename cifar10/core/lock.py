@@ -62,10 +62,10 @@ class Lock:
     }
     self._state = _WANTS
     self._beats = itertools.count()
-    self._write(is_new=True)
     self._thread = threading.Thread(target=self._beat, daemon=True)
     self._thread.start()
     try:
+      self._write(is_new=True)
       self._contend()
     except BaseException:
       self.__exit__()

@@ -37,11 +37,9 @@ def output_for_results() -> Iterator[None]:
   What is closed becomes /dev/null, or the next file that is opened would take its place.
   """
   global _results  # noqa: PLW0603
-  for stream in range(3):
-    try:
-      os.fstat(stream)
-    except OSError:
-      os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+  while (lowest := os.open(os.devnull, os.O_RDWR)) < 3:
+    os.set_inheritable(lowest, True)
+  os.close(lowest)
   _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
   os.dup2(2, 1)
   said = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]
@@ -51,11 +49,6 @@ def output_for_results() -> Iterator[None]:
     yield
   finally:
     os.dup2(_results.fileno(), 1)
-
-
-def results() -> IO[str]:
-  """Where results go."""
-  return _results or sys.stdout
 
 
 _LONGEST = 500  # Of what an error says, in characters.
@@ -109,12 +102,12 @@ def shown(verbose: bool = False) -> Iterator[None]:
 
 def print_line(line: str) -> None:
   """Writes a line on standard output, above a progress bar that the same terminal may show."""
-  is_seen = results().isatty()
-  with tqdm.tqdm.external_write_mode(results()) if is_seen else contextlib.nullcontext():
+  out = _results or sys.stdout
+  with tqdm.tqdm.external_write_mode(out) if out.isatty() else contextlib.nullcontext():
     try:
-      print(line, file=results(), flush=True)
+      print(line, file=out, flush=True)
     except OSError:  # Python would flush what is left once more at the end.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
+      os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
       raise
 
 

@@ -2,17 +2,10 @@
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Iterator
 
-from cifar10.core.errors import (
-  CallbackError,
-  InputError,
-  SomeFailedError,
-  StorageError,
-  TaskLostError,
-)
+from cifar10.core.errors import CommandError, InputError, StorageError
 
 
 @contextlib.contextmanager
@@ -29,13 +22,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
   try:
     with _quiet_threads(folder):
       yield
-  except (
-    InputError,
-    StorageError,
-    TaskLostError,
-    SomeFailedError,
-    CallbackError,
-  ):  # These have good messages.
+  except CommandError:  # It says what it is.
     raise
   except Exception as error:
     fault = _fault(error, folder)
@@ -46,23 +33,21 @@ def named(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(flag: str, folder: str) -> Iterator[None]:
-  """A context for a command's first write: an error is the user's mistake, but for a full disk.
+  """A context for a command's first write: an OSError is the user's mistake, but for a full disk.
 
   Raises:
-    InputError: in place of the error of Python or TensorFlow.
+    InputError: in place of the OSError.
   """
   try:
     yield
-  except (InputError, StorageError):
-    raise
-  except Exception as error:
+  except OSError as error:
     from cifar10.core import storage_faults  # noqa: PLC0415
 
-    number = storage_faults.number(error)
-    if number in storage_faults.FULL or not storage_faults.is_of_files(error):
+    if error.errno in storage_faults.FULL:
       raise
-    said = os.strerror(number) if number else str(error).partition('\n')[0]
-    raise InputError(f'{flag} {folder} cannot be written ({said}); name another') from error
+    raise InputError(
+      f'{flag} {folder} cannot be written ({error.strerror}); name another'
+    ) from error
 
 
 @contextlib.contextmanager

@@ -17,17 +17,13 @@ _FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in
 def fault(error: Exception, folder: str) -> str:
   """Returns the fault of the folder with the remedy; '' if the error has another cause."""
   if files.is_url(folder):
+    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
     message = str(error).partition('\n')[0]
-    return f'fails ({message}); mend it' if is_of_files(error) and folder in str(error) else ''
+    return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
   if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
   found = number(error)
   return _FAULTS[found].format(os.strerror(found)) if found in _FAULTS else ''
-
-
-def is_of_files(error: Exception) -> bool:
-  """Whether Python raised it of a file, or TensorFlow, of whatever."""
-  return isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
 
 
 def number(error: Exception) -> int | None:

@@ -195,7 +195,7 @@ def _examined_once(path: str, signature: tuple[int, int]) -> tuple[str, int]:
 def remedy(path: str, *, force: bool = False) -> str:
   """Returns the command that makes a data dir's file again, with the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
-  content = _readable_part(data_dir)
+  content = files.read_object(manifest_path(data_dir)) or {}
   flags = content.get('flags', '')
   if is_made_by_hand(content):
     return f'restore it, or correct {manifest_path(data_dir)}'
@@ -204,12 +204,3 @@ def remedy(path: str, *, force: bool = False) -> str:
   return (
     f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
   )
-
-
-def _readable_part(data_dir: str) -> dict[str, Any]:
-  """Returns the content of a manifest that may be damaged; {} if it is no JSON object."""
-  try:
-    content = json.loads(files.read_text(manifest_path(data_dir)))
-    return content if isinstance(content, dict) else {}
-  except (OSError, ValueError, RecursionError):
-    return {}

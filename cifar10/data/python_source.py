@@ -160,8 +160,8 @@ class PythonSource:
     for item in items:
       try:
         image, label = _arrays(item)
-      except ValueError as error:
-        fault = str(error)
+      except Exception as error:  # Arrays of others may fail in any way.
+        fault = str(error) if isinstance(error, ValueError) else described(error, None)
         break
       images.append(image if label.ndim else image[np.newaxis])
       labels += label.tolist() if label.ndim else [label.item()]
@@ -313,12 +313,10 @@ def others_code(
   function: Callable[..., Any] | None,
   but: tuple[type[Exception], ...] = (SourceError,),
 ) -> Iterator[None]:
-  """A context for code that is not ours: what it raises becomes an exception of ours.
-
-  The working folder stays. Who uses relative paths in other threads meanwhile makes them absolute.
+  """A context for code that is not ours, which leaves the working folder as it was.
 
   Args:
-    fault: makes the exception, of what `described` says.
+    fault: makes an exception of ours of what `described` says of theirs.
     function: whose code it is; None: a module's, while it is imported.
     but: exceptions that pass.
   """
@@ -328,8 +326,7 @@ def others_code(
   except but:
     raise
   except BaseException as error:
-    is_main = threading.current_thread() is threading.main_thread()
-    if isinstance(error, KeyboardInterrupt) and is_main:  # Ctrl-C.
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread().name == 'MainThread':
       raise
     raise fault(described(error, function)) from None
   finally:

@@ -7,7 +7,6 @@ prevents a second training in the job dir. Learning rates that were set are in J
 
 import contextlib
 import itertools
-import json
 import os
 import socket
 import time
@@ -81,10 +80,10 @@ def withdraw(job_dir: str, name: str) -> None:
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """Takes all waiting requests, oldest first, by name; None stands for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
-  for path in files.matching(os.path.join(job_dir, CONTROL), REQUESTS):
+  for path in filter(files.is_file, files.matching(os.path.join(job_dir, CONTROL), REQUESTS)):
     name = os.path.basename(path)[len('request-') : -len('.json')]
-    with contextlib.suppress(FileNotFoundError):  # Withdrawn in the meantime.
-      requests.append((name, _as_command(_read(path))))
+    with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
+      requests.append((name, _as_command(files.read_object(path))))
       files.remove(path)
   return requests
 
@@ -98,7 +97,7 @@ def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   """Returns {'ok', 'answer'} and removes the answer, or returns None if there is none yet."""
   path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
-  content = _read(path)
+  content = files.read_object(path)
   if content is not None:
     files.remove(path)
   return content
@@ -161,11 +160,3 @@ def _as_command(content: dict[str, Any] | None) -> Command | None:
 
 def _write(path: str, content: dict[str, Any]) -> None:
   files.write_text(path, files.json_text(content))
-
-
-def _read(path: str) -> dict[str, Any] | None:
-  try:
-    content = json.loads(files.read_text(path))
-  except (OSError, ValueError, RecursionError):
-    return None
-  return content if isinstance(content, dict) else None

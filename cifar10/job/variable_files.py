@@ -1,6 +1,7 @@
 """Reads variables from checkpoints and .npz files, and writes them."""
 
 import contextlib
+import errno
 import io
 import math
 import os
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits, storage_errors
+from cifar10.core import files, limits, storage_errors, storage_faults
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
@@ -242,4 +243,8 @@ def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: 
     save = tf.raw_ops.SaveV2(
       prefix=path, tensor_names=names, shape_and_slices=[''] * len(names), tensors=fed
     )
-    session.run(save, dict(zip(fed, [*values.values(), global_step])))
+    try:
+      session.run(save, dict(zip(fed, [*values.values(), global_step])))
+    except tf.errors.OpError as error:
+      said = error.message.partition('\n')[0]
+      raise OSError(storage_faults.number(error) or errno.EIO, said) from error

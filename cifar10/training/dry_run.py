@@ -4,6 +4,7 @@ The steps run like those of a training, with its hooks, saver and input, but in 
 dir. Nothing is written to the job dir.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -16,7 +17,7 @@ import tensorflow as tf
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import files
+from cifar10.core import files, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.core.logs import format_duration, log
 from cifar10.data import manifest
@@ -78,7 +79,9 @@ def dry_run(
   if cluster.is_chief:  # Other tasks may not see the folder.
     _check_job_dir(hparams, options)
   report.update(_plan(hparams, options, role))
-  with tempfile.TemporaryDirectory(prefix='cifar10-dry-run-') as folder:
+  with contextlib.ExitStack() as stack:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='cifar10-dry-run-'))
+    stack.enter_context(storage_errors.named('TMPDIR', folder))
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps, train_epochs=None)
     alone = _alone(options, folder)

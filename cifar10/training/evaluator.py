@@ -9,8 +9,8 @@ import tensorflow as tf
 from cifar10.callbacks import progress, summaries
 from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.core import files, parts
-from cifar10.core.errors import Terminated
+from cifar10.core import files, parts, storage_errors
+from cifar10.core.errors import StorageError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
 from cifar10.job import best_checkpoints, checkpoints
@@ -109,11 +109,12 @@ def evaluate_once(process: Process) -> JsonObject:
     own = parts.load('own_callback').make_all(run, process.own_callbacks)
   evaluator = Evaluator(process, own)
   try:
-    return evaluator.evaluated(process.final_split)
-  except (OSError, tf.errors.OpError) as error:
+    with storage_errors.named('--job-dir', process.options.job_dir):
+      return evaluator.evaluated(process.final_split)
+  except StorageError as error:
     if not evaluator.last:
       raise
-    log.info('not kept for TensorBoard: %s', str(error).partition('\n')[0])
+    log.info('not kept for TensorBoard: %s', error)
     return evaluator.last
 
 

@@ -5,7 +5,7 @@ from harness import COMMANDS, Case, cases, has_result, nothing
 
 TITLE = 'Limits of files'
 BEFORE = 0
-WAS = 'tracebacks'
+WAS = 'tracebacks, and no result of an evaluation'
 NOW = 'one line, code 1; an evaluation is printed all the same'
 
 _WRITERS = (
@@ -33,7 +33,7 @@ CASES = [
     fresh=command in ('train', 'generate'),
   )
   for command in _WRITERS
-  for kib in (0, 100)
+  for kib in (0, 1, 100)
 ]
 
 
@@ -46,15 +46,16 @@ CASES += [
     check=has_result,
   )
   for command in _READERS
-  for kib in (0,)
+  for kib in (1,)
 ]
 _NO_FOLDER = """unshare --mount sh -c '
   mount --bind . /mnt && for each in /tmp /var/tmp /usr/tmp; do
-    [ ! -d $each ] || mount -t tmpfs -o ro tmpfs $each || exit 9
+    [ ! -d $each ] || { mount --bind $each $each && mount -o remount,ro,bind $each; } || exit 9
   done; cd /proc && exec "$@"' sh "$@"; exit $?"""
 _FULL = """unshare --mount sh -c '
   mkdir -p full && mount -t tmpfs -o size=%dk tmpfs full && cp -r job full/ && cd full &&
-  { dd if=/dev/zero of=filler bs=1k 2>/dev/null; ln -s ../data ../grey.png .; true; } && exec "$@"' sh "$@"; exit $?"""
+  { dd if=/dev/zero of=filler bs=1k 2>/dev/null; ln -s ../data ../grey.png .; true; } &&
+  exec "$@"' sh "$@"; exit $?"""
 CASES += [
   Case(
     f'{command} without a folder for temporary files',

@@ -7,8 +7,8 @@ TITLE = 'Little memory'
 BEFORE = 0
 WAS = 'tracebacks, ends by signal 6 or code 127, and once no end'
 NOW = (
-  'TensorFlow is not loaded where there is less room than it needs (code 2), and a process that \
-dies for want of more is named by the one that watches over it (code 1)'
+  'below 2.5 GB TensorFlow is not loaded (code 2), and above it a second process says so where one '
+  'dies for want of more (code 1)'
 )
 
 _WITHOUT = ('control', 'cluster')  # They do not load TensorFlow themselves.
@@ -35,7 +35,7 @@ CASES += [  # Too little, or enough: it depends on the cores.
   for command in ('train', 'train and evaluate', 'evaluate')
   for size in (2.55, 2.8, 3.1)
 ]
-_LARGE = ('--num-layers', '20', '--widths', '128,256,512', '--train-batch-size', '250')
+_LARGE = ('--num-layers', '56', '--train-batch-size', '250')
 CASES += [_case('train', size, (0, 1), _LARGE) for size in (2.6, 3.0)]
 
 

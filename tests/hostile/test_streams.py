@@ -6,8 +6,10 @@ from harness import Case, cases, has_result, nothing
 TITLE = 'Standard streams'
 BEFORE = 0
 WAS = 'tracebacks where one is closed; what others print stands among the results'
-NOW = 'standard output has results alone: file descriptor 1 is standard error for all others, and \
-a closed stream is as good as /dev/null'
+NOW = (
+  'standard output has results alone: file descriptor 1 is standard error for all others, and a '
+  'closed stream is as good as /dev/null'
+)
 
 _FRESH = ('train', 'evaluate', 'generate', 'list', 'control')
 _STREAMS = {
