@@ -18,7 +18,7 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cifar10.core import errors, files, lazy_tf, lock, logs, storage_errors
@@ -33,10 +33,17 @@ _OF_IMAGES = ('name', 'split')
 
 def main() -> None:
   """The command: parses the flags, makes the files, prints their counts as one JSON line."""
-  flags = _parser().parse_args()
-  _check(flags)
+  flags = parse()
   logs.set_up()
+  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
   errors.print_result(json.dumps(generate(flags)))
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+  """The flags, by default of the command line; raises InputError for those that are refused."""
+  flags = _parser().parse_args(words)
+  _check(flags)
+  return flags
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:
@@ -73,7 +80,6 @@ def _lock(data_dir: str) -> Iterator[None]:
 
 
 def _convert(data_dir: str, source: sources.ImageSource, splits: tuple[str, ...]) -> None:
-  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
   lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
   from cifar10.data.build import writer  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """CIFAR-10 ResNets on tf.estimator: records, input pipeline, towers, model function.
 
-From Python: `train`, `evaluate`, `predict`, `export` and `load`, in api.py; docs/python.md.
+From Python: `convert`, `train`, `evaluate`, `predict`, `export`, `load`: api.py, docs/python.md.
 """
 
 import importlib
@@ -17,7 +17,7 @@ if platform.machine() in ('x86_64', 'AMD64'):
   os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
 _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
-  **dict.fromkeys(('train', 'evaluate', 'predict', 'export', 'load'), 'api'),
+  **dict.fromkeys(('convert', 'train', 'evaluate', 'predict', 'export', 'load'), 'api'),
   **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
   'Family': 'networks.family',
   'Callback': 'callbacks.base',

@@ -26,6 +26,7 @@ class SignalMonitor:
 
   def __init__(self) -> None:
     self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
+    self.heard = 'SIGTERM'  # Or what else asked for it.
     self.lost = ''  # Which tasks are lost, and what to do about it.
     # Where a chief without a server accepts an evaluator's connections, which check that it lives.
     self._doors: list[socket.socket] = []

@@ -84,7 +84,7 @@ class _Common(argparse.Action):
 
 
 class OneLineParser(argparse.ArgumentParser):
-  """An argument parser that fails like everything else, without printing its usage first.
+  """An argument parser that fails by an InputError, without printing its usage first.
 
   It names the command as the user typed it, and has what every command has.
   """
@@ -104,7 +104,7 @@ class OneLineParser(argparse.ArgumentParser):
     return _as_typed(super().format_help())
 
   def error(self, message: str) -> NoReturn:
-    self.exit(2, f'error: {message}; see --help\n')
+    raise InputError(f'{message}; see --help')
 
 
 def print_result(line: str) -> None:
