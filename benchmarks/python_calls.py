@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import threading
-from typing import Any
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # The program lies beside this folder, and is not installed.

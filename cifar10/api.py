@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-import tqdm
 
 from cifar10 import modes
 from cifar10.cluster.signals import SignalMonitor
@@ -109,7 +108,7 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
   found = command.parse(words)
   _check_names(options, vars(found))  # None is short for another.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  with _shown():
+  with logs.shown():
     return command.generate(found)
 
 
@@ -243,7 +242,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
 
   monitor = _Monitor()
   results = []
-  with _shown(plan.command.verbose), _raising_interrupt(monitor):
+  with logs.shown(plan.command.verbose), _raising_interrupt(monitor):
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
@@ -252,19 +251,6 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     finally:  # Each writer has a thread.
       tf.compat.v1.summary.FileWriterCache.clear()
   return results
-
-
-@contextlib.contextmanager
-def _shown(verbose: bool = False) -> Iterator[None]:
-  """A context that shows the log and bars, and leaves nothing of them."""
-  had_bars = tqdm.tqdm.monitor is not None
-  try:
-    with logs.shown(verbose):
-      yield
-  finally:  # tqdm has a thread for all bars.
-    if tqdm.tqdm.monitor and not had_bars:
-      tqdm.tqdm.monitor.exit()
-      tqdm.tqdm.monitor = None
 
 
 class _Monitor(SignalMonitor):

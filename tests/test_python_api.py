@@ -1,11 +1,14 @@
 """`import cifar10`: what its calls return, refuse and leave behind."""
 
+import gc
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import numpy as np
@@ -147,11 +150,20 @@ def state():
   )
 
 
+def leftovers():
+  """Graphs, open files and temporary files."""
+  gc.collect()
+  graphs = sum(isinstance(each, tf.Graph) for each in gc.get_objects())
+  return graphs, sorted(os.listdir('/proc/self/fd'))[:-1], sorted(os.listdir(tempfile.gettempdir()))
+
+
 def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path):
   folder, _ = job
   cifar10.evaluate(folder, data_dir)  # What is set once is documented.
-  before, threads = state(), set(threading.enumerate())
-  cifar10.train(tmp_path / 'job', data_dir, **SMALL)
+  before, threads, left = state(), set(threading.enumerate()), leftovers()
+  for _ in range(3):
+    cifar10.train(tmp_path / 'job', data_dir, **SMALL)
+    shutil.rmtree(tmp_path / 'job')
   cifar10.evaluate(folder, data_dir)
   with pytest.raises(cifar10.InputError):
     cifar10.train(tmp_path / 'job', data_dir, learning_rate=-1)
@@ -159,6 +171,7 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path):
     thread.join(5)
   assert set(threading.enumerate()) <= threads
   assert state() == before
+  assert leftovers() == left
 
 
 def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import tqdm
 
@@ -50,6 +51,13 @@ def shown(verbose: bool = False) -> Iterator[None]:
     tensorflows.setLevel(level)
     for handler in handlers:
       log.removeHandler(handler)
+
+
+def bar(*items: Any, **settings: Any) -> Any:
+  """tqdm's bar, or a notebook's own; without the thread that tqdm would leave behind."""
+  from tqdm import auto  # noqa: PLC0415
+
+  return type('Bar', (auto.tqdm,), {'monitor_interval': 0})(*items, **settings)
 
 
 def print_line(line: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from cifar10.core import logs
 from cifar10.core.errors import InputError, SomeFailedError
 from cifar10.core.logs import IMAGES_BAR, log
 from cifar10.data import image_files, input_pipeline, records
@@ -99,7 +99,7 @@ def _bar(names: Iterable[str]) -> Any:
   """How many images there are is only counted for who sees it."""
   is_shown = sys.stderr.isatty()
   total = sum(1 for _ in each_file(names)) if is_shown else None
-  return tqdm.tqdm(
+  return logs.bar(
     total=total,
     desc='predicting',
     bar_format=IMAGES_BAR,
