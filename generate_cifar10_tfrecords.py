@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cifar10.core import errors, files, lazy_tf, lock, logs, storage_errors
+from cifar10.core import cli, errors, files, lazy_tf, lock, logs, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
@@ -171,7 +171,7 @@ def _split(text: str) -> tuple[float, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   add = parser.add_argument

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
@@ -24,7 +24,7 @@ _PLACES = {
 
 def parser(description: str | None) -> argparse.ArgumentParser:
   """A parser that fails in one line and shows the description as it is written."""
-  return errors.OneLineParser(
+  return cli.OneLineParser(
     description=description, formatter_class=argparse.RawDescriptionHelpFormatter
   )
 

@@ -214,7 +214,7 @@ _CALLS = {
 
 def _limit(dtype: str, batch_size: int) -> float:
   """Seconds of the graph's convolutions."""
-  chosen = hparams.from_recipe('classic', {'num_layers': 20, 'dtype': dtype})
+  chosen = hparams.from_values(hparams.recipe_values('classic', {'num_layers': 20, 'dtype': dtype}))
   where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   with tf.Graph().as_default():
     build = model_fn.get_model_fn(chosen, where, CIFAR10)

@@ -108,8 +108,8 @@ def _measure(data_dir: str, case: Case) -> float:
       self.times.append(time.perf_counter())
 
   tf.get_logger().setLevel('ERROR')
-  chosen = hparams.from_recipe(
-    case.recipe, {**case.given, 'train_steps': max(_WARM_UP + case.steps, 1)}
+  chosen = hparams.from_values(
+    hparams.recipe_values(case.recipe, {**case.given, 'train_steps': max(_WARM_UP + case.steps, 1)})
   )
   with tempfile.TemporaryDirectory() as folder:
     options = run_options.RunOptions(

@@ -73,14 +73,16 @@ def main() -> None:
 
 
 def _in_program(flags: argparse.Namespace, source: str, processes: int) -> float:
-  chosen = hparams.from_recipe(
-    'classic',
-    {
-      'source': source,
-      'examples_per_epoch': _COUNT,
-      'train_batch_size': flags.batch_size,
-      'use_distortion_for_training': False,
-    },
+  chosen = hparams.from_values(
+    hparams.recipe_values(
+      'classic',
+      {
+        'source': source,
+        'examples_per_epoch': _COUNT,
+        'train_batch_size': flags.batch_size,
+        'use_distortion_for_training': False,
+      },
+    )
   )
   options = RunOptions('unused', data_dir=flags.data_dir, source_processes=processes)
   made = feed.make(chosen, options, Cluster(), CIFAR10)

@@ -47,6 +47,17 @@ def minutes(record: dict) -> float:
   return record['minutes'] if 'result' in record else record['seconds_median'] / 60
 
 
+def accuracies(record: dict) -> list[float]:
+  """Of each run of a training, 0 to 1."""
+  runs = [record['result']] if 'result' in record else record['runs']
+  return [run['accuracy'] for run in runs]
+
+
+def are_computed(record: dict) -> bool:
+  """Whether a training's minutes were computed from its images/s, and not timed."""
+  return record.get('minutes_are_computed', False)
+
+
 def title(record: dict) -> str:
   """What was trained."""
   return record['title'] if 'result' in record else f'`--recipe {record["recipe"]}`'

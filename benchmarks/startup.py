@@ -194,7 +194,7 @@ def _first_step(folder: str) -> float:
 
 def _large_graph() -> dict[str, float]:
   """Builds it in this process."""
-  chosen = hparams.from_recipe('classic', {'num_layers': 110})
+  chosen = hparams.from_values(hparams.recipe_values('classic', {'num_layers': 110}))
   num_towers = 8
   where = placement.Placement(towers.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
   before = _peak('self')

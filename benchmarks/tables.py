@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 import traffic
 from records import (
   Records,
+  accuracies,
   accuracy,
+  are_computed,
   foremost,
   hardware,
   minutes,
@@ -68,14 +70,27 @@ def _summary(trained: Iterable[dict], speed: dict | None) -> str:
   """The README's table, the machines, and the speed beside Keras and PyTorch."""
   trained = list(trained)
   rows = ''.join(
-    f'| {title(r)} | **{100 * accuracy(r):.2f} %** | {number_of_runs(r)} | {minutes(r):.0f} |\n'
+    f'| {title(r)} | **{100 * accuracy(r):.2f} %** | {_deviation(r)} | {number_of_runs(r)} '
+    f'| {_minutes(r)} |\n'
     for r in trained
   )
   machines = '; '.join(dict.fromkeys(_environment(record) for record in trained))
   return (
-    f'| trained | test accuracy | runs | minutes each |\n|---|---:|---:|---:|\n{rows}\n'
+    '| trained | test accuracy, mean | standard deviation | runs | minutes each |\n'
+    f'|---|---:|---:|---:|---:|\n{rows}\n'
     f'Measured on {machines}.{_times(speed) if speed else ""}\n'
   )
+
+
+def _deviation(record: dict) -> str:
+  """The sample standard deviation of several runs' accuracies."""
+  several = accuracies(record)
+  return f'{100 * statistics.stdev(several):.2f}' if len(several) > 1 else ''
+
+
+def _minutes(record: dict) -> str:
+  """The minutes of a run; says so where they were computed from images/s."""
+  return f'{minutes(record):.0f}' + (' (computed)' if are_computed(record) else '')
 
 
 def _times(speed: dict) -> str:
@@ -97,7 +112,7 @@ def _trained(trained: Iterable[dict]) -> str:
   rows, notes = '', ''
   for r in trained:
     rows += (
-      f'| {title(r)} | {_reached(r)} | {number_of_runs(r)} | {minutes(r):.0f} | {hardware(r)} |\n'
+      f'| {title(r)} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {hardware(r)} |\n'
     )
     versions = r['versions']
     # With peers it has a table of its own, which says its note.

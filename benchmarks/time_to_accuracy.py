@@ -42,7 +42,7 @@ def main() -> None:
     raise errors.InputError(
       f"--recipe {flags.recipe}, but PyTorch's twins are fast94's; leave --torch-python out"
     )
-  recipe = hparams.from_recipe(flags.recipe, {})
+  recipe = hparams.from_values(hparams.recipe_values(flags.recipe, {}))
   epochs = recipe.train_steps * recipe.train_batch_size / 50_000
   bias_epochs = (
     epochs

@@ -65,7 +65,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     given['num_layers'] = flags.num_layers
   if flags.dtype:
     given['dtype'] = flags.dtype
-  chosen = hparams.from_recipe(flags.recipe, given)
+  chosen = hparams.from_values(hparams.recipe_values(flags.recipe, given))
   if chosen.dtype == 'auto':
     chosen = dataclasses.replace(chosen, dtype=devices.fast_dtype(0)[0])
   where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')

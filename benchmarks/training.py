@@ -42,7 +42,7 @@ from cifar10.core import errors
 from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10
-from cifar10.options.hparams import HParams, from_recipe
+from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn, placement, process, towers, trainer
 
@@ -138,7 +138,7 @@ def _run(flags: argparse.Namespace) -> None:
     'dtype': flags.dtypes[0],
     'train_steps': _ENDLESS,
   }
-  VARIANTS[flags.variant](flags, from_recipe('classic', given))
+  VARIANTS[flags.variant](flags, from_values(recipe_values('classic', given)))
 
 
 def _program(flags: argparse.Namespace, hparams: HParams) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.core import errors, lazy_tf, logs
+from cifar10.core import cli, errors, lazy_tf, logs
 from cifar10.core.errors import InputError
 
 
@@ -104,7 +104,7 @@ def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   verbs = parser.add_subparsers(required=True, metavar='list|dump|average')

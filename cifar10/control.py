@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.core.errors import InputError, TaskLostError
 from cifar10.job import control_requests, stop_record
 from cifar10.job.control_requests import Command
@@ -82,7 +82,7 @@ def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )

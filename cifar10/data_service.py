@@ -16,7 +16,7 @@ from typing import Any
 
 from cifar10.cluster import sockets
 from cifar10.cluster.sockets import is_loopback
-from cifar10.core import errors, lazy_tf, logs
+from cifar10.core import cli, errors, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import Check, is_address, is_function
@@ -68,7 +68,7 @@ def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   add = parser.add_argument

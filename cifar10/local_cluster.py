@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-from cifar10.core import errors, files
+from cifar10.core import cli, errors, files
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
@@ -316,7 +316,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] '
     '[--data-workers N] -- FLAGS',
     description=__doc__,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cifar10
-from cifar10.core import errors, files, lazy_tf, logs
+from cifar10.core import cli, errors, files, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
 
@@ -93,7 +93,7 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = errors.OneLineParser(
+  parser = cli.OneLineParser(
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )

@@ -4,12 +4,20 @@ import ctypes
 import importlib.util
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
 
 import pytest
 
+from cifar10.networks import registry
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(os.path.join(ROOT, 'benchmarks'))
+
+import records  # noqa: E402
+
 long = pytest.mark.long
 # Of inference: the program, its convolutions and other runtimes, each with two batch sizes.
 OTHERS = [name for name in ('onnxruntime', 'openvino') if importlib.util.find_spec(name)]
@@ -118,3 +126,34 @@ def test_a_soak_goes_on_after_earlier_deaths_and_tells_them(data_dir, tmp_path):
   [evaluation] = [each for each in record['evaluations'] if each['subset'] == 'eval']
   assert evaluation['step'] == 4
   assert evaluation['accuracy'] == record['result']['accuracy']
+
+
+def measured_recipes():
+  """The foremost result of each recipe that was trained to its end."""
+  results = records.foremost(records.read())
+  titles = {name: re.search(r'--recipe ([\w-]+)', records.title(r)) for name, r in results.items()}
+  return [(named[1], results[name]) for name, named in titles.items() if named]
+
+
+@pytest.mark.parametrize(('recipe', 'record'), measured_recipes())
+def test_a_recipe_says_the_accuracy_that_its_results_have(recipe, record):
+  said, seeds = registry.recipe(recipe).accuracy, records.accuracies(record)
+  assert said.startswith(f'{100 * statistics.fmean(seeds):.2f} % ')
+  if len(seeds) > 1:
+    listed = ', '.join(f'{100 * seed:.2f}' for seed in seeds)
+    assert f'(the mean of {len(seeds)} seeds: {listed}' in said
+  else:
+    assert re.search(r'one seed|n = 1', said)
+
+
+def test_a_recipe_without_results_says_so():
+  measured = {recipe for recipe, _ in measured_recipes()}
+  assert {'fast94', 'fast95', 'he2015'} <= measured
+  for recipe in set(registry.RECIPES) - measured:
+    assert 'not measured' in registry.recipe(recipe).accuracy
+
+
+def test_no_result_comes_from_a_changed_checkout():
+  """A commit says what was measured only where nothing was changed since."""
+  texts = {name: json.dumps(record) for name, record in records.read().items()}
+  assert [name for name, text in texts.items() if '-dirty' in text] == []

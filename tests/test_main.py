@@ -17,7 +17,7 @@ from cifar10.networks import registry
 from cifar10.networks.registry import FAMILIES
 from cifar10.options import flag_help
 from cifar10.options import flags as command_line
-from cifar10.options.hparams import HParams, from_recipe, from_values
+from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 
 ALL_NAMES = names(HParams, Augmentation, RunOptions, *FAMILIES.values()) | {'network'}
@@ -70,12 +70,12 @@ def test_a_flag_of_the_old_program_reaches_the_hyper_parameters():
 
 
 def test_the_classic_recipe_is_the_defaults():
-  assert from_recipe('classic', {}) == HParams()
+  assert from_values(recipe_values('classic', {})) == HParams()
 
 
 def test_he2015_is_the_papers():
   """64,000 steps of 128 on 50,000 images, cut at 32,000 and 48,000, momentum 0.9, decay 1e-4."""
-  recipe = from_recipe('he2015', {'num_layers': 20})
+  recipe = from_values(recipe_values('he2015', {'num_layers': 20}))
   assert (recipe.train_steps, recipe.train_batch_size) == (64_000, 128)
   assert recipe.family.num_layers == 20
   assert (recipe.learning_rate, recipe.momentum, recipe.weight_decay) == (0.1, 0.9, 1e-4)
@@ -85,12 +85,14 @@ def test_he2015_is_the_papers():
 
 
 def test_a_flag_overrides_its_recipe():
-  recipe = from_recipe('he2015', {'lr_boundaries_epochs': (5, 6), 'weight_decay': 0.0})
+  recipe = from_values(
+    recipe_values('he2015', {'lr_boundaries_epochs': (5, 6), 'weight_decay': 0.0})
+  )
   assert recipe.lr_boundaries_steps == ()
   assert (recipe.lr_boundaries_epochs, recipe.weight_decay) == ((5, 6), 0)
   assert recipe.lr_values == (1, 0.1, 0.01)
-  assert from_recipe('fast95', {}).lr_triangle
-  assert not from_recipe('fast95', {'lr_values': (1.0, 0.1, 0.1, 0.1)}).lr_triangle
+  assert from_values(recipe_values('fast95', {})).lr_triangle
+  assert not from_values(recipe_values('fast95', {'lr_values': (1.0, 0.1, 0.1, 0.1)})).lr_triangle
 
 
 def test_recipes_are_listed(monkeypatch, capsys):
@@ -105,7 +107,9 @@ def test_recipes_are_listed(monkeypatch, capsys):
   # What is listed can be given.
   [line] = [line for line in listed.splitlines() if '--cutout' in line]
   flags = parse(*line.removeprefix('  is: ').split())
-  assert from_values(command_line.command_of(flags).learning) == from_recipe('fast96', {})
+  assert from_values(command_line.command_of(flags).learning) == from_values(
+    recipe_values('fast96', {})
+  )
 
 
 REFUSED = [

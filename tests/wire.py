@@ -105,7 +105,7 @@ def reckoned(name, trainable, averages):
 
 
 def _network_bytes(num_layers):
-  chosen = hparams.from_recipe('classic', {'num_layers': num_layers})
+  chosen = hparams.from_values(hparams.recipe_values('classic', {'num_layers': num_layers}))
   with tf.Graph().as_default():
     built = network_builder.build(chosen, CIFAR10, is_training=True)
     with tf.compat.v1.variable_scope(chosen.family.NAME):

@@ -1,4 +1,4 @@
-"""Copies the checkpoints with the best validation accuracy to JOB/best/."""
+"""Copies the checkpoints that are best on the validation split to JOB/best/."""
 
 from typing import Any
 
@@ -39,9 +39,14 @@ class BestCheckpoint(Callback):
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     if not evaluation.chooses:
       return
+    options = self._run.options
     try:
       is_best = best_checkpoints.keep(
-        self._run.job_dir, evaluation.checkpoint, evaluation.result, self._run.options.keep_best
+        self._run.job_dir,
+        evaluation.checkpoint,
+        evaluation.result,
+        options.keep_best,
+        options.best_by,
       )
     except FileNotFoundError:
       if files.exists(f'{evaluation.checkpoint}.index'):
@@ -49,5 +54,5 @@ class BestCheckpoint(Callback):
       log.info('%s is not kept: it was deleted while it was evaluated', evaluation.checkpoint)
       return
     if is_best:
-      accuracy = evaluation.result['accuracy']
-      log.info('best so far: accuracy %.4f at step %s', accuracy, f'{evaluation.step:,}')
+      value = evaluation.result[options.best_by]
+      log.info('best so far: %s %.4f at step %s', options.best_by, value, f'{evaluation.step:,}')

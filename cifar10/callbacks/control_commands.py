@@ -3,6 +3,7 @@
 JOB/hyper.txt is tensorpack's way: a line 'learning_rate:0.05' for each rate, read when it changes.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -12,17 +13,8 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
 from cifar10.job.control_requests import RATES, Command
+from cifar10.job.job_config import HYPER
 from cifar10.job.stop_record import BY_CONTROL, StopReason
-
-
-def forget_old_requests(run: Run) -> None:
-  """Drops what an earlier run left, but obeys an evaluator's request to stop at a limit."""
-  for _, command in control_requests.take(run.job_dir):
-    if command and command.reason:
-      name, value, message = command.reason
-      reason = StopReason(name, message, value)
-      if stop_record.holds(reason, run.options):
-        run.stop_request.request(reason)
 
 
 class ControlCommands:
@@ -36,23 +28,27 @@ class ControlCommands:
   def __init__(self, run: Run):
     self._run = run
     self._step = 0
+    self._hyper_signature = (0, 0)
     self.paused = False
     self.evaluation: Evaluation | None = None
 
+  def forget_old(self) -> None:
+    """Drops what an earlier run left, but obeys an evaluator's request to stop at a limit."""
+    for _, command in control_requests.take(self._run.job_dir):
+      if command and command.reason:
+        name, value, message = command.reason
+        reason = StopReason(name, message, value)
+        if stop_record.holds(reason, self._run.options):
+          self._run.stop_request.request(reason)
+    self._changed_rates()
+
   def obey(self, session: Any, step: int) -> None:
-    """Takes all requests, after this step."""
+    """Carries out all requests, after this step."""
     self._step = step
     for name, command in control_requests.take(self._run.job_dir):
       ok, text = self._obey(command, session) if command else (False, 'the request is damaged')
       control_requests.answer(self._run.job_dir, name, ok, text)
-
-  def obey_hyper(self, session: Any, path: str) -> None:
-    """Sets the rates in a file's lines; the log says what is wrong with one that sets none."""
-    try:
-      lines = files.read_text(path).splitlines()
-    except (OSError, UnicodeDecodeError):
-      return
-    for line in filter(str.strip, lines):
+    for line in self._changed_rates():
       try:
         command = control_requests.parse(line.replace(':', '=', 1))
         ok, text = False, f'{line!r} is no rate'
@@ -61,7 +57,17 @@ class ControlCommands:
       except InputError as error:
         ok, text = False, str(error)
       if not ok:
-        log.info('hyper.txt: %s', text)
+        log.info('%s: %s', HYPER, text)
+
+  def _changed_rates(self) -> list[str]:
+    """The lines of JOB/hyper.txt, where it is another file than at the last call."""
+    path, before = os.path.join(self._run.job_dir, HYPER), self._hyper_signature
+    try:
+      self._hyper_signature = files.signature(path)
+      changed = self._hyper_signature != before
+      return list(filter(str.strip, files.read_text(path).splitlines())) if changed else []
+    except (OSError, UnicodeDecodeError):
+      return []
 
   def _obey(self, command: Command, session: Any) -> tuple[bool, str]:
     """Carries it out -> whether that was possible, and what happened."""

@@ -3,7 +3,6 @@
 What carries them out is loaded when the first one comes.
 """
 
-import os
 import time
 from typing import Any
 
@@ -11,7 +10,6 @@ from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.core import files, parts
 from cifar10.job import job_config
 
-HYPER = 'hyper.txt'
 _LOOK_SECONDS = 0.5
 _URL_LOOK_SECONDS = 10  # A look stops the steps: for a tenth of a second with an object store.
 
@@ -30,10 +28,9 @@ class ControlListener(Callback):
     self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
     self._step = 0
     self._commands: Any = None  # What carries them out, from the first one on.
-    self._hyper_read = (0, 0)
-    self._hyper_has_changed()  # An earlier run obeyed what stands there.
     if job_config.has_requests(run.job_dir):
-      parts.load('control').forget_old_requests(run)
+      self._commands = parts.load('control').ControlCommands(run)
+      self._commands.forget_old()
 
   def on_step_end(self, step: Step) -> None:
     self._step = step.step
@@ -54,18 +51,6 @@ class ControlListener(Callback):
 
   def _look(self, session: Any) -> None:
     self._looked = time.monotonic()
-    has_requests, hyper = job_config.has_requests(self._run.job_dir), self._hyper_has_changed()
-    if has_requests or hyper:
+    if self._commands or job_config.has_requests(self._run.job_dir):
       self._commands = self._commands or parts.load('control').ControlCommands(self._run)
       self._commands.obey(session, self._step)
-    if hyper:
-      self._commands.obey_hyper(session, os.path.join(self._run.job_dir, HYPER))
-
-  def _hyper_has_changed(self) -> bool:
-    """Whether hyper.txt is there, and another than at the last call."""
-    path = os.path.join(self._run.job_dir, HYPER)
-    try:
-      before, self._hyper_read = self._hyper_read, files.signature(path)
-    except OSError:
-      return False
-    return self._hyper_read != before

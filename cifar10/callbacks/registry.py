@@ -20,7 +20,7 @@ _CALLBACKS: dict[str, bool] = {  # In the order in which they hear of an event -
   'early_stopping': True,
   'shell': True,
   'control_listener': False,
-  'on_evaluation': True,
+  'user_command': True,
   'progress': False,
 }
 

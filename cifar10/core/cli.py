@@ -1,4 +1,4 @@
-"""The commands' names in texts, --version and --print-completion: loaded when one is asked for.
+"""The parser of every command, the commands' names in texts, --version and --print-completion.
 
 A command can be started as a file of the checkout, `python cifar10_main.py`, or as the script that
 `pip install .` makes of it, `cifar10-train`. Texts name the files; `as_typed` makes scripts of them
@@ -10,9 +10,11 @@ import importlib.metadata
 import os
 import platform
 import re
-from typing import NoReturn
+import sys
+from typing import Any, NoReturn
 
 import cifar10
+from cifar10.core.errors import InputError
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -29,12 +31,23 @@ _IN_TEXT = re.compile(rf'(?<![\w./-])(?:python )?({"|".join(map(re.escape, SCRIP
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(cifar10.__file__)))
 
 
+def typed_name() -> str:
+  """This command as it was started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
+
+  argparse itself tells `python -m` from a file only from Python 3.14 on.
+  """
+  spec = getattr(sys.modules['__main__'], '__spec__', None)
+  if spec is not None and spec.origin == sys.argv[0]:
+    return f'python -m {spec.name}'
+  return os.path.basename(sys.argv[0])
+
+
 def as_typed(text: str, command: str) -> str:
   """The text with the scripts' names for the commands, where the user has scripts and no files.
 
   Args:
     text: names the files.
-    command: `errors.typed_name`.
+    command: `typed_name()`.
   """
   has_files = os.path.exists(os.path.join(_ROOT, 'pyproject.toml'))
   if has_files and command not in SCRIPTS.values():
@@ -51,13 +64,13 @@ def version() -> str:
   return f'{cifar10.__version__} (TensorFlow {tensorflow}, Python {platform.python_version()})'
 
 
-def print_version(parser: argparse.ArgumentParser) -> NoReturn:
+def _print_version(parser: argparse.ArgumentParser) -> NoReturn:
   """Carries out --version."""
   print(parser.prog, version())
   parser.exit()
 
 
-def print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
+def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
   """Carries out --print-completion."""
   if parser.prog not in SCRIPTS.values():
     scripts = ', '.join(SCRIPTS.values())
@@ -75,3 +88,38 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
       action.complete = shtab.FILE  # type: ignore[attr-defined]
   print(shtab.complete(parser, shell))
   parser.exit()
+
+
+class _Common(argparse.Action):
+  """--version and --print-completion."""
+
+  def __call__(
+    self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, option_string: Any = None
+  ) -> NoReturn:
+    if self.dest == 'version':
+      _print_version(parser)
+    _print_completion(parser, shell)
+
+
+class OneLineParser(argparse.ArgumentParser):
+  """An argument parser that fails by an InputError, without printing its usage first.
+
+  It names the command as the user typed it, and has what every command has.
+  """
+
+  def __init__(self, prog: str | None = None, **settings: Any):
+    super().__init__(prog or typed_name(), **settings)
+    common: dict[str, Any] = {'action': _Common, 'default': argparse.SUPPRESS}
+    self.add_argument('--version', nargs=0, help='say which versions these are', **common)
+    self.add_argument(
+      '--print-completion',
+      choices=('bash', 'zsh', 'tcsh'),
+      help="print a shell's completion of this command (docs/commands.md)",
+      **common,
+    )
+
+  def format_help(self) -> str:
+    return as_typed(super().format_help(), typed_name())
+
+  def error(self, message: str) -> NoReturn:
+    raise InputError(f'{message}; see --help')

@@ -1,11 +1,10 @@
 """How a command ends early: one line on standard error and an exit code, never a traceback."""
 
-import argparse
 import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cifar10.core import logs
 from cifar10.core.logs import log
@@ -53,58 +52,10 @@ class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
   exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
 
 
-def typed_name() -> str:
-  """This command as it was started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
-
-  argparse itself tells `python -m` from a file only from Python 3.14 on.
-  """
-  spec = getattr(sys.modules['__main__'], '__spec__', None)
-  if spec is not None and spec.origin == sys.argv[0]:
-    return f'python -m {spec.name}'
-  return os.path.basename(sys.argv[0])
-
-
 def _as_typed(text: str) -> str:
   from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
 
-  return cli.as_typed(text, typed_name())
-
-
-class _Common(argparse.Action):
-  """--version and --print-completion."""
-
-  def __call__(
-    self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, option_string: Any = None
-  ) -> NoReturn:
-    from cifar10.core import cli  # noqa: PLC0415
-
-    if self.dest == 'version':
-      cli.print_version(parser)
-    cli.print_completion(parser, shell)
-
-
-class OneLineParser(argparse.ArgumentParser):
-  """An argument parser that fails by an InputError, without printing its usage first.
-
-  It names the command as the user typed it, and has what every command has.
-  """
-
-  def __init__(self, prog: str | None = None, **settings: Any):
-    super().__init__(prog or typed_name(), **settings)
-    common: dict[str, Any] = {'action': _Common, 'default': argparse.SUPPRESS}
-    self.add_argument('--version', nargs=0, help='say which versions these are', **common)
-    self.add_argument(
-      '--print-completion',
-      choices=('bash', 'zsh', 'tcsh'),
-      help="print a shell's completion of this command (docs/commands.md)",
-      **common,
-    )
-
-  def format_help(self) -> str:
-    return _as_typed(super().format_help())
-
-  def error(self, message: str) -> NoReturn:
-    raise InputError(f'{message}; see --help')
+  return cli.as_typed(text, cli.typed_name())
 
 
 def print_result(line: str) -> None:

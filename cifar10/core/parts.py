@@ -31,7 +31,6 @@ PARTS: dict[str, str] = {  # name -> module
   'lookahead': 'cifar10.training.lookahead',
   'muon': 'cifar10.training.muon',
   'network_size': 'cifar10.training.network_size',
-  'on_evaluation': 'cifar10.callbacks.on_evaluation',
   'own_callback': 'cifar10.callbacks.own_callback',
   'own_network': 'cifar10.networks.own_network',
   'parameter_server': 'cifar10.cluster.parameter_server',
@@ -47,6 +46,7 @@ PARTS: dict[str, str] = {  # name -> module
   'tf_config': 'cifar10.cluster.tf_config',
   'tta': 'cifar10.inference.tta',
   'urls': 'cifar10.core.remote_files',
+  'user_command': 'cifar10.callbacks.user_command',
   'warm_start': 'cifar10.training.warm_start',
 }
 

@@ -1,10 +1,11 @@
-"""JOB/best/: the checkpoints with the best accuracies, and best.json, which says what chose them.
+"""JOB/best/: the best checkpoints, and best.json, which has the evaluations that chose them.
 
 best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ckpt-4000",
              "others": [the same of the next best, ...]}
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +60,9 @@ def checkpoint(job_dir: str) -> str:
   return os.path.join(job_dir, FOLDER, entries[0]['checkpoint'])
 
 
-def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -> bool:
+def keep(
+  job_dir: str, source: str, evaluation: Mapping[str, Any], count: int, by: str = 'accuracy'
+) -> bool:
   """Keeps a copy of an evaluated checkpoint if it is among the best -> whether it is the best.
 
   best.json is written when the copy is whole, and checkpoints that it no longer names are removed
@@ -70,6 +73,7 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
     source: the evaluated checkpoint.
     evaluation: as the program prints it, with 'accuracy' and 'global_step'.
     count: how many to keep.
+    by: the number that ranks evaluations: an accuracy, or a loss, of which the lowest is best.
 
   Raises:
     FileNotFoundError: the checkpoint was deleted while it was evaluated.
@@ -79,7 +83,7 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
   name = os.path.basename(source)
   before = [entry for entry in read(job_dir) if entry['checkpoint'] != name]
   ranked = sorted(  # Of equals the earlier one stays before.
-    [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: -entry['accuracy']
+    [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: _rank(entry, by)
   )[:count]
   if all(entry['checkpoint'] != name for entry in ranked):
     return False
@@ -92,6 +96,14 @@ def keep(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -
   _write(folder, ranked)
   _remove_others(folder, ranked)
   return ranked[0]['checkpoint'] == name
+
+
+def _rank(entry: Entry, by: str) -> float:
+  """The less the better; infinite for an older program's entry, which may lack the number."""
+  value = entry.get(by)
+  if not isinstance(value, (int, float)) or math.isnan(value):
+    return math.inf
+  return -value if by.startswith('accuracy') else value
 
 
 def _write(folder: str, ranked: Sequence[Entry]) -> None:

@@ -15,6 +15,7 @@ CONFIG_NAME = 'config.json'
 # that were set while the job trained: {'learning_rate': 0.05}.
 CONTROL = 'control'
 REQUESTS = 'request-*.json'
+HYPER = 'hyper.txt'  # In the job dir: learning rates, as tensorpack's HyperParamSetter reads them.
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
@@ -147,8 +148,9 @@ def has_rates(job_dir: str) -> bool:
 
 
 def has_requests(job_dir: str) -> bool:
-  """Whether requests of `control` wait in a job."""
-  return bool(files.matching(os.path.join(job_dir, CONTROL), REQUESTS))
+  """Whether requests of `control` wait in a job, or a file of rates is there."""
+  requests = files.matching(os.path.join(job_dir, CONTROL), REQUESTS)
+  return bool(requests) or files.exists(os.path.join(job_dir, HYPER))
 
 
 def training_lock(job_dir: str) -> lock.Lock:

@@ -38,6 +38,7 @@ from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Check, below_one, option
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family
+from cifar10.networks.layers import MoreLayers
 
 _FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
 
@@ -45,7 +46,7 @@ _FEWEST_CHANNELS = 16  # Of a convolution in a thin network, as in TF-Slim.
 Conv = tuple[int | tuple[int, int], int]
 
 
-class InceptionV3(model_base.Layers):
+class InceptionV3(MoreLayers):
   """Blocks of several branches side by side, on three sizes of grid."""
 
   def __init__(

@@ -24,6 +24,7 @@ from cifar10.core.lazy_tf import tf
 from cifar10.core.option import below_one, option
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family, Recipe
+from cifar10.networks.layers import MoreLayers
 
 _CONVS_PER_GROUP = {
   11: (1, 1, 2, 2, 2),
@@ -33,7 +34,7 @@ _CONVS_PER_GROUP = {
 }
 
 
-class Vgg(model_base.Layers):
+class Vgg(MoreLayers):
   """Five groups of 3x3 convolutions, each with a max pool after it, and one dense layer."""
 
   WIDTHS = (64, 128, 256, 512, 512)  # Channels of each group.

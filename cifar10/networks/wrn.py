@@ -23,6 +23,7 @@ from cifar10.core.lazy_tf import tf
 from cifar10.core.option import at_most, below_one, between, option
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import MOST_LAYERS, Family, Recipe
+from cifar10.networks.layers import MoreLayers
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -44,7 +45,7 @@ def check_num_layers(num_layers: int) -> None:
   )
 
 
-class WideResNet(model_base.Layers):
+class WideResNet(MoreLayers):
   """The WRN-d-k that the options describe."""
 
   def __init__(

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from cifar10.core.errors import OneLineParser
+from cifar10.core.cli import OneLineParser
 from cifar10.core.option import Declaration, declarations
 from cifar10.networks import registry
 from cifar10.options.flags import COMMON, add_flags, add_own_flags

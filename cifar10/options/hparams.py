@@ -254,10 +254,5 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   return {**defaults, **given}
 
 
-def from_recipe(name: str, given: Mapping[str, Any]) -> HParams:
-  """A recipe's hyper-parameters, but those that were given; raises InputError as `from_values`."""
-  return from_values(recipe_values(name, given))
-
-
 def _as_text(value: Any) -> str:
   return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -110,8 +110,15 @@ class RunOptions(Options):
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))
   keep_best: int = option(
     1,
-    'number of checkpoints to keep in best/: those most accurate on the validation split',
+    'number of checkpoints to keep in best/: the best on the validation split',
     check=between(0, 1000),
+    part='best_checkpoint',
+  )
+  best_by: str = option(
+    'accuracy',
+    'the number by which best/ ranks evaluations: the highest accuracy, or the lowest '
+    'cross_entropy or loss',
+    choices=('accuracy', 'accuracy_top5', 'cross_entropy', 'loss'),
     part='best_checkpoint',
   )
   stop_at_accuracy: float | None = option(
@@ -138,7 +145,15 @@ class RunOptions(Options):
     'CIFAR10_ACCURACY, CIFAR10_STEP and others',
     check=is_command(),
     metavar='COMMAND',
-    part='on_evaluation',
+    part='user_command',
+  )
+  on_end: str | None = option(
+    None,
+    'a command to run when training ends, without a shell; its environment has CIFAR10_REASON, '
+    'CIFAR10_MESSAGE, CIFAR10_STEP and CIFAR10_JOB_DIR',
+    check=is_command(),
+    metavar='COMMAND',
+    part='user_command',
   )
   callback: tuple[str, ...] = option(
     (),

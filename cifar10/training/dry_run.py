@@ -183,6 +183,7 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
     backup_workers=0,
     max_minutes=None,  # Of twenty steps none is to be left out.
     on_evaluation=None,
+    on_end=None,
     data_service=None,
   )
 

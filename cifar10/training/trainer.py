@@ -19,12 +19,12 @@ from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import checkpoints, job_config, stop_record
 from cifar10.networks.family import Start
-from cifar10.training import checkpoint_saver, feed, run_config, schedules
+from cifar10.training import checkpoint_saver, feed, schedules
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
 from cifar10.training.network_builder import Initialization
-from cifar10.training.process import Process
+from cifar10.training.process import Process, tf_config
 
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 
@@ -115,7 +115,7 @@ def _train(
       _naming_nan(process),
       _telling_errors(callbacks, meter, role.monitor),
       examples.reading(),
-      run_config.tf_config(role.cluster),
+      tf_config(role.cluster),
     ):
       role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
     _end(process, callbacks, stop_request, meter.step)

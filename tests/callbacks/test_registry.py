@@ -25,7 +25,7 @@ def asked_for(**options):
     ({'profile_steps': '2:3'}, ['profile']),
     ({'stop_at_accuracy': 0.0}, ['early_stopping']),  # Zero is a value like others.
     ({'max_minutes': 1.0}, ['early_stopping']),
-    ({'on_evaluation': 'true'}, ['on_evaluation']),
+    ({'on_evaluation': 'true'}, ['user_command']),
     ({'debug_shell': True}, ['shell']),
     ({'keep_best': 0}, []),  # Its `make` then makes none.
   ],

@@ -14,7 +14,7 @@ import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import commands, control, data_service, local_cluster, report
-from cifar10.core import cli, errors
+from cifar10.core import cli
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # A command that is added stands here, and is tested as the others are.
@@ -89,9 +89,9 @@ def test_every_script_of_the_package_is_named_as_such():
 def test_texts_name_what_was_typed(monkeypatch, text, shown):
   """Of the checkout's files, and of the scripts where one of them was started."""
   monkeypatch.setattr(sys, 'argv', ['/my/cifar10_main.py'])
-  assert cli.as_typed(text, errors.typed_name()) == text
+  assert cli.as_typed(text, cli.typed_name()) == text
   monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-cluster'])
-  assert cli.as_typed(text, errors.typed_name()) == shown
+  assert cli.as_typed(text, cli.typed_name()) == shown
 
 
 def test_usage_names_what_was_typed():

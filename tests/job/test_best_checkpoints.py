@@ -51,6 +51,18 @@ def test_of_equals_the_earlier_one_is_the_best(tmp_path, keep):
   assert kept(tmp_path) == {1}
 
 
+def test_the_lowest_loss_can_choose(tmp_path, save):
+  """The accuracies are in the other order; an older program's entry has no loss, and falls."""
+  evaluations = [{'accuracy': 0.9}, {'accuracy': 0.8, 'loss': 0.3}, {'accuracy': 0.7, 'loss': 0.2}]
+  evaluations.append({'accuracy': 0.6, 'loss': float('nan')})
+  kept_best = [
+    best_checkpoints.keep(str(tmp_path), save(step), {**evaluation, 'global_step': step}, 2, 'loss')
+    for step, evaluation in enumerate(evaluations, start=1)
+  ]
+  assert kept_best == [True, True, True, False]
+  assert [entry['global_step'] for entry in best_checkpoints.read(str(tmp_path))] == [3, 2]
+
+
 def test_several_are_ranked(tmp_path, keep):
   for step, accuracy in enumerate([0.1, 0.4, 0.3, 0.2], start=1):
     keep(step, accuracy, count=2)

@@ -7,7 +7,7 @@ import model_base
 from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Group
 from cifar10.networks.registry import FAMILIES
-from cifar10.options.hparams import from_recipe, from_values
+from cifar10.options.hparams import from_values, recipe_values
 
 
 def groups(hparams):
@@ -22,7 +22,7 @@ def groups(hparams):
 
 def test_fast94():
   """Kernels by Muon, offsets 2.9 times as fast, the head 12.6 times, the first bias 10 steps."""
-  found = groups(from_recipe('fast94', {}))
+  found = groups(from_values(recipe_values('fast94', {})))
   expected = {'whitening/bias': Group(learns_until=10), 'fully_connected/kernel': Group(12.6)}
   for number in (1, 2, 3):
     for conv in (1, 2):

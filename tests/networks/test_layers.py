@@ -8,6 +8,7 @@ import tensorflow as tf
 from test_model_base import BFLOAT16, DECAY, EPSILON, image, make_net
 
 import model_base
+from cifar10.networks.layers import MoreLayers
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +18,7 @@ def graph():
 
 
 def make_layers(is_training=False, data_format='channels_last', dtype=tf.float32):
-  return model_base.Layers(
-    model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype)
-  )
+  return MoreLayers(model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype))
 
 
 def run(tensors):

@@ -9,8 +9,8 @@ from typing import ClassVar
 import tensorflow as tf
 
 import cifar10
-import model_base
 from cifar10.core.option import option
+from cifar10.networks.layers import MoreLayers
 
 NOT_A_NETWORK = 3
 
@@ -56,7 +56,7 @@ class KerasLike(tf.keras.Model):
   pass
 
 
-class _Linear(model_base.Layers):
+class _Linear(MoreLayers):
   def __init__(self, options, settings, data):
     super().__init__(settings)
     self._options, self._num_classes = options, data.num_classes

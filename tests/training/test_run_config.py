@@ -6,7 +6,7 @@ from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core import sessions
 from cifar10.options.run_options import RunOptions
-from cifar10.training import run_config
+from cifar10.training import process
 
 TF_CONFIG = (
   '{"cluster": {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]},'
@@ -17,7 +17,7 @@ TF_CONFIG = (
 def make(tmp_path, cluster):
   session = sessions.session_config(device_filters=cluster.device_filters)
   options = RunOptions(str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
-  return run_config.run_config(options, 4, session, cluster)
+  return process.run_config(options, 4, session, cluster)
 
 
 def test_threads_devices_and_logging_reach_the_session():

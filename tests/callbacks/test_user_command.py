@@ -1,4 +1,4 @@
-"""The user's own command after an evaluation: real processes."""
+"""The user's own commands after an evaluation and at the end: real processes."""
 
 import logging
 import sys
@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from cifar10.callbacks import on_evaluation
+from cifar10.callbacks import user_command
 from cifar10.callbacks.base import Evaluation
 from cifar10.core.errors import InputError
 from cifar10.options.run_options import RunOptions
@@ -14,11 +14,16 @@ from cifar10.options.run_options import RunOptions
 RESULT = {'accuracy': 0.75, 'loss': 1.5, 'examples': 64}
 
 
-def hear(command):
-  run = types.SimpleNamespace(options=RunOptions(job_dir='a job', on_evaluation=command))
+def make_run(is_chief=True, **options):
+  run = types.SimpleNamespace(options=RunOptions(job_dir='a job', **options), is_chief=is_chief)
   run.job_dir = 'a job'
+  return run
+
+
+def hear(command):
+  run = make_run(on_evaluation=command)
   made = Evaluation(40, 'validation', 'a job/model.ckpt-40', RESULT, [[64]], True)
-  on_evaluation.make(run).on_evaluate_end(made)
+  user_command.make(run).on_evaluate_end(made)
 
 
 def test_it_has_the_values_in_its_environment(tmp_path, caplog):
@@ -52,7 +57,7 @@ def test_it_has_the_values_in_its_environment(tmp_path, caplog):
   ],
 )
 def test_its_failure_is_one_line(monkeypatch, caplog, command, said):
-  monkeypatch.setattr(on_evaluation, '_SECONDS', 0.2)
+  monkeypatch.setattr(user_command, '_SECONDS', 0.2)
   caplog.set_level(logging.INFO, logger='cifar10')
   hear(command)
   assert [record.getMessage() for record in caplog.records] == [f'--on-evaluation {command} {said}']
@@ -65,4 +70,17 @@ def test_what_is_no_command_is_refused(command):
 
 
 def test_without_it_nothing_is_run():
-  assert on_evaluation.make(types.SimpleNamespace(options=RunOptions(job_dir='j'))) is None
+  assert user_command.make(make_run()) is None
+
+
+def test_the_end_of_training_starts_a_command_of_the_chief(tmp_path):
+  """Nothing after an evaluation, and nothing in a worker."""
+  path = tmp_path / 'reason'
+  program = "import os, sys; open(sys.argv[1], 'a').write(os.environ['CIFAR10_REASON'] + ' '"
+  program += " + os.environ['CIFAR10_MESSAGE'] + ' ' + os.environ['CIFAR10_STEP'])"
+  command = f'{sys.executable} -c "{program}" {path}'
+  for is_chief in (True, False):
+    callback = user_command.make(make_run(is_chief, on_end=command))
+    callback.on_evaluate_end(Evaluation(40, 'validation', 'c', RESULT, [[64]], True))
+    callback.on_train_end('error', 'InputError: the loss became NaN', 7)
+  assert path.read_text() == 'error InputError: the loss became NaN 7'

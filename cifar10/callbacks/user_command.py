@@ -1,0 +1,68 @@
+"""Runs the user's own commands: one after every evaluation, one at the end of training."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cifar10.callbacks.base import Callback, Evaluation, Run
+from cifar10.core.logs import log
+
+_SECONDS = 60
+
+
+def make(run: Run) -> Callback | None:
+  """With --on-evaluation in the process that evaluates, with --on-end in the chief."""
+  return UserCommand(run) if run.options.on_evaluation or run.options.on_end else None
+
+
+class UserCommand(Callback):
+  """Runs a command without a shell, the values in its environment; logs its failure."""
+
+  def __init__(self, run: Run):
+    self._run = run
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    result = evaluation.result
+    values = {
+      'ACCURACY': result['accuracy'],
+      'LOSS': result['loss'],
+      'STEP': evaluation.step,
+      'SUBSET': evaluation.split,
+      'EXAMPLES': result['examples'],
+      'CHECKPOINT': evaluation.checkpoint,
+    }
+    self._start('--on-evaluation', self._run.options.on_evaluation, values)
+
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
+    if self._run.is_chief:
+      values = {'REASON': reason, 'MESSAGE': message, 'STEP': step}
+      self._start('--on-end', self._run.options.on_end, values)
+
+  def _start(self, flag: str, command: str | None, values: Mapping[str, Any]) -> None:
+    if not command:
+      return
+    named = {'JOB_DIR': self._run.job_dir, **values}
+    variables = {f'CIFAR10_{name}': str(value) for name, value in named.items()}
+    failure = _run(shlex.split(command), {**os.environ, **variables})
+    if failure:
+      log.info('%s %s %s', flag, command, failure)
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> str:
+  """Runs a command -> what went wrong, or ''. Its standard output goes to standard error."""
+  try:
+    done = subprocess.run(
+      command,
+      env=environment,
+      stdin=subprocess.DEVNULL,
+      stdout=2,
+      timeout=_SECONDS,
+      check=False,
+    )
+  except subprocess.TimeoutExpired:
+    return f'did not end in {_SECONDS} s, and was killed'
+  except OSError as error:
+    return f'cannot be run ({error.strerror})'
+  return f'ended with code {done.returncode}' if done.returncode else ''
