@@ -1,15 +1,16 @@
 """Training examples from a Python function: found by its name, checked, cut into chunks.
 
-The function runs in this process or in processes of its own, a shard of it in each. Their chunks
-come through a pipe for each process and are taken from one process after the other: the order of
-the examples does not depend on the processes' speed. Nothing here needs TensorFlow, so that these
-processes do not load it.
+The function runs in this process or in processes of its own, a shard of it in each. Each process
+puts its chunks into memory that it shares with this one. They are taken from one process after the
+other: the order of the examples does not depend on the processes' speed. Nothing here needs
+TensorFlow, so that these processes do not load it.
 """
 
 import contextlib
-import fcntl
+import ctypes
 import importlib
 import inspect
+import itertools
 import multiprocessing
 import os
 import signal
@@ -25,14 +26,14 @@ import numpy as np
 
 from cifar10.core import parts
 from cifar10.core.errors import InputError, SourceError
-from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
 _CHUNK = 256  # Examples: few enough that a slow function's first ones come soon.
 # A forked copy of a process in which TensorFlow runs may hang.
 _CONTEXT = multiprocessing.get_context('spawn')
 _END_SECONDS = 10
-_PIPE_BYTES = 1 << 20  # What Linux lets every user have.
+_SLOTS = 6  # Chunks that a process makes before the first of them is taken.
 
 
 class Chunk(NamedTuple):
@@ -108,69 +109,41 @@ class PythonSource:
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     number = 1
-    for items in self._drawn(shard, num_shards, part, most):
-      chunk = self._chunk(items, num_classes, part, number)
-      number += len(chunk.labels)
-      if len(chunk.labels):
-        yield chunk
+    with contextlib.closing(self._items(shard, num_shards)) as items:
+      while (drawn := _drawn(items, most)).items:
+        chunk = self._chunk(drawn.items, num_classes, part, number)
+        number += len(chunk.labels)
+        if len(chunk.labels):
+          yield chunk
+        if drawn.fault:
+          break
+    if isinstance(drawn.fault, SourceError):
+      raise drawn.fault
+    if drawn.fault:
+      raise self._error(part, number, described(drawn.fault, self._function)) from None
     if number == 1 and num_shards == 1:
       raise SourceError(
         f'--source {self.name} yields no examples; one that returns an iterator must make it anew '
         'each time'
       )
 
-  def _drawn(
-    self, shard: int, num_shards: int, part: str, most: int
-  ) -> Generator[list[Any], None, None]:
-    """What the function yields, in lists of some examples; raises SourceError for its exceptions.
-
-    A batch is the last of its list. What came before an exception is in a list before it.
-    """
-    drawn = 0
-    items: list[Any] = []
-    iterator: Any = None
-    fault: Exception | None = None
-    try:
-      iterator = iter(self._iterable(shard, num_shards))
-      for item in iterator:
-        items.append(item)
-        if len(items) == most or _is_batch(item):
-          yield items
-          drawn += len(items) - 1 + _size(items[-1])
-          items = []
-    except SourceError:
-      raise
-    except Exception as error:
-      fault = error
-    finally:
-      if hasattr(iterator, 'close'):
-        iterator.close()
-    if items:
-      yield items
-    if fault:
-      number = 1 + drawn + sum(map(_size, items))
-      raise self._error(part, number, described(fault, self._function)) from None
+  def _items(self, shard: int, num_shards: int) -> Generator[Any, None, None]:
+    """What the function yields."""
+    yield from self._iterable(shard, num_shards)
 
   def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
-    """A list's examples, the first of which has this number; raises SourceError for a wrong one."""
-    images: list[np.ndarray] = []
-    labels: list[int] = []
-    fault = ''
-    for item in items:
+    """Their examples, the first of which has this number; raises SourceError for a wrong one."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+      return _put_together(items, num_classes)
+    chunks = [NOTHING]
+    for item in items:  # One of them is wrong, or there are batches.
       try:
-        image, label = _arrays(item)
+        chunks.append(_put_together([item], num_classes))
       except ValueError as error:
-        fault = str(error)
-        break
-      images.append(image if label.ndim else image[np.newaxis])
-      labels += label.tolist() if label.ndim else [label.item()]
-    for place, value in enumerate(labels):
-      if not 0 <= value < num_classes:
-        wrong = f'its label is {value}, not 0 to {num_classes - 1}'
-        raise self._error(part, number + place, wrong)
-    if fault:
-      raise self._error(part, number + len(labels), fault)
-    return Chunk(np.concatenate(images), np.array(labels, np.int32))
+        fault, place = (*error.args, 0)[:2]
+        before = sum(len(chunk.labels) for chunk in chunks)
+        raise self._error(part, number + before + place, fault) from None
+    return Chunk(*map(np.concatenate, zip(*chunks)))
 
   def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
     """What the function returns: called anew for each epoch only if that is used up by one."""
@@ -218,16 +191,19 @@ class SourceProcesses:
     self._num_shards = num_shards
     self._processes = []
     self._pipes = []
+    self._slots = []
     self._turn: list[int] = []  # Those that have more examples of this epoch, the next one first.
     for shard in shards:
       receiver, sender = _CONTEXT.Pipe(duplex=False)
-      _widen(sender)
-      arguments = (name, num_classes, shard, num_shards, sender)
+      memory = _CONTEXT.RawArray(ctypes.c_uint8, _SLOTS * _CHUNK * IMAGE_BYTES)
+      free = _CONTEXT.Semaphore(_SLOTS)
+      arguments = ((name, num_classes, shard, num_shards), sender, memory, free)
       process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
       process.start()
       sender.close()  # So that the pipe ends with the process.
       self._processes.append(process)
       self._pipes.append(receiver)
+      self._slots.append((_slots(memory), free))
 
   def __enter__(self) -> 'SourceProcesses':
     return self
@@ -265,8 +241,10 @@ class SourceProcesses:
     try:
       message = pipe.recv()
       if isinstance(message, np.ndarray):
-        images = np.frombuffer(pipe.recv_bytes(), np.uint8)
-        return Chunk(images.reshape([-1, HEIGHT, WIDTH, DEPTH]), message)
+        slots, free = self._slots[index]
+        images = next(slots)[: len(message)].copy()
+        free.release()
+        return Chunk(images, message)
     except (EOFError, OSError):
       process, shard = self._processes[index], self._shards[index]
       process.join(_END_SECONDS)
@@ -333,6 +311,50 @@ def _binds(signature: inspect.Signature, *arguments: int) -> bool:
   return True
 
 
+class _Drawn(NamedTuple):
+  """Some items, and what an exception ended them."""
+
+  items: list[Any]
+  fault: Exception | None
+
+
+def _drawn(items: Iterator[Any], most: int) -> _Drawn:
+  """The next ones: a batch, or single examples and what comes between them."""
+  found: list[Any] = []
+  try:
+    found.extend(itertools.islice(items, 1))
+    if found and not _is_batch(found[0]):
+      found.extend(itertools.islice(items, most - 1))
+  except Exception as error:
+    return _Drawn(found, error)
+  return _Drawn(found, None)
+
+
+def _put_together(items: list[Any], num_classes: int) -> Chunk:
+  """Single examples, or one item of any kind, as a chunk.
+
+  Raises:
+    ValueError: the item is wrong; its arguments are what is wrong, and where in a batch.
+    TypeError, AttributeError: so may be one of several, or some are batches.
+  """
+  if len(items) == 1:
+    images, labels = _arrays(items[0])
+    labels = np.atleast_1d(labels)
+  else:
+    several, numbers = zip(*items, strict=True)
+    kinds = {type(number) for number in numbers}
+    whole = bool not in kinds and all(issubclass(kind, (int, np.integer)) for kind in kinds)
+    if {image.shape for image in several} != {_SHAPE} or not whole:
+      raise ValueError
+    images = np.concatenate(several, dtype=np.uint8, casting='no')
+    labels = np.array(numbers)
+  wrong = (labels < 0) | (labels >= num_classes)
+  if wrong.any():
+    place = int(wrong.argmax())
+    raise ValueError(f'its label is {labels[place]}, not 0 to {num_classes - 1}', place)
+  return Chunk(images.reshape([-1, *_SHAPE]), labels.astype(np.int32))
+
+
 def _is_batch(item: Any) -> bool:
   """Whether it is no array of one image: a batch, something that becomes an array, or wrong."""
   return not (isinstance(item, (tuple, list)) and item and getattr(item[0], 'ndim', 0) == 3)
@@ -359,11 +381,6 @@ def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
   return image, label
 
 
-def _size(item: Any) -> int:
-  """How many examples an item that was checked has."""
-  return np.size(item[1])
-
-
 def _kind(item: Any) -> str:
   parts = f' of {len(item)}' if isinstance(item, (tuple, list)) else ''
   return f'a {type(item).__name__}{parts}'
@@ -384,32 +401,38 @@ def described(error: BaseException, function: Callable[..., Any] | None) -> str:
   return f'{type(error).__name__}{": " if message else ""}{message}{where}'
 
 
-def _run(
-  name: str, num_classes: int, shard: int, num_shards: int, pipe: connection.Connection
-) -> None:
-  """One process: sends chunks, None after each epoch, and what went wrong as text.
+def _slots(memory: Any) -> Iterator[np.ndarray]:
+  """Where chunks' images lie, in turn: each uint8 [_CHUNK, 32, 32, 3]."""
+  return itertools.cycle(np.frombuffer(memory, np.uint8).reshape([_SLOTS, _CHUNK, *_SHAPE]))
 
-  A chunk is its labels and, in a message of their own that needs no pickle, its images.
+
+def _run(
+  shard: tuple[str, int, int, int], pipe: connection.Connection, memory: Any, free: Any
+) -> None:
+  """One process: sends chunks' labels, None after each epoch, and what went wrong as text.
+
+  Args:
+    shard: the source's name, its classes, which shard, and of how many.
+    pipe: for these.
+    memory: its next slot has the images.
+    free: counts the slots that are.
   """
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training's, who ends this one.
   threading.Thread(target=_end_with_parent, daemon=True).start()
+  slots = _slots(memory)
   with contextlib.suppress(BrokenPipeError):  # Nobody reads any more.
     try:
-      source = PythonSource(name)
+      source = PythonSource(shard[0])
       while True:
-        for chunk in source.chunks(num_classes, shard, num_shards):
-          pipe.send(chunk.labels)
-          pipe.send_bytes(chunk.images.tobytes())
+        for chunk in source.chunks(*shard[1:]):
+          for start in range(0, len(chunk.labels), _CHUNK):
+            labels = chunk.labels[start : start + _CHUNK]
+            free.acquire()
+            next(slots)[: len(labels)] = chunk.images[start : start + _CHUNK]
+            pipe.send(labels)
         pipe.send(None)
     except (InputError, SourceError) as error:
       pipe.send(str(error))
-
-
-def _widen(pipe: connection.Connection) -> None:
-  """Makes room for a chunk, where the system allows it: else both ends wake for each 64 KB."""
-  if hasattr(fcntl, 'F_SETPIPE_SZ'):  # Linux.
-    with contextlib.suppress(OSError):  # A user may have only so much room for all pipes.
-      fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _end_with_parent() -> None:

@@ -1,8 +1,8 @@
 """Training batches from sources that can only be read in order: shuffled in a buffer, augmented.
 
 An epoch comes in splits. They are read one after the other, in an order that each epoch draws anew.
-All examples go through one buffer, from which they are drawn at random, and a batch is augmented as
-a whole, like those of record files.
+All examples go through one buffer, half of which is drawn at random when a block of new ones comes,
+and a batch is augmented as a whole, like those of record files: no operation is of one example.
 
 tf.data's `interleave` would mix splits better, but under a data service of TensorFlow 2.15 one with
 an inner `repeat` begins its splits again and again.
@@ -171,6 +171,20 @@ def batches(
     images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))
     return images, batch.labels
 
-  shuffled = some.unbatch().shuffle(min(BUFFER, num_examples), seed=(seed << 8) + worker)
-  whole = shuffled.batch(batch_size, drop_remainder=True)
+  def shuffle(kept: Any, new: PlacedExamples) -> tuple[Any, Any]:
+    """Of what was there and what is new some is kept, at random, and the rest drawn."""
+    block_seed = tf.random.experimental.stateless_fold_in(key, new.epochs[0])
+    block_seed = tf.random.experimental.stateless_fold_in(block_seed, new.places[0] ^ _MIXER)
+    both = [tf.concat(pair, 0) for pair in zip(kept, new)]
+    order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(both[1])), block_seed)
+    parts = [[tf.gather(each, places) for each in both] for places in (order[:half], order[half:])]
+    return PlacedExamples(*parts[0]), PlacedExamples(*parts[1])
+
+  buffer = min(BUFFER, num_examples)
+  half = buffer // 2
+  nothing = PlacedExamples(
+    *(tf.zeros([0, *each.shape[1:]], each.dtype) for each in some.element_spec)
+  )
+  blocks = some.rebatch(buffer - half, drop_remainder=True).prefetch(1)
+  whole = blocks.scan(nothing, shuffle).rebatch(batch_size, drop_remainder=True)
   return whole.map(augmented, num_parallel_calls=tf.data.AUTOTUNE)
