@@ -29,11 +29,11 @@ from cifar10.core.errors import InputError, SourceError
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
-_CHUNK = 256  # Examples: few enough that a slow function's first ones come soon.
+_CHUNK = 512  # Examples.
 # A forked copy of a process in which TensorFlow runs may hang.
 _CONTEXT = multiprocessing.get_context('spawn')
 _END_SECONDS = 10
-_SLOTS = 6  # Chunks that a process makes before the first of them is taken.
+_SLOTS = 4  # Chunks that a process makes before the first of them is taken.
 
 
 class Chunk(NamedTuple):

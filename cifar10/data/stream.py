@@ -1,8 +1,8 @@
-"""Training batches from sources that can only be read in order: shuffled in a buffer, augmented.
+"""Training batches from sources that can only be read in order: shuffled in blocks, augmented.
 
 An epoch comes in splits. They are read one after the other, in an order that each epoch draws anew.
-All examples go through one buffer, half of which is drawn at random when a block of new ones comes,
-and a batch is augmented as a whole, like those of record files: no operation is of one example.
+All examples are shuffled in blocks, and a batch is augmented as a whole, like those of record
+files: no operation is of one example.
 
 tf.data's `interleave` would mix splits better, but under a data service of TensorFlow 2.15 one with
 an inner `repeat` begins its splits again and again.
@@ -23,7 +23,7 @@ from cifar10.data import input_pipeline
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 from cifar10.data.python_source import NOTHING, Chunk
 
-BUFFER = 10_000  # Examples, of 3 KB each.
+BLOCK = 10_000  # Examples, of 3 KB each.
 _ENDLESS = 1 << 62
 _NUMBER_BITS = 40  # Of an example's place: its number in its split; above them is the split's.
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # Odd: 2^64 by the golden ratio (Knuth), as an int64.
@@ -152,7 +152,7 @@ def batches(
     some: from `examples`.
     data_set: says whether and how they are distorted.
     batch_size: examples in every batch.
-    num_examples: of an epoch; the buffer holds no more.
+    num_examples: of an epoch; a block has no more.
     seed: fixes the distortions, and the order if that of `some` is fixed.
     worker: each worker of a cluster draws an order of its own.
 
@@ -171,20 +171,13 @@ def batches(
     images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))
     return images, batch.labels
 
-  def shuffle(kept: Any, new: PlacedExamples) -> tuple[Any, Any]:
-    """Of what was there and what is new some is kept, at random, and the rest drawn."""
-    block_seed = tf.random.experimental.stateless_fold_in(key, new.epochs[0])
-    block_seed = tf.random.experimental.stateless_fold_in(block_seed, new.places[0] ^ _MIXER)
-    both = [tf.concat(pair, 0) for pair in zip(kept, new)]
-    order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(both[1])), block_seed)
-    parts = [[tf.gather(each, places) for each in both] for places in (order[:half], order[half:])]
-    return PlacedExamples(*parts[0]), PlacedExamples(*parts[1])
+  def shuffled(block: PlacedExamples) -> PlacedExamples:
+    block_seed = tf.random.experimental.stateless_fold_in(key, ~block.epochs[0])
+    block_seed = tf.random.experimental.stateless_fold_in(block_seed, block.places[0])
+    order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(block.labels)), block_seed)
+    return PlacedExamples(*(tf.gather(each, order) for each in block))
 
-  buffer = min(BUFFER, num_examples)
-  half = buffer // 2
-  nothing = PlacedExamples(
-    *(tf.zeros([0, *each.shape[1:]], each.dtype) for each in some.element_spec)
-  )
-  blocks = some.rebatch(buffer - half, drop_remainder=True).prefetch(1)
-  whole = blocks.scan(nothing, shuffle).rebatch(batch_size, drop_remainder=True)
+  blocks = some.rebatch(min(BLOCK, num_examples), drop_remainder=True)
+  # The next block is read while batches are cut from this one.
+  whole = blocks.map(shuffled).prefetch(1).rebatch(batch_size, drop_remainder=True)
   return whole.map(augmented, num_parallel_calls=tf.data.AUTOTUNE)
