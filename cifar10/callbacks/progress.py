@@ -18,7 +18,7 @@ def make(run: Run) -> Callback:
 
 def evaluation_hooks(split: str, num_examples: int, batch_size: int) -> list[Any]:
   """The bar of one evaluation, where standard error is a terminal or a notebook."""
-  if not _shows_bars():
+  if not (num_examples and _shows_bars()):
     return []
   return [parts.load('progress_bars').EvaluationBarHook(split, num_examples, batch_size)]
 

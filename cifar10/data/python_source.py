@@ -49,25 +49,27 @@ NOTHING = Chunk(np.zeros([0, *_SHAPE], np.uint8), np.zeros([0], np.int32))
 class PythonSource:
   """A function that yields an epoch's examples, or one shard of them."""
 
-  def __init__(self, name: str):
+  def __init__(self, name: str, flag: str = '--source'):
     """Imports it.
 
     Args:
       name: 'package.module:function'.
+      flag: the option that names it.
 
     Raises:
       InputError: it cannot be imported, is not there, or cannot be called as it must be.
     """
     self.name = name
-    self._function = imported('--source', name)
-    self.takes_shards = _takes_shards(name, self._function)
+    self._said = f'{flag} {name}'
+    self._function = imported(flag, name)
+    self.takes_shards = _takes_shards(self._said, self._function)
     self._made: dict[tuple[int, int], Iterable[Any]] = {}
 
   def check_shards(self, wanted_by: str) -> None:
     """Raises InputError unless it takes shards, which this option needs."""
     if not self.takes_shards:
       raise InputError(
-        f'--source {self.name} takes no shards, which {wanted_by} needs; give its function the '
+        f'{self._said} takes no shards, which {wanted_by} needs; give its function the '
         'parameters (shard, num_shards)'
       )
 
@@ -76,7 +78,8 @@ class PythonSource:
 
     Args:
       num_classes: labels are below it.
-      examples_per_epoch: what the user says of it; None: the function's result has a `len`.
+      examples_per_epoch: what the user says of it; None: the function's result has a `len`; 0: it
+        need not have one.
 
     Raises:
       InputError: there is no example, the first one is wrong, or nothing says how many there are.
@@ -87,9 +90,9 @@ class PythonSource:
       count = examples_per_epoch or self._length(len(first.labels))
     except SourceError as error:
       raise InputError(str(error)) from None
-    if not count:
+    if not count and examples_per_epoch is None:
       raise InputError(
-        f'--source {self.name} does not say how many examples an epoch has (what it returns has no '
+        f'{self._said} does not say how many examples an epoch has (what it returns has no '
         'len); add --examples-per-epoch'
       )
     return count
@@ -123,8 +126,7 @@ class PythonSource:
       raise self._error(part, number, described(drawn.fault, self._function)) from None
     if number == 1 and num_shards == 1:
       raise SourceError(
-        f'--source {self.name} yields no examples; one that returns an iterator must make it anew '
-        'each time'
+        f'{self._said} yields no examples; one that returns an iterator must make it anew each time'
       )
 
   def _items(self, shard: int, num_shards: int) -> Generator[Any, None, None]:
@@ -150,9 +152,7 @@ class PythonSource:
     if (shard, num_shards) not in self._made:
       made = self._function(*((shard, num_shards) if self.takes_shards else ()))
       if not hasattr(made, '__iter__'):
-        raise SourceError(
-          f'--source {self.name} returns {made!r:.60}, which cannot be iterated over'
-        )
+        raise SourceError(f'{self._said} returns {made!r:.60}, which cannot be iterated over')
       if hasattr(made, 'reset_state'):  # tensorpack's, which wants it once in each process.
         made.reset_state()
       if iter(made) is made:
@@ -168,10 +168,10 @@ class PythonSource:
     except NotImplementedError:  # As a DataFlow says that it does not know.
       return 0
     except Exception as error:
-      raise SourceError(f'--source {self.name}: {described(error, self._function)}') from None
+      raise SourceError(f'{self._said}: {described(error, self._function)}') from None
 
   def _error(self, part: str, number: int, fault: str) -> SourceError:
-    return SourceError(f'--source {self.name}{part}: example {number} (counted from 1): {fault}')
+    return SourceError(f'{self._said}{part}: example {number} (counted from 1): {fault}')
 
 
 class SourceProcesses:
@@ -287,7 +287,7 @@ def imported(flag: str, name: str) -> Any:
   return function
 
 
-def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
+def _takes_shards(said: str, function: Callable[..., Any]) -> bool:
   """Whether a function has the parameters (shard, num_shards); raises InputError for others."""
   try:
     signature = inspect.signature(function)
@@ -298,7 +298,7 @@ def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
     return True
   if not _binds(signature):
     raise InputError(
-      f'--source {name} has the parameters {signature}; it must have none, or (shard, num_shards)'
+      f'{said} has the parameters {signature}; it must have none, or (shard, num_shards)'
     )
   return False
 
