@@ -11,7 +11,7 @@ import difflib
 import importlib
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -242,14 +242,19 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
 
   monitor = _Monitor()
   results = []
-  with logs.shown(plan.command.verbose), _raising_interrupt(monitor):
+  with logs.shown(plan.command.verbose):
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
     except SomeFailedError:  # Their results say so.
       pass
+    except Terminated:
+      if monitor.heard == 'SIGTERM':
+        raise
     finally:  # Each writer has a thread.
       tf.compat.v1.summary.FileWriterCache.clear()
+  if monitor.heard == 'SIGINT':
+    raise KeyboardInterrupt
   return results
 
 
@@ -275,17 +280,6 @@ class _Monitor(SignalMonitor):
       super()._stop(number)
 
 
-@contextlib.contextmanager
-def _raising_interrupt(monitor: _Monitor) -> Iterator[None]:
-  try:
-    yield
-  except Terminated:
-    if monitor.heard == 'SIGTERM':
-      raise
-  if monitor.heard == 'SIGINT':
-    raise KeyboardInterrupt
-
-
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
   """Options by name as what a command line asks for; raises InputError for what none can have."""
   values = {name: value for name, value in given.items() if value is not None}
@@ -296,12 +290,10 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
       f'--recipe is {values["recipe"]!r}: it must be one of {", ".join(registry.RECIPES)}'
     )
   _check_names(values, _names(values.get('network', registry.DEFAULT)))
-  for declared in option.declarations(RunOptions):
-    if declared.kind == tuple[str, ...] and isinstance(
-      values.get(declared.name), (str, os.PathLike)
-    ):
-      values[declared.name] = [values[declared.name]]
+  listed = {each.name for each in option.declarations(RunOptions) if each.kind == tuple[str, ...]}
   values = {name: _plain(value) for name, value in values.items()}
+  for name in listed & set(values):  # One of them alone will do.
+    values[name] = (values[name],) if isinstance(values[name], str) else values[name]
   defaults = {'mode': mode, 'recipe': None, 'dry_run': False, 'verbose': False}
   return flags.command_of({**defaults, 'images': list(images), **values})
 
