@@ -32,7 +32,7 @@ ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_tha
 
 install: $(STAMP)
 
-$(STAMP): requirements.txt requirements-dev.txt requirements-report.txt requirements-onnx.txt requirements.lock
+$(STAMP): requirements.txt requirements-dev.txt requirements-report.txt requirements-onnx.txt requirements-companions.txt requirements.lock
 	@test -n '$(PYTHON)' || { echo 'error: no Python 3.10 to 3.13 on PATH, and TensorFlow with its Estimator runs on no other; install one' >&2; exit 2; }
 	@$(PYTHON) -c '$(SUPPORTED)' || { echo 'error: $(PYTHON) does not start, or is no Python from 3.10 to 3.13; name another' >&2; exit 2; }
 	rm -rf $(VENV)

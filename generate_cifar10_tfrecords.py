@@ -17,7 +17,7 @@ DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 import argparse
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cifar10.core import cli, errors, files, lazy_tf, lock, logs, storage_errors
@@ -31,11 +31,18 @@ _OF_IMAGES = ('name', 'split')
 
 
 def main() -> None:
-  """Runs the command: parses the flags, makes the files, prints their counts as a JSON line."""
-  flags = _parser().parse_args()
-  _check(flags)
+  """The command: parses the flags, makes the files, prints their counts as one JSON line."""
+  flags = parse()
   logs.set_up()
+  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
   errors.print_result(files.json_text(generate(flags)))
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+  """The flags, by default of the command line; raises InputError for those that are refused."""
+  flags = _parser().parse_args(words)
+  _check(flags)
+  return flags
 
 
 def generate(flags: argparse.Namespace) -> dict[str, Any]:
@@ -72,8 +79,7 @@ def _lock(data_dir: str) -> Iterator[None]:
 
 
 def _convert(data_dir: str, source: sources.ImageSource, splits: tuple[str, ...]) -> None:
-  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images must not allocate a GPU's memory.
-  lazy_tf.import_tensorflow()  # Late, so that --help and errors are fast.
+  lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
   from cifar10.data.build import writer  # noqa: PLC0415
 
   writer.convert(data_dir, source, splits)

@@ -39,7 +39,7 @@ _MIB = 2**20
 _LOOK_SECONDS = 0.2  # A fast machine makes an evaluation of few images in less than a second.
 _FEWEST_SAMPLES = 4  # For a line and its error in each half.
 _SETTLED = 0.2  # Of the way; before that TensorFlow's pools fill.
-_COUNTED = ('handles', 'threads', 'temporary_files')
+_COUNTED = ('handles', 'threads', 'temporary_files', 'graphs')
 _HELD_FILE = 'SOAK_MEMORY_HELD_FILE'  # Set for a training: where its process writes what it holds.
 
 Sample = dict[str, float]
@@ -84,13 +84,14 @@ def described(samples: list[Sample], unit: int, name: str) -> dict[str, Any]:
     )
   halves = settled[: len(settled) // 2], settled[len(settled) // 2 :]
   per = name.replace(' ', '_')
+  counts = [name for name in _COUNTED if name in settled[0]]
   return {
     **_sloped(settled, 'memory_mib', unit, f'mib_per_{per}', 'standard_error'),
     **_sloped(settled, 'held_mib', unit, f'mib_held_per_{per}', 'standard_error_of_held'),
-    **{counted: _extremes(settled, counted) for counted in _COUNTED},
+    **{counted: _extremes(settled, counted) for counted in counts},
     # Between an evaluation's beginning and its end there are more: the least are what stays.
     'at_rest_in_each_half': {
-      counted: [min(sample[counted] for sample in half) for half in halves] for counted in _COUNTED
+      counted: [min(sample[counted] for sample in half) for half in halves] for counted in counts
     },
     'reached': samples[-1]['at'],
     'samples': len(settled),
@@ -147,14 +148,14 @@ def _watch(flags: list[Any], event: str) -> list[Sample]:
         at = len(found) if event == 'evaluate' else max(found, default=0)
         ending = any(each['event'] == 'end' for each in events)  # Then files are being closed.
         if at and not ending:
-          samples += _sample(process.pid, at, temporary, held)
+          samples += sample(process.pid, at, temporary, held)
   if process.returncode or not samples:
     raise errors.InputError(f'the training ended with code {process.returncode}: {command}')
   return samples
 
 
-def _sample(pid: int, at: int, temporary: str, held: str) -> list[Sample]:
-  """None where the process has just ended, or is about to."""
+def sample(pid: int, at: int, temporary: str, held: str = '') -> list[Sample]:
+  """What is seen of a process; nothing where the process has just ended, or is about to."""
   try:
     process = psutil.Process(pid)
     memory = process.memory_info().rss / _MIB
@@ -178,11 +179,23 @@ class _Mallinfo2(ctypes.Structure):
   ]
 
 
-def run_program(held: str) -> None:
-  """Runs the program in this process; a thread writes into a file what is held, in MiB."""
-  read = getattr(ctypes.CDLL(None), 'mallinfo2', None)  # Not everywhere.
+def mallinfo() -> Any:
+  """glibc's function that tells what the process holds; None where there is another library."""
+  read = getattr(ctypes.CDLL(None), 'mallinfo2', None)
   if read:
     read.restype = _Mallinfo2
+  return read
+
+
+def held_mib(read: Any) -> float:
+  """What `mallinfo`'s function tells now."""
+  info = read()
+  return (info.uordblks + info.hblkhd) / _MIB
+
+
+def run_program(held: str) -> None:
+  """Runs the program in this process; a thread writes into a file what is held, in MiB."""
+  if read := mallinfo():
     threading.Thread(target=_tell_held, args=[read, held], daemon=True).start()
   sys.argv[0] = commands.PROGRAM[1]
   runpy.run_path(sys.argv[0], run_name='__main__')
@@ -190,9 +203,8 @@ def run_program(held: str) -> None:
 
 def _tell_held(read: Any, path: str) -> None:
   while True:
-    info = read()
     with open(f'{path}.new', 'w', encoding='utf-8') as file:
-      file.write(str((info.uordblks + info.hblkhd) / _MIB))
+      file.write(str(held_mib(read)))
     os.replace(f'{path}.new', path)
     time.sleep(_LOOK_SECONDS)
 

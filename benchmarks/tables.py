@@ -284,7 +284,10 @@ def _memory(record: dict) -> str:
   for part, slope, unit, units in (
     ('training', 'mib_per_1,000_steps', '1,000 steps', 'steps'),
     ('evaluating', 'mib_per_evaluation', 'evaluation', 'evaluations'),
+    ('calls', 'mib_per_call', 'call', 'calls of `train`'),
   ):
+    if part not in record:
+      continue
     found = record[part]
     cells = [f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}']
     held = found.get(slope.replace('mib_', 'mib_held_'))
@@ -387,6 +390,7 @@ def _shown(name: str) -> str:
 # By its name, or by what it has.
 _TABLES = {
   'soak_memory': _memory,  # First: it also has a `training`.
+  'calls': _memory,
   'training': _training,
   'shapes': _shapes,
   'lines': _lines,

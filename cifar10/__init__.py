@@ -1,6 +1,6 @@
 """CIFAR-10 ResNets on tf.estimator: records, input pipeline, towers, model function.
 
-From Python: `train`, `evaluate`, `predict`, `export` and `load`, in api.py; docs/python.md.
+From Python: `convert`, `train`, `evaluate`, `predict`, `export`, `load`: api.py, docs/python.md.
 """
 
 import importlib
@@ -16,8 +16,8 @@ __version__ = '0.1.0'  # Also of the package: pyproject.toml reads it here.
 if platform.machine() in ('x86_64', 'AMD64'):
   os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
-_PUBLIC = {  # The public names, each with its module, which is imported on first use.
-  **dict.fromkeys(('train', 'evaluate', 'predict', 'export', 'load'), 'api'),
+_PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
+  **dict.fromkeys(('convert', 'train', 'evaluate', 'predict', 'export', 'load'), 'api'),
   **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
   'Family': 'networks.family',
   'Callback': 'callbacks.base',

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-import tqdm
 
 from cifar10 import modes
 from cifar10.cluster.signals import SignalMonitor
@@ -45,12 +45,18 @@ class Evaluated(TypedDict, total=False):
   subset: str
   checkpoint: str
   weights: str
+  ended_by: str  # Of a training.
 
 
-class Trained(Evaluated, total=False):
-  """The last evaluation of a training; with mode='train' only its step and checkpoint."""
+class Converted(TypedDict, total=False):
+  """Record files, as the command prints it; what else tells their source among it."""
 
-  ended_by: str
+  data_dir: str
+  name: str
+  source: str
+  num_classes: int
+  examples: dict[str, int]
+  unreadable: int
 
 
 # This has the key 'class', which cannot be a name in Python.
@@ -86,12 +92,35 @@ class Answers(NamedTuple):
   probabilities: np.ndarray  # float32 [n, classes]
 
 
+def convert(data_dir: Any = '.', **options: Any) -> Converted:
+  """Makes record files where they are missing, as generate_cifar10_tfrecords.py with its options.
+
+  Raises:
+    InputError: an option or a source is refused, or the folder holds other records.
+  """
+  command = importlib.import_module('generate_cifar10_tfrecords')  # Whose parser has the checks.
+  words = []
+  for name, value in {'data_dir': data_dir, **options}.items():
+    flag, plain = '--' + name.replace('_', '-'), _plain(value)
+    text = ','.join(map(str, plain)) if isinstance(plain, tuple) else str(plain)
+    if plain is not None and plain is not False:
+      words.append(flag if plain is True else f'{flag}={text}')
+  found = command.parse(words)
+  _check_names(options, vars(found))  # None is short for another.
+  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+  with logs.shown():
+    return command.generate(found)
+
+
 def train(
   job_dir: Any, data_dir: Any, *, mode: str = 'train_and_evaluate', **options: Any
-) -> Trained:
-  """Trains a new job, or resumes one, and evaluates it at the end.
+) -> Evaluated:
+  """Trains a job, or goes on with it, and evaluates it at the end.
 
   Ctrl-C ends training in good order: the step is finished and saved.
+
+  Returns:
+    The last evaluation; with mode='train' the last step and its checkpoint.
 
   Args:
     job_dir: the job dir, new or not.
@@ -212,26 +241,25 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   import tensorflow as tf  # noqa: PLC0415
 
   monitor = _Monitor()
-  had_bars = tqdm.tqdm.monitor is not None
   results = []
-  with logs.shown(plan.command.verbose), _raising_interrupt(monitor):
+  with logs.shown(plan.command.verbose):
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
     except SomeFailedError:  # The results have the errors.
       pass
-    finally:  # Each writer has a thread, and tqdm has one for all bars.
+    except Terminated:
+      if monitor.heard == 'SIGTERM':
+        raise
+    finally:  # Each writer has a thread.
       tf.compat.v1.summary.FileWriterCache.clear()
-      if tqdm.tqdm.monitor and not had_bars:
-        tqdm.tqdm.monitor.exit()
-        tqdm.tqdm.monitor = None
+  if monitor.heard == 'SIGINT':
+    raise KeyboardInterrupt
   return results
 
 
 class _Monitor(SignalMonitor):
   """Ends a training on Ctrl-C as on SIGTERM; a second Ctrl-C interrupts at once."""
-
-  interrupted = False
 
   def __enter__(self) -> Any:
     super().__enter__()
@@ -244,23 +272,12 @@ class _Monitor(SignalMonitor):
 
   def _hear(self, number: int, frame: Any) -> None:
     log.info('interrupted: finishing the step')
-    self.stopping = self.interrupted = True
+    self.stopping, self.heard = True, 'SIGINT'
     signal.signal(signal.SIGINT, self._interrupts_before)
 
   def _stop(self, number: signal.Signals) -> None:
     if number != signal.SIGINT:
       super()._stop(number)
-
-
-@contextlib.contextmanager
-def _raising_interrupt(monitor: _Monitor) -> Iterator[None]:
-  try:
-    yield
-  except Terminated:
-    if not monitor.interrupted:
-      raise
-  if monitor.interrupted:
-    raise KeyboardInterrupt
 
 
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
@@ -272,13 +289,11 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
     raise InputError(
       f'--recipe is {values["recipe"]!r}: it must be one of {", ".join(registry.RECIPES)}'
     )
-  _check_names(values)
-  for declared in option.declarations(RunOptions):
-    if declared.kind == tuple[str, ...] and isinstance(
-      values.get(declared.name), (str, os.PathLike)
-    ):
-      values[declared.name] = [values[declared.name]]
+  _check_names(values, _names(values.get('network', registry.DEFAULT)))
+  listed = {each.name for each in option.declarations(RunOptions) if each.kind == tuple[str, ...]}
   values = {name: _plain(value) for name, value in values.items()}
+  for name in listed & set(values):  # One of them alone will do.
+    values[name] = (values[name],) if isinstance(values[name], str) else values[name]
   defaults = {'mode': mode, 'recipe': None, 'dry_run': False, 'verbose': False}
   return flags.command_of({**defaults, 'images': list(images), **values})
 
@@ -306,14 +321,15 @@ def _place(network: Any) -> str:
   )
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
-  """Raises InputError if a name is not an option."""
-  common = {*option.names(RunOptions, HParams, Augmentation), *_OF_COMMANDS}
-  if set(given) <= common:
-    return
-  network = given.get('network', registry.DEFAULT)
+def _names(network: str) -> set[str]:
+  """Of all options, those of this network among them."""
   own = [registry.FAMILIES[network]] if network in registry.FAMILIES else []
-  known = common | option.names(*registry.FAMILIES.values(), *own)
-  for name in set(given) - known:
+  declared = option.names(RunOptions, HParams, Augmentation, *registry.FAMILIES.values(), *own)
+  return declared | _OF_COMMANDS
+
+
+def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
+  """Raises InputError for a name of no option."""
+  for name in set(given) - set(known):
     nearest = difflib.get_close_matches(name, sorted(known), 1, 0)
     raise InputError(f'there is no option {name}; the nearest is {nearest[0]}')

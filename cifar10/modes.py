@@ -131,7 +131,7 @@ def _predict(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
   """Classifies the images that the command names, or a split."""
   predict, classes = parts.load('predict'), process.data.classes
   if process.options.subset:
-    images = predict.split_images(process.data_dir, process.options.subset, classes)
+    images = predict.split_images(process.held_out(process.options.subset), classes)
   else:
     images = predict.named_images(command.images)
   results = predict.predict(process.estimator(), images, process.checkpoint(), classes)

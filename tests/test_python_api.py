@@ -1,11 +1,14 @@
 """`import cifar10`: what its calls return, refuse and leave behind."""
 
+import gc
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import numpy as np
@@ -13,7 +16,9 @@ import pytest
 import tensorflow as tf
 
 import cifar10
+import generate_cifar10_tfrecords
 from cifar10.core.logs import log
+from cifar10.job import metrics_log
 
 SMALL = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 4, 'eval_every_steps': 2}
 
@@ -85,6 +90,41 @@ def test_what_the_command_refuses_is_an_input_error(options, flags, data_dir, tm
 
 
 @pytest.mark.parametrize(
+  'options',
+  [
+    {'synthetic': 0},
+    {'dataset': 'cifar11'},
+    {'dataset': 'cifar100', 'images': 'photos'},
+    {'images': 'photos', 'split': (0.5, 0.1)},
+  ],
+)
+def test_what_the_generator_refuses_is_an_input_error(options, tmp_path, run_here):
+  words = [
+    f'--{name}={",".join(map(str, v)) if name == "split" else v}' for name, v in options.items()
+  ]
+  flags = ['--data-dir', tmp_path / 'data', *words]
+  printed = run_here(*flags, command=generate_cifar10_tfrecords).stderr
+  with pytest.raises(cifar10.InputError) as error:
+    cifar10.convert(tmp_path / 'data', **options)
+  assert printed == f'error: {error.value}\n'
+  with pytest.raises(cifar10.InputError, match='no option forc; the nearest is force'):
+    cifar10.convert(tmp_path / 'data', forc=True)
+
+
+def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
+  made = cifar10.convert(tmp_path / 'here', synthetic=20, seed=3)
+  assert made['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
+  flags = ['--data-dir', tmp_path / 'there', '--synthetic', 20, '--seed', 3]
+  printed = run_here(*flags, command=generate_cifar10_tfrecords).stdout
+  assert {**made, 'data_dir': str(tmp_path / 'there')} == json.loads(printed)
+  for split in made['examples']:
+    name = f'{split}.tfrecords'
+    assert (tmp_path / 'here' / name).read_bytes() == (tmp_path / 'there' / name).read_bytes()
+  assert cifar10.convert(tmp_path / 'here', synthetic=20, seed=3, force=False) == made
+  assert cifar10.convert(tmp_path / 'here', synthetic=30, force=True)['examples']['train'] == 120
+
+
+@pytest.mark.parametrize(
   ('options', 'says'),
   [
     ({'learning_rat': 1}, 'there is no option learning_rat; the nearest is learning_rate'),
@@ -110,11 +150,20 @@ def state():
   )
 
 
+def leftovers():
+  """Graphs, open files and temporary files."""
+  gc.collect()
+  graphs = sum(isinstance(each, tf.Graph) for each in gc.get_objects())
+  return graphs, sorted(os.listdir('/proc/self/fd'))[:-1], sorted(os.listdir(tempfile.gettempdir()))
+
+
 def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path):
   folder, _ = job
   cifar10.evaluate(folder, data_dir)  # What is set once is documented.
-  before, threads = state(), set(threading.enumerate())
-  cifar10.train(tmp_path / 'job', data_dir, **SMALL)
+  before, threads, left = state(), set(threading.enumerate()), leftovers()
+  for _ in range(3):
+    cifar10.train(tmp_path / 'job', data_dir, **SMALL)
+    shutil.rmtree(tmp_path / 'job')
   cifar10.evaluate(folder, data_dir)
   with pytest.raises(cifar10.InputError):
     cifar10.train(tmp_path / 'job', data_dir, learning_rate=-1)
@@ -122,6 +171,7 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path):
     thread.join(5)
   assert set(threading.enumerate()) <= threads
   assert state() == before
+  assert leftovers() == left
 
 
 def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
@@ -134,6 +184,8 @@ def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
   with pytest.raises(KeyboardInterrupt):
     cifar10.train(job_dir, data_dir, **{**SMALL, 'train_steps': 10**6}, callbacks=[Interrupts()])
   assert tf.train.latest_checkpoint(str(job_dir)).endswith('-3')
+  [end] = [event for event in metrics_log.read(str(job_dir)) if event['event'] == 'end']
+  assert (end['reason'], end['step']) == ('SIGINT', 3)
   assert cifar10.train(job_dir, data_dir, **SMALL)['global_step'] == 4
 
 

@@ -10,21 +10,22 @@ from cifar10.core.logs import format_duration, log
 
 
 def make(run: Run) -> Callback:
-  """Returns a progress bar for a single process with a terminal, else log lines."""
+  """A bar on a terminal and in a notebook, where this process is alone; lines elsewhere."""
   if run.cluster.is_distributed or not _shows_bars():
     return ProgressLines(run)
   return parts.load('progress_bars').ProgressBar(run)
 
 
 def evaluation_hooks(split: str, num_examples: int, batch_size: int) -> list[Any]:
-  """Returns the hooks that show an evaluation's progress bar, if standard error is a terminal."""
-  if not _shows_bars():
+  """The bar of one evaluation, where standard error is a terminal or a notebook."""
+  if not (num_examples and _shows_bars()):
     return []
   return [parts.load('progress_bars').EvaluationBarHook(split, num_examples, batch_size)]
 
 
 def _shows_bars() -> bool:
-  return 'progress_bars' in parts.PARTS and sys.stderr.isatty()
+  in_notebook = type(sys.stderr).__module__.startswith('ipykernel')
+  return 'progress_bars' in parts.PARTS and (in_notebook or sys.stderr.isatty())
 
 
 class Progress(Averaging):

@@ -3,12 +3,11 @@
 from typing import Any
 
 import tensorflow as tf
-import tqdm
 
 from cifar10.callbacks.base import Run
 from cifar10.callbacks.meter import Means
 from cifar10.callbacks.progress import Progress
-from cifar10.core.logs import IMAGES_BAR
+from cifar10.core import logs
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
@@ -24,7 +23,7 @@ class ProgressBar(Progress):
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
     self._close()
-    self._bar = tqdm.tqdm(
+    self._bar = logs.bar(
       total=self._run.last_step,
       initial=self._window.step,
       bar_format=_BAR,
@@ -65,10 +64,10 @@ class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
     self._bar: Any = None
 
   def begin(self) -> None:
-    self._bar = tqdm.tqdm(
+    self._bar = logs.bar(
       total=self._num_examples,
       desc=f'evaluating {self._split}',
-      bar_format=IMAGES_BAR,
+      bar_format=logs.IMAGES_BAR,
       dynamic_ncols=True,
       leave=False,
     )

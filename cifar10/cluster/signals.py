@@ -25,9 +25,10 @@ class SignalMonitor:
   """
 
   def __init__(self) -> None:
-    self.stopping = False  # After SIGTERM, or if tasks are lost: finish the step, save, and exit.
-    self.lost = ''  # The lost tasks, and the remedy.
-    # The socket of a chief without a server, where an evaluator checks that the chief lives.
+    self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
+    self.heard = 'SIGTERM'  # Or what else asked for it.
+    self.lost = ''  # Which tasks are lost, and what to do about it.
+    # Where a chief without a server accepts an evaluator's connections, which check that it lives.
     self._doors: list[socket.socket] = []
     self._is_on = False
     self._left = threading.Event()

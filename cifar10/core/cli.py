@@ -14,8 +14,7 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
-from cifar10.core.errors import print_result
-from cifar10.core.logs import one_line
+from cifar10.core.errors import InputError, print_result
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -104,7 +103,7 @@ class _Common(argparse.Action):
 
 
 class OneLineParser(argparse.ArgumentParser):
-  """An argument parser whose errors are one line, without its usage.
+  """An argument parser that fails by an InputError, without printing its usage first.
 
   It shows the command's name as the user typed it, and has the flags that all commands share.
   """
@@ -127,7 +126,7 @@ class OneLineParser(argparse.ArgumentParser):
     print_result(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
-    self.exit(2, f'error: {one_line(message)}; see --help\n')
+    raise InputError(f'{message}; see --help')
 
 
 def path(text: str) -> str:

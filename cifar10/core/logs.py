@@ -100,6 +100,13 @@ def shown(verbose: bool = False) -> Iterator[None]:
       log.removeHandler(handler)
 
 
+def bar(*items: Any, **settings: Any) -> Any:
+  """tqdm's bar, or a notebook's own; without the thread that tqdm would leave behind."""
+  from tqdm import auto  # noqa: PLC0415
+
+  return type('Bar', (auto.tqdm,), {'monitor_interval': 0})(*items, **settings)
+
+
 def print_line(line: str) -> None:
   """Writes a line on standard output, above a progress bar that the same terminal may show."""
   out = _results or sys.stdout

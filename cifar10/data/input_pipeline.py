@@ -8,6 +8,8 @@ Shuffling and augmentation are stateless functions of (seed, epoch) and (seed, b
 run that restarts at example k continues with exactly the batches it would have seen.
 """
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -149,6 +151,10 @@ class RecordDataset:
     self.num_examples_per_epoch()  # Checks the files before TensorFlow reads them.
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
     return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
+
+  def reading(self) -> contextlib.AbstractContextManager[None]:
+    """A context in which examples can be read; other sources name their faults there."""
+    return contextlib.nullcontext()
 
   def first_images(self, count: int) -> np.ndarray:
     """Returns the first images in the files' order: uint8 [count or fewer, 32, 32, 3]."""

@@ -1,16 +1,16 @@
 """Imports and checks a Python function of training examples, and cuts its output into chunks.
 
-The function runs in this process or in processes of its own, a shard of it in each. Their chunks
-come through a pipe for each process and are taken from one process after the other: the order of
-the examples does not depend on the processes' speed. Nothing here needs TensorFlow, so that these
-processes do not load it.
+The function runs in this process or in processes of its own, a shard of it in each. Each process
+puts its chunks into memory that it shares with this one. They are taken from one process after the
+other: the order of the examples does not depend on the processes' speed. Nothing here needs
+TensorFlow, so that these processes do not load it.
 """
 
 import contextlib
-import fcntl
-import functools
+import ctypes
 import importlib
 import inspect
+import itertools
 import multiprocessing
 import os
 import signal
@@ -26,15 +26,15 @@ import numpy as np
 
 from cifar10.core import parts
 from cifar10.core.errors import InputError, SourceError
-from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
-_CHUNK = 256  # Examples: few enough that a slow function's first ones come soon.
+_CHUNK = 512  # Examples.
 # A forked copy of a process in which TensorFlow runs may hang.
 _CONTEXT = multiprocessing.get_context('spawn')
 _MOST_SHOWN = 300  # Characters of a message.
 _END_SECONDS = 10
-_PIPE_BYTES = 1 << 20  # What Linux lets every user have.
+_SLOTS = 4  # Chunks that a process makes before the first of them is taken.
 
 
 class Chunk(NamedTuple):
@@ -50,25 +50,27 @@ NOTHING = Chunk(np.zeros([0, *_SHAPE], np.uint8), np.zeros([0], np.int32))
 class PythonSource:
   """A function that yields the examples of an epoch, or of one shard of it."""
 
-  def __init__(self, name: str):
+  def __init__(self, name: str, flag: str = '--source'):
     """Imports it.
 
     Args:
       name: 'package.module:function'.
+      flag: the option that names it.
 
     Raises:
       InputError: it cannot be imported, does not exist, or has other parameters.
     """
     self.name = name
-    self._function = imported('--source', name)
-    self.takes_shards = _takes_shards(name, self._function)
+    self._said = f'{flag} {name}'
+    self._function = imported(flag, name)
+    self.takes_shards = _takes_shards(self._said, self._function)
     self._made: dict[tuple[int, int], Iterable[Any]] = {}
 
   def check_shards(self, wanted_by: str) -> None:
     """Raises InputError unless the function takes shards, which the named option needs."""
     if not self.takes_shards:
       raise InputError(
-        f'--source {self.name} takes no shards, which {wanted_by} needs; give its function the '
+        f'{self._said} takes no shards, which {wanted_by} needs; give its function the '
         'parameters (shard, num_shards)'
       )
 
@@ -77,7 +79,8 @@ class PythonSource:
 
     Args:
       num_classes: labels are below it.
-      examples_per_epoch: what the user says of it; None: the function's result has a `len`.
+      examples_per_epoch: what the user says of it; None: the function's result has a `len`; 0: it
+        need not have one.
 
     Raises:
       InputError: there is no example, the first one is wrong, or their number is unknown.
@@ -88,9 +91,9 @@ class PythonSource:
       count = examples_per_epoch or self._length(len(first.labels))
     except SourceError as error:
       raise InputError(str(error)) from None
-    if not count:
+    if not count and examples_per_epoch is None:
       raise InputError(
-        f'--source {self.name} does not say how many examples an epoch has (what it returns has no '
+        f'{self._said} does not say how many examples an epoch has (what it returns has no '
         'len); add --examples-per-epoch'
       )
     return count
@@ -110,77 +113,52 @@ class PythonSource:
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     number = 1
-    for items in self._drawn(shard, num_shards, part, most):
-      chunk = self._chunk(items, num_classes, part, number)
-      number += len(chunk.labels)
-      if len(chunk.labels):
-        yield chunk
+    items = self._items(shard, num_shards)
+    try:
+      while (drawn := _drawn(items, most, self._function)).items:
+        chunk = self._chunk(drawn.items, num_classes, part, number)
+        number += len(chunk.labels)
+        if len(chunk.labels):
+          yield chunk
+        if drawn.fault:
+          break
+    finally:
+      with others_code(lambda said: self._error(part, number, said), self._function):
+        items.close()
+    if isinstance(drawn.fault, SourceError):
+      raise drawn.fault
+    if drawn.fault:
+      raise self._error(part, number, str(drawn.fault)) from None
     if number == 1 and num_shards == 1:
       raise SourceError(
-        f'--source {self.name} yields no examples; one that returns an iterator must make it anew '
-        'each time'
+        f'{self._said} yields no examples; one that returns an iterator must make it anew each time'
       )
 
-  def _drawn(
-    self, shard: int, num_shards: int, part: str, most: int
-  ) -> Generator[list[Any], None, None]:
-    """What the function yields, in lists of some examples; raises SourceError for its exceptions.
-
-    A batch is the last of its list. What came before an exception is in a list before it.
-    """
-    number = 1
-    more = True
-    fault = functools.partial(self._error, part)
-    with others_code(lambda said: fault(number, said), self._function):
-      iterator = iter(self._iterable(shard, num_shards))
-    try:
-      while more:
-        items: list[Any] = []
-        failure = None
-        try:
-          with others_code(SourceError, self._function):
-            more = _fill(items, iterator, most)
-        except SourceError as error:
-          failure = error
-        if items:
-          yield items
-          number += sum(map(_size, items))
-        if failure:
-          raise fault(number, str(failure))
-    finally:
-      if hasattr(iterator, 'close'):
-        with others_code(lambda said: fault(number, said), self._function):
-          iterator.close()
+  def _items(self, shard: int, num_shards: int) -> Generator[Any, None, None]:
+    """What the function yields."""
+    yield from self._iterable(shard, num_shards)
 
   def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
-    """A list's examples, the first of which has this number; raises SourceError for a wrong one."""
-    images: list[np.ndarray] = []
-    labels: list[int] = []
-    fault = ''
-    for item in items:
+    """Their examples, the first of which has this number; raises SourceError for a wrong one."""
+    with contextlib.suppress(Exception):  # Arrays of others may fail in any way.
+      return _put_together(items, num_classes)
+    chunks = [NOTHING]
+    for item in items:  # One of them is wrong, or there are batches.
       try:
-        image, label = _arrays(item)
-      except Exception as error:  # Arrays of others may fail in any way.
-        fault = str(error) if isinstance(error, ValueError) else described(error, None)
-        break
-      images.append(image if label.ndim else image[np.newaxis])
-      labels += label.tolist() if label.ndim else [label.item()]
-    for place, value in enumerate(labels):
-      if not 0 <= value < num_classes:
-        wrong = f'its label is {value}, not 0 to {num_classes - 1}'
-        raise self._error(part, number + place, wrong)
-    if fault:
-      raise self._error(part, number + len(labels), fault)
-    return Chunk(np.concatenate(images), np.array(labels, np.int32))
+        chunks.append(_put_together([item], num_classes))
+      except Exception as error:
+        is_ours = isinstance(error, _WrongExampleError)
+        fault, place = (*error.args, 0)[:2] if is_ours else (described(error, None), 0)
+        before = sum(len(chunk.labels) for chunk in chunks)
+        raise self._error(part, number + before + place, fault) from None
+    return Chunk(*map(np.concatenate, zip(*chunks)))
 
   def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
     """Returns the function's result; an iterator is requested again for each epoch."""
     if (shard, num_shards) not in self._made:
       made = self._function(*((shard, num_shards) if self.takes_shards else ()))
       if not hasattr(made, '__iter__'):
-        raise SourceError(
-          f'--source {self.name} returns {made!r:.60}, which cannot be iterated over'
-        )
+        raise SourceError(f'{self._said} returns {made!r:.60}, which cannot be iterated over')
       if hasattr(made, 'reset_state'):  # tensorpack's, which wants it once in each process.
         made.reset_state()
       if iter(made) is made:
@@ -191,14 +169,14 @@ class PythonSource:
   def _length(self, items: int) -> int:
     """Returns how many examples an epoch has (len x the examples of an item), or 0 if unknown."""
     made = self._made.get((0, 1))
-    with others_code(lambda said: SourceError(f'--source {self.name}: {said}'), self._function):
+    with others_code(lambda said: SourceError(f'{self._said}: {said}'), self._function):
       try:
         return len(made) * items if hasattr(made, '__len__') else 0  # type: ignore[arg-type]
       except NotImplementedError:  # As a DataFlow says that it does not know.
         return 0
 
   def _error(self, part: str, number: int, fault: str) -> SourceError:
-    return SourceError(f'--source {self.name}{part}: example {number} (counted from 1): {fault}')
+    return SourceError(f'{self._said}{part}: example {number} (counted from 1): {fault}')
 
 
 class SourceProcesses:
@@ -218,16 +196,19 @@ class SourceProcesses:
     self._num_shards = num_shards
     self._processes = []
     self._pipes = []
+    self._slots = []
     self._turn: list[int] = []  # Those that have more examples of this epoch, the next one first.
     for shard in shards:
       receiver, sender = _CONTEXT.Pipe(duplex=False)
-      _widen(sender)
-      arguments = (name, num_classes, shard, num_shards, sender)
+      memory = _CONTEXT.RawArray(ctypes.c_uint8, _SLOTS * _CHUNK * IMAGE_BYTES)
+      free = _CONTEXT.Semaphore(_SLOTS)
+      arguments = ((name, num_classes, shard, num_shards), sender, memory, free)
       process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
       process.start()
       sender.close()  # So that the pipe ends with the process.
       self._processes.append(process)
       self._pipes.append(receiver)
+      self._slots.append((_slots(memory), free))
 
   def __enter__(self) -> 'SourceProcesses':
     return self
@@ -265,8 +246,10 @@ class SourceProcesses:
     try:
       message = pipe.recv()
       if isinstance(message, np.ndarray):
-        images = np.frombuffer(pipe.recv_bytes(), np.uint8)
-        return Chunk(images.reshape([-1, HEIGHT, WIDTH, DEPTH]), message)
+        slots, free = self._slots[index]
+        images = next(slots)[: len(message)].copy()
+        free.release()
+        return Chunk(images, message)
     except (EOFError, OSError):
       process, shard = self._processes[index], self._shards[index]
       process.join(_END_SECONDS)
@@ -333,7 +316,7 @@ def others_code(
     os.chdir(here)
 
 
-def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
+def _takes_shards(said: str, function: Callable[..., Any]) -> bool:
   """Whether a function has the parameters (shard, num_shards); raises InputError for others."""
   try:
     signature = inspect.signature(function)
@@ -344,7 +327,7 @@ def _takes_shards(name: str, function: Callable[..., Any]) -> bool:
     return True
   if not _binds(signature):
     raise InputError(
-      f'--source {name} has the parameters {signature}; it must have none, or (shard, num_shards)'
+      f'{said} has the parameters {signature}; it must have none, or (shard, num_shards)'
     )
   return False
 
@@ -357,13 +340,57 @@ def _binds(signature: inspect.Signature, *arguments: int) -> bool:
   return True
 
 
-def _fill(items: list[Any], iterator: Iterator[Any], most: int) -> bool:
-  """Draws items up to the first batch, or `most` -> whether there may be more."""
-  for item in iterator:
-    items.append(item)
-    if len(items) == most or _is_batch(item):
-      return True
-  return False
+class _FaultError(Exception):
+  """What an exception of a source's function says."""
+
+
+class _WrongExampleError(ValueError):
+  """An item is no example: what is wrong, and where in a batch."""
+
+
+class _Drawn(NamedTuple):
+  """Some items, and what an exception ended them."""
+
+  items: list[Any]
+  fault: Exception | None
+
+
+def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Drawn:
+  """The next ones: a batch, or single examples and what comes between them."""
+  drawn: list[Any] = []
+  try:
+    with others_code(_FaultError, function):
+      drawn.extend(itertools.islice(items, 1))
+      if drawn and not _is_batch(drawn[0]):
+        drawn.extend(itertools.islice(items, most - 1))
+  except (_FaultError, SourceError) as error:
+    return _Drawn(drawn, error)
+  return _Drawn(drawn, None)
+
+
+def _put_together(items: list[Any], num_classes: int) -> Chunk:
+  """Single examples, or one item of any kind, as a chunk.
+
+  Raises:
+    _WrongExampleError: the item is wrong.
+    Exception: one of several may be wrong, or some are batches.
+  """
+  if len(items) == 1:
+    images, labels = _arrays(items[0])
+    labels = np.atleast_1d(labels)
+  else:
+    several, numbers = zip(*items, strict=True)
+    kinds = {type(number) for number in numbers}
+    whole = bool not in kinds and all(issubclass(kind, (int, np.integer)) for kind in kinds)
+    if {image.shape for image in several} != {_SHAPE} or not whole:
+      raise ValueError
+    images = np.concatenate(several, dtype=np.uint8, casting='no')
+    labels = np.array(numbers)
+  wrong = (labels < 0) | (labels >= num_classes)
+  if wrong.any():
+    place = int(wrong.argmax())
+    raise _WrongExampleError(f'its label is {labels[place]}, not 0 to {num_classes - 1}', place)
+  return Chunk(images.reshape([-1, *_SHAPE]), labels.astype(np.int32))
 
 
 def _is_batch(item: Any) -> bool:
@@ -376,25 +403,20 @@ def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
   try:
     image, label = item
   except (TypeError, ValueError):
-    raise ValueError(f'it is {_kind(item)}, not (image, label)') from None
+    raise _WrongExampleError(f'it is {_kind(item)}, not (image, label)') from None
   image = np.asarray(image)
   if image.dtype != np.uint8 or image.ndim not in (3, 4) or image.shape[-3:] != _SHAPE:
-    raise ValueError(
+    raise _WrongExampleError(
       f'its image is {image.dtype} {list(image.shape)}, not uint8 {list(_SHAPE)} or a batch of it'
     )
   label = np.asarray(label)
   if label.dtype.kind not in 'iu':
-    raise ValueError(f'its label is {label!r:.40}, not a whole number')
+    raise _WrongExampleError(f'its label is {label!r:.40}, not a whole number')
   if label.shape != image.shape[:-3]:
-    raise ValueError(
+    raise _WrongExampleError(
       f'its labels have the shape {list(label.shape)} and its images {list(image.shape)}'
     )
   return image, label
-
-
-def _size(item: Any) -> int:
-  """How many examples an item that was checked has."""
-  return np.size(item[1])
 
 
 def _kind(item: Any) -> str:
@@ -423,32 +445,38 @@ def described(error: BaseException, function: Callable[..., Any] | None) -> str:
   return f'{type(error).__name__:.80}{": " if message else ""}{message}{where}'
 
 
-def _run(
-  name: str, num_classes: int, shard: int, num_shards: int, pipe: connection.Connection
-) -> None:
-  """One process: sends chunks, None after each epoch, and what went wrong as text.
+def _slots(memory: Any) -> Iterator[np.ndarray]:
+  """Where chunks' images lie, in turn: each uint8 [_CHUNK, 32, 32, 3]."""
+  return itertools.cycle(np.frombuffer(memory, np.uint8).reshape([_SLOTS, _CHUNK, *_SHAPE]))
 
-  A chunk is its labels and, in a message of their own that needs no pickle, its images.
+
+def _run(
+  shard: tuple[str, int, int, int], pipe: connection.Connection, memory: Any, free: Any
+) -> None:
+  """One process: sends chunks' labels, None after each epoch, and what went wrong as text.
+
+  Args:
+    shard: the source's name, its classes, which shard, and of how many.
+    pipe: for these.
+    memory: its next slot has the images.
+    free: counts the slots that are.
   """
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training's, who ends this one.
   threading.Thread(target=_end_with_parent, daemon=True).start()
+  slots = _slots(memory)
   with contextlib.suppress(BrokenPipeError):  # Nobody reads any more.
     try:
-      source = PythonSource(name)
+      source = PythonSource(shard[0])
       while True:
-        for chunk in source.chunks(num_classes, shard, num_shards):
-          pipe.send(chunk.labels)
-          pipe.send_bytes(chunk.images.tobytes())
+        for chunk in source.chunks(*shard[1:]):
+          for start in range(0, len(chunk.labels), _CHUNK):
+            labels = chunk.labels[start : start + _CHUNK]
+            free.acquire()
+            next(slots)[: len(labels)] = chunk.images[start : start + _CHUNK]
+            pipe.send(labels)
         pipe.send(None)
     except (InputError, SourceError) as error:
       pipe.send(str(error))
-
-
-def _widen(pipe: connection.Connection) -> None:
-  """Makes room for a chunk, where the system allows it: else both ends wake for each 64 KB."""
-  if hasattr(fcntl, 'F_SETPIPE_SZ'):  # Linux.
-    with contextlib.suppress(OSError):  # A user may have only so much room for all pipes.
-      fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _end_with_parent() -> None:

@@ -1,8 +1,8 @@
-"""Training batches from sources without random access: shuffled in a buffer, augmented.
+"""Training batches from sources that can only be read in order: shuffled in blocks, augmented.
 
-An epoch consists of splits, which are read one after the other, in a new order in each epoch. All
-examples pass through one buffer, from which they are drawn at random, and batches are augmented
-as a whole, like those of record files.
+An epoch comes in splits. They are read one after the other, in an order that each epoch draws anew.
+All examples are shuffled in blocks, and a batch is augmented as a whole, like those of record
+files: no operation is of one example.
 
 tf.data's `interleave` would mix splits better, but under a data service of TensorFlow 2.15 one with
 an inner `repeat` restarts its splits again and again.
@@ -23,7 +23,7 @@ from cifar10.data import input_pipeline
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 from cifar10.data.python_source import NOTHING, Chunk
 
-BUFFER = 10_000  # Examples, of 3 KB each.
+BLOCK = 10_000  # Examples, of 3 KB each.
 _ENDLESS = 1 << 62
 _NUMBER_BITS = 40  # Of an example's place: its number in its split; the split's is above.
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # Odd: 2^64 by the golden ratio (Knuth), as an int64.
@@ -152,9 +152,9 @@ def batches(
     some: returned by `examples`.
     data_set: has the options of augmentation.
     batch_size: examples in every batch.
-    num_examples: of an epoch; limits the buffer.
-    seed: determines augmentation, and the order if that of `some` is fixed.
-    worker: each worker of a cluster has its own order.
+    num_examples: of an epoch; a block has no more.
+    seed: fixes the distortions, and the order if that of `some` is fixed.
+    worker: each worker of a cluster draws an order of its own.
 
   Returns:
     A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
@@ -171,6 +171,13 @@ def batches(
     images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))
     return images, batch.labels
 
-  shuffled = some.unbatch().shuffle(min(BUFFER, num_examples), seed=(seed << 8) + worker)
-  whole = shuffled.batch(batch_size, drop_remainder=True)
+  def shuffled(block: PlacedExamples) -> PlacedExamples:
+    block_seed = tf.random.experimental.stateless_fold_in(key, ~block.epochs[0])
+    block_seed = tf.random.experimental.stateless_fold_in(block_seed, block.places[0])
+    order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(block.labels)), block_seed)
+    return PlacedExamples(*(tf.gather(each, order) for each in block))
+
+  blocks = some.rebatch(min(BLOCK, num_examples), drop_remainder=True)
+  # The next block is read while batches are cut from this one.
+  whole = blocks.map(shuffled).prefetch(1).rebatch(batch_size, drop_remainder=True)
   return whole.map(augmented, num_parallel_calls=tf.data.AUTOTUNE)

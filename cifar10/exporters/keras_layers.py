@@ -96,8 +96,10 @@ class _Translation:
     name: str = '',
     inputs: list[str] | None = None,
   ) -> str:
-    """Adds a layer for an operation; by default with the operation's name and inputs."""
-    name = (name or op.name).replace('/', '_')
+    """A layer for the operation; by default it is called and given what the operation is."""
+    # An own network may have several layers in a scope.
+    names = [each.replace('/', '_') for each in (name, op.name) if each]
+    name = next((each for each in names if each not in self.layers), names[0])
     if inputs is None:
       inputs = [layer for layer in map(self._layer_of, op.inputs) if layer]
     assert name not in self.layers, f'two layers are called {name}'

@@ -13,9 +13,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
-from cifar10.core import files
+from cifar10.core import files, logs
 from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.core.logs import IMAGES_BAR, log
 from cifar10.data import image_files, input_pipeline, records
@@ -56,9 +55,8 @@ def named_images(names: Sequence[str]) -> Images:
   return Images(read, lambda: sum(1 for _ in each_file(names)))
 
 
-def split_images(data_dir: str, split: str, classes: Sequence[str]) -> Images:
-  """The images of a split in the order of its record file, with their labels."""
-  data_set = input_pipeline.RecordDataset(data_dir, split)
+def split_images(data_set: Any, classes: Sequence[str]) -> Images:
+  """The images of a `RecordDataset`, in its order, with their labels."""
 
   def read() -> Iterator[_Read]:
     for index, (image, label) in enumerate(zip(*data_set.all_examples())):
@@ -244,7 +242,7 @@ def _log_resized(read: _Read, number: int) -> None:
 def _bar(images: Images) -> Any:
   """A progress bar on a terminal. Without a terminal the images are not counted."""
   is_shown = sys.stderr.isatty()
-  return tqdm.tqdm(
+  return logs.bar(
     total=images.num_images() if is_shown else None,
     desc='predicting',
     bar_format=IMAGES_BAR,

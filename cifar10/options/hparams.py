@@ -53,6 +53,14 @@ class HParams(Options):
     fixed=True,
     part='source',
   )
+  validation_source: str | None = option(
+    None,
+    'a Python function, as --source has it, whose one epoch is evaluated in place of the '
+    'validation split',
+    check=is_function(),
+    metavar='MODULE:FUNCTION',
+    part='source',
+  )
   examples_per_epoch: int | None = option(
     None,
     'number of examples that --source yields in an epoch (default: the len() of what its '
@@ -190,7 +198,12 @@ class HParams(Options):
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
   def check(self) -> None:
-    """Raises InputError for values that contradict each other."""
+    """Raises InputError for values that do not fit each other."""
+    if self.validation_source and self.train_on != 'train':
+      raise InputError(
+        f'--validation-source {self.validation_source} is not evaluated with --train-on '
+        f'{self.train_on}; leave one out'
+      )
     if self.examples_per_epoch and not self.source:
       raise InputError(
         f'--examples-per-epoch {self.examples_per_epoch} belongs to --source; leave it out: record '

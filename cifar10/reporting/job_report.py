@@ -14,7 +14,6 @@ from cifar10.core.logs import log
 from cifar10.core.option import declarations
 from cifar10.data import manifest
 from cifar10.data.info import DatasetInfo
-from cifar10.data.input_pipeline import RecordDataset
 from cifar10.inference.predictions import IMAGES
 from cifar10.job import adopted_config, best_checkpoints, checkpoints, job_config
 from cifar10.options.hparams import HParams, all_values, from_values
@@ -184,8 +183,9 @@ def _predicted(
     checkpoint=wanted.checkpoint,
     use_ema=use_ema,
   )
-  predictions = read_predictions(Process(hparams, options))
-  images, labels = RecordDataset(data_dir, split).all_examples()
+  process = Process(hparams, options)
+  predictions = read_predictions(process)
+  images, labels = process.held_out(split).all_examples()
   recorded = [
     event
     for event in events.of('evaluate')

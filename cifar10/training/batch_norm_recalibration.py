@@ -9,10 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 import model_base
-from cifar10.core import sessions
+from cifar10.core import logs, sessions
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.options.hparams import HParams
@@ -58,6 +57,6 @@ def recomputed(
         [variable.initializer for variable in variables.values()],
         {variable.initial_value: values[name] for name, variable in variables.items()},
       )
-      for number in tqdm.trange(1, num_batches + 1, desc='averaging', disable=None):
+      for number in logs.bar(range(1, num_batches + 1), desc='averaging', disable=None):
         session.run(updates, {batch_number: number})
       return {**values, **session.run({name: variables[name] for name in moving})}

@@ -12,7 +12,6 @@ from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, parts, storage_errors
 from cifar10.core.errors import StorageError, Terminated
 from cifar10.core.logs import log
-from cifar10.data import input_pipeline
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.stop_record import StopRequest
 from cifar10.training import evaluation
@@ -80,9 +79,12 @@ class Evaluator:
       folder = os.path.join(process.options.job_dir, split)
       input_fn = process.eval_input_fn(split)
       self._kept[split] = evaluation.KeptEvaluation(process.estimator(), input_fn, folder)
-    count = input_pipeline.RecordDataset(process.data_dir, split).num_examples_per_epoch()
+    held_out = process.held_out(split)
+    count = held_out.num_examples_per_epoch()
     bars = progress.evaluation_hooks(split, count, process.hparams.eval_batch_size)
-    measured = self._kept[split].evaluate(checkpoint, [_AbandonHook(process.role.monitor), *bars])
+    hooks = [_AbandonHook(process.role.monitor), *bars]
+    with held_out.reading():
+      measured = self._kept[split].evaluate(checkpoint, hooks)
     made = evaluation.make_evaluation(
       measured,
       split,

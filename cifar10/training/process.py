@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -117,15 +118,24 @@ class Process:
     """Returns an input function that reads each example of a split once."""
 
     def input_fn() -> Any:
-      return input_pipeline.input_fn(
-        self.data_dir, split, 1, self.hparams.eval_batch_size, is_training=False
-      )
+      return input_pipeline.cut(self.held_out(split).one_pass(self.hparams.eval_batch_size), 1)
 
     return input_fn
 
+  def held_out(self, split: str) -> Any:
+    """A split's examples: of its records, or of --validation-source."""
+    if split == 'validation' and self.hparams.validation_source:
+      return self._validation
+    return input_pipeline.RecordDataset(self.data_dir, split)
+
+  @functools.cached_property
+  def _validation(self) -> Any:
+    name = self.hparams.validation_source
+    return parts.load('source').HeldOut(name, self.data.num_classes)
+
   def check_split(self, split: str) -> None:
-    """Raises InputError if the split's file is missing or damaged, or a batch does not fit."""
-    count = input_pipeline.RecordDataset(self.data_dir, split).num_examples_per_epoch()
+    """Raises InputError where the split is missing or damaged, or a batch does not fit."""
+    count = self.held_out(split).num_examples_per_epoch()
     input_pipeline.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
 
   def checkpoint(self) -> str:

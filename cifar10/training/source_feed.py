@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,49 @@ from cifar10.data.python_source import Chunk, PythonSource, SourceProcesses
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training.feed import Feed
+
+
+class HeldOut:
+  """The examples of --validation-source, as `RecordDataset` has those of a split."""
+
+  def __init__(self, name: str, num_classes: int):
+    """Finds the function; raises InputError where there is none."""
+    self._source = PythonSource(name, '--validation-source')
+    self._num_classes = num_classes
+
+  def num_examples_per_epoch(self) -> int:
+    """Those that it says, or 0; raises InputError where the first one is wrong."""
+    return self._count
+
+  @functools.cached_property
+  def _count(self) -> int:
+    return self._source.check(self._num_classes, 0)
+
+  @tf.autograph.experimental.do_not_convert
+  def one_pass(self, batch_size: int) -> tf.data.Dataset:
+    """Every example once, in the source's order; the last batch may be smaller."""
+    read = _read_here(lambda split, num_splits: self._source.chunks(self._num_classes))
+    chunks = tf.data.Dataset.range(1).flat_map(read)
+    return chunks.map(lambda images, labels, first: (images, labels)).rebatch(batch_size)
+
+  def all_examples(self) -> Any:
+    """Images uint8 [n, 32, 32, 3] and labels int32 [n], in the source's order."""
+    return tuple(map(np.concatenate, zip(*self._source.chunks(self._num_classes))))
+
+  def reading(self) -> contextlib.AbstractContextManager[None]:
+    """A context that raises SourceError where the source fails."""
+    return stream.naming_faults(lambda message: None)
+
+
+def _read_here(read: Callable[[int, int], Iterator[Chunk]]) -> stream.ReadSplit:
+  """Reads splits in this process."""
+  server = stream.Server(read)
+
+  def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
+    asked = [handle, split, tf.constant(1, tf.int64)]
+    return tf.numpy_function(server, asked, list(stream.ANSWER))
+
+  return stream.from_server(call)
 
 
 class SourceFeed(Feed):
@@ -61,15 +104,10 @@ class SourceFeed(Feed):
   def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
     """Returns batches from the beginning of an epoch on."""
     hparams, worker = self._hparams, self._cluster.worker
-    share = -(-self._count // self._shards)  # This process's examples of an epoch.
-    server = stream.Server(lambda split, num_splits: self._epoch())
-
-    def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
-      asked = [handle, split, tf.constant(1, tf.int64)]
-      return tf.numpy_function(server, asked, list(stream.ANSWER))
-
+    share = -(-self._count // self._shards)  # Of an epoch, this process's.
+    read = _read_here(lambda split, num_splits: self._epoch())
     first_epoch = -(-first_example // share)
-    examples = stream.examples(stream.from_server(call), 1, hparams.seed, first_epoch)
+    examples = stream.examples(read, 1, hparams.seed, first_epoch)
     batches = stream.batches(
       examples,
       self._data_set,

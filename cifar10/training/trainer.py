@@ -11,6 +11,7 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
+from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import devices, parts, storage_errors
 from cifar10.core.errors import InputError, MisfitError, Terminated
 from cifar10.core.logs import log
@@ -25,7 +26,6 @@ from cifar10.training.network_builder import Initialization
 from cifar10.training.process import Process, tf_config
 
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
-_SIGTERM = ('SIGTERM', 'SIGTERM came')
 
 
 def train_and_evaluate(process: Process) -> JsonObject:
@@ -121,7 +121,7 @@ def _train(
     estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
     with (
       _naming_nan(process),
-      _telling_errors(callbacks, meter),
+      _telling_errors(callbacks, meter, role.monitor),
       examples.reading(),
       tf_config(role.cluster),
     ):
@@ -324,8 +324,7 @@ def _end(
   role, job_dir = process.role, process.options.job_dir
   role.monitor.closed()
   if role.monitor.stopping:
-    lost = role.monitor.lost
-    _tell_train_end(callbacks, *(('task_lost', lost) if lost else _SIGTERM), step)
+    _tell_stop(callbacks, role.monitor, step)
     role.monitor.check()
   reason = stop_request.reason or _LAST_STEP
   if stop_request.reason and role.saves:
@@ -334,18 +333,26 @@ def _end(
   role.announce_done()
 
 
+def _tell_stop(callbacks: Sequence[Callback], monitor: SignalMonitor, step: int) -> None:
+  lost, heard = monitor.lost, monitor.heard
+  reason = ('task_lost', lost) if lost else (heard, f'{heard} came')
+  _tell_train_end(callbacks, *reason, step)
+
+
 def _tell_train_end(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
   for callback in callbacks:
     callback.on_train_end(reason, message, step)
 
 
 @contextlib.contextmanager
-def _telling_errors(callbacks: Sequence[Callback], meter: MeterHook) -> Iterator[None]:
-  """Calls callbacks if training ends with an error."""
+def _telling_errors(
+  callbacks: Sequence[Callback], meter: MeterHook, monitor: SignalMonitor
+) -> Iterator[None]:
+  """Tells callbacks of an end that is none of the training's own."""
   try:
     yield
-  except Terminated:  # During an evaluation.
-    _tell_train_end(callbacks, *_SIGTERM, meter.step)
+  except Terminated:  # It came while a checkpoint was evaluated.
+    _tell_stop(callbacks, monitor, meter.step)
     raise
   except BaseException as error:
     first_line = str(error).partition('\n')[0]

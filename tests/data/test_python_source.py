@@ -36,15 +36,14 @@ def test_an_epoch_in_the_functions_order(name, sizes):
 
 
 def test_single_examples_and_batches_keep_their_order():
-  """A batch ends what is put together: 0 with 1 and 2, then 3 with 4."""
-  assert read('mixed') == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [3, 2])
+  assert read('mixed') == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [5])
 
 
-def test_chunks_are_of_256():
-  """96 + 96 + 96 = 288 = 256 + 32."""
+def test_chunks_are_of_512():
+  """6 x 96 = 576 = 512 + 64."""
   module = sys.modules['given_sources']
-  module.thrice = lambda: given_sources.listed() * 3
-  assert read('thrice')[2] == [256, 32]
+  module.often = lambda: given_sources.listed() * 6
+  assert read('often')[2] == [512, 64]
 
 
 def test_a_shard():

@@ -233,7 +233,7 @@ def test_a_table_needs_no_libraries(make_job):
   assert len(json.loads(ran.stdout)['jobs']) == 1
 
 
-@pytest.mark.parametrize('name', ['report', 'onnx'])
+@pytest.mark.parametrize('name', ['report', 'onnx', 'companions'])
 def test_the_extra_has_the_requirements_files_lines(name):
   root = os.path.dirname(os.path.dirname(cifar10.report.__file__))
   with open(os.path.join(root, f'requirements-{name}.txt'), encoding='utf-8') as file:

@@ -1,12 +1,14 @@
 """Training on a Python source: as the program does it, in this process."""
 
 import json
+import os
 
 import given_sources
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from cifar10 import report
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
@@ -224,3 +226,47 @@ def test_flags_that_belong_to_a_source(train):
     result = train(None, *flags)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path):
+  """Its 96 examples choose best/ and end training; evaluations and reports of the job read it."""
+  job = tmp_path / 'job'
+  where = ['--data-dir', data_dir, '--job-dir', job]
+  source = ['--validation-source', 'given_sources:batches', '--source', 'given_sources:Flow']
+  steps = ['--train-steps', 6, '--eval-every-steps', 2, '--stop-at-accuracy', 0]
+  result = run_here(*where, *SMALL, *source, *steps)
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)['ended_by'] == 'stop_at_accuracy'
+  events = [each for each in metrics_log.read(str(job)) if each['event'] == 'evaluate']
+  assert [(each['subset'], each['examples']) for each in events] == [
+    ('validation', 96),
+    ('eval', 70),
+  ]
+  assert os.listdir(job / 'best')
+  evaluate = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', 'best']
+  evaluated = json.loads(run_here(*where, *evaluate).stdout)
+  assert evaluated['accuracy'] == events[0]['accuracy']
+  table = run_here(job, '--data-dir', data_dir, '--subset', 'validation', '--table', command=report)
+  assert table.returncode == 0, table.stderr
+  [said] = json.loads(table.stdout)['jobs']
+  assert said['evaluation']['examples'] == 96
+  found = said['evaluation']['accuracy']['value']
+  assert found == pytest.approx(evaluated['accuracy'], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+  ('source', 'ends'),
+  [
+    ('no_pair', (2, 'example 1 (counted from 1): it is a dict')),
+    ('late_label', (1, 'example 46 (counted from 1): its label is 10, not 0 to 9')),
+    ('missing', (2, 'there is no missing in')),
+  ],
+)
+def test_what_is_wrong_with_it_is_one_line(source, ends, run_here, data_dir, tmp_path):
+  name, (code, says) = f'given_sources:{source}', ends
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 2]
+  result = run_here(*where, *SMALL, '--validation-source', name)
+  assert result.returncode == code, result.stderr
+  assert result.stderr.splitlines()[-1].startswith(f'error: --validation-source {name}')
+  assert says in result.stderr.splitlines()[-1]
+  assert (tmp_path / 'job').exists() == (code == 1)

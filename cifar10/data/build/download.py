@@ -6,8 +6,7 @@ import time
 import urllib.error
 import urllib.request
 
-import tqdm
-
+from cifar10.core import logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
@@ -61,7 +60,7 @@ def _fetch(url: str, part: str) -> None:
     start = done if resumed else 0  # A server that ignores Range sends the whole file.
     left = response.headers.get('Content-Length')
     total = start + int(left) if left else None
-    bar = tqdm.tqdm(
+    bar = logs.bar(
       total=total, initial=start, unit='B', unit_scale=True, desc=os.path.basename(url)
     )
     with open(part, 'ab' if resumed else 'wb') as file, bar:

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 import numpy as np
-import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from cifar10.core import files
+from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
@@ -125,7 +124,7 @@ class ImageFolder:
     """Appends all readable images; returns their indices by split and class."""
     paths = self._paths
     places: dict[str, int] = {}
-    with logging_redirect_tqdm(), tqdm.tqdm(total=len(paths), unit=' images', desc='read') as bar:
+    with logging_redirect_tqdm(), logs.bar(total=len(paths), unit=' images', desc='read') as bar:
       for path, image in zip(paths, read_ahead(_read, paths)):
         bar.update()
         if image is None:

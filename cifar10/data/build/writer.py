@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from cifar10.core import files
+from cifar10.core import files, logs
 from cifar10.core.logs import log
 from cifar10.data import manifest, records
 from cifar10.data.build.sources import ImageSource
@@ -104,7 +103,7 @@ def _write(path: str, source: ImageSource, split: str, statistics: ChannelStatis
   total, examples = source.examples(split)
   if split == 'train' and source.description is None:
     examples = _counted(examples, statistics)
-  shown = tqdm.tqdm(examples, total=total, unit=' images', desc=split)
+  shown = logs.bar(examples, total=total, unit=' images', desc=split)
   with shown:
     return records.write_examples(path, shown)
 
