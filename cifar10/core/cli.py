@@ -14,7 +14,6 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
-from cifar10.core.errors import InputError
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -102,7 +101,7 @@ class _Common(argparse.Action):
 
 
 class OneLineParser(argparse.ArgumentParser):
-  """An argument parser that fails by an InputError, without printing its usage first.
+  """An argument parser that fails like everything else, without printing its usage first.
 
   It names the command as the user typed it, and has what every command has.
   """
@@ -122,4 +121,4 @@ class OneLineParser(argparse.ArgumentParser):
     return as_typed(super().format_help(), typed_name())
 
   def error(self, message: str) -> NoReturn:
-    raise InputError(f'{message}; see --help')
+    self.exit(2, f'error: {message}; see --help\n')
