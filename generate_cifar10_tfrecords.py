@@ -18,7 +18,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from cifar10.core import cli, errors, files, lazy_tf, lock, logs, storage_errors
 from cifar10.core.errors import InputError
@@ -169,10 +169,15 @@ def _split(text: str) -> tuple[float, ...]:
   return shares
 
 
+class _Parser(cli.OneLineParser):
+  """Fails by an InputError, also where Python asks."""
+
+  def error(self, message: str) -> NoReturn:
+    raise InputError(f'{message}; see --help')
+
+
 def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   add = parser.add_argument
   add(
     '--data-dir',

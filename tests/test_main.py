@@ -191,9 +191,11 @@ def test_refuses_before_anything_is_written(monkeypatch, data_dir, tmp_path, fla
 
 
 @pytest.mark.parametrize('flags', [['--lr-values', 'a'], ['--num-layers', 'x'], ['--nonsense']])
-def test_unparsable_flags_are_refused(monkeypatch, flags):
-  with pytest.raises(InputError, match=r'argument|unrecognized'):
+def test_unparsable_flags_end_with_one_line(monkeypatch, capsys, flags):
+  with pytest.raises(SystemExit) as end:
     main(monkeypatch, '--data-dir', 'd', '--job-dir', 'j', *flags)
+  assert end.value.code == 2
+  assert capsys.readouterr().err.count('\n') == 1
 
 
 def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):

@@ -157,8 +157,9 @@ def leftovers():
   return graphs, sorted(os.listdir('/proc/self/fd'))[:-1], sorted(os.listdir(tempfile.gettempdir()))
 
 
-def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path):
+def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch):
   folder, _ = job
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))  # Of no other process.
   cifar10.evaluate(folder, data_dir)  # What is set once is documented.
   before, threads, left = state(), set(threading.enumerate()), leftovers()
   for _ in range(3):

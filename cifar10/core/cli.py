@@ -14,7 +14,7 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
-from cifar10.core.errors import InputError, print_result
+from cifar10.core.logs import one_line, print_line
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -103,7 +103,7 @@ class _Common(argparse.Action):
 
 
 class OneLineParser(argparse.ArgumentParser):
-  """An argument parser that fails by an InputError, without printing its usage first.
+  """An argument parser that fails like everything else, without printing its usage first.
 
   It shows the command's name as the user typed it, and has the flags that all commands share.
   """
@@ -123,10 +123,10 @@ class OneLineParser(argparse.ArgumentParser):
     return as_typed(super().format_help(), typed_name())
 
   def print_help(self, file: Any = None) -> None:
-    print_result(self.format_help().rstrip('\n'))
+    print_line(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
-    raise InputError(f'{message}; see --help')
+    self.exit(2, f'error: {one_line(message)}; see --help\n')
 
 
 def path(text: str) -> str:
