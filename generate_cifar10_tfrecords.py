@@ -181,7 +181,6 @@ def _parser() -> argparse.ArgumentParser:
   add = parser.add_argument
   add(
     '--data-dir',
-    type=cli.path,
     default='.',
     help='a folder for the files, or a URL such as gs://bucket/data (default: the current folder)',
   )
@@ -205,12 +204,7 @@ def _parser() -> argparse.ArgumentParser:
   add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images instead')
   group = parser.add_argument_group('own images')
   add = group.add_argument
-  add(
-    '--images',
-    type=cli.path,
-    metavar='FOLDER',
-    help='has a sub-folder of PNG and JPEG files for each class',
-  )
+  add('--images', metavar='FOLDER', help='has a sub-folder of PNG and JPEG files for each class')
   add('--name', help="of the data set (default: the folder's)")
   add(
     '--split',

@@ -112,20 +112,18 @@ def _parser() -> argparse.ArgumentParser:
   verbs = parser.add_subparsers(required=True, metavar='list|dump|average')
   listing = verbs.add_parser('list', help='list the variables')
   listing.set_defaults(run=_list)
-  listing.add_argument('path', type=cli.path, metavar='PATH')
+  listing.add_argument('path', metavar='PATH')
   dump = verbs.add_parser('dump', help='write what inference needs')
   dump.set_defaults(run=_dump)
-  dump.add_argument('path', type=cli.path, metavar='PATH')
+  dump.add_argument('path', metavar='PATH')
   dump.add_argument('--use-ema', action='store_true', help='the averages, not the last weights')
   average = verbs.add_parser('average', help='write the mean of several checkpoints')
   average.set_defaults(run=_average)
-  average.add_argument('paths', nargs='+', type=cli.path, metavar='PATH')
-  average.add_argument('--job-dir', type=cli.path, required=True, help='the job of the network')
-  average.add_argument('--data-dir', type=cli.path, required=True, help='with the training images')
+  average.add_argument('paths', nargs='+', metavar='PATH')
+  average.add_argument('--job-dir', required=True, help='the job of the network')
+  average.add_argument('--data-dir', required=True, help='with the training images')
   for verb in (dump, average):
-    verb.add_argument(
-      '--out', type=cli.path, required=True, metavar='FILE', help='what to write, and is new'
-    )
+    verb.add_argument('--out', required=True, metavar='FILE', help='what to write, and is new')
   return parser
 
 

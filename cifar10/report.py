@@ -93,13 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument(
-    'jobs', nargs='+', type=cli.path, metavar='JOB', help='job dirs, shown side by side'
-  )
-  parser.add_argument('--out', type=cli.path, metavar='FILE', help='the page to write')
+  parser.add_argument('jobs', nargs='+', metavar='JOB', help='job dirs, shown side by side')
+  parser.add_argument('--out', metavar='FILE', help='the page to write')
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
   parser.add_argument('--subset', choices=SPLITS, help='the split to evaluate (default: eval)')
-  parser.add_argument('--checkpoint', type=cli.path, help='what to evaluate (default: the latest)')
+  parser.add_argument('--checkpoint', help='what to evaluate (default: the latest)')
   parser.add_argument('--data-dir', help="the record files (default: where the job's were)")
   return parser
 

@@ -125,12 +125,11 @@ class OneLineParser(argparse.ArgumentParser):
   def print_help(self, file: Any = None) -> None:
     print_line(self.format_help().rstrip('\n'))
 
+  def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    for text in sys.argv[1:] if args is None else args:
+      if text.encode('utf-8', 'ignore').decode() != text:  # So Python has what is no UTF-8.
+        self.error(f'{text!r} is no UTF-8; give another')
+    return super().parse_known_args(args, namespace)
+
   def error(self, message: str) -> NoReturn:
     self.exit(2, f'error: {one_line(message)}; see --help\n')
-
-
-def path(text: str) -> str:
-  """The type of an argument that names a file or a folder."""
-  if not text or text.encode('utf-8', 'ignore').decode() != text:
-    raise argparse.ArgumentTypeError(f'{text!r} is no name in UTF-8; give another')
-  return text

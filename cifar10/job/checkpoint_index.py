@@ -16,7 +16,6 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 from cifar10.core import files
 
 _END = bytes.fromhex('57fb808b247547db')
-_LONGEST_NAME = 1000
 _MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOST_NUMBERS = 1 << 60
 
@@ -39,7 +38,8 @@ def read(path: str, num_files: int) -> dict[str, Any]:
   header = tensor_bundle_pb2.BundleHeaderProto.FromString(values.pop(b''))
   is_one = header.num_shards == num_files and not header.endianness and content.endswith(_END)
   _require(is_one and [name for name, _ in found] == [b'', *sorted(values)])
-  return {_name(name): _entry(value, num_files) for name, value in values.items()}
+  _require(all(name[0] and len(name) <= 1000 for name in values))  # 0: of a part of a tensor.
+  return {name.decode(): _entry(value, num_files) for name, value in values.items()}
 
 
 def _require(holds: bool) -> None:
@@ -74,11 +74,6 @@ def _numbers(content: bytes, place: int, count: int) -> tuple[list[int], int]:
     numbers.append(number | content[place] << shift)
     place += 1
   return numbers, place
-
-
-def _name(name: bytes) -> str:
-  _require(len(name) <= _LONGEST_NAME and name[0] > 0)  # 0: of a part of a tensor.
-  return name.decode()
 
 
 def _entry(value: bytes, num_files: int) -> Any:

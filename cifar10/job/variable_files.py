@@ -229,7 +229,9 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
 
 
 def check_new(path: str) -> None:
-  """Raises InputError if the path exists."""
+  """Raises InputError where the path is taken, or is none."""
+  if not path:
+    raise InputError('--out is empty; name a file')
   if files.exists(path) or files.exists(path + '.index'):
     raise InputError(f'--out {path} is there already; name another')
 

@@ -17,15 +17,8 @@ from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import (
-  checkpoint_saver,
-  evaluation,
-  network_builder,
-  optimizers,
-  schedules,
-  step_parts,
-  towers,
-)
+from cifar10.training import evaluation, network_builder, optimizers, schedules, step_parts, towers
+from cifar10.training.checkpoint_saver import Saver
 from cifar10.training.network_builder import DEFAULT_INIT, Inferred, Initialization, infer
 from cifar10.training.placement import Placement
 from cifar10.training.step_parts import GroupOf, Shards, StepPart
@@ -267,9 +260,7 @@ def _add_saver(config: Any) -> None:
   The Estimator's own saver has each parameter server write its part, to a folder that all of
   them would have to share.
   """
-  saver = checkpoint_saver.Saver(
-    max_to_keep=config.keep_checkpoint_max, defer_build=True, save_relative_paths=True
-  )
+  saver = Saver(max_to_keep=config.keep_checkpoint_max, defer_build=True, save_relative_paths=True)
   tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
 
 
