@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from cifar10.core import limits
+from cifar10.core.errors import InputError
 
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
@@ -60,7 +61,8 @@ def import_tensorflow(verbose: bool = False) -> None:
   if limits.room() is not None:
     from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
 
-    little_memory.check_room()
+    if said := little_memory.shortage():
+      raise InputError(said)
   with tempfile.TemporaryFile() as output, _interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
