@@ -14,7 +14,7 @@ import sys
 from typing import Any, NoReturn
 
 import cifar10
-from cifar10.core.errors import print_result
+from cifar10.core.logs import print_line
 
 # How a command is started from a checkout, and the script of pyproject.toml.
 SCRIPTS = {
@@ -67,7 +67,7 @@ def version() -> str:
 
 def _print_version(parser: argparse.ArgumentParser) -> NoReturn:
   """Carries out --version."""
-  print_result(f'{parser.prog} {version()}')
+  print_line(f'{parser.prog} {version()}')
   parser.exit()
 
 
@@ -87,7 +87,7 @@ def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
       action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     elif action.metavar == 'FILE':
       action.complete = shtab.FILE  # type: ignore[attr-defined]
-  print_result(shtab.complete(parser, shell))
+  print_line(shtab.complete(parser, shell))
   parser.exit()
 
 
@@ -123,7 +123,7 @@ class OneLineParser(argparse.ArgumentParser):
     return as_typed(super().format_help(), typed_name())
 
   def print_help(self, file: Any = None) -> None:
-    print_result(self.format_help().rstrip('\n'))
+    print_line(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
     self.exit(2, f'error: {message}; see --help\n')
