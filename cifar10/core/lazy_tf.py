@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -136,11 +137,18 @@ def _no_collection() -> Iterator[None]:
 @contextlib.contextmanager
 def _interrupted_later() -> Iterator[None]:
   """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+  heard: list[int] = []
+  waits = threading.current_thread() is threading.main_thread()
+  waits &= signal.getsignal(signal.SIGINT) is signal.default_int_handler
+  if waits:  # No mask of signals: threads of numpy hear them, too.
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
   try:
     yield
   finally:
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if waits:
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+  if heard:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
