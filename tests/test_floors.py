@@ -127,7 +127,7 @@ OF_ITS_OWN = {
   'cifar10.core.remote_files': 'the same, to those behind URLs',
   'cifar10.core.cli': "the program's own files",
   'cifar10.core.devices': '/proc',
-  'cifar10.core.errors': 'the null device',
+  'cifar10.core.logs': 'the standard streams and the null device',
   'cifar10.core.lock': '/proc',
   'cifar10.core.lazy_tf': 'what TensorFlow prints, for a moment, and links for its patterns',
   'cifar10.core.limits': '/proc',

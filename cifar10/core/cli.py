@@ -67,7 +67,7 @@ def version() -> str:
 
 def _print_version(parser: argparse.ArgumentParser) -> NoReturn:
   """Carries out --version."""
-  print_result(f'{parser.prog} {version()}')
+  print_line(f'{parser.prog} {version()}')
   parser.exit()
 
 
@@ -87,7 +87,7 @@ def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
       action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     elif action.metavar == 'FILE':
       action.complete = shtab.FILE  # type: ignore[attr-defined]
-  print_result(shtab.complete(parser, shell))
+  print_line(shtab.complete(parser, shell))
   parser.exit()
 
 

@@ -132,7 +132,8 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
-    print(f'error: {str(error) or "not enough memory":.500}', file=sys.stderr)
+    said = 'not enough memory' if isinstance(error, MemoryError) else str(error)
+    print(f'error: {said:.500}', file=sys.stderr)
     sys.exit(1)
   sys.exit(0)
 

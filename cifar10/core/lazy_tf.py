@@ -17,12 +17,13 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from cifar10.core import limits
-from cifar10.core.errors import MisfitError
+from cifar10.core.errors import InputError, MisfitError
 
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
@@ -61,7 +62,8 @@ def import_tensorflow(verbose: bool = False) -> None:
   if limits.room() is not None:
     from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
 
-    little_memory.check_room()
+    if said := little_memory.shortage():
+      raise InputError(said)
   with tempfile.TemporaryFile() as output, _interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
@@ -161,11 +163,18 @@ def _no_collection() -> Iterator[None]:
 @contextlib.contextmanager
 def _interrupted_later() -> Iterator[None]:
   """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+  heard: list[int] = []
+  waits = threading.current_thread() is threading.main_thread()
+  waits &= signal.getsignal(signal.SIGINT) is signal.default_int_handler
+  if waits:  # No mask of signals: threads of numpy hear them, too.
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
   try:
     yield
   finally:
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if waits:
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+  if heard:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import signal
 import sys
 
 from cifar10.core import limits
-from cifar10.core.errors import InputError
 
 _LEAST_ROOM = 2.5e9  # Bytes: TensorFlow with its threads, on two cores.
 _DEATHS = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP, 127)
@@ -14,11 +13,11 @@ _PR_SET_PDEATHSIG = 1  # Of prctl(2).
 _SHORT = 'the limit of address space (ulimit -v) is {:.2f} GB, and TensorFlow {}; raise it'
 
 
-def check_room() -> None:
-  """Raises InputError where TensorFlow cannot start."""
+def shortage() -> str:
+  """What is said where TensorFlow cannot start; empty where it can."""
   room = limits.room() or 0
-  if room < _LEAST_ROOM:
-    raise InputError(_SHORT.format(room / 1e9, f'needs {_LEAST_ROOM / 1e9:g} GB or more'))
+  said = _SHORT.format(room / 1e9, f'needs {_LEAST_ROOM / 1e9:g} GB or more')
+  return said if room < _LEAST_ROOM else ''
 
 
 def watch() -> None:

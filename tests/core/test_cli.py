@@ -13,8 +13,8 @@ import pytest
 import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
-from cifar10 import commands, control, data_service, local_cluster, report
-from cifar10.core import cli
+from cifar10 import control, data_service, local_cluster, report
+from cifar10.core import cli, errors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # A command that is added stands here, and is tested as the others are.
@@ -105,7 +105,7 @@ def test_an_error_names_the_command_that_was_typed(monkeypatch, tmp_path, capsys
   flags = ['--data-dir', str(tmp_path), '--job-dir', str(tmp_path / 'job')]
   monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-train', *flags])
   with pytest.raises(SystemExit) as end:
-    commands.train()
+    errors.run_command(cifar10_main.main)
   assert end.value.code == 2
   assert f'run: cifar10-generate --data-dir {tmp_path}\n' in capsys.readouterr().err
 
@@ -120,7 +120,7 @@ def test_completion_without_shtab(monkeypatch, capsys):
   monkeypatch.setitem(sys.modules, 'shtab', None)  # As where it is not installed.
   monkeypatch.setattr(sys, 'argv', ['cifar10-train', '--print-completion', 'bash'])
   with pytest.raises(SystemExit) as end:
-    commands.train()
+    errors.run_command(cifar10_main.main)
   assert end.value.code == 2
   error = capsys.readouterr().err
   assert error.startswith('error: --print-completion needs shtab')
