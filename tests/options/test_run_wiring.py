@@ -150,7 +150,7 @@ JOBS = [
   ),
   ({'eval_every_steps': 4}, BASE, {'saves', 'evaluations', 'kept'}),
   ({'stop_at_accuracy': 0}, BASE, STOPS),
-  ({'stop_without_gain': 1}, CONSTANT, STOPS),
+  ({'stop_without_gain': 3}, CONSTANT, {'the end'}),  # At the last step itself, and no later.
   ({'max_minutes': 1e-9}, BASE, STOPS),
 ]
 
