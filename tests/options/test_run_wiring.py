@@ -72,6 +72,7 @@ def observe(result, job):
     'the end': [end.get('ended_by'), end.get('global_step')],
     'last evaluation': [end.get('subset'), end.get('examples')],
     'saves': sorted({event['step'] for event in events if event['event'] == 'save'}),
+    'splits': sorted({event['subset'] for event in events if event['event'] == 'evaluate'}),
     'evaluations': [event['step'] for event in events if event['event'] == 'evaluate'],
     'kept': sorted(map(os.path.basename, glob.glob(f'{job}/model.ckpt-*.index'))),
     'ranked by': sorted(set(re.findall(r'best so far: (\w+)', result.stderr))),
@@ -146,9 +147,22 @@ JOBS = [
       'num_workers': 2,  # said
     },
     BASE,
-    {'last evaluation', 'evaluations', 'saves', 'kept', 'devices', 'deterministic', 'said'},
+    {
+      'last evaluation',
+      'splits',
+      'evaluations',
+      'saves',
+      'kept',
+      'devices',
+      'deterministic',
+      'said',
+    },
   ),
-  ({'eval_every_steps': 4}, BASE, {'saves', 'evaluations', 'kept'}),
+  (
+    {'eval_every_steps': 4, 'subset': 'eval'},  # splits: on the way, too; and none is chosen by it
+    BASE,
+    {'saves', 'evaluations', 'kept', 'splits', 'best', 'ranked by'},
+  ),
   ({'stop_at_accuracy': 0}, BASE, STOPS),
   ({'stop_without_gain': 3}, CONSTANT, {'the end'}),  # At the last step itself, and no later.
   ({'max_minutes': 1e-9}, BASE, STOPS),
