@@ -19,10 +19,11 @@ from cifar10.cluster import roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
-from cifar10.job import metrics_log
+from cifar10.job import metrics_log, stop_record
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, placement
+from cifar10.training import feed, placement, trainer
+from cifar10.training.process import Process
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -201,9 +202,12 @@ def observe_task(options, cluster):
   role = roles.choose(cluster, options)
   monitor = role.monitor
   examples = feed.make(HParams(), options, cluster, CIFAR10)
+  process = Process(HParams(), options, role)
+  run = trainer._make_run(process, stop_record.StopRequest(), 1000, [], evaluating=False)
   return {
     'role': type(role).__name__,
     'gradients an update': role.gradients_per_update,
+    'examples a step': run.examples_per_step,
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
     'watched': sorted(monitor._peers),
@@ -214,25 +218,16 @@ def observe_task(options, cluster):
 
 TASK = RunOptions('job', data_dir='data')
 SYNC = dataclasses.replace(TASK, sync=True)
+SHARED = {'role', 'gradients an update', 'examples a step', 'spare workers'}
 TASKS = [
   ({'variable_strategy': 'GPU'}, TASK, observe_placement, {'variables'}),
   ({'data_format': 'channels_last'}, TASK, observe_placement, {'layout'}),
-  (
-    {'sync': True},
-    TASK,
-    observe_task,
-    {'role', 'gradients an update', 'spare workers', 'in order'},
-  ),
-  ({'backup_workers': 1}, SYNC, observe_task, {'gradients an update', 'spare workers'}),
+  ({'sync': True}, TASK, observe_task, {*SHARED, 'in order'}),
+  ({'backup_workers': 1}, SYNC, observe_task, SHARED - {'role'}),
   ({'deterministic': True}, SYNC, observe_task, {'in order'}),
   ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
   ({'data_service': 'd:1'}, TASK, observe_task, {'watched', 'feed'}),
-  (
-    {'distribute': 'multi_worker_mirrored'},
-    TASK,
-    observe_task,
-    {'role', 'gradients an update', 'spare workers'},
-  ),
+  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, SHARED),
 ]
 
 
