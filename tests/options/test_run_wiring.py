@@ -19,10 +19,11 @@ from cifar10.cluster import roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
-from cifar10.job import metrics_log
+from cifar10.job import metrics_log, stop_record
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, placement
+from cifar10.training import feed, placement, trainer
+from cifar10.training.process import Process
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -72,6 +73,7 @@ def observe(result, job):
     'the end': [end.get('ended_by'), end.get('global_step')],
     'last evaluation': [end.get('subset'), end.get('examples')],
     'saves': sorted({event['step'] for event in events if event['event'] == 'save'}),
+    'splits': sorted({event['subset'] for event in events if event['event'] == 'evaluate'}),
     'evaluations': [event['step'] for event in events if event['event'] == 'evaluate'],
     'kept': sorted(map(os.path.basename, glob.glob(f'{job}/model.ckpt-*.index'))),
     'ranked by': sorted(set(re.findall(r'best so far: (\w+)', result.stderr))),
@@ -146,11 +148,24 @@ JOBS = [
       'num_workers': 2,  # said
     },
     BASE,
-    {'last evaluation', 'evaluations', 'saves', 'kept', 'devices', 'deterministic', 'said'},
+    {
+      'last evaluation',
+      'splits',
+      'evaluations',
+      'saves',
+      'kept',
+      'devices',
+      'deterministic',
+      'said',
+    },
   ),
-  ({'eval_every_steps': 4}, BASE, {'saves', 'evaluations', 'kept'}),
+  (
+    {'eval_every_steps': 4, 'subset': 'eval'},  # splits: on the way, too; and none is chosen by it
+    BASE,
+    {'saves', 'evaluations', 'kept', 'splits', 'best', 'ranked by'},
+  ),
   ({'stop_at_accuracy': 0}, BASE, STOPS),
-  ({'stop_without_gain': 1}, CONSTANT, STOPS),
+  ({'stop_without_gain': 3}, CONSTANT, {'the end'}),  # At the last step itself, and no later.
   ({'max_minutes': 1e-9}, BASE, STOPS),
 ]
 
@@ -187,9 +202,12 @@ def observe_task(options, cluster):
   role = roles.choose(cluster, options)
   monitor = role.monitor
   examples = feed.make(HParams(), options, cluster, CIFAR10)
+  process = Process(HParams(), options, role)
+  run = trainer._make_run(process, stop_record.StopRequest(), 1000, [], evaluating=False)
   return {
     'role': type(role).__name__,
     'gradients an update': role.gradients_per_update,
+    'examples a step': run.examples_per_step,
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
     'watched': sorted(monitor._peers),
@@ -200,25 +218,16 @@ def observe_task(options, cluster):
 
 TASK = RunOptions('job', data_dir='data')
 SYNC = dataclasses.replace(TASK, sync=True)
+SHARED = {'role', 'gradients an update', 'examples a step', 'spare workers'}
 TASKS = [
   ({'variable_strategy': 'GPU'}, TASK, observe_placement, {'variables'}),
   ({'data_format': 'channels_last'}, TASK, observe_placement, {'layout'}),
-  (
-    {'sync': True},
-    TASK,
-    observe_task,
-    {'role', 'gradients an update', 'spare workers', 'in order'},
-  ),
-  ({'backup_workers': 1}, SYNC, observe_task, {'gradients an update', 'spare workers'}),
+  ({'sync': True}, TASK, observe_task, {*SHARED, 'in order'}),
+  ({'backup_workers': 1}, SYNC, observe_task, SHARED - {'role'}),
   ({'deterministic': True}, SYNC, observe_task, {'in order'}),
   ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
   ({'data_service': 'd:1'}, TASK, observe_task, {'watched', 'feed'}),
-  (
-    {'distribute': 'multi_worker_mirrored'},
-    TASK,
-    observe_task,
-    {'role', 'gradients an update', 'spare workers'},
-  ),
+  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, SHARED),
 ]
 
 
