@@ -6,7 +6,7 @@ import pytest
 from harness import Case, cases
 
 TITLE = 'Ctrl-C while TensorFlow is imported'
-BEFORE = 0
+BEFORE = None  # Not counted yet.
 WAS = 'tracebacks of TensorFlow and Python'
 NOW = 'one line, code 130'
 

@@ -4,7 +4,7 @@ import pytest
 from harness import COMMANDS, Case, cases, has_result, nothing
 
 TITLE = 'Limits of files'
-BEFORE = 0
+BEFORE = None  # Not counted yet.
 WAS = 'tracebacks, and no result of an evaluation'
 NOW = 'one line, code 1; an evaluation is printed all the same'
 

@@ -23,12 +23,16 @@ def table():
   rows, sums = [], [0, 0, 0]
   for module in classes():
     numbers = [len(module.CASES), module.BEFORE, sum(case.handled for case in module.CASES)]
-    sums = [total + number for total, number in zip(sums, numbers)]
-    rows.append('| ' + ' | '.join([module.TITLE, *map(str, numbers)]) + ' |')
-  rows.append('| all | ' + ' | '.join(map(str, sums)) + ' |')
+    sums = [total + (number or 0) for total, number in zip(sums, numbers)]
+    rows.append('| ' + ' | '.join([module.TITLE, *map(_shown, numbers)]) + ' |')
+  rows.append(f'| all | {sums[0]} | | {sums[2]} |')
   said = [f'- **{module.TITLE}**: before, {module.WAS}; now, {module.NOW}.' for module in classes()]
   head = ' handled before | handled now |\n|---|---:|---:|---:|\n'
   return head + '\n'.join(rows) + '\n\n' + '\n'.join(said) + '\n'
+
+
+def _shown(number):
+  return 'not counted' if number is None else str(number)
 
 
 def read():
