@@ -143,13 +143,14 @@ def test_the_program_works_without_it(name, without, data_dir, tmp_path):
 
 
 LOADED = """
-import runpy, sys
+import os, runpy, sys
 sys.argv = ['cifar10_main.py', *sys.argv[1:]]
 try:
   runpy.run_path('cifar10_main.py', run_name='__main__')
 except SystemExit:
   pass
-print(*(name for name in sys.modules if name.startswith('cifar10') or name == 'model_base'))
+names = (name for name in sys.modules if name.startswith('cifar10') or name == 'model_base')
+os.write(1, ' '.join(names).encode())  # `print` goes to standard error since.
 """
 
 

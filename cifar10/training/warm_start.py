@@ -112,7 +112,8 @@ def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
   }
   values = {known.get(key, key): value for key, value in values.items()}
   shapes = {name: list(value.shape) for name, value in values.items()}
-  return VariableFile(f'{_FLAG} {path}', path, shapes, {}, values.__getitem__)
+  dtypes = dict.fromkeys(values, tf.float32)
+  return VariableFile(f'{_FLAG} {path}', path, shapes, dtypes, values.__getitem__)
 
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:

@@ -5,9 +5,9 @@ import os
 import random
 
 import harness
+import index_tables as tables
 import numpy as np
 import pytest
-import tables
 import tensorflow as tf
 from harness import Case, cases
 from tensorflow.core.framework import tensor_shape_pb2, types_pb2

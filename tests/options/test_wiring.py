@@ -145,6 +145,7 @@ def observe_input(hparams, data_dir):
   for kind, make in (
     ('batches', trainer.input_fn(work, examples)),
     ('evaluation batches', work.eval_input_fn('eval')),
+    ('validation batches', work.eval_input_fn('validation')),
   ):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.train.create_global_step().initializer)
@@ -174,12 +175,13 @@ MUON = {**BASE, 'muon_learning_rate': 0.1}
 ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'train_on': 'train+validation'}, BASE, {'batches'}),
   ({'source': 'given_sources:listed'}, BASE, {'batches'}),
-  # The shuffle buffer is no larger than an epoch.
+  ({'validation_source': 'given_sources:listed'}, BASE, {'validation batches'}),
+  # A block of the shuffle is no larger than an epoch.
   ({'examples_per_epoch': 8}, {**BASE, 'source': 'given_sources:listed'}, {'batches'}),
   ({'train_steps': 300}, {**BASE, 'lr_triangle': (0.5, 0.5, 0.0)}, {'schedule', 'second step'}),
   ({'train_epochs': 10.0}, {**BASE, 'lr_triangle': (0.5, 0.5, 0.0)}, {'schedule', 'second step'}),
   ({'train_batch_size': 8}, PHASES, {'batches', 'schedule'}),
-  ({'eval_batch_size': 7}, BASE, {'evaluation batches'}),
+  ({'eval_batch_size': 7}, BASE, {'evaluation batches', 'validation batches'}),
   ({'learning_rate': 0.2}, BASE, {'schedule', *UPDATES}),
   ({'lr_values': (0.5, 0.1)}, PHASES, {'schedule', *UPDATES}),
   ({'lr_boundaries_epochs': (9,)}, PHASES, {'schedule'}),
