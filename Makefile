@@ -71,7 +71,7 @@ test-full: test test-kernels
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
 
-# The hostile surroundings of docs/failures.md.
+# The hostile surroundings of docs/failures.md: more than CI has time for.
 hostile: $(STAMP)
 	$(BIN)/python -m pytest tests/hostile $(SIDE_BY_SIDE)
 

@@ -106,7 +106,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_hostile_cluster(run_case, case):
   run_case(case)

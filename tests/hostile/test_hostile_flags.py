@@ -86,7 +86,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_hostile_flag(run_case, case):
   run_case(case)

@@ -26,7 +26,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_interrupted(run_case, case):
   run_case(case)

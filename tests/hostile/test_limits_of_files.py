@@ -104,7 +104,7 @@ CASES += [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_limits_of_files(run_case, case):
   run_case(case)

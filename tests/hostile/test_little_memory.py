@@ -39,7 +39,7 @@ _LARGE = ('--num-layers', '56', '--train-batch-size', '250')
 CASES += [_case('train', size, (0, 1), _LARGE) for size in (2.6, 3.0)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_little_memory(run_case, case):
   run_case(case)

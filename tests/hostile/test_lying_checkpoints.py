@@ -337,7 +337,7 @@ harness.COMMANDS['resume to the end'] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_lying_checkpoint(run_case, case):
   run_case(case)

@@ -188,7 +188,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_lying_source(run_case, case):
   run_case(case)

@@ -41,7 +41,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_nan(run_case, case):
   run_case(case)

@@ -102,7 +102,7 @@ CASES += [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_no_files(run_case, case):
   run_case(case)

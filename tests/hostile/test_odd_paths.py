@@ -160,7 +160,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_odd_path(run_case, case):
   run_case(case)

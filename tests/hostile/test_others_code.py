@@ -177,7 +177,7 @@ CASES += [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_others_code(run_case, case):
   run_case(case)

@@ -70,7 +70,7 @@ CASES += [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @cases(CASES)
 def test_streams(run_case, case):
   run_case(case)
