@@ -357,6 +357,7 @@ CLUSTER = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}},
     ((CLUSTER, ['--distribute', 'mirrored']), 'uses no parameter servers and TF_CONFIG lists 1'),
     ((WORKERS, ['--distribute', 'mirrored']), 'is for one host and TF_CONFIG lists 2 tasks'),
     ((WORKERS, []), 'cluster.ps is []'),
+    ((WORKERS, [*ALL_REDUCE, '--stop-at-accuracy', 1]), 'needs an evaluator in a cluster'),
     ((WORKERS, [*ALL_REDUCE, '--backup-workers', 1]), 'leave --backup-workers 1 out'),
     (
       ('', ['--distribute', 'mirrored', '--variable-strategy', 'GPU']),

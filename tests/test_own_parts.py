@@ -73,6 +73,7 @@ def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
   np.testing.assert_allclose(served, cifar10.predict(job, images).probabilities, atol=1e-5)
 
 
+@pytest.mark.bfloat16
 def test_a_frozen_function_in_bfloat16_starts_warm(run_here, data_dir, tmp_path):
   first, second = tmp_path / 'first', tmp_path / 'second'
   succeeded(run_here(*flags(data_dir, first, '--mode', 'train')))

@@ -37,6 +37,14 @@ def test_what_a_task_does(cluster, options, saves, evaluates, counted):
   assert (role.gradients_per_update, role.counts_steps, role.batches_done(12)) == counted
 
 
+@pytest.mark.parametrize(('options', 'expected'), [({}, [True, True]), (SYNC, [True, False])])
+def test_whose_batches_move_batch_norms_averages(options, expected):
+  """Once a step: the chief's alone, where all make it together."""
+  tasks = [Cluster(SERVED), Cluster(SERVED, 'worker', 1)]
+  chosen = [roles.choose(cluster, RunOptions('job', **options)) for cluster in tasks]
+  assert [role.updates_moving_averages for role in chosen] == expected
+
+
 def test_a_process_alone_watches_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
   evaluator = roles.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))

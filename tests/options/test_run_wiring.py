@@ -12,6 +12,7 @@ import os
 import re
 
 import pytest
+import tensorflow as tf
 from tensorflow.compat.v1.train import summary_iterator
 from tensorflow.python.framework import config
 
@@ -210,6 +211,7 @@ def observe_task(options, cluster):
     'examples a step': run.examples_per_step,
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
+    'needs everyone': monitor._all_reduce,
     'watched': sorted(monitor._peers),
     'feed': type(examples).__name__,
     'in order': getattr(role, '_in_order', None),
@@ -227,7 +229,7 @@ TASKS = [
   ({'deterministic': True}, SYNC, observe_task, {'in order'}),
   ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
   ({'data_service': 'd:1'}, TASK, observe_task, {'watched', 'feed'}),
-  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, SHARED),
+  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, {*SHARED, 'needs everyone'}),
 ]
 
 
@@ -238,6 +240,19 @@ def test_what_a_change_changes_of_a_task(change, base, look, expected):
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)})
   before, after = look(base, cluster), look(dataclasses.replace(base, **change), cluster)
   assert {kind for kind in before if before[kind] != after[kind]} == expected
+
+
+def test_each_worker_draws_an_order_of_its_own(data_dir):
+  options = dataclasses.replace(TASK, data_dir=data_dir)
+  seen = []
+  for task in ('chief', 'worker'):
+    cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, task)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      batches = feed.make(HParams(), options, cluster, CIFAR10).batches(1, 0)
+      iterator = tf.compat.v1.data.make_initializable_iterator(batches)
+      session.run(iterator.initializer)
+      seen.append(session.run(iterator.get_next())[1][0].tolist())
+  assert seen[0] != seen[1]
 
 
 def test_an_evaluator_is_as_patient_as_it_is_told(run_here, data_dir, tmp_path, monkeypatch):
