@@ -80,7 +80,7 @@ def on_the_path(beside, monkeypatch, tmp_path):
 def trained(run_main, data_dir, job, *more, steps=4):
   result = run_main('--data-dir', data_dir, '--job-dir', job, '--train-steps', steps, *FLAGS, *more)
   assert result.returncode == 0, result.stderr
-  heard = [line for line in result.stdout.splitlines() if line.startswith('HEARD')]
+  heard = [line for line in result.stderr.splitlines() if line.startswith('HEARD')]
   return json.loads(result.stdout.splitlines()[-1]), heard
 
 

@@ -71,7 +71,10 @@ def _naming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
   """Returns the function with its errors raised as CallbackError with this name."""
 
   def called(*args: Any) -> Any:
-    with others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING):
-      return call(*args)
+    try:
+      with others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING):
+        return call(*args)
+    except CallbackError as error:  # Its cause may mean something to who called from Python.
+      raise error from error.__context__
 
   return called
