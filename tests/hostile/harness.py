@@ -118,16 +118,30 @@ class Case(NamedTuple):
   check: Callable[[Place, Ended], Any] = nothing
   kept: tuple[str, ...] = ('data', 'grey.png', 'job/model.ckpt-8.*')  # Must be as before.
   seconds: int = LIMIT_SECONDS
-  handled: bool = True  # False: it is known to fail, and the table says so.
+
+
+# Known to fail, by name; the table of docs/failures.md counts them.
+UNHANDLED = {
+  *(f'train {later} s after multiarray' for later in (0, 0.1, 0.3)),
+  *(f'list {later} s after multiarray' for later in (0, 0.1)),
+  *(f'{command} both closed' for command in ('dry run', 'predict', 'export saved_model')),
+  '--version error closed',
+  *(f'{command} without a folder for temporary files' for command in ('train', 'evaluate')),
+  '1000 classes train and evaluate',
+  'resume after a million restarts',
+  'average of a million restarts',
+}
 
 
 def cases(given: list[Case]) -> Any:
   """The decorator of a class's test."""
-  expected = pytest.mark.xfail(strict=True)
+  expected = pytest.mark.xfail(strict=False)  # Those of Ctrl-C depend on the moment.
   return pytest.mark.parametrize(
     'case',
     [
-      pytest.param(case, id=case.name.replace(' ', '_'), marks=() if case.handled else expected)
+      pytest.param(
+        case, id=case.name.replace(' ', '_'), marks=expected if case.name in UNHANDLED else ()
+      )
       for case in given
     ],
   )
