@@ -27,8 +27,8 @@ def test_what_litert_says_is_what_an_evaluation_says(run_here, data_dir, tmp_pat
     check=False,
   )
   assert result.returncode == 0, result.stderr
-  whole, small = json.loads(result.stdout.splitlines()[-1]).values()
+  whole, small, agreement = json.loads(result.stdout.splitlines()[-1]).values()
   assert whole['accuracy'] == pytest.approx(accuracy, abs=1.5 / 70)  # One image of 70, rounded.
-  assert small['accuracy'] == pytest.approx(accuracy, abs=0.15)
+  assert agreement > 0.8  # Of networks that have nothing to do with each other: about 0.1.
   assert small['bytes'] < 0.4 * whole['bytes']
   assert {'network.tflite', 'network_int8.tflite'} < set(os.listdir(folder))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback, Run
 from cifar10.core.errors import CallbackError, InputError
-from cifar10.data.python_source import imported, others_code
+from cifar10.core.user_code import imported, others_code
 
 # A lost parameter server: the session is made again.
 _PASSING = (

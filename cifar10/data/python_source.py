@@ -8,15 +8,12 @@ TensorFlow, so that these processes do not load it.
 
 import contextlib
 import ctypes
-import importlib
 import inspect
 import itertools
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import connection, parent_process
 from types import TracebackType
@@ -24,15 +21,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cifar10.core import parts
 from cifar10.core.errors import InputError, SourceError
+from cifar10.core.user_code import described, imported, others_code
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
 _CHUNK = 512  # Examples.
 # A forked copy of a process in which TensorFlow runs may hang.
 _CONTEXT = multiprocessing.get_context('spawn')
-_MOST_SHOWN = 300  # Characters of a message.
 _END_SECONDS = 10
 _SLOTS = 4  # Chunks that a process makes before the first of them is taken.
 
@@ -264,58 +260,6 @@ class SourceProcesses:
     return None
 
 
-def imported(flag: str, name: str) -> Any:
-  """Imports 'package.module:name', which need not be a part of the program.
-
-  Args:
-    flag: the option that names it.
-    name: its module is looked up as by `python -m`, in the current folder, too.
-
-  Raises:
-    InputError: it cannot be imported, does not exist, or is not callable.
-  """
-  module_name, _, path = name.partition(':')
-  here = os.getcwd()
-  if here not in sys.path and '' not in sys.path:
-    sys.path.append(here)  # Whichever way the command was started.
-  with others_code(lambda said: InputError(f'{flag} {name} cannot be imported: {said}'), None):
-    module = importlib.import_module(module_name)
-  try:
-    function = parts.find(name)
-  except AttributeError:
-    file = getattr(module, '__file__', module_name)
-    raise InputError(f'{flag} {name}: there is no {path} in {file}; name another') from None
-  if not callable(function):
-    raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
-  return function
-
-
-@contextlib.contextmanager
-def others_code(
-  fault: Callable[[str], Exception],
-  function: Callable[..., Any] | None,
-  but: tuple[type[Exception], ...] = (SourceError,),
-) -> Iterator[None]:
-  """A context for code that is not ours, which leaves the working folder as it was.
-
-  Args:
-    fault: makes an exception of ours of what `described` says of theirs.
-    function: whose code it is; None: a module's, while it is imported.
-    but: exceptions that pass.
-  """
-  here = os.getcwd()
-  try:
-    yield
-  except but:
-    raise
-  except BaseException as error:
-    if isinstance(error, KeyboardInterrupt) and threading.current_thread().name == 'MainThread':
-      raise
-    raise fault(described(error, function)) from None
-  finally:
-    os.chdir(here)
-
-
 def _takes_shards(said: str, function: Callable[..., Any]) -> bool:
   """Whether a function has the parameters (shard, num_shards); raises InputError for others."""
   try:
@@ -422,27 +366,6 @@ def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
 def _kind(item: Any) -> str:
   parts = f' of {len(item)}' if isinstance(item, (tuple, list)) else ''
   return f'a {type(item).__name__}{parts}'
-
-
-def described(error: BaseException, function: Callable[..., Any] | None) -> str:
-  """Describes an exception in one line: type, message, and the line of the user's file."""
-  frames = list(traceback.extract_tb(error.__traceback__))
-  files = {getattr(inspect.unwrap(function), '__code__', None)} if function else set()
-  own = {code.co_filename for code in files if code}
-  if function is None:  # An error on import: frames of this program and of Python come first.
-    frames = [f for f in frames if f.filename != __file__ and 'importlib' not in f.filename]
-  inside = [frame for frame in frames if frame.filename in own] or [
-    frame for frame in frames if frame.filename != __file__
-  ]
-  where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
-  try:
-    message = str(error)
-  except BaseException:
-    message = 'it has no message that can be shown'
-  # What a terminal or TensorFlow could not show: control characters, halves of surrogate pairs.
-  shown = ''.join(each if each.isprintable() else ' ' for each in message[:_MOST_SHOWN])
-  message = ' '.join(shown.split())
-  return f'{type(error).__name__:.80}{": " if message else ""}{message}{where}'
 
 
 def _slots(memory: Any) -> Iterator[np.ndarray]:

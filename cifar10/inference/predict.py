@@ -5,7 +5,6 @@ import csv
 import glob
 import io
 import itertools
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,13 +55,18 @@ def named_images(names: Sequence[str]) -> Images:
 
 
 def split_images(data_set: Any, classes: Sequence[str]) -> Images:
-  """The images of a `RecordDataset`, in its order, with their labels."""
+  """The images of a `RecordDataset`, in its order, with their labels: all in memory.
+
+  Raises:
+    InputError: as `RecordDataset.num_examples_per_epoch`.
+  """
+  images, labels = data_set.all_examples()
 
   def read() -> Iterator[_Read]:
-    for index, (image, label) in enumerate(zip(*data_set.all_examples())):
+    for index, (image, label) in enumerate(zip(images, labels)):
       yield _Read({'index': index, 'label': classes[label]}, image)
 
-  return Images(read, data_set.num_examples_per_epoch)
+  return Images(read, lambda: len(labels))
 
 
 def predict(
@@ -167,7 +171,7 @@ class _Counted:
 
 def _write_lines(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:
   del classes
-  file.writelines(json.dumps(result).encode() + b'\n' for result in results)
+  file.writelines(files.json_text(result).encode() + b'\n' for result in results)
 
 
 def _write_table(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:

@@ -12,8 +12,8 @@ import model_base
 from cifar10.core import lazy_tf
 from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
+from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
-from cifar10.data.python_source import imported, others_code
 from cifar10.networks.family import Family
 
 _FLAG = '--network'

@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -79,14 +80,8 @@ def dry_run(
   if cluster.is_chief:  # Other tasks may not see the folder.
     _check_job_dir(hparams, options)
   report.update(_plan(hparams, options, role))
-  with contextlib.ExitStack() as stack:
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='cifar10-dry-run-'))
-    stack.enter_context(storage_errors.named('TMPDIR', folder))
-    enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
-    longer = dataclasses.replace(hparams, train_steps=enough_steps, train_epochs=None)
-    alone = _alone(options, folder)
-    process = Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
-    is_evaluator = cluster.task_type == 'evaluator'
+  is_evaluator = cluster.task_type == 'evaluator'
+  with _temporary_process(hparams, options, monitor) as process:
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
       Evaluator(process).check_splits()
     if is_evaluator:
@@ -174,6 +169,19 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject
     'train_steps': hparams.train_steps,
     'epochs': round(epochs, 3),
   }
+
+
+@contextlib.contextmanager
+def _temporary_process(
+  hparams: HParams, options: RunOptions, monitor: SignalMonitor
+) -> Iterator[Process]:
+  """A context with a process alone, which has enough steps to time, in a job dir that vanishes."""
+  temporary = tempfile.TemporaryDirectory(prefix='cifar10-dry-run-')
+  with temporary as folder, storage_errors.named('TMPDIR', folder):
+    enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
+    longer = dataclasses.replace(hparams, train_steps=enough_steps, train_epochs=None)
+    alone = _alone(options, folder)
+    yield Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
 
 
 def _alone(options: RunOptions, folder: str) -> RunOptions:

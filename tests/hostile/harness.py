@@ -135,16 +135,19 @@ UNHANDLED = {
 
 def cases(given: list[Case]) -> Any:
   """The decorator of a class's test."""
-  expected = pytest.mark.xfail(strict=False)  # Those of Ctrl-C depend on the moment.
   return pytest.mark.parametrize(
     'case',
-    [
-      pytest.param(
-        case, id=case.name.replace(' ', '_'), marks=expected if case.name in UNHANDLED else ()
-      )
-      for case in given
-    ],
+    [pytest.param(each, id=each.name.replace(' ', '_'), marks=_marks(each)) for each in given],
   )
+
+
+def _marks(case: Case) -> list[Any]:
+  marks = []
+  if case.name in UNHANDLED:
+    marks.append(pytest.mark.xfail(strict=False))  # Those of Ctrl-C depend on the moment.
+  if 'unshare' in case.shell:
+    marks.append(pytest.mark.skipif(os.geteuid() != 0, reason='only root can mount a file system'))
+  return marks
 
 
 def make_place(folder: Any, data_dir: str) -> Place:

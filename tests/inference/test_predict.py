@@ -242,6 +242,27 @@ def test_a_split_is_classified_into_a_file(job, run_here, data_dir, tmp_path):
   ]
 
 
+def test_a_split_without_its_file_is_one_line(job, run_here, tmp_path):
+  result = run_here(
+    *('--job-dir', job, '--data-dir', tmp_path, '--mode', 'predict', '--subset', 'eval'),
+    *('--out', tmp_path / 'a.csv'),
+  )
+  assert (result.returncode, result.stdout) == (2, '')
+  assert f'error: {tmp_path}/eval.tfrecords is missing' in result.stderr
+  assert 'Traceback' not in result.stderr
+  assert not (tmp_path / 'a.csv').exists()
+
+
+def test_a_probability_that_is_no_number_is_null_in_json_lines(tmp_path):
+  result = {'file': 'a.png', 'class': 'cat', 'probabilities': {'cat': float('nan'), 'dog': 0.5}}
+  [summary] = predict.written(iter([result]), str(tmp_path / 'a.jsonl'), ['cat', 'dog'])
+  assert summary == {'out': str(tmp_path / 'a.jsonl'), 'images': 1}
+  assert json.loads((tmp_path / 'a.jsonl').read_text())['probabilities'] == {
+    'cat': None,
+    'dog': 0.5,
+  }
+
+
 def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
   paths = [write_image(tmp_path / f'{number}.png', number) for number in range(3)]
   images = [image_files.read_image(str(path))[0] for path in paths]
