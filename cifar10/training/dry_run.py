@@ -48,7 +48,7 @@ def dry_run(
   *,
   evaluating: bool,
 ) -> JsonObject:
-  """Checks all that a training checks, and reports its size and duration.
+  """Checks all that a training checks; returns its size and duration, which the log has in words.
 
   In a cluster it checks this task's configuration and connects to no other task: the chief and the
   workers time the network as single processes; other tasks time nothing.
@@ -60,9 +60,6 @@ def dry_run(
     monitor: reports SIGTERM.
     evaluating: whether the training would evaluate, too.
 
-  Returns:
-    The report as JSON; the log has it in words.
-
   Raises:
     InputError: a training would be refused for this reason.
     Terminated: the process received SIGTERM.
@@ -70,8 +67,9 @@ def dry_run(
   role = roles.choose(cluster, options, monitor)
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
   hparams = placement.with_dtype(hparams, num_gpus)
+  is_evaluator = cluster.task_type == 'evaluator'
   report: JsonObject = {'dry_run': True}
-  if cluster.addresses or cluster.task_type == 'evaluator':
+  if cluster.addresses or is_evaluator:
     report['task'] = cluster.name
   report.update(_described_network(hparams, options))
   if cluster.task_type == 'ps':
@@ -80,7 +78,6 @@ def dry_run(
   if cluster.is_chief:  # Other tasks may not see the folder.
     _check_job_dir(hparams, options)
   report.update(_plan(hparams, options, role))
-  is_evaluator = cluster.task_type == 'evaluator'
   with _temporary_process(hparams, options, monitor) as process:
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
       Evaluator(process).check_splits()
@@ -90,12 +87,18 @@ def dry_run(
     report.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
     log.info('timed on this host alone: communication with other tasks adds to each step')
-    return report
-  steps = report['train_steps'] - report['global_step']
-  report['training_seconds'] = round(steps * report['seconds_per_step'], 1)
-  duration = format_duration(report['training_seconds'])
-  log.info('training would take about %s, without evaluations and checkpoints', duration)
+  else:
+    report['training_seconds'] = _training_seconds(report)
   return report
+
+
+def _training_seconds(report: JsonObject) -> float:
+  """Estimates the seconds of the steps that are left, and logs them."""
+  steps = report['train_steps'] - report['global_step']
+  seconds = round(steps * report['seconds_per_step'], 1)
+  duration = format_duration(seconds)
+  log.info('training would take about %s, without evaluations and checkpoints', duration)
+  return seconds
 
 
 def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
