@@ -27,7 +27,8 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
   states = [each['state'] for each in widgets['state'].values()]
   shown = ' '.join(str(state.get('value')) for state in states).replace('\u2007', ' ')
   assert re.search(r'step \d+ of 120  epoch', shown)
-  assert 'evaluating eval 500 of 500 images' in shown
+  # A bar that closes leaves what it last drew, which on a fast machine is not its end.
+  assert re.search(r'evaluating eval \d+ of 500 images', shown)
   assert 'image/png' in outputs(cells[3])
   assert outputs(cells[-1])['text/plain'].startswith("'job/export/")
 
