@@ -48,8 +48,8 @@ demo: $(STAMP)
 	  --train-steps 200 --eval-every-steps 100 --lr-boundaries-steps 125,175 --lr-values 1,0.1,0.01 \
 	  --batch-norm-decay 0.95
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode export
-	$(BIN)/python -c "import tensorflow as tf; tf.io.write_file('$(DEMO)/grey.png', tf.io.encode_png(tf.fill([32, 32, 3], tf.constant(128, tf.uint8))))" 2>/dev/null
-	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images $(DEMO)/grey.png
+	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images docs/pictures/cat.jpg
+	$(BIN)/python cifar10_main.py --pretrained resnet20 --mode predict --images docs/pictures/cat.jpg
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m '$(QUICK)' $(SIDE_BY_SIDE)

@@ -28,7 +28,7 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
 # The flags of a command line that are not declared options.
-_OF_COMMANDS = {'network', 'recipe', 'verbose', 'dry_run'}
+_OF_COMMANDS = {'network', 'recipe', 'out', 'verbose', 'dry_run'}
 
 
 class Evaluated(TypedDict, total=False):
@@ -142,21 +142,26 @@ def train(
 
 
 def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Evaluated:
-  """Evaluates a job's latest checkpoint, on the test set unless `subset` names another split."""
+  """Evaluates a job's latest checkpoint, on the test set unless `subset` names another split.
+
+  Here as for `predict` and `load`, the name of a --pretrained network stands for a job dir.
+  """
   [result] = _call('evaluate', {**options, 'job_dir': job_dir, 'data_dir': data_dir})
   return result
 
 
-def predict(job_dir: Any, images: Any, **options: Any) -> Answers | list[Predicted]:
+def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Predicted]:
   """Classifies images by a job's network.
 
   Args:
-    job_dir: a trained job.
-    images: uint8 [n, 32, 32, 3], or a list of the paths of files, folders or patterns.
+    job_dir: a trained job, or 'resnet20', which comes along.
+    images: uint8 [n, 32, 32, 3], or a list of the paths of files, folders or patterns; none with
+      `subset`, which names a split.
     options: the command's.
 
   Returns:
-    For an array, `Answers`; for paths, an object for each file, as the command prints it.
+    For an array, `Answers`; otherwise what the command prints: an object for each image, or with
+      `out` one.
   """
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
@@ -283,6 +288,9 @@ class _Monitor(SignalMonitor):
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
   """Returns the command for these options; raises InputError for invalid ones."""
   values = {name: value for name, value in given.items() if value is not None}
+  named = values.get('job_dir')
+  if named in list(parts.PRETRAINED) and not mode.startswith('train') and not os.path.exists(named):
+    values['pretrained'] = values.pop('job_dir')
   if 'network' in values:
     values['network'] = _place(values['network'])
   if values.get('recipe', flags.DEFAULT_RECIPE) not in registry.RECIPES:

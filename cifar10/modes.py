@@ -40,7 +40,11 @@ def check(command: flags.Command) -> Plan:
   checks.check_mode(command.mode, options, command.images, command.dry_run, command.out)
   training = command.mode.startswith('train')
   cluster = _cluster(options) if training else Cluster()
-  hparams = _hparams(command, options.job_dir, training)
+  if options.pretrained:
+    options, config = parts.load('pretrained').as_job(options)
+  else:
+    config = job_config.read_config(options.job_dir)
+  hparams = _hparams(command, config, options.job_dir, training)
   checks.check_run(hparams, options, command.mode)
   if hparams.source:  # Which runs in a thread of its own, and may go to another folder there.
     folders = (options.job_dir, options.data_dir or '')
@@ -87,9 +91,10 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
     return _run(command, Process(hparams, options, role, own))
 
 
-def _hparams(command: flags.Command, job_dir: str, training: bool) -> HParams:
-  """Returns the given options, and for all others those of the job dir."""
-  config = job_config.read_config(job_dir)
+def _hparams(
+  command: flags.Command, config: dict[str, Any] | None, job_dir: str, training: bool
+) -> HParams:
+  """Returns the given options, and for all others those of the job's configuration."""
   if config:
     from cifar10.job import adopted_config  # noqa: PLC0415  (a new job adopts nothing)
 

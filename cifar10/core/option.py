@@ -139,7 +139,7 @@ class Declaration(NamedTuple):
   name: str
   kind: Any  # int, float, str, bool or tuple[...] of them
   is_optional: bool  # Accepts None, too.
-  default: Any  # dataclasses.MISSING: the option is required.
+  default: Any
   option: Option
 
   @property

@@ -8,6 +8,7 @@ option of a part names it (`option(..., part='profile')`).
 import collections
 import functools
 import importlib
+import os
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,7 @@ PARTS: dict[str, str] = {  # name -> module
   'own_network': 'cifar10.networks.own_network',
   'parameter_server': 'cifar10.cluster.parameter_server',
   'predict': 'cifar10.inference.predict',
+  'pretrained': 'cifar10.job.pretrained',
   'profile': 'cifar10.callbacks.profile',
   'progress_bars': 'cifar10.callbacks.progress_bars',
   'resources': 'cifar10.callbacks.resources',
@@ -78,3 +80,9 @@ EXPORT_FORMATS = Registry(
     'keras': 'cifar10.exporters.keras_file:FORMAT',
   }
 )
+
+# The trained networks that come along, and their files without .npz and .json.
+PRETRAINED = {
+  name: os.path.join(os.path.dirname(os.path.dirname(__file__)), 'pretrained', name)
+  for name in ('resnet20',)
+}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits, storage_errors, storage_faults
+from cifar10.core import files, limits, parts, storage_errors, storage_faults
 from cifar10.core.errors import InputError
 from cifar10.job import best_checkpoints, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
@@ -97,7 +97,8 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   """Opens the variables that a user has named.
 
   Args:
-    path: a job dir, its best/, a checkpoint's prefix or an .npz file of arrays by variable name.
+    path: a job dir, its best/, a checkpoint's prefix, an .npz file of arrays by variable name, or
+      the name of a network that comes along.
     flag: the option that named it, for messages.
 
   Raises:
@@ -105,6 +106,8 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   """
   named = f'{flag} {path}'.strip()
   try:
+    if path in parts.PRETRAINED and not files.exists(path):
+      path = parts.PRETRAINED[path] + '.npz'
     is_file = files.is_file(path)
     return (
       _open_arrays(path, named) if is_file else open_checkpoint(_checkpoint(path, named), named)

@@ -34,6 +34,13 @@ def check_mode(
       f'--checkpoint {options.checkpoint} belongs to --mode evaluate, predict and export; '
       f'{mode} continues from the latest'
     )
+  if options.pretrained and training:
+    raise InputError(
+      f'--pretrained {options.pretrained} belongs to --mode evaluate, predict and export; to train '
+      f'on from it, give a new job --warm-start-from {options.pretrained}'
+    )
+  if options.pretrained and mode == 'export' and not options.job_dir:
+    raise InputError('--mode export needs --job-dir DIR, where the export goes')
   if options.subset and mode not in ('train_and_evaluate', 'evaluate', 'predict'):
     raise InputError(
       f'--subset {options.subset} belongs to evaluations and predict, not to --mode {mode}'

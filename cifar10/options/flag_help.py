@@ -1,7 +1,6 @@
 """Help on all flags: --help, --list-recipes, and docs/flags.md."""
 
 import argparse
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -88,14 +87,12 @@ def _row(declared: Declaration) -> str:
 
 
 def _described_default(declared: Declaration) -> str:
-  if declared.default is dataclasses.MISSING:
-    return '(required)'
   return '' if declared.default is None else _as_text(declared.default) or 'none'
 
 
 def _help(declared: Declaration) -> str:
   help_text = declared.option.help.replace('%', '%%')
-  if declared.default in (None, dataclasses.MISSING):
+  if declared.default is None:
     return help_text
   return f'{help_text} (default: {_as_text(declared.default) or "none"})'
 

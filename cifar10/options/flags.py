@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
@@ -158,7 +157,6 @@ def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,
-    'required': declared.default is dataclasses.MISSING,
     'help': help_text,
   }
   if declared.kind is bool:

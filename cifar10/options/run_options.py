@@ -37,10 +37,9 @@ class RunOptions(Options):
   """The options of where a job runs, what it saves, and how a cluster's workers share updates."""
 
   job_dir: str = option(
-    dataclasses.MISSING,
+    '',
     'the folder, or URL as gs://bucket/job, of checkpoints, summaries and exports; training '
-    'resumes what it holds',
-    check=Check(bool, 'must name a folder'),
+    'resumes what it holds; only with --pretrained it can be left out',
   )
   data_dir: str | None = option(
     None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'
@@ -69,6 +68,13 @@ class RunOptions(Options):
     'the checkpoint to evaluate, predict with or export; best: the one in best/ (default: the '
     'latest)',
   )
+  pretrained: str | None = option(
+    None,
+    'evaluate, predict with and export a trained network that comes along, in place of a job; a '
+    'new --job-dir becomes a job that has it',
+    choices=tuple(parts.PRETRAINED),
+    part='pretrained',
+  )
   use_ema: bool = option(
     False,
     "evaluate, predict with and export the weights' moving average that --ema-decay keeps, in "
@@ -77,8 +83,9 @@ class RunOptions(Options):
   )
   warm_start_from: tuple[str, ...] = option(
     (),
-    'initialise a new job with the variables of another: a job dir, its best/, a checkpoint '
-    'an .npz or a .keras file; can be given several times, and later ones win',
+    'initialise a new job with the variables of another: a job dir, its best/, a checkpoint, an '
+    '.npz or a .keras file, or the name of a --pretrained network; can be given several times, and '
+    'later ones win',
     metavar='PATH',
     part='warm_start',
   )
@@ -255,7 +262,9 @@ class RunOptions(Options):
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 
   def check(self) -> None:
-    """Raises InputError for values that contradict each other."""
+    """Raises InputError for a missing job dir, and values that contradict each other."""
+    if not (self.job_dir or self.pretrained):
+      raise InputError('--job-dir is missing; name a folder')
     if self.backup_workers and self.distribute:
       raise InputError(
         f'--distribute {self.distribute} waits for all workers; leave --backup-workers '

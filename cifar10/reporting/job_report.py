@@ -1,6 +1,5 @@
 """Collects what a report says of a job: its history, and an evaluation of one checkpoint."""
 
-import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -126,10 +125,7 @@ def collect(letter: str, path: str, wanted: Wanted) -> JobReport:
 
 def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the defaults of all options, for the network that `options` names."""
-  run = {
-    declared.name: None if declared.default is dataclasses.MISSING else declared.default
-    for declared in declarations(RunOptions)
-  }
+  run = {declared.name: declared.default for declared in declarations(RunOptions)}
   network = options.get('network')
   try:
     return {**run, **all_values(from_values({'network': network} if network else {}))}

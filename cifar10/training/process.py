@@ -40,7 +40,7 @@ class Process:
     role: Role | None = None,
     own_callbacks: Sequence[Any] = (),
   ):
-    """Checks devices and data set; writes nothing.
+    """Checks devices and data set; writes nothing but the job of --pretrained.
 
     Args:
       hparams: the network and its optimization.
@@ -57,6 +57,8 @@ class Process:
     self.role = role or roles.choose(roles.ALONE, options)
     self.own_callbacks = own_callbacks
     self.hparams = placement.with_dtype(hparams, num_gpus)
+    if options.pretrained:
+      parts.load('pretrained').unpack(options)
     self.data = job_config.described_data(options.job_dir, options.data_dir)
     self.options = options
     self.placement = placement.placement(options, num_gpus)

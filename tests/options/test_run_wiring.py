@@ -276,6 +276,7 @@ ELSEWHERE = {
   'data_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
   'source_processes': 'training/test_feed.py::test_a_process_of_the_source_that_fails_is_one_line',
   'checkpoint': 'training/test_ema.py::test_evaluations_use_the_averages',
+  'pretrained': 'inference/test_pretrained.py::test_a_new_job_dir_becomes_its_job',
   'use_ema': 'training/test_ema.py::test_evaluations_use_the_averages',
   'warm_start_from': f'{_WARM_START}::test_a_new_job_starts_with_the_others_variables',
   'warm_start_skip': f'{_WARM_START}::test_what_differs_is_named_on_both_sides_and_left',

@@ -1,0 +1,173 @@
+"""Makes a trained network that comes with the program, and measures it in every way of running it.
+
+  python benchmarks/pretrained.py make resnet20 --job-dir JOB --data-dir DATA --command '...' \
+    --commit COMMIT --chosen '...' --trained RESULT.json
+  python benchmarks/pretrained.py measure resnet20 --data-dir DATA [--python PYTHON ...]
+
+`make` writes cifar10/pretrained/NAME.npz, the variables of JOB's last checkpoint in half precision,
+and NAME.json: what they come from, and their accuracy in float32. `measure` evaluates them on the
+test set in float32 and bfloat16, on two towers, and through each export format, with this
+processor's kernels and with others, by each PYTHON.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# The program lies beside this folder, and is not installed.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import commands
+import environment
+import numpy as np
+
+import cifar10
+from cifar10.core import errors, parts
+from cifar10.data import input_pipeline
+from cifar10.job import variable_files
+
+# What stands in for other processors, whose kernels compute in another order.
+KERNELS = {
+  "this processor's": {},
+  "oneDNN's for AVX2": {'ONEDNN_MAX_CPU_ISA': 'AVX2'},
+  'without oneDNN': {'TF_ENABLE_ONEDNN_OPTS': '0'},
+}
+_BATCH = 500
+
+
+def main() -> None:
+  """Makes or measures."""
+  flags = _parse_flags()
+  print(json.dumps(flags.action(flags)))
+
+
+def _make(flags: argparse.Namespace) -> dict[str, Any]:
+  source = variable_files.open_source(flags.job_dir)
+  values = {name: source.value(name).astype(np.float16) for name in source.shapes}
+  path = parts.PRETRAINED[flags.name]
+  np.savez_compressed(path + '.npz', global_step=np.int64(source.global_step), **values)
+  with open(os.path.join(flags.job_dir, 'config.json'), encoding='utf-8') as file:
+    config = json.load(file)
+  with open(flags.trained, encoding='utf-8') as file:
+    trained = json.loads(file.read().splitlines()[-1])
+  record = {
+    'config': config,
+    'command': flags.command,
+    'commit': flags.commit,
+    'seed': config['seed'],
+    'chosen': flags.chosen,
+    'accuracy_of_the_training': trained['accuracy'],
+  }
+  _write(path, record)  # The evaluation reads the configuration there.
+  record['accuracy'] = accuracies(flags.name, flags.data_dir, ['float32'])['float32']
+  _write(path, record)
+  return {**record, 'bytes': os.path.getsize(path + '.npz')}
+
+
+def _write(path: str, record: dict[str, Any]) -> None:
+  with open(path + '.json', 'w', encoding='utf-8') as file:
+    json.dump(record, file, indent=2)
+    file.write('\n')
+
+
+def accuracies(name: str, data_dir: str, ways: list[str] | None = None) -> dict[str, float]:
+  """Returns the accuracy of a pretrained network on the test set, by the way of running it.
+
+  Args:
+    name: of the network.
+    data_dir: record files of the published archive.
+    ways: some of those below; default: all.
+  """
+  with tempfile.TemporaryDirectory() as job_dir:
+    made: dict[str, Callable[[], float]] = {
+      'float32': lambda: cifar10.evaluate(name, data_dir)['accuracy'],
+      'bfloat16': lambda: cifar10.evaluate(name, data_dir, dtype='bfloat16')['accuracy'],
+      'two towers': lambda: cifar10.evaluate(name, data_dir, num_cpu_towers=2)['accuracy'],
+      'saved_model': lambda: _of_classes(data_dir, _saved_model(_exported(name, job_dir))),
+      'onnx': lambda: _of_classes(data_dir, _onnx(_exported(name, job_dir, 'onnx'))),
+      'keras': lambda: _of_classes(data_dir, _keras(_exported(name, job_dir, 'keras'))),
+    }
+    return {way: made[way]() for way in ways or made}
+
+
+def _exported(name: str, job_dir: str, export_format: Any = 'saved_model') -> str:
+  made: dict[str, Any] = {**cifar10.export(job_dir, pretrained=name, format=export_format)}
+  return made[export_format]
+
+
+def _saved_model(path: str) -> Callable[[np.ndarray], np.ndarray]:
+  import tensorflow as tf  # noqa: PLC0415
+
+  serve = tf.saved_model.load(path).signatures['serving_default']
+  return lambda images: serve(images=tf.constant(images))['classes'].numpy()
+
+
+def _onnx(path: str) -> Callable[[np.ndarray], np.ndarray]:
+  import onnxruntime  # noqa: PLC0415
+
+  session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+  return lambda images: session.run(['classes'], {'images': images})[0]
+
+
+def _keras(path: str) -> Callable[[np.ndarray], np.ndarray]:
+  import tensorflow as tf  # noqa: PLC0415
+
+  model = tf.keras.models.load_model(path)
+  return lambda images: model.predict(images, verbose=0).argmax(1)
+
+
+def _of_classes(data_dir: str, classify: Callable[[np.ndarray], np.ndarray]) -> float:
+  images, labels = input_pipeline.RecordDataset(data_dir, 'eval').all_examples()
+  batches = range(0, len(images), _BATCH)
+  classes = np.concatenate([classify(np.asarray(images[i : i + _BATCH])) for i in batches])
+  return float(np.mean(classes == np.asarray(labels)))
+
+
+def _measure(flags: argparse.Namespace) -> dict[str, Any]:
+  rows = []
+  for python in flags.python:
+    for kernels, variables in KERNELS.items():
+      # Of a processor's limit, bfloat16 knows nothing: see `make test-kernels`.
+      ways = [] if kernels != "oneDNN's for AVX2" else ['float32', 'two towers', 'saved_model']
+      command = [python, __file__, 'ways', flags.name, '--data-dir', flags.data_dir, *ways]
+      env = {**os.environ, **variables}
+      done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+      rows.append({'kernels': kernels, **json.loads(done.stdout.splitlines()[-1])})
+  with open(parts.PRETRAINED[flags.name] + '.json', encoding='utf-8') as file:
+    recorded = json.load(file)['accuracy']
+  command_line = f'python benchmarks/pretrained.py measure {flags.name} --data-dir data'
+  head = {'name': 'pretrained', 'command': command_line, **environment.describe()}
+  return {**head, 'network': flags.name, 'accuracy': recorded, 'rows': rows}
+
+
+def _print_accuracies(flags: argparse.Namespace) -> dict[str, Any]:
+  import tensorflow as tf  # noqa: PLC0415
+
+  return {'tensorflow': tf.__version__, **accuracies(flags.name, flags.data_dir, flags.ways)}
+
+
+def _parse_flags() -> argparse.Namespace:
+  parser = commands.parser(__doc__)
+  actions = parser.add_subparsers(required=True)
+  for name, action in (('make', _make), ('measure', _measure), ('ways', _print_accuracies)):
+    added = actions.add_parser(name)
+    added.set_defaults(action=action)
+    added.add_argument('name', choices=tuple(parts.PRETRAINED))
+    added.add_argument('--data-dir', required=True)
+    if name == 'make':
+      for flag in ('--job-dir', '--command', '--commit', '--chosen', '--trained'):
+        added.add_argument(flag, required=True)
+    else:
+      added.add_argument('--python', action='append', default=[sys.executable])
+      added.add_argument('ways', nargs='*')
+  return parser.parse_args()
+
+
+if __name__ == '__main__':
+  errors.run_command(main)

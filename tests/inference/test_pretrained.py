@@ -1,0 +1,104 @@
+"""The trained networks that come along: their accuracy in every way of running them."""
+
+import importlib.util
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+import cifar10
+from cifar10.core import parts
+from cifar10.core.errors import InputError
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
+WAYS = ['float32', 'two towers', 'saved_model', 'keras']
+WAYS += ['onnx'] if importlib.util.find_spec('onnxruntime') else []
+
+sys.path.append(os.path.join(ROOT, 'benchmarks'))
+
+import pretrained  # noqa: E402  (the benchmark, which measures the same)
+
+
+@pytest.fixture(scope='module')
+def real_data(tmp_path_factory):
+  """Record files of the published archive."""
+  if 'CIFAR10_ARCHIVE' not in os.environ:
+    pytest.skip('CIFAR10_ARCHIVE is not set')
+  folder = str(tmp_path_factory.mktemp('real'))
+  cifar10.convert(folder, archive=os.environ['CIFAR10_ARCHIVE'])
+  return folder
+
+
+@pytest.mark.parametrize('name', parts.PRETRAINED)
+@pytest.mark.parametrize(
+  'way', [*WAYS, pytest.param('bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow])]
+)
+def test_it_has_its_recorded_accuracy(real_data, name, way):
+  with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
+    recorded = json.load(file)
+  found = pretrained.accuracies(name, real_data, [way])[way]
+  assert found == pytest.approx(recorded['accuracy'], abs=0.0005)
+  assert found == pytest.approx(recorded['accuracy_of_the_training'], abs=0.002)
+
+
+def test_the_command_sees_a_cat_and_leaves_nothing(run_main, tmp_path, monkeypatch):
+  monkeypatch.setenv('TMPDIR', str(tmp_path))
+  result = run_main('--mode', 'predict', '--pretrained', 'resnet20', '--images', CAT)
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)['class'] == 'cat'
+  assert os.listdir(tmp_path) == []
+
+
+def test_from_python_it_is_called_by_its_name(data_dir, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with cifar10.load('resnet20') as network:
+    found = network(np.zeros([2, 32, 32, 3], np.uint8))
+  assert found.probabilities.shape == (2, 10)
+  assert network.classes[3] == 'cat'
+  [answer] = cifar10.predict('resnet20', CAT)
+  assert answer['class'] == 'cat'
+  assert 0 <= cifar10.evaluate('resnet20', data_dir)['accuracy'] <= 1
+  assert os.listdir() == []
+
+
+def test_a_new_job_dir_becomes_its_job(data_dir, tmp_path):
+  job = str(tmp_path / 'job')
+  exported = cifar10.export(job, pretrained='resnet20')
+  assert exported['global_step'] == 64_000
+  assert cifar10.export(job, pretrained='resnet20')['checkpoint'] == exported['checkpoint']
+  assert cifar10.evaluate(job, data_dir, dtype='float32')['global_step'] == 64_000
+  cifar10.train(str(tmp_path / 'other'), data_dir, num_layers=8, train_steps=1, mode='train')
+  with pytest.raises(InputError, match='holds a job of its own'):
+    cifar10.predict(str(tmp_path / 'other'), CAT, pretrained='resnet20')
+
+
+def test_a_new_job_starts_from_it(data_dir, tmp_path, caplog):
+  options = {'num_layers': 20, 'train_batch_size': 16, 'train_steps': 1, 'mode': 'train'}
+  with caplog.at_level('INFO', 'cifar10'):
+    cifar10.train(
+      str(tmp_path / 'job'), data_dir, warm_start_from='resnet20', learning_rate=1e-9, **options
+    )
+  assert 'warm start from' in caplog.text
+  assert '0 not there' in caplog.text
+  [answer] = cifar10.predict(str(tmp_path / 'job'), CAT)
+  assert answer['class'] == 'cat'
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'mode': 'train', 'data_dir': 'd'}, '--warm-start-from resnet20'),
+    ({'mode': 'export'}, 'needs --job-dir'),
+    ({'mode': 'evaluate', 'pretrained': 'resnet21', 'data_dir': 'd'}, 'resnet20'),
+  ],
+)
+def test_what_it_cannot_do_is_refused(options, message):
+  from cifar10 import modes  # noqa: PLC0415
+  from cifar10.options import flags  # noqa: PLC0415
+
+  given = {'pretrained': 'resnet20', 'recipe': None, 'dry_run': False, 'verbose': False, **options}
+  with pytest.raises(InputError, match=message):
+    modes.check(flags.command_of(given))
