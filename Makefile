@@ -28,7 +28,7 @@ NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all hostile lint bench-install clean
+.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all hostile lint release bench-install clean
 
 install: $(STAMP)
 
@@ -82,6 +82,7 @@ test-quick: test
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, a cluster.
 test-short: $(STAMP)
 	$(BIN)/python -m pytest tests/core tests/exporters tests/inference tests/training -m 'not slow and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/test_commands.py -m 'not slow and not long'
 	$(BIN)/python -m pytest $(ONE_CLUSTER) $(ALL_REDUCE)
 
 # Both lines of TensorFlow: in full with 2.15.1, in short with the newest on the newest Python.
@@ -98,6 +99,13 @@ docs: $(STAMP)
 	$(BIN)/python -m cifar10.options.flag_help > docs/flags.md
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/pictures.py
+
+# What a release uploads, in dist/: sdist and wheel, checked; tests/test_commands.py installs them.
+release: $(STAMP)
+	rm -rf build dist
+	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")'
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+	$(BIN)/python -m twine check --strict dist/*
 
 # Needs uv (https://docs.astral.sh/uv/), which looks up the hashes of every Python's packages.
 lock:

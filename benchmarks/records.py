@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import statistics
 from collections.abc import Mapping
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -39,7 +40,7 @@ def foremost(records: Records) -> dict[str, dict]:
 
 def accuracy(record: dict) -> float:
   """Of a training on the test set, 0 to 1: its runs' mean."""
-  return record['result']['accuracy'] if 'result' in record else record['accuracy_mean']
+  return statistics.mean(accuracies(record))
 
 
 def minutes(record: dict) -> float:
@@ -49,7 +50,7 @@ def minutes(record: dict) -> float:
 
 def accuracies(record: dict) -> list[float]:
   """Of each run of a training, 0 to 1."""
-  runs = [record['result']] if 'result' in record else record['runs']
+  runs = record.get('runs') or [record['result']]
   return [run['accuracy'] for run in runs]
 
 
@@ -70,4 +71,4 @@ def hardware(record: dict) -> str:
 
 def number_of_runs(record: dict) -> int:
   """How many trainings a record is of."""
-  return record['n'] if 'result' in record else len(record['runs'])
+  return len(accuracies(record))

@@ -127,14 +127,17 @@ def _trained(trained: Iterable[dict]) -> str:
 
 def _reached(record: dict) -> str:
   reached = f'**{100 * accuracy(record):.2f} %**'
-  if 'result' in record:
+  if 'runs' not in record:
     return f'{reached} (top 5: {100 * record["result"]["accuracy_top5"]:.2f} %)'
   runs = record['runs']
   seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in runs)
-  plain = f'without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
   numbers = ', '.join(str(run['seed']) for run in runs)
   listed = f'{reached} (seed{"s" * (len(runs) > 1)} {numbers}: {seeds})'
-  return f'{listed}, {plain}'
+  if 'result' in record:
+    return listed
+  return (
+    f'{listed}, without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
+  )
 
 
 def _measured(record: dict) -> str:
@@ -315,6 +318,16 @@ def _support(record: dict) -> str:
   return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
 
 
+def _pretrained(record: dict) -> str:
+  """The accuracy of the trained network that comes along, by the way of running it."""
+  ways = list(dict.fromkeys(way for row in record['rows'] for way in row))[2:]
+  lines = [f'| TensorFlow | kernels | {" | ".join(ways)} |', f'|---|---|{"---:|" * len(ways)}']
+  for row in record['rows']:
+    cells = [f'{100 * row[way]:.2f}' if way in row else '' for way in ways]
+    lines.append(f'| {row["tensorflow"]} | {row["kernels"]} | {" | ".join(cells)} |')
+  return '\n'.join([*lines, ''])
+
+
 def _cuts(record: dict) -> str:
   """What a cluster did when one task's host was cut off, for how long."""
   durations = list(dict.fromkeys(str(cut['seconds']) for cut in record['cuts']))
@@ -401,4 +414,5 @@ _TABLES = {
   'images_per_second': _rates,
   'cuts': _cuts,
   'bytes_per_step': _wire,
+  'pretrained': _pretrained,
 }

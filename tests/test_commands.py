@@ -1,4 +1,4 @@
-"""The program as `pip install .` leaves it: scripts that run from any folder, and completion."""
+"""The program as a release leaves it: scripts that run from any folder, and completion."""
 
 import contextlib
 import json
@@ -11,10 +11,12 @@ import subprocess
 import sys
 import sysconfig
 import time
+import zipfile
 
 import pytest
 
 import cifar10
+from cifar10.core import parts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-steps', '2', '--train-batch-size', '16', '--num-layers', '8', '--num-gpus', '0']
@@ -30,18 +32,35 @@ SCRIPTS = (
 
 
 @pytest.fixture(scope='session')
-def installed(tmp_path_factory):
-  """A new environment with the program, beside what is installed here already -> its scripts.
+def released(tmp_path_factory):
+  """Builds what a release uploads, as `make release` does -> the paths of sdist and wheel."""
+  folder = tmp_path_factory.mktemp('released')
+  # Of a copy: the build leaves folders in the source.
+  shutil.copytree(os.path.join(ROOT, 'cifar10'), folder / 'source' / 'cifar10')
+  for name in os.listdir(ROOT):
+    if os.path.isfile(os.path.join(ROOT, name)):
+      shutil.copy(os.path.join(ROOT, name), folder / 'source')
+  build = (
+    'from setuptools import build_meta as build; import sys; print(build.build_%s(sys.argv[1]))'
+  )
+
+  def built(kind, source):
+    command = [sys.executable, '-c', build % kind, folder]
+    said = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
+    return folder / said.stdout.splitlines()[-1]
+
+  sdist = built('sdist', folder / 'source')
+  shutil.unpack_archive(sdist, folder, filter='data')
+  return sdist, built('wheel', str(sdist).removesuffix('.tar.gz'))
+
+
+@pytest.fixture(scope='session')
+def installed(released, tmp_path_factory):
+  """A new environment with the wheel, beside what is installed here already -> its scripts.
 
   pip checks that all that the program requires is there, and fetches nothing.
   """
-  folder = tmp_path_factory.mktemp('installed')
-  source, environment = folder / 'source', folder / 'environment'
-  # Of a copy: the build leaves folders in the source.
-  shutil.copytree(os.path.join(ROOT, 'cifar10'), source / 'cifar10')
-  for name in os.listdir(ROOT):
-    if os.path.isfile(os.path.join(ROOT, name)):
-      shutil.copy(os.path.join(ROOT, name), source)
+  environment = tmp_path_factory.mktemp('installed') / 'environment'
   subprocess.run([sys.executable, '-m', 'venv', '--without-pip', environment], check=True)
   python = environment / 'bin' / 'python'
   own = subprocess.check_output(
@@ -49,10 +68,9 @@ def installed(tmp_path_factory):
   ).strip()
   with open(os.path.join(own, 'here.pth'), 'w', encoding='utf-8') as file:
     file.write(f'{sysconfig.get_path("purelib")}\n')
-  offline = ['--no-index', '--no-build-isolation', '--disable-pip-version-check', '--quiet']
-  install = [python, '-m', 'pip', 'install', *offline, '.[completion]']
-  subprocess.run(install, cwd=source, check=True, capture_output=True, text=True)
-  shutil.rmtree(source)
+  offline = ['--no-index', '--disable-pip-version-check', '--quiet']
+  install = [python, '-m', 'pip', 'install', *offline, f'{released[1]}[completion]']
+  subprocess.run(install, check=True, capture_output=True, text=True)
   return environment / 'bin'
 
 
@@ -71,6 +89,26 @@ def run(installed, tmp_path):
     )
 
   return run
+
+
+def test_a_release_is_complete(released):
+  check = [sys.executable, '-m', 'twine', 'check', '--strict', *released]
+  result = subprocess.run(check, capture_output=True, text=True, check=False)
+  assert result.returncode == 0, result.stdout
+  with zipfile.ZipFile(released[1]) as wheel:
+    names = set(wheel.namelist())
+  about = f'cifar10_estimator-{cifar10.__version__}.dist-info'
+  brought = {f'cifar10/{name}' for name in ('py.typed', 'reporting/page.html')}
+  for path in parts.PRETRAINED.values():
+    brought |= {os.path.relpath(path + end, ROOT) for end in ('.npz', '.json')}
+  assert names >= brought | {f'{about}/licenses/LICENSE', 'model_base.py', 'cifar10_main.py'}
+  assert not any(name.startswith(('tests/', 'benchmarks/')) for name in names)
+
+
+def test_the_installed_program_has_its_trained_network(run):
+  cat = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
+  said = run('cifar10-train', '--mode', 'predict', '--pretrained', 'resnet20', '--images', cat)
+  assert json.loads(said.stdout)['class'] == 'cat', said.stderr
 
 
 @pytest.mark.parametrize('name', SCRIPTS)
