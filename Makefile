@@ -28,7 +28,7 @@ NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all hostile lint release bench-install clean
+.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all hostile lint release bench-install gpu clean
 
 install: $(STAMP)
 
@@ -117,6 +117,22 @@ lock:
 bench-install:
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet -r benchmarks/requirements.txt
+
+# For a machine with one GPU or more: everything that the tests know of GPUs, and the benchmarks that
+# need one (docs/support.md). What is measured goes into benchmarks/results/ and the documents.
+PEERS := --data-dir data --num-gpus 1 --torch-python .venv-bench/bin/python
+SETTINGS := TF_SYNC_ON_FINISH=0,TF_ENABLE_WINOGRAD_NONFUSED=0,force_gpu_compatible
+gpu:
+	@$(or $(PYTHON),python3) tests/gpus.py
+	$(MAKE) GPU=1 install bench-install
+	TEST_GPUS=1 $(BIN)/python -m pytest -m gpu -rs
+	$(BIN)/python generate_cifar10_tfrecords.py --data-dir data
+	$(BIN)/python benchmarks/time_to_accuracy.py $(PEERS) --seeds 0 --twin-steps 0 > data/gpu.json
+	$(BIN)/python -m json.tool --indent 1 data/gpu.json benchmarks/results/time_to_accuracy_gpu.json
+	$(BIN)/python benchmarks/training.py $(PEERS) --turns 5 --seconds 2 \
+	  --beside 'bare,keras,torch,torch compiled,$(SETTINGS)' > data/gpu.json
+	$(BIN)/python -m json.tool --indent 1 data/gpu.json benchmarks/results/training_gpu.json
+	$(BIN)/python benchmarks/report.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-* $(DEMO)

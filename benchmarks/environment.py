@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import limits
+from cifar10.core import devices, limits
 
 
-def describe() -> dict[str, Any]:
-  """Commit, versions, processor and its number of cores."""
+def describe(num_gpus: int = 0) -> dict[str, Any]:
+  """Commit, versions, processor and its number of cores, and the first GPU where one is used."""
+  hardware: dict[str, Any] = {'processor': _processor(), 'cores': limits.cores()}
+  if num_gpus:
+    hardware['gpu'] = devices.described_hardware()['gpus'][0]
   return {
     'commit': _COMMIT,
     'versions': {
@@ -21,7 +24,7 @@ def describe() -> dict[str, Any]:
       'tensorflow': tf.__version__,
       'numpy': np.__version__,
     },
-    'hardware': {'processor': _processor(), 'cores': limits.cores()},
+    'hardware': hardware,
   }
 
 

@@ -65,8 +65,10 @@ def title(record: dict) -> str:
 
 
 def hardware(record: dict) -> str:
-  """'2 cores of AMD EPYC (with AVX-512 BF16)'"""
-  return f'{record["hardware"]["cores"]} cores of {record["hardware"]["processor"]}'
+  """'2 cores of AMD EPYC (with AVX-512 BF16)'; with a GPU its name comes first."""
+  known = record['hardware']
+  gpu = f'{known["gpu"]} and ' if 'gpu' in known else ''
+  return f'{gpu}{known["cores"]} cores of {known["processor"]}'
 
 
 def number_of_runs(record: dict) -> int:

@@ -34,6 +34,9 @@ _SHOWN = {
   'airbench94, compiled': 'airbench94 in PyTorch, compiled',
   'same recipe': 'the same recipe in PyTorch',
   'same recipe, compiled': 'the same recipe in PyTorch, compiled',
+  'TF_SYNC_ON_FINISH=0': 'this program with TF_SYNC_ON_FINISH=0',
+  'TF_ENABLE_WINOGRAD_NONFUSED=0': 'this program with TF_ENABLE_WINOGRAD_NONFUSED=0',
+  'force_gpu_compatible': 'this program with force_gpu_compatible',
   'old order': 'the old example: image by image',
   'index gather (limit)': 'gathering alone (limit)',
   'PyTorch DataLoader, no processes beside its own': 'PyTorch DataLoader, no worker processes',
@@ -43,11 +46,16 @@ _SHOWN = {
 }
 
 
+# Results that only a machine with a GPU can add.
+_ON_A_GPU = ('time_to_accuracy_gpu', 'training_gpu')
+
+
 def tables(results: Records) -> dict[str, str]:
   """Every table that the results make, by name."""
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
   summary = _summary(foremost(results).values(), results.get('training'))
   made = {'summary': summary, 'trained': _trained(ordered)}
+  made |= dict.fromkeys(_ON_A_GPU, 'Not measured: no GPU was available. `make gpu` measures it.\n')
   for name, record in results.items():
     table = _table(record)
     if table:

@@ -49,7 +49,8 @@ def main() -> None:
     * (hparams.all_values(recipe)['first_bias_steps'] or recipe.train_steps)
     / recipe.train_steps
   )
-  dtype, _ = devices.fast_dtype(0)
+  dtype, _ = devices.fast_dtype(flags.num_gpus)
+  device = 'cuda' if flags.num_gpus else 'cpu'
   recipes = {
     'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
     'same recipe': [
@@ -58,7 +59,7 @@ def main() -> None:
     ],
   }
   twins = {
-    name + form: [*settings, '--dtype', dtype, *more]
+    name + form: [*settings, '--dtype', dtype, '--device', device, *more]
     for name, settings in recipes.items()
     for form, more in (('', []), (', compiled', ['--compile']))
   }
@@ -78,7 +79,7 @@ def main() -> None:
   record = {
     'name': 'time_to_accuracy',
     'command': commands.command_line(parser, flags),
-    **environment.describe(),
+    **environment.describe(flags.num_gpus),
     'recipe': flags.recipe,
     'dtype': dtype,
     'accuracy_mean': round(statistics.mean(run['accuracy'] for run in ours), 5),
@@ -98,7 +99,7 @@ def main() -> None:
 
 def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
   """One run of the program: its accuracies, and the seconds to its exit."""
-  command = [*commands.PROGRAM, '--recipe', flags.recipe]
+  command = [*commands.PROGRAM, '--recipe', flags.recipe, '--num-gpus', str(flags.num_gpus)]
   command += ['--data-dir', flags.data_dir, '--job-dir', job_dir, '--seed', str(seed)]
   since = time.perf_counter()
   line = commands.last_line(command)
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
   parser.add_argument('--data-dir', required=True, help='record files of the whole CIFAR-10')
   parser.add_argument('--recipe', choices=('fast94', 'fast95', 'fast96'), default='fast94')
+  parser.add_argument('--num-gpus', type=int, choices=(0, 1), default=0)
   parser.add_argument('--seeds', type=_seeds, default=[0, 1, 2])
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
   parser.add_argument('--twin-steps', type=int, default=30, help='to measure; 0: all')

@@ -1,4 +1,4 @@
-"""The PyTorch twins of fast94, on the CPU: the networks and optimizers of airbench94.
+"""The PyTorch twins of fast94, on a CPU or a GPU: the networks and optimizers of airbench94.
 
 Runs in the environment of `make bench-install`, which has no TensorFlow; time_to_accuracy.py
 starts it. It prints one JSON object.
@@ -32,7 +32,7 @@ def main() -> None:
   flags = _parse_flags()
   torch.manual_seed(flags.seed)
   torch.set_num_threads(flags.threads)
-  images, labels = torch_data.load(flags.images)
+  images, labels = torch_data.load(flags.images, flags.device)
   print(json.dumps({**_train(flags, images, labels), 'torch': torch.__version__}))
 
 
@@ -108,7 +108,8 @@ def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor
   is_muon = flags.optimizer == 'muon'
   batch = flags.batch_size
   since = time.perf_counter()
-  network = FastNet(flags.activation, images[:5000]).to(memory_format=torch.channels_last)
+  network = FastNet(flags.activation, images[:5000].cpu())
+  network = network.to(flags.device, memory_format=torch.channels_last)
   run = torch.compile(network) if flags.compile else network
   last_step = math.ceil(flags.epochs * (len(images) // batch))
   steps = min(last_step, flags.steps or last_step)
@@ -124,7 +125,7 @@ def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor
       for group in optimizer.param_groups:
         group['lr'] = group['base'] * factor
     network.whiten.bias.requires_grad = step < bias_steps
-    with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
+    with torch.autocast(flags.device, torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
       logits = run(x)
     loss = functional.cross_entropy(logits.float(), y, label_smoothing=0.2)
     for optimizer in optimizers:
@@ -134,6 +135,7 @@ def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor
       optimizer.step()
     if not is_muon:
       _look_ahead(network, slow, step + 1, last_step)
+    torch_data.finish(flags.device)
     times.append(time.perf_counter())
     if step % 20 == 0:
       rate = batch / (times[-1] - times[-2])
@@ -214,7 +216,7 @@ def _look_ahead(network: FastNet, slow: dict, step: int, last_step: int) -> None
 def _evaluate(flags: argparse.Namespace, network: FastNet) -> dict:
   """Accuracy of the mean over six views, and of the images alone."""
   folder = os.path.dirname(flags.images)
-  images, labels = torch_data.load(os.path.join(folder, 'test_images.npy'))
+  images, labels = torch_data.load(os.path.join(folder, 'test_images.npy'), flags.device)
   network.eval()
   views_right = right = 0
   for start in range(0, len(images), 500):
@@ -223,7 +225,7 @@ def _evaluate(flags: argparse.Namespace, network: FastNet) -> dict:
     views = [x, padded[:, :, :-2, :-2], padded[:, :, 2:, 2:]]
     logits = []
     for view in [*views, *(view.flip(-1) for view in views)]:
-      with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
+      with torch.autocast(flags.device, torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
         logits.append(network(view.contiguous(memory_format=torch.channels_last)).float())
     weights = [0.25, 0.125, 0.125] * 2
     mean = sum(weight * value for weight, value in zip(weights, logits))
@@ -245,6 +247,7 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--muon-learning-rate', type=float, default=0.24)
   parser.add_argument('--steps', type=int, default=0, help='to measure; 0: train to the end')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
+  parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu')
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)

@@ -1,4 +1,4 @@
-"""The PyTorch twin of the residual networks, on the CPU: it trains, or measures calls.
+"""The PyTorch twin of the residual networks: it trains, or measures calls on the CPU.
 
 Runs in the environment of `make bench-install`, which has no TensorFlow; training.py and
 inference.py start it. Training prints when each step ended (turns.py), without end; `--calls`
@@ -30,7 +30,7 @@ def main() -> None:
   flags = _parse_flags()
   torch.manual_seed(flags.seed)
   torch.set_num_threads(flags.threads)
-  images, labels = torch_data.load(flags.images)
+  images, labels = torch_data.load(flags.images, flags.device)
   if flags.calls:
     print(json.dumps({'seconds': _infer(flags, images), 'torch': torch.__version__}))
   else:
@@ -102,17 +102,18 @@ def _residual_network(name: str) -> nn.Sequential:
 
 
 def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor) -> NoReturn:
-  network = _residual_network(flags.network).to(memory_format=torch.channels_last)
+  network = _residual_network(flags.network).to(flags.device, memory_format=torch.channels_last)
   run = torch.compile(network) if flags.compile else network
   optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9, weight_decay=2e-4)
   batches = torch_data.epochs(images, labels, flags.batch_size, 4, 'constant', alternating=False)
   while True:
     x, y = next(batches)
-    with torch.autocast('cpu', torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
+    with torch.autocast(flags.device, torch.bfloat16, enabled=flags.dtype == 'bfloat16'):
       logits = run(x)
     optimizer.zero_grad(set_to_none=True)
     functional.cross_entropy(logits.float(), y).backward()
     optimizer.step()
+    torch_data.finish(flags.device)
     print(time.perf_counter(), flush=True)
 
 
@@ -163,6 +164,7 @@ def _parse_flags() -> argparse.Namespace:
   )
   parser.add_argument('--warm-up', type=int, default=15, help='calls before the measured ones')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
+  parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu', help='to train on')
   parser.add_argument('--compile', action='store_true')
   parser.add_argument('--threads', type=int, default=os.cpu_count())
   parser.add_argument('--seed', type=int, default=0)

@@ -7,7 +7,11 @@
 - convolutions (limit): each convolution run alone, as if all else took no time; once, at the end;
 - keras: `tf.keras` `fit` on the same layers (keras_peer.py), fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_resnet.py), channels_last, autocast for bfloat16,
-  whose batches come out of memory.
+  whose batches come out of memory;
+- TF_SYNC_ON_FINISH=0, TF_ENABLE_WINOGRAD_NONFUSED=0, force_gpu_compatible: the program with a
+  setting that it leaves alone, of which only `--num-gpus 1` can show an effect.
+
+With `--num-gpus 1` all compute on one GPU, and PyTorch's images lie there.
 
 Each is a process of its own, so that none inherits another's threads or memory; turns.py says how
 they take turns. A ratio is the median of the turns' ratios.
@@ -22,8 +26,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')  # Several share a GPU.
 # The program lies beside this folder, and is not installed.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -38,13 +44,13 @@ import tensorflow as tf
 import turns
 
 from cifar10.cluster import roles
-from cifar10.core import errors
+from cifar10.core import errors, sessions
 from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, placement, process, towers, trainer
+from cifar10.training import model_fn, placement, process, trainer
 
 
 class StepPrinter(tf.compat.v1.train.SessionRunHook):
@@ -70,9 +76,11 @@ def main() -> None:
   parser = _parser()
   flags = parser.parse_args()
   tf.get_logger().setLevel('ERROR')
+  if not flags.num_gpus:
+    tf.config.set_visible_devices([], 'GPU')
   if flags.variant:
-    if flags.variant == 'program' and not flags.job_dir:
-      parser.error('--variant program needs a --job-dir')
+    if flags.variant in _PROGRAMS and not flags.job_dir:
+      parser.error(f'--variant {flags.variant} needs a --job-dir')
     _run(flags)
     return
   others = [name for name in flags.beside if name not in _TORCH or flags.torch_python]
@@ -100,7 +108,7 @@ def main() -> None:
     'command': commands.command_line(parser, flags),
     'turns': flags.turns,
     'seconds_of_a_turn': flags.seconds,
-    **environment.describe(),
+    **environment.describe(flags.num_gpus),
     **peer,
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {
@@ -125,9 +133,13 @@ def _command(flags: argparse.Namespace, name: str, dtype: str, folder: str) -> l
   shape = ['--network', flags.network, '--batch-size', flags.batch_size]
   if name in _TORCH:
     twin = peers.torch_command(flags.torch_python, 'resnet', folder)
-    return [*twin, *shape, '--dtype', dtype, *_TORCH[name]]
-  this = [sys.executable, os.path.abspath(__file__), '--variant', name, '--dtypes', dtype]
-  return [*this, *shape, '--data-dir', flags.data_dir, '--job-dir', os.path.join(folder, dtype)]
+    device = 'cuda' if flags.num_gpus else 'cpu'
+    return [*twin, *shape, '--dtype', dtype, '--device', device, *_TORCH[name]]
+  variable = [name] if '=' in name else []
+  this = ['env', *variable, sys.executable, os.path.abspath(__file__)]
+  this += ['--variant', 'program' if variable else name, '--dtypes', dtype, *shape]
+  this += ['--num-gpus', flags.num_gpus, '--data-dir', flags.data_dir]
+  return [*this, '--job-dir', os.path.join(folder, f'{name} {dtype}')]
 
 
 def _run(flags: argparse.Namespace) -> None:
@@ -143,16 +155,29 @@ def _run(flags: argparse.Namespace) -> None:
 
 def _program(flags: argparse.Namespace, hparams: HParams) -> None:
   """What cifar10_main.py runs, with one more hook."""
-  options = RunOptions(job_dir=flags.job_dir, data_dir=flags.data_dir, num_gpus=0)
+  options = RunOptions(job_dir=flags.job_dir, data_dir=flags.data_dir, num_gpus=flags.num_gpus)
   trainer.train(process.Process(hparams, options), [StepPrinter()])
+
+
+def _gpu_compatible(flags: argparse.Namespace, hparams: HParams) -> None:
+  """The program with all tensors of the CPU in pinned memory, which a GPU copies faster."""
+  original = sessions.session_config
+
+  def session_config(*arguments: Any, **settings: Any) -> Any:
+    config = original(*arguments, **settings)
+    config.gpu_options.force_gpu_compatible = True
+    return config
+
+  with mock.patch.object(sessions, 'session_config', session_config):
+    _program(flags, hparams)
 
 
 def _bare(flags: argparse.Namespace, hparams: HParams) -> None:
   """The same graph on a constant batch, and nothing but its train op."""
   batch = _first_batch(flags.data_dir, hparams)
   with tf.Graph().as_default():
-    train_op = _train_op(hparams, *batch)
-    with tf.compat.v1.Session() as session:
+    train_op = _train_op(flags, hparams, *batch)
+    with tf.compat.v1.Session(config=sessions.session_config()) as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for _ in range(hparams.train_steps):
         session.run(train_op)
@@ -163,7 +188,7 @@ def _convolutions(flags: argparse.Namespace, hparams: HParams) -> None:
   """Prints images/s."""
   batch = _first_batch(flags.data_dir, hparams)
   with tf.Graph().as_default():
-    train_op = _train_op(hparams, *batch)
+    train_op = _train_op(flags, hparams, *batch)
   print(json.dumps(hparams.train_batch_size / convolutions.seconds(train_op)))
 
 
@@ -174,9 +199,11 @@ def _first_batch(data_dir: str, hparams: HParams) -> tuple[np.ndarray, np.ndarra
   return images.numpy(), labels.numpy()
 
 
-def _train_op(hparams: HParams, images: np.ndarray, labels: np.ndarray) -> tf.Operation:
+def _train_op(
+  flags: argparse.Namespace, hparams: HParams, images: np.ndarray, labels: np.ndarray
+) -> tf.Operation:
   """Of the program's graph, in the default one, on a constant batch."""
-  where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  where = placement.placement(RunOptions(tempfile.gettempdir()), flags.num_gpus)
   tf.compat.v1.train.get_or_create_global_step()
   config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
   build = model_fn.get_model_fn(hparams, where, CIFAR10, model_fn.Training(roles.Role(), 40_000))
@@ -209,6 +236,9 @@ def _keras(flags: argparse.Namespace, hparams: HParams) -> None:
 
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}
 _LIMIT = 'convolutions (limit)'
+_GPU_COMPATIBLE = 'force_gpu_compatible'
+_SETTINGS = ('TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', _GPU_COMPATIBLE)
+_PROGRAMS = ('program', _GPU_COMPATIBLE)
 _ENDLESS = 10**6  # Steps: a process is killed long before.
 VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
   'program': _program,
@@ -217,11 +247,12 @@ VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
   'keras': _keras,
 }
 _OTHERS = [*VARIANTS, *_TORCH][1:]  # Than the program.
+VARIANTS[_GPU_COMPATIBLE] = _gpu_compatible
 
 
 def _others(text: str) -> list[str]:
-  if not set(text.split(',')) <= set(_OTHERS):
-    raise argparse.ArgumentTypeError(f'{text!r} is not of {", ".join(_OTHERS)}')
+  if not set(text.split(',')) <= {*_OTHERS, *_SETTINGS}:
+    raise argparse.ArgumentTypeError(f'{text!r} is not of {", ".join([*_OTHERS, *_SETTINGS])}')
   return text.split(',')
 
 
@@ -237,6 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     default=15,
     help='steps before the turns: the first choose algorithms and fill the pipeline',
   )
+  parser.add_argument('--num-gpus', type=int, choices=(0, 1), default=0)
   parser.add_argument('--turns', type=commands.count, default=10, help='of each process')
   parser.add_argument('--seconds', type=commands.count, default=4, help='of a turn')
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
@@ -244,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     '--beside',
     type=_others,
     default=_OTHERS,
-    help='what to measure beside the program, with commas',
+    help='what to measure beside the program, with commas (default: all but the settings)',
   )
   parser.add_argument(
     '--variant', choices=tuple(VARIANTS), help='run one in this process, without end'

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import gpus
 import hypothesis
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ import pytest
 import cifar10_main
 from cifar10.core import lazy_tf
 
-# Tests that want GPUs read graphs; one that ran on a GPU would train in another format and dtype.
-os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+gpus.set_environment()
 lazy_tf.import_tensorflow()  # Before the modules that import it.
 
 from cifar10.core import errors  # noqa: E402
@@ -39,6 +39,11 @@ hypothesis.settings.load_profile('quick')
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
+
+
+def pytest_configure():
+  if gpus.ASKED and (reason := gpus.reason_for_none()):
+    raise pytest.UsageError(f'TensorFlow sees no GPU on this machine: {reason}')
 
 
 @pytest.hookimpl(optionalhook=True)

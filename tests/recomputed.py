@@ -26,6 +26,14 @@ def assert_equal(job_dir, other, step):
     np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+def assert_close(job_dir, other, step):
+  """Two jobs' checkpoints of a step are the same but for rounding over a few steps."""
+  expected, found = variables(job_dir, step), variables(other, step)
+  assert expected.keys() == found.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
 def check_averages(job_dir):
   """Each step's averages of all of a ResNet's variables are what the steps before lead to.
 

@@ -23,6 +23,7 @@ long = pytest.mark.long
 OTHERS = [name for name in ('onnxruntime', 'openvino') if importlib.util.find_spec(name)]
 RATES = 2 * (2 + len(OTHERS))
 TURN = ['--turns', '1', '--seconds', '1', '--dtypes', 'float32']
+RESNET8 = ['--network', 'resnet-8', '--batch-size', '16']
 TINY = ['--pairs', '1', '--dtypes', 'float32']
 
 
@@ -34,9 +35,14 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
     ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
     pytest.param(
       'training',
-      [*TURN, '--network', 'resnet-8', '--batch-size', '16'],
+      [*TURN, *RESNET8],
       4,
       marks=long,
+    ),
+    (
+      'training',
+      [*TURN, *RESNET8, '--beside', 'TF_SYNC_ON_FINISH=0,force_gpu_compatible'],
+      3,
     ),
     pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     ('python_source', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 4),

@@ -136,6 +136,31 @@ def test_install_adds_the_cuda_libraries_only_when_asked():
   assert 'cuda' not in make('install', 'VENV=.none', 'GPU=')
 
 
+def test_make_gpu_needs_a_gpu(monkeypatch):
+  """It ends before it installs anything; hidden GPUs count as none."""
+  monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
+  command = ['make', f'PYTHON={sys.executable}', 'VENV=.none', 'gpu']
+  result = subprocess.run(
+    command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+  )
+  assert (result.returncode, result.stdout) == (2, '')
+  said, ended = result.stderr.splitlines()
+  assert said.startswith("error: TensorFlow sees no GPU on this machine: NVIDIA's driver ")
+  assert ended.startswith('make: ***')
+
+
+@pytest.mark.slow
+def test_tests_that_are_asked_for_gpus_do_not_skip_them(monkeypatch):
+  monkeypatch.setenv('TEST_GPUS', '1')
+  monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
+  command = [sys.executable, '-m', 'pytest', '-m', 'gpu', 'tests/training/test_run_config.py']
+  result = subprocess.run(
+    command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+  )
+  assert result.returncode == pytest.ExitCode.USAGE_ERROR
+  assert 'TensorFlow sees no GPU on this machine: ' in result.stderr
+
+
 def test_the_readme_is_short():
   assert len(read('README.md').splitlines()) <= MOST_LINES
 

@@ -64,12 +64,22 @@ def test_a_note_stands_below_its_table():
   assert tables.tables({'rates': record})['rates'].endswith('| batches | 9 |\n\nTwice.\n')
 
 
+def test_results_of_a_gpu_have_a_place_before_they_are_there():
+  assert tables.tables({})['training_gpu'].startswith('Not measured: no GPU was available.')
+  rates = {'images_per_second': {'batches': 9.0}, 'ratios': {}}
+  record = record_of(command='run', **rates)
+  record['hardware'] = {'gpu': 'a GPU', 'cores': 2, 'processor': 'one'}
+  made = tables.tables({'training_gpu': record})
+  assert made['training_gpu'].startswith('Measured on a GPU and 2 cores of one, ')
+  assert made['time_to_accuracy_gpu'].startswith('Not measured')
+
+
 def test_a_recipe_without_peers_has_a_row_and_no_table():
   runs = {'runs': [{'seed': 3, 'accuracy': 0.951}], 'accuracy_mean': 0.951}
   more = {'recipe': 'fast95', 'seconds_median': 1800, 'accuracy_without_tta_mean': 0.94}
   record = record_of(command='run', note='Alone.', twins={}, ratios={}, **runs, **more)
   made = tables.tables({'one': record})
-  assert set(made) == {'summary', 'trained'}
+  assert 'one' not in made
   assert '| `--recipe fast95` | **95.10 %** (seed 3: 95.10), without' in made['trained']
   assert made['trained'].endswith('; `run`. Alone.\n')
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from typing import ClassVar
 
+import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -39,6 +40,12 @@ def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
   devices = towers.tower_devices(num_gpus, num_cpu_towers)
   data_format = 'channels_first' if num_gpus else 'channels_last'
   return placement.Placement(devices, strategy, num_gpus, data_format)
+
+
+def place_towers(count, strategy='CPU'):
+  """On GPUs where tests use them, or else on virtual CPUs."""
+  given = {'num_gpus': count} if gpus.visible() else {'num_cpu_towers': count}
+  return place(strategy=strategy, **given)
 
 
 def build(mode, where, batch=8, hparams=TINY, *, seed=0, role=None, on_graph=None):
@@ -292,11 +299,35 @@ def test_no_optimizer_and_all_towers_outside_training(graph, mode):
 
 
 def run_session():
-  session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(device_count={'CPU': 3}))
+  session = tf.compat.v1.Session(config=gpus.session_config())
   session.run(
     [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
   )
   return session
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize('strategy', ['CPU', 'GPU'])
+def test_a_step_runs_where_it_was_placed(graph, strategy):
+  """What TensorFlow itself has put on two devices: towers, variables, and batches that wait."""
+  if strategy == 'GPU' and not gpus.visible():
+    pytest.skip('no GPU to hold variables; `make gpu` tests it')
+  where = place_towers(2, strategy)
+  spec = build(MODES.TRAIN, where)
+  trained = {v.op.name for v in tf.compat.v1.trainable_variables()}
+  metadata = tf.compat.v1.RunMetadata()
+  with run_session() as session:
+    options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+    session.run(spec.train_op, options=options, run_metadata=metadata)
+  ran = {}
+  for node in (node for part in metadata.partition_graphs for node in part.node):
+    kind = 'Conv2D' if 'Conv2D' in node.op else 'variable' if node.name in trained else node.op
+    ran.setdefault(kind, set()).add(re.sub('.*(?=/device)', '', node.device))
+  towers_here = set(where.tower_devices)
+  assert ran['Conv2D'] == towers_here
+  assert ran.get('Stage', set()) == (towers_here if gpus.visible() else set())
+  variables = towers_here if strategy == 'GPU' else {'/device:CPU:0'}
+  assert ran['variable'] == ran['ResourceApplyMomentum'] == variables
 
 
 def test_a_step_is_momentum_on_the_mean_gradient(graph):
@@ -461,13 +492,14 @@ def after_two_steps(num_towers, **given):
   hparams = dataclasses.replace(hparams, family=PlainFamily())
   with tf.Graph().as_default():
     tf.compat.v1.set_random_seed(0)
-    spec = build(MODES.TRAIN, place(num_cpu_towers=num_towers), hparams=hparams)
+    spec = build(MODES.TRAIN, place_towers(num_towers), hparams=hparams)
     with run_session() as session:
       for _ in range(2):
         session.run(spec.train_op)
       return {v.op.name: session.run(v) for v in tf.compat.v1.trainable_variables()}
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize('muon', [0.0, 0.1])
 def test_two_towers_make_the_update_of_one(muon):
   """The mean of two shards' gradients is the whole batch's, before Muon makes a direction of it."""

@@ -1,6 +1,11 @@
 """Flags and cluster reach the sessions and the Estimator."""
 
 import os
+import subprocess
+import sys
+
+import gpus
+import pytest
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.tf_config import read_cluster
@@ -28,6 +33,40 @@ def test_threads_devices_and_logging_reach_the_session():
   assert config.log_device_placement
   assert config.allow_soft_placement
   assert config.gpu_options.allow_growth
+
+
+FREE = """
+import pynvml
+import tensorflow as tf
+from cifar10.callbacks import gpu_use
+from cifar10.core import sessions
+
+with tf.Graph().as_default(), tf.device('/device:GPU:0'):
+  total = tf.reduce_sum(tf.random.normal([1000, 1000]))
+  with tf.compat.v1.Session(config=sessions.session_config()) as session:
+    session.run(total)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(gpu_use.visible_gpus()[0])
+print(memory.free / memory.total)
+"""
+
+
+@pytest.mark.gpu
+def test_a_process_takes_no_more_of_a_gpu_than_it_needs(monkeypatch, pytestconfig):
+  """TensorFlow by itself takes nearly all of it."""
+  if not gpus.visible():
+    pytest.skip('no GPU whose memory a process could take; `make gpu` tests it')
+  monkeypatch.delenv('TF_FORCE_GPU_ALLOW_GROWTH', raising=False)
+  monkeypatch.setenv('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')  # As NVIDIA's management library counts.
+  result = subprocess.run(
+    [sys.executable, '-c', FREE],
+    cwd=pytestconfig.rootpath,
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  assert float(result.stdout) > 0.5
 
 
 def test_run_config_keeps_what_it_is_given(tmp_path):
