@@ -252,8 +252,17 @@ def test_towers_share_their_variables(graph):
     assert two == {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
 
 
-def test_only_tower_0_moves_the_averages(graph):
-  spec = build(MODES.TRAIN, place(num_cpu_towers=2))
+@pytest.mark.parametrize(
+  ('role', 'moving'),
+  [
+    ({}, ['tower_0']),
+    ({'gradients': 3}, ['tower_0']),
+    ({'gradients': 3, 'task': ('worker', 0)}, []),  # The chief's move them.
+  ],
+)
+def test_only_tower_0_moves_the_averages(graph, role, moving):
+  towers_here = place(num_cpu_towers=2)
+  spec = build(MODES.TRAIN, towers_here, **({'role': role_of(3, **role)} if role else {}))
   moving_mean = next(
     v for v in tf.compat.v1.global_variables() if v.op.name == 'resnet/init/batch_norm/moving_mean'
   )
@@ -265,7 +274,7 @@ def test_only_tower_0_moves_the_averages(graph):
   assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
   train_op = spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op
   run = ancestors(train_op, controls=True)
-  assert [op.name.split('/')[0] for op in updates if op in run] == ['tower_0']
+  assert [op.name.split('/')[0] for op in updates if op in run] == moving
 
 
 def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
