@@ -8,6 +8,11 @@ other requests: `save` a checkpoint, `evaluate` (saves one, too), `stop` as afte
 The command waits until the training has carried the request out, and prints the answer.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10.control')
+
 import argparse
 import contextlib
 import sys
@@ -89,7 +94,3 @@ def _parser() -> argparse.ArgumentParser:
   rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
   parser.add_argument('order', metavar='ORDER', help=', '.join([*rates, *control_requests.VERBS]))
   return parser
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

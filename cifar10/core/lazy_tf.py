@@ -14,16 +14,14 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from cifar10.core import limits
-from cifar10.core.errors import InputError, MisfitError
+from cifar10.core.errors import InputError, MisfitError, interrupted_later
 
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
@@ -64,7 +62,7 @@ def import_tensorflow(verbose: bool = False) -> None:
 
     if said := little_memory.shortage():
       raise InputError(said)
-  with tempfile.TemporaryFile() as output, _interrupted_later(), _no_collection():
+  with scratch() as output, interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
@@ -160,21 +158,11 @@ def _no_collection() -> Iterator[None]:
       gc.enable()
 
 
-@contextlib.contextmanager
-def _interrupted_later() -> Iterator[None]:
-  """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
-  heard: list[int] = []
-  waits = threading.current_thread() is threading.main_thread()
-  waits &= signal.getsignal(signal.SIGINT) is signal.default_int_handler
-  if waits:  # No mask of signals: threads of numpy hear them, too.
-    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-  try:
-    yield
-  finally:
-    if waits:
-      signal.signal(signal.SIGINT, signal.default_int_handler)
-  if heard:
-    raise KeyboardInterrupt
+def scratch() -> IO[bytes]:
+  """A file without a name, in memory where that can be: there may be no temporary folder."""
+  if hasattr(os, 'memfd_create'):
+    return open(os.memfd_create('cifar10'), 'w+b')
+  return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

@@ -58,7 +58,8 @@ def train_and_evaluate(process: Process) -> JsonObject:
   except MisfitError as misfit:
     if steps or role.cluster.is_distributed:
       raise
-    checkpoints.refuse(misfit)  # There was no step to make, so that nothing had read it.
+    # There was no step to make, so that nothing had read it.
+    checkpoints.remember(misfit.checkpoint, misfit.fault)
     return train_and_evaluate(process)
   return {**last, 'ended_by': ended_by}
 
