@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from cifar10.core import limits
-from cifar10.core.errors import InputError, MisfitError, interrupted_later
+from cifar10.core.errors import InputError, MisfitError, StorageError, interrupted_later
 
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
@@ -62,7 +62,11 @@ def import_tensorflow(verbose: bool = False) -> None:
 
     if said := little_memory.shortage():
       raise InputError(said)
-  with scratch() as output, interrupted_later(), _no_collection():
+  try:
+    tempfile.gettempdir()
+  except FileNotFoundError as error:  # TensorFlow needs one, too.
+    raise StorageError(f'{error.strerror}; name a folder in TMPDIR') from None
+  with tempfile.TemporaryFile() as output, interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
@@ -156,13 +160,6 @@ def _no_collection() -> Iterator[None]:
   finally:
     if was_on:
       gc.enable()
-
-
-def scratch() -> IO[bytes]:
-  """A file without a name, in memory where that can be: there may be no temporary folder."""
-  if hasattr(os, 'memfd_create'):
-    return open(os.memfd_create('cifar10'), 'w+b')
-  return tempfile.TemporaryFile()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ def can_compile(session_config: Any) -> bool:
   config.device_count['GPU'] = 0
   config.use_per_session_threads = True  # Or it also fixes how many operations run at once.
   del config.device_filters[:]
-  with tf.Graph().as_default(), lazy_tf.scratch() as output:
+  with tf.Graph().as_default(), tempfile.TemporaryFile() as output:
     number = tf.compat.v1.placeholder(tf.float32, [])
     twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
     try:
