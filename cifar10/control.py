@@ -14,10 +14,8 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
   run_process('cifar10.control')
 
 import argparse
-import contextlib
 import sys
 import time
-from collections.abc import Iterator
 
 from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError, TaskLostError
@@ -62,7 +60,7 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
     name = control_requests.request(job_dir, command)
   except OSError as error:
     raise InputError(f'{job_dir} cannot be written ({error.strerror})') from None
-  with _withdrawn(job_dir, name):
+  try:
     looked = time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
       time.sleep(_LOOK_SECONDS)
@@ -73,16 +71,9 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
             raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
           break
         looked = time.monotonic()
-  return answer
-
-
-@contextlib.contextmanager
-def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
-  """Removes the request in the end, also after Ctrl-C, so that no later training obeys it."""
-  try:
-    yield
-  finally:
+  finally:  # Also after Ctrl-C: no later training obeys it.
     control_requests.withdraw(job_dir, name)
+  return answer
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -73,12 +73,6 @@ class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
   exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
 
 
-def _as_typed(text: str) -> str:
-  from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
-
-  return cli.as_typed(text, cli.typed_name())
-
-
 def print_result(line: str) -> None:
   """Prints a line on standard output; raises StorageError if that is a file on a full disk."""
   try:
@@ -147,7 +141,10 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except CommandError as error:
-    print(f'error: {_as_typed(one_line(str(error)))}', file=sys.stderr)
+    from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
+
+    said = cli.as_typed(one_line(str(error)), cli.typed_name())
+    print(f'error: {said}', file=sys.stderr)
     sys.exit(error.code)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)

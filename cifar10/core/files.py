@@ -179,11 +179,6 @@ def remove_folder(path: str) -> None:
   _on(path).remove_folder(path)
 
 
-def remove_empty_folder(path: str) -> None:
-  """Removes an empty local folder."""
-  os.rmdir(path)
-
-
 def move(path: str, new: str) -> None:
   """Renames a file within its filesystem."""
   _on(path).rename(path, new)
