@@ -159,11 +159,6 @@ def matching(folder: str, pattern: str) -> list[str]:
   return [os.path.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
-def escape(name: str) -> str:
-  """Returns a pattern that only this name matches."""
-  return glob.escape(name)
-
-
 def make_folder(path: str) -> None:
   """Makes a folder, and the missing ones above it."""
   _on(path).make_folder(path)

@@ -199,9 +199,8 @@ def all_by_step(folder: str) -> dict[int, str]:
 def files_of(checkpoint: str) -> list[str]:
   """Returns a checkpoint's existing files, sorted."""
   folder, name = os.path.split(checkpoint)
-  paths = files.matching(folder, files.escape(name) + '.*')
   return [
     path
-    for path in paths
+    for path in files.matching(folder, '*')
     if (named := _FILE.fullmatch(os.path.basename(path))) and named[1] == name
   ]

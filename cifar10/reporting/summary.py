@@ -48,7 +48,7 @@ def rows(job: JobReport) -> list[Row]:
     Row(
       'Cross-entropy',
       formats.number(evaluation.cross_entropy if evaluation else None),
-      formats.number_range(entropy) if entropy else '',
+      f'{entropy.low:.4f} to {entropy.high:.4f}' if entropy else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
     Row('Split', formats.split(evaluation.split) if evaluation else formats.NONE),
