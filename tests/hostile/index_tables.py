@@ -84,7 +84,7 @@ def block(items, restarts=None):
   return content + struct.pack(f'<{len(places) + 1}I', *places, len(places))
 
 
-def table(items, kind=b'\0', handle=None, restarts=None, footer=None, times=1):
+def table(items, kind=b'\0', handle=None, restarts=None, *, footer=None, times=1):
   """An index file of these entries.
 
   Args:
