@@ -1,7 +1,7 @@
 """Hostile surroundings: a command, what is done to it, and what must hold when it has ended.
 
-Each test_*.py here is a class of them. It has TITLE, CASES, BEFORE (how many of the cases the
-program handled as it was at 040b56e) and in words WAS and NOW, which test_table.py compares with
+Each test_*.py here is a class of them. It has TITLE, CASES, BEFORE (of how many of the cases the
+program handled how many before) and in words WAS and NOW, which test_table.py compares with
 docs/failures.md. `run` takes a case, runs its command and checks what must always hold.
 
 A command runs in a forked child of launcher.py, which has imported TensorFlow once and nothing

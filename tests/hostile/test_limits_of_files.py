@@ -4,9 +4,12 @@ import pytest
 from harness import COMMANDS, Case, cases, has_result, nothing
 
 TITLE = 'Limits of files'
-BEFORE = None  # Not counted yet.
+BEFORE = '5 of 32'
 WAS = 'tracebacks, and no result of an evaluation'
-NOW = 'one line, code 1; an evaluation is printed all the same'
+NOW = (
+  'one line, code 1; an evaluation is printed all the same; without a folder for temporary files '
+  'the line names TMPDIR'
+)
 
 _WRITERS = (
   'generate',
