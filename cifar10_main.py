@@ -6,6 +6,11 @@ trains ResNet-44 for 80,000 steps, evaluates on the validation split on the way 
 split at the end, and prints the result as one JSON line. The same command resumes.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10_main')
+
 from cifar10 import modes
 from cifar10.core import errors, files, lazy_tf, logs
 from cifar10.options import flags
@@ -19,7 +24,3 @@ def main() -> None:
   logs.set_up(command.verbose)
   for result in modes.run(plan):
     errors.print_result(files.json_text(result))
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

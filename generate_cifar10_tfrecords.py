@@ -14,6 +14,11 @@ A second run verifies the files and changes nothing. The manifest beside the rec
 DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('generate_cifar10_tfrecords')
+
 import argparse
 import contextlib
 import os
@@ -214,7 +219,3 @@ def _parser() -> argparse.ArgumentParser:
     f'(default: {",".join(map(str, image_folder.DEFAULT_SPLIT))})',
   )
   return parser
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

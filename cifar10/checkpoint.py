@@ -11,6 +11,11 @@ the training images. A FILE that ends in .npz has numpy arrays; any other is a c
 `cifar10_main.py --checkpoint FILE`.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10.checkpoint')
+
 import argparse
 import math
 import sys
@@ -125,7 +130,3 @@ def _parser() -> argparse.ArgumentParser:
   for verb in (dump, average):
     verb.add_argument('--out', required=True, metavar='FILE', help='what to write, and is new')
   return parser
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

@@ -8,11 +8,14 @@ other requests: `save` a checkpoint, `evaluate` (saves one, too), `stop` as afte
 The command waits until the training has carried the request out, and prints the answer.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10.control')
+
 import argparse
-import contextlib
 import sys
 import time
-from collections.abc import Iterator
 
 from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError, TaskLostError
@@ -57,7 +60,7 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
     name = control_requests.request(job_dir, command)
   except OSError as error:
     raise InputError(f'{job_dir} cannot be written ({error.strerror})') from None
-  with _withdrawn(job_dir, name):
+  try:
     looked = time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
       time.sleep(_LOOK_SECONDS)
@@ -68,16 +71,9 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
             raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
           break
         looked = time.monotonic()
-  return answer
-
-
-@contextlib.contextmanager
-def _withdrawn(job_dir: str, name: str) -> Iterator[None]:
-  """Removes the request in the end, also after Ctrl-C, so that no later training obeys it."""
-  try:
-    yield
-  finally:
+  finally:  # Also after Ctrl-C: no later training obeys it.
     control_requests.withdraw(job_dir, name)
+  return answer
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +85,3 @@ def _parser() -> argparse.ArgumentParser:
   rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
   parser.add_argument('order', metavar='ORDER', help=', '.join([*rates, *control_requests.VERBS]))
   return parser
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

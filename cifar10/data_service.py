@@ -8,6 +8,11 @@ shuffle and augment. `cifar10_main.py --data-service HOST:5050` trains on their 
 ends on SIGTERM with code 0.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10.data_service')
+
 import argparse
 import os
 import signal
@@ -16,7 +21,7 @@ from typing import Any
 
 from cifar10.cluster import sockets
 from cifar10.cluster.sockets import is_loopback
-from cifar10.core import cli, errors, lazy_tf, logs
+from cifar10.core import cli, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import Check, is_address, is_function
@@ -89,7 +94,3 @@ def _checked(check: Check) -> Any:
     return text
 
   return parse
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

@@ -7,6 +7,11 @@ which are cifar10_main.py's. Each line of their logs starts with the task's name
 standard output is the chief's result, or the evaluator's where there is one.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10.local_cluster')
+
 import argparse
 import contextlib
 import itertools
@@ -342,7 +347,3 @@ def _count(text: str) -> int:
   if len(text) > 4 or int(text) > _MOST_TASKS:
     raise argparse.ArgumentTypeError(f'{text} is more than a machine can run: {_MOST_TASKS}')
   return int(text)
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

@@ -8,6 +8,11 @@ mistakes, configuration and history. `--table` prints the same numbers as text, 
 last line on standard output. docs/report.md explains them.
 """
 
+if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
+  from cifar10.core.errors import run_process
+
+  run_process('cifar10.report')
+
 import argparse
 import datetime
 import importlib.util
@@ -100,7 +105,3 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--checkpoint', help='what to evaluate (default: the latest)')
   parser.add_argument('--data-dir', help="the record files (default: where the job's were)")
   return parser
-
-
-if __name__ == '__main__':
-  errors.run_process(main)

@@ -1,6 +1,7 @@
 """Folders whose names TensorFlow takes for patterns: a sweep writes `runs/lr[0.1]`."""
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import tensorflow as tf
 from outcome import succeeded
 
 import generate_cifar10_tfrecords
-from cifar10 import checkpoint, report
+from cifar10 import checkpoint, control, report
+from cifar10.core import parts
+from cifar10.job import control_requests, metrics_log
 
 ODD = 'lr[0.1]*?\\x'
 tf1 = tf.compat.v1
@@ -41,30 +44,72 @@ def test_checkpoints_are_saved_found_read_and_removed(tmp_path, name):
 
 @pytest.mark.slow
 def test_a_whole_life(run_main, run_here, tmp_path):
-  data, job = str(tmp_path / ODD / 'data'), str(tmp_path / ODD)
+  """Every command on a job dir `runs/ODD//`."""
+  data, job = str(tmp_path / ODD / 'data'), f'{tmp_path}/runs/{ODD}//'
+  folder = job.rstrip('/')
   made = run_here('--data-dir', data, '--synthetic', 20, command=generate_cifar10_tfrecords)
   assert succeeded(made)['examples']['train'] == 80
   train = ['--data-dir', data, '--job-dir', job, '--num-layers', 8, '--train-batch-size', 8]
   train += ['--eval-every-steps', 2]
   assert succeeded(run_main(*train, '--train-steps', 2))['global_step'] == 2
   resumed = run_main(*train, '--train-steps', 4)
-  assert succeeded(resumed)['checkpoint'] == f'{job}/model.ckpt-4'
+  last = succeeded(resumed)
+  assert os.path.normpath(last['checkpoint']) == f'{folder}/model.ckpt-4'
   assert 'damaged' not in resumed.stderr
   evaluated = succeeded(run_main('--mode', 'evaluate', '--data-dir', data, '--job-dir', job))
-  assert evaluated['loss'] == pytest.approx(succeeded(resumed)['loss'], rel=1e-4)
+  assert evaluated['loss'] == pytest.approx(last['loss'], rel=1e-4)
   best = run_main(
     '--mode', 'evaluate', '--data-dir', data, '--job-dir', job, '--checkpoint', 'best'
   )
-  assert succeeded(best)['checkpoint'].startswith(f'{job}/best/')
+  assert os.path.normpath(succeeded(best)['checkpoint']).startswith(f'{folder}/best/')
 
   image = tmp_path / 'image.png'
   image.write_bytes(tf.io.encode_png(np.zeros([32, 32, 3], np.uint8)).numpy())
   assert succeeded(run_here('--mode', 'predict', '--job-dir', job, '--images', image))['class']
-  for form in ('saved_model', 'keras'):
+  for form in parts.EXPORT_FORMATS:
     exported = succeeded(run_here('--mode', 'export', '--job-dir', job, '--format', form))
-    assert exported[form].startswith(f'{job}/export/')
+    assert os.path.normpath(exported[form]).startswith(f'{folder}/export/')
+    assert os.path.exists(exported[form])
   assert succeeded(run_here(job, '--table', command=report))['jobs']
+  page = tmp_path / ODD / 'report.html'
+  succeeded(run_here(job, '--data-dir', data, '--out', page, command=report))
+  assert page.read_text().startswith('<!DOCTYPE html>')
   listed = succeeded(run_here('list', job, command=checkpoint))
   assert listed['global_step'] == 4
-  dumped = run_here('dump', job, '--out', f'{job}/all.npz', command=checkpoint)
-  assert succeeded(dumped)['variables']
+  for out in (f'{job}/all.npz', f'{job}/all'):
+    assert succeeded(run_here('dump', job, '--out', out, command=checkpoint))['variables']
+  ours = ('--job-dir', job, '--data-dir', data)
+  mean = run_here(
+    'average', job, f'{job}/model.ckpt-2', '--out', f'{job}/mean', *ours, command=checkpoint
+  )
+  assert succeeded(mean)['global_step'] == 4
+  of_mean = run_here('--mode', 'evaluate', *ours, '--checkpoint', f'{job}/mean')
+  assert succeeded(of_mean)['examples'] == 20
+  assert sorted(os.listdir(tmp_path)) == ['image.png', ODD, 'runs']
+  assert os.listdir(tmp_path / 'runs') == [ODD]
+
+
+@pytest.mark.slow
+def test_a_training_takes_control(run_here, start_main, data_dir, tmp_path):
+  job = f'{tmp_path}/runs/{ODD}//'
+  train = ['--data-dir', data_dir, '--job-dir', job, '--num-layers', 8, '--train-batch-size', 8]
+  early = control_requests.request(job, control_requests.Command('stop'))
+  with start_main(*train, '--mode', 'train', '--train-steps', 10**6) as process:
+    try:
+      deadline = time.monotonic() + 120
+      while not any(event['event'] == 'start' for event in metrics_log.read(job)):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+      answer = control_requests.take_answer(job, early)
+      assert answer == {'ok': False, 'answer': 'the training was only starting; ask again'}
+      assert succeeded(run_here(job, 'learning_rate=0.01', command=control))['ok']
+      saved = succeeded(run_here(job, 'save', command=control))['answer'].removeprefix('saved ')
+      assert os.path.samefile(os.path.dirname(saved), job)
+      assert os.path.exists(f'{saved}.index')
+      assert succeeded(run_here(job, 'stop', command=control))['ok']
+      assert process.wait(120) == 0
+    finally:
+      process.kill()
+      process.stderr.close()
+  assert os.listdir(tmp_path / 'runs') == [ODD]

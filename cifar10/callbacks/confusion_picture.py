@@ -12,9 +12,10 @@ from PIL import Image, ImageDraw, ImageFont
 _ROWS, _COLUMNS = 'true class', 'predicted class'
 _LONGEST = 20  # Letters of a label; longer labels are cut.
 _FEW = 30  # Classes; with more of them, letters and cells are smaller.
+_MOST = 200  # With more of them, a cell is a pixel: a picture with words would have gigabytes.
 _MARGIN = 3  # Pixels around each text: TensorBoard shrinks wide pictures.
 _DARKEST = (8, 48, 107)  # Blue, the colour of a cell that has all examples of its row.
-_DARK = 0.45  # From this share of the row on, a cell's digits are white.
+_DARK = 144  # Of red: on darker cells digits are white, from 45 % of the row on.
 _PALE = (170, 170, 170)  # The colour of the digit 0.
 
 
@@ -26,9 +27,12 @@ def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
     classes: the names, by label.
 
   Returns:
-    uint8 [height, width, 3]; a row for each true class, a column for each predicted one.
+    uint8 [height, width, 3]; a row for each true class, a column for each predicted one. With more
+      than 200 classes only shades, a pixel a cell.
   """
   counts = np.asarray(matrix).astype(int)
+  if len(classes) > _MOST:
+    return _shades(counts)
   names = [_label(name, label) for label, name in enumerate(classes)]
   font: Any = ImageFont.load_default(20 if len(names) <= _FEW else 10)
   line = sum(font.getmetrics()) + 2 * _MARGIN
@@ -61,16 +65,21 @@ def _pen(picture: Image.Image) -> ImageDraw.ImageDraw:
   return pen
 
 
+def _shades(counts: np.ndarray) -> np.ndarray:
+  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+  shades = 255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]
+  return np.round(shades).astype(np.uint8)
+
+
 def _draw_cells(
   pen: ImageDraw.ImageDraw, counts: np.ndarray, font: Any, edge: int, cell: int
 ) -> None:
-  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-  shades = np.round(255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]).astype(int)
+  shades = _shades(counts)
   for row, column in np.ndindex(*counts.shape):
     left, top, count = edge + column * cell, edge + row * cell, counts[row, column]
     shade = tuple(shades[row, column].tolist())
     pen.rectangle((left + 1, top + 1, left + cell - 1, top + cell - 1), shade)
-    ink = (255, 255, 255) if shares[row, column] >= _DARK else (0, 0, 0) if count else _PALE
+    ink = (255, 255, 255) if shade[0] <= _DARK else (0, 0, 0) if count else _PALE
     pen.text((left + cell / 2, top + cell / 2), str(count), ink, font, 'mm')
 
 

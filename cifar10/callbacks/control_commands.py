@@ -33,11 +33,13 @@ class ControlCommands:
     self.evaluation: Evaluation | None = None
 
   def forget_old(self) -> None:
-    """Deletes an earlier run's requests; obeys an evaluator's request to stop at a limit."""
-    for _, command in control_requests.take(self._run.job_dir):
+    """Refuses what was asked before this run; obeys an evaluator's request to stop at a limit."""
+    for name, command in control_requests.take(self._run.job_dir):
+      said = 'the training was only starting; ask again'
+      control_requests.answer(self._run.job_dir, name, False, said)
       if command and command.reason:
-        name, value, message = command.reason
-        reason = StopReason(name, message, value)
+        limit, value, message = command.reason
+        reason = StopReason(limit, message, value)
         if stop_record.holds(reason, self._run.options):
           self._run.stop_request.request(reason)
     self._changed_rates()

@@ -65,12 +65,6 @@ def version() -> str:
   return f'{cifar10.__version__} (TensorFlow {tensorflow}, Python {platform.python_version()})'
 
 
-def _print_version(parser: argparse.ArgumentParser) -> NoReturn:
-  """Carries out --version."""
-  print_line(f'{parser.prog} {version()}')
-  parser.exit()
-
-
 def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
   """Carries out --print-completion."""
   if parser.prog not in SCRIPTS.values():
@@ -98,7 +92,8 @@ class _Common(argparse.Action):
     self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, option_string: Any = None
   ) -> NoReturn:
     if self.dest == 'version':
-      _print_version(parser)
+      print_line(f'{parser.prog} {version()}')
+      parser.exit()
     _print_completion(parser, shell)
 
 

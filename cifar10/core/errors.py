@@ -1,11 +1,13 @@
 """The errors that end a command with one line on standard error and an exit code."""
 
+import contextlib
+import importlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from cifar10.core import limits, logs
@@ -71,12 +73,6 @@ class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
   exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
 
 
-def _as_typed(text: str) -> str:
-  from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
-
-  return cli.as_typed(text, cli.typed_name())
-
-
 def print_result(line: str) -> None:
   """Prints a line on standard output; raises StorageError if that is a file on a full disk."""
   try:
@@ -87,11 +83,35 @@ def print_result(line: str) -> None:
     raise StorageError(f'standard output cannot be written ({error.strerror})') from None
 
 
-def run_process(main: Callable[[], None]) -> NoReturn:
-  """As `run_command`, with standard output for results alone, and with an end.
+@contextlib.contextmanager
+def interrupted_later() -> Iterator[None]:
+  """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
+  heard: list[int] = []
+  waits = threading.current_thread() is threading.main_thread()
+  waits &= signal.getsignal(signal.SIGINT) is signal.default_int_handler
+  if waits:  # No mask of signals: threads of numpy hear them, too.
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+  try:
+    yield
+  finally:
+    if waits:
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+  if heard:
+    raise KeyboardInterrupt
 
-  What others left running (a thread that is no daemon) has ten seconds to end by itself.
+
+def run_process(module: str) -> NoReturn:
+  """Imports a command's module and runs its `main` as `run_command` does, and with an end.
+
+  Standard output is for results alone. What others left running (a thread that is no daemon) has
+  ten seconds to end by itself.
   """
+
+  def main() -> None:
+    with interrupted_later():
+      command = importlib.import_module(module)
+    command.main()
+
   with logs.output_for_results():
     if limits.room() is not None:
       from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
@@ -121,7 +141,10 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except CommandError as error:
-    print(f'error: {_as_typed(one_line(str(error)))}', file=sys.stderr)
+    from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
+
+    said = cli.as_typed(one_line(str(error)), cli.typed_name())
+    print(f'error: {said}', file=sys.stderr)
     sys.exit(error.code)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)

@@ -14,16 +14,14 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from cifar10.core import limits
-from cifar10.core.errors import InputError, MisfitError
+from cifar10.core.errors import InputError, MisfitError, StorageError, interrupted_later
 
 _OF_PATTERNS = re.compile(r'[\\*?[]')  # Characters that TensorFlow's patterns give a meaning.
 
@@ -64,7 +62,11 @@ def import_tensorflow(verbose: bool = False) -> None:
 
     if said := little_memory.shortage():
       raise InputError(said)
-  with tempfile.TemporaryFile() as output, _interrupted_later(), _no_collection():
+  try:
+    tempfile.gettempdir()
+  except FileNotFoundError as error:  # TensorFlow needs one, too.
+    raise StorageError(f'{error.strerror}; name a folder in TMPDIR') from None
+  with tempfile.TemporaryFile() as output, interrupted_later(), _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
@@ -158,23 +160,6 @@ def _no_collection() -> Iterator[None]:
   finally:
     if was_on:
       gc.enable()
-
-
-@contextlib.contextmanager
-def _interrupted_later() -> Iterator[None]:
-  """Ctrl-C waits for the end of an import: modules that it interrupts say much about it."""
-  heard: list[int] = []
-  waits = threading.current_thread() is threading.main_thread()
-  waits &= signal.getsignal(signal.SIGINT) is signal.default_int_handler
-  if waits:  # No mask of signals: threads of numpy hear them, too.
-    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-  try:
-    yield
-  finally:
-    if waits:
-      signal.signal(signal.SIGINT, signal.default_int_handler)
-  if heard:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -168,15 +168,9 @@ def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
   """Returns the claims in a folder by path; {} for a half-written claim."""
   claims: dict[str, Claim] = {}
   for path in files.matching(folder, f'{_PREFIX}*.json'):
-    if path in but:
-      continue
-    try:
-      claim = json.loads(files.read_text(path))
-      claims[path] = claim if isinstance(claim, dict) else {}
-    except FileNotFoundError:  # It was given up in the meantime.
-      continue
-    except (OSError, ValueError, RecursionError):
-      claims[path] = {}
+    claim = None if path in but else files.read_object(path)
+    if claim is not None or (path not in but and files.is_named(path)):  # It was not given up.
+      claims[path] = claim or {}
   return claims
 
 

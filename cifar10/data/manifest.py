@@ -159,11 +159,6 @@ def require_file(path: str) -> None:
     raise InputError(f'{path} is missing; {remedy(path)}')
 
 
-def has_counts(data_dir: str) -> bool:
-  """Tells whether a manifest has every split's count and digest."""
-  return 'subsets' in (read_manifest(data_dir) or {})
-
-
 def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
   """Returns the entry's count; raises DamagedError if the file differs from the entry."""
   size = files.size(path)

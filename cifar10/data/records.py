@@ -74,7 +74,7 @@ def num_examples(data_dir: str, split: str) -> int:
   """
   path = manifest.record_path(data_dir, split)
   num_classes = describe(data_dir).num_classes
-  is_verified = manifest.has_counts(data_dir)
+  is_verified = 'subsets' in (manifest.read_manifest(data_dir) or {})  # Counts and digests.
   try:
     if is_verified:
       manifest.num_examples(data_dir, split)

@@ -59,7 +59,8 @@ def folded(graph: Any) -> Any:
       addition.attr['data_format'].CopyFrom(node.attr['data_format'])
     else:
       result.node.add().CopyFrom(node)
-  return tf.compat.v1.graph_util.extract_sub_graph(result, _ends(graph, users))
+  ends = [node.name for node in graph.node if not users[node.name]]
+  return tf.compat.v1.graph_util.extract_sub_graph(result, ends)
 
 
 def _match(node: Any, nodes: Mapping[str, Any], users: Mapping[str, int]) -> _Found | None:
@@ -102,7 +103,3 @@ def _constant(graph: Any, name: str, value: np.ndarray, dtype: int) -> str:
 def _source(name: str) -> str:
   """Returns the node of a tensor name: 'bn' for 'bn:1' and '^bn'."""
   return name.lstrip('^').partition(':')[0]
-
-
-def _ends(graph: Any, users: Mapping[str, int]) -> list[str]:
-  return [node.name for node in graph.node if not users[node.name]]

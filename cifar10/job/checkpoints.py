@@ -5,26 +5,24 @@ is whole if every tensor can be read: TensorFlow compares the checksum of each, 
 the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest one.
 """
 
-import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError, MisfitError
-from cifar10.job import best_checkpoints, checkpoint_index
+from cifar10.core.errors import DamagedError, InputError
+from cifar10.job import best_checkpoints
 
 BEST = 'best'  # The value of --checkpoint for the best checkpoint in JOB/best/.
 # The name that TensorFlow gives its own averages, which other programs look for.
 EMA_SUFFIX = '/ExponentialMovingAverage'
 LIST = 'checkpoint'
 _FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
-NO_STEP = 'it is no training: it has no global_step'  # The one fault that others need not mind.
 _Signatures = tuple[tuple[str, int, int], ...]  # Of files: paths, and what changes when they do.
-_misfits: dict[_Signatures, str] = {}
+_faults: dict[_Signatures, str] = {}  # Of those that this process has read or saved.
 _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 
 
@@ -78,12 +76,17 @@ def fault_of(checkpoint: str) -> str:
   Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for the 290 MB of a WRN-28-10.
   """
   there = _signed(checkpoint)
-  return _misfits.get(there) or _fault_of(checkpoint, there)
+  if not there or there not in _faults:
+    from cifar10.job import checkpoint_faults  # noqa: PLC0415  (not for what this process saved)
+
+    sizes = {os.path.basename(path): size for path, size, _ in there}
+    _faults[there] = checkpoint_faults.fault(checkpoint, sizes)
+  return _faults[there]
 
 
-def refuse(misfit: MisfitError) -> None:
-  """Remembers in this process that a checkpoint is of no use, as long as it is the same."""
-  _misfits[_signed(misfit.checkpoint)] = misfit.fault
+def remember(checkpoint: str, fault: str = '') -> None:
+  """Remembers in this process what is wrong with a checkpoint, as long as it is the same."""
+  _faults[_signed(checkpoint)] = fault
 
 
 def _signed(checkpoint: str) -> _Signatures:
@@ -196,50 +199,8 @@ def all_by_step(folder: str) -> dict[int, str]:
 def files_of(checkpoint: str) -> list[str]:
   """Returns a checkpoint's existing files, sorted."""
   folder, name = os.path.split(checkpoint)
-  paths = files.matching(folder, files.escape(name) + '.*')
   return [
     path
-    for path in paths
+    for path in files.matching(folder, '*')
     if (named := _FILE.fullmatch(os.path.basename(path))) and named[1] == name
   ]
-
-
-@functools.cache
-def _fault_of(checkpoint: str, signatures: _Signatures) -> str:
-  """The fault of a checkpoint with these files."""
-  name = os.path.basename(checkpoint)
-  sizes = {os.path.basename(path): size for path, size, _ in signatures}
-  if f'{name}.index' not in sizes:
-    return f'{name}.index is missing'
-  parts = [file for file in sizes if not file.endswith(('.index', '.meta'))]
-  if not parts:
-    return f'{name}.data-... is missing'
-  total = int(parts[0][-5:])
-  wanted = [f'{name}.data-{part:05}-of-{total:05}' for part in range(total)]
-  missing = [file for file in wanted if file not in sizes]
-  if missing:
-    return f'{missing[0]} is missing'
-  return _fault_inside(checkpoint, [sizes[file] for file in wanted])
-
-
-def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
-  """The fault of the content of files that have these sizes, beside the index."""
-  name = os.path.basename(checkpoint)
-  try:
-    entries = checkpoint_index.read(f'{checkpoint}.index', len(sizes))
-    reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
-    return f'{name}.index is damaged'
-  try:
-    for tensor, entry in entries.items():
-      if entry.offset + entry.size > sizes[entry.shard_id]:
-        raise ValueError('the file ends before it')
-      if entry.dtype != tf.string.as_datatype_enum:  # Of which the network has none.
-        reader.get_tensor(tensor)
-  except Exception:  # As above.
-    return f'{name}.data-{"00000-of-00001" if len(sizes) == 1 else "..."} is damaged'
-  step = entries.get('global_step')
-  if not step:
-    return NO_STEP
-  is_step = step.dtype == tf.int64.as_datatype_enum and not step.shape.dim
-  return '' if is_step and global_step(checkpoint) >= 0 else 'its global_step is no number of steps'

@@ -142,11 +142,6 @@ def before_and_now(
   return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
 
 
-def has_rates(job_dir: str) -> bool:
-  """Tells whether `control` has set learning rates in a job."""
-  return CONTROL in (read_config(job_dir) or {})
-
-
 def has_requests(job_dir: str) -> bool:
   """Tells whether requests of `control` wait in a job, or a file of learning rates exists."""
   requests = files.matching(os.path.join(job_dir, CONTROL), REQUESTS)

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from cifar10.core import files, limits, parts, storage_errors, storage_faults
 from cifar10.core.errors import InputError
-from cifar10.job import best_checkpoints, checkpoints
+from cifar10.job import best_checkpoints, checkpoint_faults, checkpoints
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks.family import PROXY
 
@@ -163,15 +163,15 @@ def _zipped(path: str) -> Iterator[zipfile.ZipFile]:
 
 def _checkpoint(path: str, named: str) -> str:
   """Returns the checkpoint that a path stands for; raises InputError."""
+  if files.exists(os.path.join(path, best_checkpoints.NAME)):
+    path = best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))
   if not files.is_dir(path):
     if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
     fault = checkpoints.fault_of(path)
-    if fault not in ('', checkpoints.NO_STEP):
+    if fault not in ('', checkpoint_faults.NO_STEP):
       raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
     return path
-  if files.exists(os.path.join(path, best_checkpoints.NAME)):
-    return best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))
   surveyed = checkpoints.survey(path)
   if surveyed.damaged:
     raise InputError(f'{named} is damaged: {surveyed.described()}; {_REMEDY}')

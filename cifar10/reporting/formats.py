@@ -38,11 +38,6 @@ def number(value: Any) -> str:
   return f'{value:.4g}' if is_number(value) else NONE
 
 
-def number_range(interval: Interval) -> str:
-  """Formats an interval as '0.3012 to 0.3234'."""
-  return f'{interval.low:.4f} to {interval.high:.4f}'
-
-
 def option(value: Any) -> str:
   """Formats an option's value as its flag takes it: [1.0, 0.1] as '1,0.1'."""
   if value is None:

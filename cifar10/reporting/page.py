@@ -65,12 +65,12 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
   sections = [_section(number, job) for number, job in enumerate(jobs)]
   compared = _comparison(jobs) if len(jobs) > 1 else None
   return environment.get_template('page.html').render(
-    title=_title(jobs), style=style, sections=sections, compared=compared, made=made
+    title=jobs[0].name if len(jobs) == 1 else f'{len(jobs)} jobs',
+    style=style,
+    sections=sections,
+    compared=compared,
+    made=made,
   )
-
-
-def _title(jobs: Sequence[JobReport]) -> str:
-  return jobs[0].name if len(jobs) == 1 else f'{len(jobs)} jobs'
 
 
 def _section(number: int, job: JobReport) -> dict[str, Any]:

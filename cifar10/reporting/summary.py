@@ -1,11 +1,10 @@
 """Lists a job's numbers as rows for the page and the terminal's table, and as JSON."""
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cifar10.core import files, option
-from cifar10.core.logs import format_duration
+from cifar10.core.logs import format_duration, one_line
 from cifar10.networks.registry import FAMILIES
 from cifar10.reporting import formats, job_report
 from cifar10.reporting.job_report import AVERAGED_WEIGHTS, JobReport
@@ -49,7 +48,7 @@ def rows(job: JobReport) -> list[Row]:
     Row(
       'Cross-entropy',
       formats.number(evaluation.cross_entropy if evaluation else None),
-      formats.number_range(entropy) if entropy else '',
+      f'{entropy.low:.4f} to {entropy.high:.4f}' if entropy else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
     Row('Split', formats.split(evaluation.split) if evaluation else formats.NONE),
@@ -244,7 +243,7 @@ def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
   """Aligns cells in columns: the first `left` columns to the left, the others to the right."""
   if not lines:
     return ''
-  shown = [[_printable(cell) for cell in line] for line in lines]
+  shown = [[one_line(cell) for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in zip(*shown)]
   return '\n'.join(
     '  '.join(
@@ -253,8 +252,3 @@ def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
     ).rstrip()
     for line in shown
   )
-
-
-def _printable(cell: str) -> str:
-  """Returns a cell without control characters, which break lines or control terminals."""
-  return ''.join('?' if unicodedata.category(each)[0] == 'C' else each for each in cell)

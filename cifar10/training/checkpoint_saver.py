@@ -39,7 +39,7 @@ class Saver(tf.compat.v1.train.Saver):
     except MisfitError as misfit:
       from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
-      checkpoints.refuse(misfit)
+      checkpoints.remember(misfit.checkpoint, misfit.fault)
       job_dir = os.path.dirname(path)
       found = checkpoints.to_resume_from(job_dir)
       damaged_checkpoints.set_aside(job_dir, found)
@@ -130,6 +130,7 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
         f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
       )
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
+    checkpoints.remember(self.checkpoint)
     self.step = int(global_step_value)
     for callback in self._callbacks:
       callback.on_save(self.checkpoint, self.step)

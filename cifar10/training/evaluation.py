@@ -205,7 +205,7 @@ def make_evaluation(
   use_ema: whether the weights' moving average was evaluated.
   """
   metrics, matrix = measured
-  values = {name: _rounded(value) for name, value in metrics.items()}
+  values = {name: round(float(value), 6) for name, value in metrics.items()}
   plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
   result: JsonObject = {
     'accuracy': values['accuracy'],
@@ -221,7 +221,3 @@ def make_evaluation(
     **({'weights': 'ema'} if use_ema else {}),
   }
   return Evaluation(result['global_step'], split, checkpoint, result, matrix.tolist(), on_the_way)
-
-
-def _rounded(value: Any) -> float:
-  return round(float(value), 6)

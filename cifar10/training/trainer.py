@@ -58,7 +58,8 @@ def train_and_evaluate(process: Process) -> JsonObject:
   except MisfitError as misfit:
     if steps or role.cluster.is_distributed:
       raise
-    checkpoints.refuse(misfit)  # There was no step to make, so that nothing had read it.
+    # There was no step to make, so that nothing had read it.
+    checkpoints.remember(misfit.checkpoint, misfit.fault)
     return train_and_evaluate(process)
   return {**last, 'ended_by': ended_by}
 
@@ -237,7 +238,7 @@ def _claim(process: Process) -> None:
     from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
     damaged_checkpoints.set_aside(options.job_dir, surveyed)
-  if job_config.has_rates(options.job_dir):
+  if job_config.CONTROL in (job_config.read_config(options.job_dir) or {}):
     from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
 
     role.control.state = ControlState(**control_requests.read_rates(options.job_dir))

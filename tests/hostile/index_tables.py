@@ -84,15 +84,16 @@ def block(items, restarts=None):
   return content + struct.pack(f'<{len(places) + 1}I', *places, len(places))
 
 
-def table(items, kind=b'\0', handle=None, restarts=None, footer=None):
+def table(items, kind=b'\0', handle=None, restarts=None, *, footer=None, times=1):
   """An index file of these entries.
 
   Args:
     items: (name, value), sorted.
     kind: how the blocks say that they are compressed.
-    handle: in place of where the entries' block is: (offset, size).
+    handle: in place of where the entries' block is: (offset, size), or the bytes for that.
     restarts: in place of where entries begin.
     footer: the same of the block that says where the entries are.
+    times: how often it says where they are.
   """
   content = b''
 
@@ -104,8 +105,8 @@ def table(items, kind=b'\0', handle=None, restarts=None, footer=None):
 
   found = add(block(items, restarts))
   if handle:
-    found = b''.join(map(varint, handle))
-  meta, index = add(block([])), add(block([(items[-1][0] + b'~', found)]))
+    found = handle if isinstance(handle, bytes) else b''.join(map(varint, handle))
+  meta, index = add(block([])), add(block([(items[-1][0] + b'~', found)] * times))
   if footer:
     index = b''.join(map(varint, footer))
   return content + (meta + index).ljust(40, b'\0')[:40] + _MAGIC

@@ -102,8 +102,9 @@ def same_process(shell, name, *words):
   path = os.path.join(ROOT, name)
   sys.modules['__main__'] = module = types.ModuleType('__main__')
   module.__file__ = path
-  with open(path, encoding='utf-8') as file:
-    exec(compile(file.read(), path, 'exec'), vars(module))
+  with open(path, encoding='utf-8') as file:  # Closed before it runs: it may have number 1 or 2.
+    text = file.read()
+  exec(compile(text, path, 'exec'), vars(module))
 
 
 def opened(stream):

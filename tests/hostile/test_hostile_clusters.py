@@ -6,7 +6,7 @@ import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'TF_CONFIG'
-BEFORE = 20
+BEFORE = '5 of 22'
 WAS = (
   'tracebacks, aborts and waits for ever for addresses that are URLs or halves of IPv6, and for '
   'two names of one address; errors that repeated all of their input'

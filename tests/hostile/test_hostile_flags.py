@@ -4,7 +4,7 @@ import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = "flags' values"
-BEFORE = 56
+BEFORE = '15 of 24'
 WAS = 'errors of several lines, of 40,000 characters, and with control characters; negative rates'
 NOW = 'one function shortens and escapes what any error repeats; rates are checked'
 

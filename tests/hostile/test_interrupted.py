@@ -6,7 +6,7 @@ import pytest
 from harness import Case, cases
 
 TITLE = 'Ctrl-C while TensorFlow is imported'
-BEFORE = None  # Not counted yet.
+BEFORE = '6 of 20'
 WAS = 'tracebacks of TensorFlow and Python'
 NOW = 'one line, code 130'
 

@@ -14,7 +14,7 @@ from tensorflow.core.framework import tensor_shape_pb2, types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 TITLE = 'checkpoints that lie'
-BEFORE = 336
+BEFORE = '336 of 459 *'
 WAS = (
   'signals 6 and 11 inside TensorFlow for what an index claims, tracebacks for whole checkpoints '
   'with other variables or another step, a wait for memory that is claimed'
@@ -174,7 +174,9 @@ OF_THE_INDEX = {
   'compressed blocks': table_lie(kind=b'\1'),
   'an unknown compression': table_lie(kind=b'\7'),
   'restarts behind the end': table_lie(restarts=[0, 2**31]),
-  'a million restarts': table_lie(restarts=[0] * 10**5),
+  'a hundred thousand restarts': table_lie(restarts=[0] * 10**5),
+  'a place of a megabyte': table_lie(handle=b'\x80' * 10**6 + b'\0'),
+  'a block ten thousand times': table_lie(times=10**4),
   'no header': items_lie(lambda items: items[1:]),
   'nothing but a header': items_lie(lambda items: items[:1]),
   'names twice': items_lie(lambda items: sorted([*items, *items[1:]])),

@@ -10,7 +10,7 @@ import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'files of variables that lie'
-BEFORE = 102
+BEFORE = '14 of 22'
 WAS = 'MemoryError tracebacks after seconds, tracebacks of zip, zlib and numpy'
 NOW = 'headers are read first, values when they are wanted; a fault of any kind is one line'
 

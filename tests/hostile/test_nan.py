@@ -6,7 +6,7 @@ import tensorflow as tf
 from harness import COMMANDS, Case, cases
 
 TITLE = 'NaN is not JSON'
-BEFORE = 19
+BEFORE = '19 of 24'
 WAS = '`evaluate` and `predict` print `NaN` and `Infinity`'
 NOW = '`null`, by the one writer of JSON'
 

@@ -6,7 +6,7 @@ import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'path names'
-BEFORE = 71
+BEFORE = '16 of 27'
 WAS = (
   'a job dir that ends in `//` trained and could not be read; an empty `--out` was written; names '
   'that are no UTF-8 ended in tracebacks or were called damaged'
