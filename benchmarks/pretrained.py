@@ -135,7 +135,7 @@ def _measure(flags: argparse.Namespace) -> dict[str, Any]:
     for kernels, variables in KERNELS.items():
       # Of a processor's limit, bfloat16 knows nothing: see `make test-kernels`.
       ways = [] if kernels != "oneDNN's for AVX2" else ['float32', 'two towers', 'saved_model']
-      command = [python, __file__, 'ways', flags.name, '--data-dir', flags.data_dir, *ways]
+      command = [python, __file__, 'ways', flags.name, *ways, '--data-dir', flags.data_dir]
       env = {**os.environ, **variables}
       done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
       rows.append({'kernels': kernels, **json.loads(done.stdout.splitlines()[-1])})

@@ -39,9 +39,10 @@ def real_data(tmp_path_factory):
 def test_it_has_its_recorded_accuracy(real_data, name, way):
   with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
     recorded = json.load(file)
+  # The training computed in bfloat16, with variables that were not rounded.
+  expected = recorded['accuracy_of_the_training' if way == 'bfloat16' else 'accuracy']
   found = pretrained.accuracies(name, real_data, [way])[way]
-  assert found == pytest.approx(recorded['accuracy'], abs=0.0005)
-  assert found == pytest.approx(recorded['accuracy_of_the_training'], abs=0.002)
+  assert found == pytest.approx(expected, abs=0.0005)
 
 
 def test_the_command_sees_a_cat_and_leaves_nothing(run_main, tmp_path, monkeypatch):
