@@ -18,7 +18,7 @@ import numpy as np
 
 from cifar10 import modes
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.core import lazy_tf, logs, option, parts
+from cifar10.core import files, lazy_tf, logs, option, parts
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
 from cifar10.data.augmentation import Augmentation
@@ -289,7 +289,7 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
   """Returns the command for these options; raises InputError for invalid ones."""
   values = {name: value for name, value in given.items() if value is not None}
   named = values.get('job_dir')
-  if named in list(parts.PRETRAINED) and not mode.startswith('train') and not os.path.exists(named):
+  if named in list(parts.PRETRAINED) and not mode.startswith('train') and not files.exists(named):
     values['pretrained'] = values.pop('job_dir')
   if 'network' in values:
     values['network'] = _place(values['network'])

@@ -121,7 +121,7 @@ def test_a_row_for_each_network_and_batch():
 def test_the_foremost_training_of_a_recipe_has_the_most_runs():
   """Of equally many the first; then by accuracy."""
   few, many, other = (
-    {'recipe': recipe, 'accuracy_mean': accuracy, 'runs': runs * [{}], 'twins': {}}
+    {'recipe': recipe, 'runs': runs * [{'accuracy': accuracy}], 'twins': {}}
     for recipe, accuracy, runs in (('fast94', 0.95, 1), ('fast94', 0.94, 3), ('fast95', 0.945, 1))
   )
   records = {'few': few, 'many': many, 'other': other, 'speed': {'ratios': {}}}
