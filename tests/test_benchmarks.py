@@ -39,10 +39,11 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
       4,
       marks=long,
     ),
-    (
+    pytest.param(
       'training',
       [*TURN, *RESNET8, '--beside', 'TF_SYNC_ON_FINISH=0,force_gpu_compatible'],
       3,
+      marks=long,
     ),
     pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     ('python_source', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 4),
