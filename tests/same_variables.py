@@ -3,9 +3,9 @@
   python tests/same_variables.py BEFORE [AFTER] [--data-dir DATA]
 
 Trains 20 steps in each (AFTER: this checkout) with one seed, --deterministic and one thread (in a
-cluster as many as there are cores), in several ways, and compares every variable of the last checkpoints. Then both evaluate what BEFORE
-trained, and what they print is compared. A change of structure shows with it that it changed
-nothing. Both run with the Python that runs this.
+cluster as many as there are cores), in several ways, and compares every variable of the last
+checkpoints. Then both evaluate what BEFORE trained, and what they print is compared. A change of
+structure shows with it that it changed nothing. Both run with the Python that runs this.
 """
 
 import argparse
