@@ -178,6 +178,7 @@ def test_epochs_end_after_the_first_step_at_or_beyond_them():
   assert heard == [(3, 1), (5, 2), (8, 3)]
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.timeout(180)
 def test_a_synchronous_cluster_trains_it(data_dir, tmp_path):

@@ -40,7 +40,7 @@ def test_a_new_session_leaves_nothing_of_the_one_before():
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_trains_on_the_same_batches(data_dir, run_here, tmp_path, monkeypatch):
   """Whole jobs, the second of them resumed; on a CPU, too, where they would not be staged."""
   flags = ['--data-dir', data_dir, '--num-layers', 8, '--train-batch-size', 8]
