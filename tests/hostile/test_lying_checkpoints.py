@@ -14,7 +14,7 @@ from tensorflow.core.framework import tensor_shape_pb2, types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 TITLE = 'checkpoints that lie'
-BEFORE = '336 of 459 *'
+BEFORE = '17 of 29'
 WAS = (
   'signals 6 and 11 inside TensorFlow for what an index claims, tracebacks for whole checkpoints '
   'with other variables or another step, a wait for memory that is claimed'
