@@ -7,7 +7,8 @@
 `make` writes cifar10/pretrained/NAME.npz, the variables of JOB's last checkpoint in half precision,
 and NAME.json: what they come from, and their accuracy in float32. `measure` evaluates them on the
 test set in float32 and bfloat16, on two towers, and through each export format, with this
-processor's kernels and with others, by each PYTHON.
+processor's kernels and with others, by the Python that runs it and by each PYTHON. `ways` does so
+once.
 """
 
 import argparse
@@ -131,9 +132,9 @@ def _of_classes(data_dir: str, classify: Callable[[np.ndarray], np.ndarray]) -> 
 
 def _measure(flags: argparse.Namespace) -> dict[str, Any]:
   rows = []
-  for python in flags.python:
+  for python in [sys.executable, *flags.python]:
     for kernels, variables in KERNELS.items():
-      # Of a processor's limit, bfloat16 knows nothing: see `make test-kernels`.
+      # bfloat16 cannot run under this limit (`make test-kernels`), and others need not.
       ways = [] if kernels != "oneDNN's for AVX2" else ['float32', 'two towers', 'saved_model']
       command = [python, __file__, 'ways', flags.name, *ways, '--data-dir', flags.data_dir]
       env = {**os.environ, **variables}
@@ -142,6 +143,7 @@ def _measure(flags: argparse.Namespace) -> dict[str, Any]:
   with open(parts.PRETRAINED[flags.name] + '.json', encoding='utf-8') as file:
     recorded = json.load(file)['accuracy']
   command_line = f'python benchmarks/pretrained.py measure {flags.name} --data-dir data'
+  command_line += ' --python PYTHON' * len(flags.python)
   head = {'name': 'pretrained', 'command': command_line, **environment.describe()}
   return {**head, 'network': flags.name, 'accuracy': recorded, 'rows': rows}
 
@@ -163,8 +165,9 @@ def _parse_flags() -> argparse.Namespace:
     if name == 'make':
       for flag in ('--job-dir', '--command', '--commit', '--chosen', '--trained'):
         added.add_argument(flag, required=True)
+    elif name == 'measure':
+      added.add_argument('--python', action='append', default=[])
     else:
-      added.add_argument('--python', action='append', default=[sys.executable])
       added.add_argument('ways', nargs='*')
   return parser.parse_args()
 

@@ -42,27 +42,8 @@ def main() -> None:
     raise errors.InputError(
       f"--recipe {flags.recipe}, but PyTorch's twins are fast94's; leave --torch-python out"
     )
-  recipe = hparams.from_values(hparams.recipe_values(flags.recipe, {}))
-  epochs = recipe.train_steps * recipe.train_batch_size / 50_000
-  bias_epochs = (
-    epochs
-    * (hparams.all_values(recipe)['first_bias_steps'] or recipe.train_steps)
-    / recipe.train_steps
-  )
   dtype, _ = devices.fast_dtype(flags.num_gpus)
-  device = 'cuda' if flags.num_gpus else 'cpu'
-  recipes = {
-    'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
-    'same recipe': [
-      *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),
-      *('--muon-learning-rate', recipe.muon_learning_rate, '--bias-epochs', bias_epochs),
-    ],
-  }
-  twins = {
-    name + form: [*settings, '--dtype', dtype, '--device', device, *more]
-    for name, settings in recipes.items()
-    for form, more in (('', []), (', compiled', ['--compile']))
-  }
+  twins = _twins(flags, dtype)
   ours: list[dict] = []
   theirs: dict[str, list[dict]] = {name: [] for name in twins if flags.torch_python}
   with tempfile.TemporaryDirectory() as folder:
@@ -95,6 +76,27 @@ def main() -> None:
     },
   }
   print(json.dumps(record))
+
+
+def _twins(flags: argparse.Namespace, dtype: str) -> dict[str, list]:
+  """The flags of each PyTorch twin, by its name."""
+  recipe = hparams.from_values(hparams.recipe_values(flags.recipe, {}))
+  epochs = recipe.train_steps * recipe.train_batch_size / 50_000
+  bias_steps = hparams.all_values(recipe)['first_bias_steps'] or recipe.train_steps
+  recipes = {
+    'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
+    'same recipe': [
+      *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),
+      *('--muon-learning-rate', recipe.muon_learning_rate),
+      *('--bias-epochs', epochs * bias_steps / recipe.train_steps),
+    ],
+  }
+  where = ['--dtype', dtype, '--device', 'cuda' if flags.num_gpus else 'cpu']
+  return {
+    name + form: [*settings, *where, *more]
+    for name, settings in recipes.items()
+    for form, more in (('', []), (', compiled', ['--compile']))
+  }
 
 
 def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:

@@ -1,17 +1,16 @@
 """Folders whose names TensorFlow takes for patterns: a sweep writes `runs/lr[0.1]`."""
 
 import os
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import succeeded
+from outcome import succeeded, wait_for_start
 
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, report
 from cifar10.core import parts
-from cifar10.job import control_requests, metrics_log
+from cifar10.job import control_requests
 
 ODD = 'lr[0.1]*?\\x'
 tf1 = tf.compat.v1
@@ -96,11 +95,7 @@ def test_a_training_takes_control(run_here, start_main, data_dir, tmp_path):
   early = control_requests.request(job, control_requests.Command('stop'))
   with start_main(*train, '--mode', 'train', '--train-steps', 10**6) as process:
     try:
-      deadline = time.monotonic() + 120
-      while not any(event['event'] == 'start' for event in metrics_log.read(job)):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+      wait_for_start(process, job, 120)
       answer = control_requests.take_answer(job, early)
       assert answer == {'ok': False, 'answer': 'the training was only starting; ask again'}
       assert succeeded(run_here(job, 'learning_rate=0.01', command=control))['ok']

@@ -6,12 +6,11 @@ local disk, reached as any URL is: what several processes do with each other is 
 
 import json
 import os
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import succeeded
+from outcome import succeeded, wait_for_start
 
 import cifar10_main
 import generate_cifar10_tfrecords
@@ -152,11 +151,7 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
   train += ['--train-steps', 10**6, '--save-every-steps', 10**6]
   with start_main(*train) as process:
     try:
-      deadline = time.monotonic() + 300
-      while not any(event['event'] == 'start' for event in metrics_log.read(job)):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+      wait_for_start(process, job, 300)
       second = run_here(*train)
       assert second.returncode == 2
       assert f'--job-dir {job}: process {process.pid} on ' in second.stderr

@@ -29,8 +29,7 @@ def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
   """
   name = options.pretrained
   assert name
-  record = json.loads(files.read_text(parts.PRETRAINED[name] + '.json'))
-  config = {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
+  config = _config(name)
   options = dataclasses.replace(options, job_dir=options.job_dir or _temporary(name))
   if job_config.read_config(options.job_dir) not in (None, config):
     raise InputError(
@@ -44,7 +43,6 @@ def unpack(options: RunOptions) -> None:
   """Writes the network that `as_job` has accepted into its job dir, unless it is there."""
   from cifar10.job import variable_files  # noqa: PLC0415  (it loads TensorFlow)
 
-  options, config = as_job(options)
   if files.exists(os.path.join(options.job_dir, 'checkpoint')):
     return
   assert options.pretrained
@@ -52,11 +50,16 @@ def unpack(options: RunOptions) -> None:
   step = source.global_step
   values = {each: source.value(each) for each in source.shapes}
   checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')
-  job_config.write_config(options.job_dir, config)
+  job_config.write_config(options.job_dir, _config(options.pretrained))
   if not files.exists(checkpoint + '.index'):  # A process that was killed may have come this far.
     variable_files.write(checkpoint, values, step)
   latest = f'model_checkpoint_path: "model.ckpt-{step}"\n'
   files.write_text(os.path.join(options.job_dir, 'checkpoint'), latest)
+
+
+def _config(name: str) -> dict[str, Any]:
+  record = json.loads(files.read_text(parts.PRETRAINED[name] + '.json'))
+  return {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
 
 
 @functools.cache

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import cifar10
+from cifar10 import modes
 from cifar10.core import parts
 from cifar10.core.errors import InputError
+from cifar10.options import flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
@@ -97,9 +99,6 @@ def test_a_new_job_starts_from_it(data_dir, tmp_path, caplog):
   ],
 )
 def test_what_it_cannot_do_is_refused(options, message):
-  from cifar10 import modes  # noqa: PLC0415
-  from cifar10.options import flags  # noqa: PLC0415
-
   given = {'pretrained': 'resnet20', 'recipe': None, 'dry_run': False, 'verbose': False, **options}
   with pytest.raises(InputError, match=message):
     modes.check(flags.command_of(given))
