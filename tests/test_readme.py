@@ -139,6 +139,8 @@ def test_install_adds_the_cuda_libraries_only_when_asked():
 def test_make_gpu_needs_a_gpu(monkeypatch):
   """It ends before it installs anything; hidden GPUs count as none."""
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
+  for name in ('MAKEFLAGS', 'MAKELEVEL'):  # Of the `make test` that runs this.
+    monkeypatch.delenv(name, raising=False)
   command = ['make', f'PYTHON={sys.executable}', 'VENV=.none', 'gpu']
   result = subprocess.run(
     command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
