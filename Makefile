@@ -71,9 +71,10 @@ test-full: test test-kernels
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
 
-# The hostile surroundings of docs/failures.md: more than CI has time for.
+# The hostile surroundings of docs/failures.md: more than CI has time for. Then
+# `python tests/hostile/test_table.py hostile.xml` keeps the outcome.
 hostile: $(STAMP)
-	$(BIN)/python -m pytest tests/hostile $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/hostile $(SIDE_BY_SIDE) --junitxml hostile.xml
 
 # The quick tests and one cluster.
 test-quick: test

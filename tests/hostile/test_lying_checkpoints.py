@@ -1,6 +1,7 @@
 """Checkpoints that are damaged, and checkpoints that lie: with right checksums around nonsense."""
 
 import functools
+import json
 import os
 import random
 
@@ -298,6 +299,34 @@ def flipped_inside(seed):
 
 
 DATA = '.data-00000-of-00001'
+
+
+def in_best(lie):
+  """The checkpoint that lies is JOB/best/'s, and the job's latest a whole one."""
+
+  def prepare(place):
+    lie(place)
+    os.mkdir(place.path('job', 'best'))
+    for end in ('.index', DATA):
+      os.rename(place.path(MODEL + end), place.path('job', 'best', 'model.ckpt-8' + end))
+    best = {'accuracy': 0.5, 'global_step': 8, 'checkpoint': 'model.ckpt-8', 'others': []}
+    place.write('job/best/best.json', json.dumps(best))
+    place.write('job/checkpoint', 'model_checkpoint_path: "model.ckpt-4"\n')
+
+  return prepare
+
+
+OF_BEST = {
+  'list': ['cifar10.checkpoint', 'list', os.path.join('job', 'best')],
+  'dump': ['cifar10.checkpoint', 'dump', os.path.join('job', 'best'), '--out', 'dumped.npz'],
+  'evaluate': [*harness.COMMANDS['evaluate'], '--checkpoint', 'best'],
+  'export saved_model': [*harness.COMMANDS['export saved_model'], '--checkpoint', 'best'],
+}
+BEST_LIES = {
+  name: lie
+  for name, lie in OF_THE_INDEX.items()
+  if name in ('a negative shape', 'type 99', 'an entry of nonsense', 'no header')
+}
 TURNS = ('list', 'dump', 'list', 'evaluate', 'list', 'resume')
 CASES = [
   *of_each(OF_THE_INDEX, READERS, (2,)),
@@ -322,6 +351,12 @@ CASES = [
   *(
     Case(f'warm start from {name}', [*WARM, '--warm-start-from', MODEL], (2,), prepare=lie)
     for name, lie in list(OF_THE_INDEX.items())[:8]
+  ),
+  *(
+    Case(f'{command} of best with {name}', words, (2,), prepare=in_best(lie),
+         kept=('data', 'grey.png', 'job/best/*', 'job/model.ckpt-4.*'))
+    for name, lie in BEST_LIES.items()
+    for command, words in OF_BEST.items()
   ),
   *(
     Case(f'{TURNS[seed % 6]} with bits of {what} flipped, {seed}', TURNS[seed % 6], (0, 2),
