@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(1200)]
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
-SMALL += ['--batch-norm-decay', 0.9, '--learning-rate', 0.01, '--sync', '--log-every', 1]
+SMALL += ['--batch-norm-decay', 0.9, '--learning-rate', 0.01, '--log-every', 1]
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10**5]
 TASKS = ['--nodes=2', '--ntasks-per-node=2']
 START_SECONDS = 180  # For a job to start and make steps, where other programs slow this machine.
@@ -39,8 +39,10 @@ def cluster(tmp_path_factory):
 class Job:
   """A job of deploy/slurm.sh, and what it says and leaves."""
 
-  def __init__(self, cluster, folder, data_dir, *flags, options=(), held=''):
-    """`held`: as tests/held_training.py has it."""
+  def __init__(
+    self, cluster, folder, data_dir, *flags, updates=('--sync',), options=(), held='', **variables
+  ):
+    """`held`: as tests/held_training.py has it; `variables`: of the script's environment."""
     self.cluster, self.folder, self.log = cluster, folder / 'job', folder / 'log'
     folder.mkdir()
     python = folder / 'python'
@@ -48,10 +50,9 @@ class Job:
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {held_training} "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     options = [*TASKS, '--time=30', *options]
-    started = {'PYTHON': str(python), 'HELD': held}
-    self.id = cluster.submit(
-      self.log, data_dir, self.folder, *SMALL, *flags, options=options, **started
-    )
+    flags = [*SMALL, *updates, *flags]
+    variables = {'PYTHON': str(python), 'HELD': held, **variables}
+    self.id = cluster.submit(self.log, data_dir, self.folder, *flags, options=options, **variables)
 
   def text(self):
     """What its tasks and the script have said, of all its starts."""
@@ -177,6 +178,28 @@ def test_a_worker_that_fails(cluster, data_dir, tmp_path):
   assert 'error: rank 1 ended with code 137; ending the others' in job.text()
   assert re.search(r'resuming at step 1[345] of 40', job.text())  # Saved because of it.
   assert job.result()['global_step'] == 40
+
+
+@pytest.mark.long
+def test_all_reduce_goes_on_after_a_time_limit(cluster, data_dir, tmp_path):
+  """Without parameter servers: a chief, two workers and an evaluator."""
+  job = Job(
+    cluster,
+    tmp_path / 'job',
+    data_dir,
+    *('--train-steps', 40, '--eval-every-steps', 20),
+    updates=('--distribute', 'multi_worker_mirrored'),
+    held='chief 20',
+    NUM_PS='0',
+  )
+  job.until_says('held after')
+  job.limit(seconds=60)
+  assert job.over(400) == ('COMPLETED', 1), job.text()
+  assert 'worker 1 of 3 workers, updating every 3 gradients' in job.text()
+  [resumed] = {int(step) for step in re.findall(r'resuming at step (\d+)', job.text())}
+  assert 0 < resumed < 40
+  assert job.result()['global_step'] == job.step() == 40
+  assert max(job.validated()) == 40
 
 
 def test_a_mistake_in_the_flags_is_not_repeated(cluster, data_dir, tmp_path):
