@@ -84,7 +84,7 @@ def test_names_of_cases_are_unique():
 
 def main():
   """Keeps the outcome of a run, and writes the table."""
-  sys.path.append(os.path.join(ROOT, 'benchmarks'))
+  sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
   import environment  # noqa: PLC0415
 
   head = {'name': 'hostile', 'command': 'make hostile', **environment.describe()}
