@@ -55,9 +55,9 @@ def imports(module):
 IMPORTS = {module: imports(module) for module in PATHS}
 
 
-def files_of(module):
-  """A part's module, and those that only it uses."""
-  gone = {module}
+def files_of(*modules):
+  """Parts' modules, and those that only these use."""
+  gone = set(modules)
   while True:
     left = {other for name, others in IMPORTS.items() if name not in gone for other in others}
     used = {other for name in gone for other in IMPORTS[name]}
@@ -82,7 +82,7 @@ def count_lines(paths):
 def without(tmp_path_factory):
   """Copies the program without some modules and their lines in the registries -> the folder."""
 
-  def copy(module):
+  def copy(*modules):
     folder = tmp_path_factory.mktemp('program')
     for name in PROGRAM:
       source = os.path.join(ROOT, name)
@@ -90,11 +90,11 @@ def without(tmp_path_factory):
         shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
       else:
         shutil.copy(source, folder / name)
-    for path in files_of(module):
+    for path in files_of(*modules):
       os.remove(folder / path)
     for registry in REGISTRIES:
       lines = (folder / registry).read_text().splitlines(keepends=True)
-      kept = [line for line in lines if not (found := LINE.match(line)) or found[2] != module]
+      kept = [line for line in lines if not (found := LINE.match(line)) or found[2] not in modules]
       (folder / registry).write_text(''.join(kept))
     return folder
 
@@ -139,16 +139,25 @@ if exports == 'True':
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', parts())
-def test_the_program_works_without_it(name, without, data_dir, tmp_path):
+def check_without(names, program, data_dir, job_dir):
   """It trains, evaluates and exports (where that is what is left), and its flags are gone."""
-  program = without(parts()[name])
-  exports = name != 'export'
-  printed = run(program, '-c', ALL_IN_ONE, data_dir, tmp_path / 'job', exports)
+  exports = 'export' not in names
+  printed = run(program, '-c', ALL_IN_ONE, data_dir, job_dir, exports)
   assert printed.split() == ['2'] * (2 + exports)
   usage = run(program, 'cifar10_main.py', '--help')
-  assert not [flag for flag in flags_of(name) if re.search(rf'^  {flag}\b', usage, re.M)]
+  gone = [flag for name in names for flag in flags_of(name)]
+  assert not [flag for flag in gone if re.search(rf'^  {flag}\b', usage, re.M)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('name', parts())
+def test_the_program_works_without_it(name, without, data_dir, tmp_path):
+  check_without([name], without(parts()[name]), data_dir, tmp_path / 'job')
+
+
+@pytest.mark.slow
+def test_the_program_works_without_all_of_them(without, data_dir, tmp_path):
+  check_without(parts(), without(*parts().values()), data_dir, tmp_path / 'job')
 
 
 LOADED = """
