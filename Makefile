@@ -61,11 +61,11 @@ test-kernels: $(STAMP)
 	ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK) and not bfloat16' $(SIDE_BY_SIDE)
 	TF_ENABLE_ONEDNN_OPTS=0 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK)' $(SIDE_BY_SIDE)
 
-# What CI runs. Clusters one after another: each has all cores.
+# What CI runs. Clusters one after another: each has all cores. Those between hosts run beside them,
+# for a Slurm mostly waits.
 test-full: test test-kernels
 	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m 'cluster and not long'
-	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
+	$(BIN)/python -m pytest -m '(cluster or hosts and not slow) and not long' -rs --numprocesses 2 --dist loadgroup
 
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)

@@ -16,8 +16,8 @@ from cifar10.options import flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
-WAYS = ['float32', 'two towers', 'saved_model', 'keras']
-WAYS += ['onnx'] if importlib.util.find_spec('onnxruntime') else []
+QUICK = ['float32', 'saved_model']
+SLOW = ['two towers', 'keras', *(['onnx'] if importlib.util.find_spec('onnxruntime') else [])]
 
 sys.path.append(os.path.join(ROOT, 'benchmarks'))
 
@@ -36,7 +36,12 @@ def real_data(tmp_path_factory):
 
 @pytest.mark.parametrize('name', parts.PRETRAINED)
 @pytest.mark.parametrize(
-  'way', [*WAYS, pytest.param('bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow])]
+  'way',
+  [
+    *QUICK,
+    *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW),
+    pytest.param('bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow]),
+  ],
 )
 def test_it_has_its_recorded_accuracy(real_data, name, way):
   with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
