@@ -45,7 +45,9 @@ def main() -> None:
   dtype, _ = devices.fast_dtype(flags.num_gpus)
   twins = _twins(flags, dtype)
   ours: list[dict] = []
-  theirs: dict[str, list[dict]] = {name: [] for name in twins if flags.torch_python}
+  theirs: dict[str, list[dict]] = {
+    name: [] for name in twins if flags.torch_python and flags.twin in (None, name)
+  }
   with tempfile.TemporaryDirectory() as folder:
     if theirs:
       peers.export_arrays(flags.data_dir, folder)
@@ -129,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--num-gpus', type=int, choices=(0, 1), default=0)
   parser.add_argument('--seeds', type=_seeds, default=[0, 1, 2])
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
+  names = ('airbench94', 'airbench94, compiled', 'same recipe', 'same recipe, compiled')
+  parser.add_argument('--twin', choices=names, help='the only one to measure; default: all')
   parser.add_argument('--twin-steps', type=int, default=30, help='to measure; 0: all')
   return parser
 
