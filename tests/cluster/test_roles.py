@@ -45,6 +45,20 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
   assert [role.updates_moving_averages for role in chosen] == expected
 
 
+@pytest.mark.parametrize(
+  ('cluster', 'options', 'chief', 'worker'),
+  [
+    (SERVED, {}, ['ChiefControlHook'], ['_WorkerControlHook']),
+    (SERVED, SYNC, ['ChiefControlHook'], ['_WorkerControlHook']),
+    (REDUCED, BETWEEN, ['ChiefControlHook'], []),  # A worker's step brings the orders.
+  ],
+)
+def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
+  for task, expected in ((('chief', 0), chief), (('worker', 1), worker)):
+    role = roles.choose(Cluster(cluster, *task), RunOptions('job', **options))
+    assert [type(hook).__name__ for hook in role.control_hooks(None)] == expected
+
+
 def test_a_process_alone_watches_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
   evaluator = roles.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
