@@ -28,7 +28,7 @@ NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-quick test-short test-long test-all hostile lint release bench-install gpu clean
+.PHONY: install demo docs lock test test-kernels test-full test-clusters test-hosts test-quick test-short test-long test-all hostile lint release bench-install gpu clean
 
 install: $(STAMP)
 
@@ -61,11 +61,18 @@ test-kernels: $(STAMP)
 	ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK) and not bfloat16' $(SIDE_BY_SIDE)
 	TF_ENABLE_ONEDNN_OPTS=0 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK)' $(SIDE_BY_SIDE)
 
-# What CI runs. Clusters one after another: each has all cores. Those between hosts run beside them,
-# for a Slurm mostly waits.
+# What CI runs.
 test-full: test test-kernels
 	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m '(cluster or hosts and not slow) and not long' -rs --numprocesses 2 --dist loadgroup
+	$(MAKE) -j2 --output-sync=target test-clusters test-hosts
+
+# One after another: each has all cores.
+test-clusters: $(STAMP)
+	$(BIN)/python -m pytest -m 'cluster and not long'
+
+# Of these most of the time a Slurm waits, so that they run beside the others.
+test-hosts: $(STAMP)
+	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
 
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)

@@ -52,16 +52,6 @@ def pytest_xdist_auto_num_workers():
   return (os.cpu_count() or 1) + 1
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist's own reads the marks.
-def pytest_collection_modifyitems(config, items):
-  """With `--dist loadgroup` clusters run one after another, and those between hosts beside them."""
-  if config.pluginmanager.hasplugin('xdist'):
-    for item in items:
-      kinds = [kind for kind in ('hosts', 'cluster') if item.get_closest_marker(kind)]
-      if kinds:
-        item.add_marker(pytest.mark.xdist_group(kinds[0]))
-
-
 @pytest.fixture(scope='session')
 def data_dir(tmp_path_factory):
   """Record files of synthetic images with their manifest."""
