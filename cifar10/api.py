@@ -105,11 +105,11 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
     text = ','.join(map(str, plain)) if isinstance(plain, tuple) else str(plain)
     if plain is not None and plain is not False:
       words.append(flag if plain is True else f'{flag}={text}')
-  found = command.parse(words)
-  _check_names(options, vars(found))  # None is short for another.
+  parsed = command.parse(words)
+  _check_names(options, vars(parsed))  # None is short for another.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   with logs.shown():
-    return command.generate(found)
+    return command.generate(parsed)
 
 
 def train(
@@ -154,7 +154,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Pr
   """Classifies images by a job's network.
 
   Args:
-    job_dir: a trained job, or 'resnet20', which comes along.
+    job_dir: a trained job, or 'resnet20' or 'fast94', which come along.
     images: uint8 [n, 32, 32, 3], or a list of the paths of files, folders or patterns; none with
       `subset`, which names a split.
     options: the command's.

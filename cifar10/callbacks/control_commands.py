@@ -35,8 +35,8 @@ class ControlCommands:
   def forget_old(self) -> None:
     """Refuses what was asked before this run; obeys an evaluator's request to stop at a limit."""
     for name, command in control_requests.take(self._run.job_dir):
-      said = 'the training was only starting; ask again'
-      control_requests.answer(self._run.job_dir, name, False, said)
+      refusal = 'the training was only starting; ask again'
+      control_requests.answer(self._run.job_dir, name, False, refusal)
       if command and command.reason:
         limit, value, message = command.reason
         reason = StopReason(limit, message, value)

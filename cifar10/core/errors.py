@@ -143,8 +143,8 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   except CommandError as error:
     from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
 
-    said = cli.as_typed(one_line(str(error)), cli.typed_name())
-    print(f'error: {said}', file=sys.stderr)
+    message = cli.as_typed(one_line(str(error)), cli.typed_name())
+    print(f'error: {message}', file=sys.stderr)
     sys.exit(error.code)
   except Terminated:
     print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
@@ -155,8 +155,8 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print('interrupted', file=sys.stderr)
     sys.exit(130)
   except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
-    said = 'not enough memory' if isinstance(error, MemoryError) else str(error)
-    print(f'error: {said:.500}', file=sys.stderr)
+    message = 'not enough memory' if isinstance(error, MemoryError) else str(error)
+    print(f'error: {message:.500}', file=sys.stderr)
     sys.exit(1)
   sys.exit(0)
 

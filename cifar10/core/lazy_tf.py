@@ -111,8 +111,8 @@ def _naming_misfits(restore: Callable[..., Any]) -> Callable[..., Any]:
       _check_shapes(saver._var_list, path)  # The one difference that TensorFlow lets pass.
       restore(saver, session, path)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-      before, _, said = str(error).partition('Original error:\n\n')
-      raise MisfitError(path, (said or before).partition('\n')[0]) from error
+      before, _, original = str(error).partition('Original error:\n\n')
+      raise MisfitError(path, (original or before).partition('\n')[0]) from error
 
   return call
 

@@ -16,8 +16,8 @@ _SHORT = 'the limit of address space (ulimit -v) is {:.2f} GB, and TensorFlow {}
 def shortage() -> str:
   """What is said where TensorFlow cannot start; empty where it can."""
   room = limits.room() or 0
-  said = _SHORT.format(room / 1e9, f'needs {_LEAST_ROOM / 1e9:g} GB or more')
-  return said if room < _LEAST_ROOM else ''
+  message = _SHORT.format(room / 1e9, f'needs {_LEAST_ROOM / 1e9:g} GB or more')
+  return message if room < _LEAST_ROOM else ''
 
 
 def watch() -> None:
@@ -31,7 +31,7 @@ def watch() -> None:
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The terminal tells both.
   code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
   if code in _DEATHS:
-    said = _SHORT.format((limits.room() or 0) / 1e9, f'needed more (it ended with {code})')
-    print(f'error: {said}', file=sys.stderr)
+    message = _SHORT.format((limits.room() or 0) / 1e9, f'needed more (it ended with {code})')
+    print(f'error: {message}', file=sys.stderr)
     code = 1
   os._exit(code if code >= 0 else 128 - code)

@@ -42,9 +42,9 @@ def output_for_results() -> Iterator[None]:
   os.close(lowest)
   _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
   os.dup2(2, 1)
-  said = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]
+  streams = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]
   as_text = functools.partial(io.TextIOWrapper, encoding='utf-8', errors='backslashreplace')
-  sys.stdout, sys.stderr = (as_text(each, line_buffering=True) for each in said)
+  sys.stdout, sys.stderr = (as_text(each, line_buffering=True) for each in streams)
   try:
     yield
   finally:

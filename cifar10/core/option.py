@@ -101,10 +101,10 @@ def is_address() -> Check:
 def _is_address(text: str) -> bool:
   import ipaddress  # noqa: PLC0415  (few options are addresses)
 
-  found = _ADDRESS.fullmatch(text)
-  if not found or not 0 < int(found['port']) < 65536:
+  match = _ADDRESS.fullmatch(text)
+  if not match or not 0 < int(match['port']) < 65536:
     return False
-  return not found['ipv6'] or _reads(ipaddress.IPv6Address, found['ipv6'])
+  return not match['ipv6'] or _reads(ipaddress.IPv6Address, match['ipv6'])
 
 
 def is_pattern() -> Check:

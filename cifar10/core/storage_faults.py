@@ -22,8 +22,8 @@ def fault(error: Exception, folder: str) -> str:
     return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
   if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
-  found = number(error)
-  return _FAULTS[found].format(os.strerror(found)) if found in _FAULTS else ''
+  code = number(error)
+  return _FAULTS[code].format(os.strerror(code)) if code in _FAULTS else ''
 
 
 def number(error: Exception) -> int | None:

@@ -77,11 +77,11 @@ def _read(path: str, num_files: int) -> dict[str, Any]:
   (_, _, *place), _ = _numbers(content[-48:], 0, 4)
   blocks = [_numbers(handle, 0, 2)[0] for _, handle in _entries(content, *place)]
   _require(sum(size for _, size in blocks) < len(content))  # They do not overlap.
-  found = [entry for block in blocks for entry in _entries(content, *block)]
-  values = dict(found)
+  entries = [entry for block in blocks for entry in _entries(content, *block)]
+  values = dict(entries)
   header = tensor_bundle_pb2.BundleHeaderProto.FromString(values.pop(b''))
   is_one = header.num_shards == num_files and not header.endianness and content.endswith(_END)
-  _require(is_one and [name for name, _ in found] == [b'', *sorted(values)])
+  _require(is_one and [name for name, _ in entries] == [b'', *sorted(values)])
   _require(all(name[0] for name in values))  # 0: of a part of a tensor.
   return {name.decode(): _entry(value, num_files) for name, value in values.items()}
 

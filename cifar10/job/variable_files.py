@@ -251,5 +251,5 @@ def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: 
     try:
       session.run(save, dict(zip(fed, [*values.values(), global_step])))
     except tf.errors.OpError as error:
-      said = error.message.partition('\n')[0]
-      raise OSError(storage_faults.number(error) or errno.EIO, said) from error
+      message = error.message.partition('\n')[0]
+      raise OSError(storage_faults.number(error) or errno.EIO, message) from error

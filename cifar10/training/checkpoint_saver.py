@@ -41,9 +41,9 @@ class Saver(tf.compat.v1.train.Saver):
 
       checkpoints.remember(misfit.checkpoint, misfit.fault)
       job_dir = os.path.dirname(path)
-      found = checkpoints.to_resume_from(job_dir)
-      damaged_checkpoints.set_aside(job_dir, found)
-      self.restore(session, found.newest or '')
+      survey = checkpoints.to_resume_from(job_dir)
+      damaged_checkpoints.set_aside(job_dir, survey)
+      self.restore(session, survey.newest or '')
 
 
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
