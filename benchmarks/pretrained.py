@@ -94,7 +94,14 @@ def accuracies(name: str, data_dir: str, ways: list[str] | None = None) -> dict[
       'onnx': lambda: _of_classes(data_dir, _onnx(_exported(name, job_dir, 'onnx'))),
       'keras': lambda: _of_classes(data_dir, _keras(_exported(name, job_dir, 'keras'))),
     }
+    if _recorded(name)['config']['tta'] != 'none':
+      del made['keras']  # A .keras file has no test-time augmentation.
     return {way: made[way]() for way in ways or made}
+
+
+def _recorded(name: str) -> dict[str, Any]:
+  with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
+    return json.load(file)
 
 
 def _exported(name: str, job_dir: str, export_format: Any = 'saved_model') -> str:
@@ -140,12 +147,15 @@ def _measure(flags: argparse.Namespace) -> dict[str, Any]:
       env = {**os.environ, **variables}
       done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
       rows.append({'kernels': kernels, **json.loads(done.stdout.splitlines()[-1])})
-  with open(parts.PRETRAINED[flags.name] + '.json', encoding='utf-8') as file:
-    recorded = json.load(file)['accuracy']
   command_line = f'python benchmarks/pretrained.py measure {flags.name} --data-dir data'
   command_line += ' --python PYTHON' * len(flags.python)
   head = {'name': 'pretrained', 'command': command_line, **environment.describe()}
-  return {**head, 'network': flags.name, 'accuracy': recorded, 'rows': rows}
+  return {
+    **head,
+    'network': flags.name,
+    'accuracy': _recorded(flags.name)['accuracy'],
+    'rows': rows,
+  }
 
 
 def _print_accuracies(flags: argparse.Namespace) -> dict[str, Any]:

@@ -117,7 +117,9 @@ def test_nothing_outside_a_family_asks_for_its_name():
   for module, tree in MODULES.items():
     if not module.startswith('cifar10.networks'):
       texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-      assert not texts & names, module
+      # The table of trained networks has one named for its recipe.
+      named = set(parts.PRETRAINED) if module == 'cifar10.core.parts' else set()
+      assert not texts & names - named, module
 
 
 # What reaches files itself, and why. All else goes through cifar10.core.files, so that a data

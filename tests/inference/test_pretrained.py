@@ -16,8 +16,20 @@ from cifar10.options import flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
-QUICK = ['float32', 'saved_model']
-SLOW = ['two towers', 'keras', *(['onnx'] if importlib.util.find_spec('onnxruntime') else [])]
+ONNX = ['onnx'] if importlib.util.find_spec('onnxruntime') else []
+WAYS = [
+  *(pytest.param('resnet20', way) for way in ('float32', 'saved_model')),
+  *(
+    pytest.param('resnet20', way, marks=pytest.mark.slow) for way in ('two towers', 'keras', *ONNX)
+  ),
+  pytest.param('resnet20', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow]),
+  pytest.param('fast94', 'float32', marks=pytest.mark.slow),
+  *(
+    pytest.param('fast94', way, marks=pytest.mark.long)
+    for way in ('two towers', 'saved_model', *ONNX)
+  ),
+  pytest.param('fast94', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.long]),
+]
 
 sys.path.append(os.path.join(ROOT, 'benchmarks'))
 
@@ -34,15 +46,7 @@ def real_data(tmp_path_factory):
   return folder
 
 
-@pytest.mark.parametrize('name', parts.PRETRAINED)
-@pytest.mark.parametrize(
-  'way',
-  [
-    *QUICK,
-    *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW),
-    pytest.param('bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow]),
-  ],
-)
+@pytest.mark.parametrize(('name', 'way'), WAYS)
 def test_it_has_its_recorded_accuracy(real_data, name, way):
   with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
     recorded = json.load(file)
