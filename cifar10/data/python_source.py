@@ -223,7 +223,8 @@ class SourceProcesses:
 
   def epoch(self) -> Iterator[Chunk]:
     """Yields the rest of an epoch, or the next epoch; raises SourceError if a process fails."""
-    if not self._turn:
+    is_new = not self._turn
+    if is_new:
       self._turn = list(range(len(self._pipes)))
     count = 0
     while self._turn:
@@ -233,7 +234,7 @@ class SourceProcesses:
         self._turn.append(index)
         count += len(chunk.labels)
         yield chunk
-    if not count:
+    if is_new and not count:
       raise SourceError(f'--source {self._name} yields no examples')
 
   def _received(self, index: int) -> Chunk | None:
@@ -306,10 +307,25 @@ def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Dr
     with others_code(_FaultError, function):
       drawn.extend(itertools.islice(items, 1))
       if drawn and not _is_batch(drawn[0]):
-        drawn.extend(itertools.islice(items, most - 1))
+        rest: Iterator[Any] = itertools.islice(items, most - 1)
+        first, drawn[0] = drawn[0][0], _copied(drawn[0])
+        drawn.extend(itertools.islice(rest, 1))
+        if _is_in(first, drawn[-1]):  # The function writes every image into one array.
+          drawn[-1] = _copied(drawn[-1])
+          rest = map(_copied, rest)
+        drawn.extend(rest)
   except (_FaultError, SourceError) as error:
     return _Drawn(drawn, error)
   return _Drawn(drawn, None)
+
+
+def _is_in(array: Any, item: Any) -> bool:
+  """Whether an item's image lies in the memory of an array."""
+  return not _is_batch(item) and np.may_share_memory(np.asarray(array), np.asarray(item[0]))
+
+
+def _copied(item: Any) -> Any:
+  return item if _is_batch(item) else (np.array(item[0]), *item[1:])
 
 
 def _put_together(items: list[Any], num_classes: int) -> Chunk:
@@ -321,7 +337,8 @@ def _put_together(items: list[Any], num_classes: int) -> Chunk:
   """
   if len(items) == 1:
     images, labels = _arrays(items[0])
-    labels = np.atleast_1d(labels)
+    # Copies: a batch may lie where the function writes the next one.
+    images, labels = images.copy(), np.atleast_1d(labels)
   else:
     several, numbers = zip(*items, strict=True)
     kinds = {type(number) for number in numbers}

@@ -39,6 +39,23 @@ def test_single_examples_and_batches_keep_their_order():
   assert read('mixed') == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [5])
 
 
+def _into(buffer, items):
+  for images, label in items:
+    buffer[...] = images
+    yield buffer, label
+
+
+@pytest.mark.parametrize(('items', 'shape'), [('ones', ()), ('batches', (40,))])
+def test_a_function_may_write_each_image_into_the_same_array(items, shape):
+  buffer = np.zeros([*shape, 32, 32, 3], np.uint8)
+  whole = [item for item in getattr(given_sources, items)() if not shape or len(item[1]) == 40]
+  sys.modules['given_sources'].reused = lambda: _into(buffer, whole)
+  labels, numbers, _ = read('reused')
+  assert numbers == list(range(len(numbers)))
+  assert labels == [number % 10 for number in numbers]
+  assert len(numbers) in (80, 96)
+
+
 def test_chunks_are_of_512():
   """6 x 96 = 576 = 512 + 64."""
   module = sys.modules['given_sources']

@@ -45,6 +45,16 @@ def test_the_order_is_the_sources_one_process_after_the_other():
   assert not children()
 
 
+def test_an_epoch_whose_examples_were_all_taken_ends_without_more():
+  """As after a session that ended between an epoch's last example and its end."""
+  with started('shards') as processes:
+    first = processes.epoch()
+    assert sum(len(next(first).labels) for _ in range(2)) == 96
+    first.close()
+    assert list(processes.epoch()) == []
+    assert sum(len(chunk.labels) for chunk in processes.epoch()) == 96
+
+
 def test_an_exception_is_told_with_its_shard_and_example():
   with started('fails_in_shard_1') as processes:
     with pytest.raises(SourceError) as raised:
