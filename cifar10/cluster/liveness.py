@@ -42,7 +42,8 @@ class LivenessMonitor(SignalMonitor):
     data_service: the address of the data service, without which no task trains.
     """
     super().__init__()
-    self._serves = cluster is not None and cluster.task_type == 'ps'
+    self._job = cluster.task_type if cluster else ''
+    self._serves = self._job == 'ps'
     is_distributed = cluster is not None and cluster.is_distributed
     self._peers = peers(cluster) if cluster and is_distributed else {}
     self._spare_workers = spare_workers
@@ -71,16 +72,20 @@ class LivenessMonitor(SignalMonitor):
     """Starts to receive signals and to check the tasks. Must run in the main thread.
 
     Raises:
-      InputError: a chief that an evaluator watches cannot listen at its port.
+      InputError: this task cannot listen at its port.
     """
-    if self._is_watched_alone:
+    if self._own_port:
       try:
-        self._doors.append(self._door())
+        door = self._door()
       except OSError as error:
         raise InputError(
-          f'TF_CONFIG: cluster.chief has port {self._own_port}, where this process cannot listen '
-          f'({error.strerror}); name a free one'
+          f'TF_CONFIG: cluster.{self._job} has port {self._own_port}, where this process cannot '
+          f'listen ({error.strerror}); name a free one'
         ) from None
+      if self._is_watched_alone:
+        self._doors.append(door)
+      else:  # TensorFlow's server needs the port.
+        door.close()
     self._started = self._reported = time.monotonic()
     return super().__enter__()
 
@@ -184,6 +189,7 @@ class LivenessMonitor(SignalMonitor):
   def _give_up_on_lost(self, now: float) -> None:
     """Ends the process if another task is gone: an all-reduce would wait for it forever."""
     if now - self._waiting_since < _LOST_SECONDS:
+      self._times_gone = dict.fromkeys(self._peers, 0)
       return
     for name, address in self._peers.items():
       self._times_gone[name] = 0 if reachable(address) else self._times_gone[name] + 1

@@ -65,8 +65,19 @@ def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses):
   while reachable(addresses['nowhere']):
     assert time.monotonic() < deadline
     time.sleep(0.1)
-  taken = Cluster({'chief': (addresses['here'],)}, has_evaluator=True)
-  with pytest.raises(InputError, match='cannot listen'), LivenessMonitor(taken):
+
+
+@pytest.mark.parametrize(
+  ('job', 'tasks'),
+  [('chief', ['chief']), ('worker', ['chief', 'ps', 'worker']), ('ps', ['chief', 'ps'])],
+)
+def test_a_port_that_another_has_is_refused(addresses, job, tasks):
+  listed = {each: (addresses['here' if each == job else 'nowhere'],) for each in tasks}
+  taken = Cluster(listed, job, has_evaluator=True)
+  with (
+    pytest.raises(InputError, match=f'cluster.{job} has port .*cannot listen .*name a free one'),
+    LivenessMonitor(taken),
+  ):
     pass
 
 
@@ -117,7 +128,7 @@ print('went on')
 def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
   ps, workers = tasks
   cluster = {
-    'chief': ('127.0.0.1:1',),
+    'chief': (addresses['nowhere'],),
     'ps': (addresses[ps],),
     'worker': tuple(addresses[worker] for worker in workers),
   }
@@ -207,6 +218,16 @@ def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
   monitor = LivenessMonitor(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['here'],)}))
   for seconds in (5, 6, 7, 8):
     monitor._give_up_on_lost(100 + seconds)
+  assert len(said) == 1
+  # Two looks found nobody before a step, and one after it.
+  monitor = LivenessMonitor(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['nowhere'],)}))
+  now[0] = 100
+  monitor._give_up_on_lost(106)
+  monitor._give_up_on_lost(107)
+  now[0] = 108
+  monitor.progressed()
+  monitor._give_up_on_lost(109)
+  monitor._give_up_on_lost(113)
   assert len(said) == 1
 
 
