@@ -5,6 +5,7 @@ is whole if every tensor can be read: TensorFlow compares the checksum of each, 
 the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest one.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -90,7 +91,11 @@ def remember(checkpoint: str, fault: str = '') -> None:
 
 
 def _signed(checkpoint: str) -> _Signatures:
-  return tuple((path, *files.signature(path)) for path in files_of(checkpoint))
+  signatures = []
+  for path in files_of(checkpoint):
+    with contextlib.suppress(FileNotFoundError):  # The training has just deleted it.
+      signatures.append((path, *files.signature(path)))
+  return tuple(signatures)
 
 
 def step_of(checkpoint: str) -> int | None:

@@ -22,7 +22,7 @@ from cifar10.options.run_options import RunOptions
 def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
   """Returns the options with a job dir for the named network, and the job's configuration.
 
-  Where no job dir is given, it is a temporary folder, removed when the process ends.
+  Where no job dir is given, it is a temporary folder, removed when the process ends by itself.
 
   Raises:
     InputError: the job dir holds something else.
@@ -52,7 +52,7 @@ def unpack(options: RunOptions) -> None:
   checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')
   job_config.write_config(options.job_dir, _config(options.pretrained))
   if not files.exists(checkpoint + '.index'):  # A process that was killed may have come this far.
-    variable_files.write(checkpoint, values, step)
+    variable_files.write(checkpoint, values, step, '--job-dir')
   latest = f'model_checkpoint_path: "model.ckpt-{step}"\n'
   files.write_text(os.path.join(options.job_dir, 'checkpoint'), latest)
 

@@ -206,21 +206,24 @@ def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family:
     )
 
 
-def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
+def write(
+  path: str, values: Mapping[str, np.ndarray], global_step: int, flag: str = '--out'
+) -> None:
   """Writes variables atomically.
 
   Args:
     path: an .npz file, or a checkpoint's prefix.
     values: by name.
     global_step: the step of these values.
+    flag: the option that named the folder.
 
   Raises:
     InputError: the file is there, or cannot be written.
     StorageError: the disk is full.
   """
-  check_new(path)
+  check_new(path, flag)
   folder = os.path.dirname(files.absolute(path))
-  with storage_errors.named('--out', folder), storage_errors.refusing('--out', path):
+  with storage_errors.named(flag, folder), storage_errors.refusing(flag, path):
     files.make_folder(folder)
     if path.endswith('.npz'):
       content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
@@ -231,12 +234,12 @@ def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None
       _write_checkpoint(path, values, global_step)
 
 
-def check_new(path: str) -> None:
+def check_new(path: str, flag: str = '--out') -> None:
   """Raises InputError where the path is taken, or is none."""
   if not path:
-    raise InputError('--out is empty; name a file')
+    raise InputError(f'{flag} is empty; name a file')
   if files.exists(path) or files.exists(path + '.index'):
-    raise InputError(f'--out {path} is there already; name another')
+    raise InputError(f'{flag} {path} is there already; name another')
 
 
 def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:

@@ -185,6 +185,15 @@ def test_the_same_step_damaged_twice_keeps_both(job):
   assert first.read_bytes() != second.read_bytes()
 
 
+def test_a_file_that_vanishes_while_it_is_looked_at_is_missing(job, monkeypatch):
+  """As in an evaluator, whose chief deletes old checkpoints."""
+  newest = checkpoints.listed(job)
+  there = checkpoints.files_of(newest)
+  monkeypatch.setattr(checkpoints, 'files_of', lambda checkpoint: there)
+  os.remove(newest + '.index')
+  assert checkpoints.fault_of(newest) == f'{os.path.basename(newest)}.index is missing'
+
+
 def test_a_list_that_goes_back_is_obeyed(job):
   """Somebody wants to train from step 2 again: what is newer is none of it."""
   (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"\n')
