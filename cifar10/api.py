@@ -166,9 +166,14 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Pr
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
       return network(images)
-  paths = [
-    os.fspath(path) for path in ([images] if isinstance(images, (str, os.PathLike)) else images)
-  ]
+  listed = [images] if isinstance(images, (str, os.PathLike)) else list(images)
+  wrong = [each for each in listed if not isinstance(each, (str, os.PathLike))]
+  if wrong:
+    raise InputError(
+      f'images has an item of type {type(wrong[0]).__name__}; give one array uint8 [n, 32, 32, 3], '
+      'or paths'
+    )
+  paths = [os.fspath(path) for path in listed]
   return _call('predict', {**options, 'job_dir': job_dir}, paths)
 
 
@@ -188,6 +193,8 @@ class Network:
 
   def __init__(self, options: Mapping[str, Any]):
     """`options`: with job_dir."""
+    if options.get('out') is not None:
+      raise InputError('out is for images in files; it cannot take the answers to an array')
     plan = modes.check(_command('predict', options, ['of an array']))
     lazy_tf.import_tensorflow()
     with logs.shown(plan.command.verbose):
@@ -241,6 +248,8 @@ class Network:
 def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   """Runs one mode and returns all its results; leaves the process's state unchanged."""
   callbacks = given.pop('callbacks', None) or ()
+  if callbacks and mode in ('predict', 'export'):
+    raise InputError(f'callbacks hear of training and evaluation, not of {mode}; leave them out')
   plan = modes.check(_command(mode, given, images))
   lazy_tf.import_tensorflow()
   import tensorflow as tf  # noqa: PLC0415

@@ -124,6 +124,21 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
   assert cifar10.convert(tmp_path / 'here', synthetic=30, force=True)['examples']['train'] == 120
 
 
+def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
+  folder, _ = job
+  images = np.zeros([1, 32, 32, 3], np.uint8)
+  with pytest.raises(cifar10.InputError, match='out is for images in files'):
+    cifar10.predict(folder, images, out=tmp_path / 'answers.csv')
+  with pytest.raises(
+    cifar10.InputError, match='images has an item of type ndarray; give one array'
+  ):
+    cifar10.predict(folder, [images[0]])
+  with pytest.raises(
+    cifar10.InputError, match='callbacks hear of training and evaluation, not of predict'
+  ):
+    cifar10.predict(folder, ['a.png'], callbacks=[cifar10.Callback()])
+
+
 @pytest.mark.parametrize(
   ('options', 'says'),
   [
