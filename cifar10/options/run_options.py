@@ -39,7 +39,7 @@ class RunOptions(Options):
   job_dir: str = option(
     '',
     'the folder, or URL as gs://bucket/job, of checkpoints, summaries and exports; training '
-    'resumes what it holds; only with --pretrained it can be left out',
+    'resumes what it holds; with --pretrained it can be left out, but not for --mode export',
   )
   data_dir: str | None = option(
     None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'
