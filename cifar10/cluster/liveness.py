@@ -20,6 +20,7 @@ _LOOK_SECONDS = 0.25
 _OPEN_SECONDS = 0.05  # Between two checks for the server whose port is to be closed to other hosts.
 _LOST_SECONDS = 5  # All-reduce: seconds without a step before tasks are checked.
 _LOST_LOOKS = 3  # Failed checks in a row, one per second: a starting server may fail one.
+_BRIEF_SECONDS = 0.2  # To wait for an answer where every second is asked; SIGTERM waits meanwhile.
 _DATA_SERVICE = 'data service'
 
 
@@ -150,6 +151,8 @@ class LivenessMonitor(SignalMonitor):
     if self._over:
       self._give_up_on_closing(now)
       return
+    if self._serves:  # It hears of no step, and a worker can come and go between two reports.
+      self._look_for_new(_BRIEF_SECONDS)
     if now - self._started >= self._start_timeout:
       self._give_up_on_missing()
     if self._all_reduce and not self._never_seen:
@@ -181,9 +184,9 @@ class LivenessMonitor(SignalMonitor):
     elif not self._stepped and _DATA_SERVICE in self._peers:
       log.info('no step yet: the data service answers, and needs a data worker for batches')
 
-  def _look_for_new(self) -> None:
+  def _look_for_new(self, timeout: float = 1) -> None:
     for name, address in tuple(self._never_seen.items()):
-      if reachable(address):
+      if reachable(address, timeout):
         self._never_seen.pop(name, None)  # The main thread may have cleared it in the meantime.
 
   def _give_up_on_lost(self, now: float) -> None:

@@ -202,6 +202,25 @@ def test_ends_when_who_is_needed_does_not_come_back(addresses, monkeypatch, task
     monitor.check()
 
 
+@pytest.mark.parametrize(('worker', 'lines'), [('here', 0), ('nowhere', 1)])
+def test_a_parameter_server_remembers_who_came_and_went(addresses, monkeypatch, worker, lines):
+  """The tasks are there for less than the 15 seconds between two reports."""
+  said = []
+  now = [100.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.end_process', said.append)
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
+  tasks = {'chief': ('here',), 'ps': ('nowhere',), 'worker': (worker,)}
+  cluster = {job: tuple(addresses[each] for each in names) for job, names in tasks.items()}
+  monitor = LivenessMonitor(Cluster(cluster, 'ps'), start_timeout=60)
+  now[0] = 101
+  monitor._look()
+  monkeypatch.setattr('cifar10.cluster.liveness.reachable', lambda *_: False)
+  now[0] = 161
+  monitor._look()
+  gone = f'worker 0 ({addresses["nowhere"]}) did not come up in 60 s'
+  assert [line.partition(';')[0] for line in said] == [gone] * lines
+
+
 def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
   """After five seconds without a step, and three looks in a row that find nobody."""
   said = []
