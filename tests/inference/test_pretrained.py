@@ -56,6 +56,10 @@ def test_it_has_its_recorded_accuracy(real_data, name, way):
   assert found == pytest.approx(expected, abs=0.0005)
 
 
+def test_each_network_is_evaluated():
+  assert {way.values[0] for way in WAYS} == set(parts.PRETRAINED)
+
+
 def test_the_command_sees_a_cat_and_leaves_nothing(run_main, tmp_path, monkeypatch):
   monkeypatch.setenv('TMPDIR', str(tmp_path))
   result = run_main('--mode', 'predict', '--pretrained', 'resnet20', '--images', CAT)
