@@ -66,10 +66,13 @@ class Layers:
     self._dtype = dtype
     self._frozen: re.Pattern[str] | None = None
     self._initializers: Mapping[str, Any] = {}
+    self._taken: Mapping[str, tf.Tensor] = {}
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
     self.dropouts: dict[str, float] = {}  # By operation name: the rate of each dropout.
+    # Each moving average and this batch's value, or None: the layers make the updates themselves.
+    self.statistics: list[tuple[Any, tf.Tensor]] | None = None
     self.features: Any = None  # float32 [batch, width], the input of the last layer.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
@@ -101,6 +104,16 @@ class Layers:
     Call this method before `forward_pass`.
     """
     self._initializers = initializers
+
+  def take_values(self, values: Mapping[str, tf.Tensor]) -> None:
+    """Takes these as the values of trained variables, by name, in place of reading the variables.
+
+    Then layers do not update their moving averages either, but add to `statistics`: what passes
+    between a worker and a parameter server passes together. Call this method before
+    `forward_pass`.
+    """
+    self._taken = values
+    self.statistics = []
 
   def _input(self, images: tf.Tensor) -> tf.Tensor:
     """Brings images [batch, 32, 32, 3], channels last, to the network's data format and dtype."""
@@ -310,8 +323,14 @@ class Layers:
     self.roles[variable.op.name] = role
     if not trainable:
       return variable
-    self.values[variable.op.name] = tf.convert_to_tensor(variable)
-    return self.values[variable.op.name]
+    return self._value(variable)
+
+  def _value(self, variable: Any) -> tf.Tensor:
+    """Returns the value of a trained variable, and keeps it in `values`."""
+    name = variable.op.name
+    taken = self._taken.get(name)
+    self.values[name] = tf.convert_to_tensor(variable) if taken is None else taken
+    return self.values[name]
 
   def _is_frozen(self, *names: str) -> bool:
     """Tells whether all these variables of the enclosing scope are frozen."""
@@ -320,13 +339,19 @@ class Layers:
       self._frozen.search(f'{scope}/{name}') for name in names
     )
 
-  def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
-    """Adds moving -= (1 - decay) * (moving - batch) to UPDATE_OPS."""
-    # On the variable's device: one small mean travels there, not the average here and back.
+  def move_average(self, moving: Any, batch: tf.Tensor) -> tf.Operation:
+    """Returns the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
     with tf.compat.v1.device(moving.device):
-      update = moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
+      return moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
+
+  def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
+    """Adds the update to UPDATE_OPS, or what it needs to `statistics`."""
+    if self.statistics is not None:
+      self.statistics.append((moving, batch))
+      return
     # An operation, not a tensor or variable: its name starts with the tower's name scope, so
     # `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
+    update = self.move_average(moving, batch)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
 
 

@@ -45,6 +45,9 @@ class Replica(TaskRole):
     """Returns about that many: each worker has its own pace."""
     return global_step // self.cluster.num_workers
 
+  def optimizer(self, optimizer: Any) -> Any:
+    return parts.load('packing').PackedOptimizer(optimizer)
+
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
     if self.saves:
       return super().control_hooks(stop_request)

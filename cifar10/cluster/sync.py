@@ -24,6 +24,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.cluster import packing
 from cifar10.cluster.control import SharedControl, from_vector
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
@@ -61,7 +62,7 @@ class SyncReplicas:
     self._cluster = cluster
     self.needed = gradients_per_update
     # Each accumulator has one worker's gradients, or all workers'.
-    self._accumulators_of_a_variable = cluster.num_workers if in_order else 1
+    self._accumulators_of_a_bucket = cluster.num_workers if in_order else 1
     self._needed_in_each = 1 if in_order else gradients_per_update
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
@@ -79,14 +80,17 @@ class SyncReplicas:
       self._arrivals = self._queue('arrivals')
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
-    accumulators = [self._accumulators(variable) for _, variable in gradients]
-    own = self._cluster.worker if self._accumulators_of_a_variable > 1 else 0
+    buckets = packing.fill(variable for _, variable in gradients)
+    accumulators = [self._accumulators(number, bucket) for number, bucket in enumerate(buckets)]
+    own = self._cluster.worker if self._accumulators_of_a_bucket > 1 else 0
+    by_name = {variable.name: gradient for gradient, variable in gradients}
     pushed = []
-    for of_variable, (gradient, variable) in zip(accumulators, gradients):
-      with tf.device(variable.device):
-        pushed.append(of_variable[own].apply_grad(gradient, self.local_step))
+    for bucket, of_bucket in zip(buckets, accumulators):
+      packed = packing.pack([by_name[variable.name] for variable in bucket.members])
+      with tf.device(bucket.device):
+        pushed.append(of_bucket[own].apply_grad(packed, self.local_step))
     if self._cluster.is_chief:
-      self._build_chief(accumulators, [variable for _, variable in gradients], pushed)
+      self._build_chief(buckets, accumulators, pushed)
       return tf.group(*pushed)
     self._build_worker()
     with tf.control_dependencies(pushed):
@@ -100,15 +104,13 @@ class SyncReplicas:
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
 
-  def _accumulators(self, variable: Any) -> list[Any]:
-    with tf.device(variable.device):
+  def _accumulators(self, number: int, bucket: packing.Bucket) -> list[Any]:
+    with tf.device(bucket.device):
       return [
         tf.compat.v1.ConditionalAccumulator(
-          variable.dtype.base_dtype,
-          variable.shape,
-          shared_name=f'{variable.op.name}/gradients_{index}',
+          bucket.dtype, [bucket.size], shared_name=f'gradients_{number}_{index}'
         )
-        for index in range(self._accumulators_of_a_variable)
+        for index in range(self._accumulators_of_a_bucket)
       ]
 
   def _mean(self, accumulators: Sequence[Any]) -> tf.Tensor:
@@ -122,19 +124,23 @@ class SyncReplicas:
 
   def _build_chief(
     self,
-    accumulators_of_variables: Sequence[Sequence[Any]],
-    variables: Sequence[Any],
+    buckets: Sequence[packing.Bucket],
+    accumulators_of_buckets: Sequence[Sequence[Any]],
     pushed: Sequence[tf.Operation],
   ) -> None:
-    accumulators = list(itertools.chain.from_iterable(accumulators_of_variables))
+    accumulators = list(itertools.chain.from_iterable(accumulators_of_buckets))
     self.counts = self._counts(accumulators)
     with tf.control_dependencies(pushed):  # In the step that pushes the chief's own gradients.
       self.present = self._present(accumulators)
     self.missing = tf.compat.v1.placeholder(tf.int32, [], 'missing')
     with tf.control_dependencies([self._arrivals.dequeue_many(self.missing)]):
       self.present_later = self._present(accumulators)
-    means = [self._mean(of_variable) for of_variable in accumulators_of_variables]
-    updated = self._optimizer.apply_gradients(zip(means, variables), self.global_step)
+    means: list[tuple[tf.Tensor, Any]] = []
+    for bucket, of_bucket in zip(buckets, accumulators_of_buckets):
+      mean = self._mean(of_bucket)
+      with tf.device(bucket.device):
+        means += zip(bucket.unpack(mean), bucket.members)
+    updated = self._optimizer.apply_gradients(means, self.global_step)
     go_on = [queue.enqueue(True) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):
       self.next_step = self.global_step.read_value()
@@ -154,13 +160,13 @@ class SyncReplicas:
       return tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
 
   def _present(self, accumulators: Sequence[Any]) -> tf.Tensor:
-    """Returns how many of the gradients that an update needs are there for all variables.
+    """Returns how many of the gradients that an update needs are there for all buckets.
 
-    It is the minimum over the variables, because a worker that dies while it pushes leaves
-    gradients of some variables only.
+    It is the minimum over the buckets, because a worker that dies while it pushes leaves some of
+    them only.
     """
     with tf.device(self.global_step.device):
-      counts = tf.reshape(self._counts(accumulators), [-1, self._accumulators_of_a_variable])
+      counts = tf.reshape(self._counts(accumulators), [-1, self._accumulators_of_a_bucket])
       return tf.reduce_sum(tf.minimum(tf.reduce_min(counts, 0), self._needed_in_each))
 
   def _build_worker(self) -> None:

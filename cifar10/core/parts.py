@@ -34,6 +34,7 @@ PARTS: dict[str, str] = {  # name -> module
   'network_size': 'cifar10.training.network_size',
   'own_callback': 'cifar10.callbacks.own_callback',
   'own_network': 'cifar10.networks.own_network',
+  'packing': 'cifar10.cluster.packing',
   'parameter_server': 'cifar10.cluster.parameter_server',
   'predict': 'cifar10.inference.predict',
   'pretrained': 'cifar10.job.pretrained',

@@ -170,8 +170,7 @@ class _FunctionLayers(model_base.Layers):
       return variable if variable.dtype.base_dtype == dtype else tf.cast(variable, dtype)
     is_kernel = variable.shape.rank == 4
     self.roles[variable.op.name] = model_base.CONVOLUTION if is_kernel else WEIGHT
-    self.values[variable.op.name] = tf.convert_to_tensor(variable)
-    return tf.cast(self.values[variable.op.name], dtype)
+    return tf.cast(self._value(variable), dtype)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,8 @@ class Part(StepPart):
     return half.images, half.labels
 
   def gradients(self) -> towers.GradientsAndVariables:
-    return towers.average_gradients([half.gradients for half in self._halves])
+    gradients = [half.gradients for half in self._halves]
+    return towers.average_gradients(gradients, self._step.mean_device)
 
   def loss_parts(self) -> dict[str, tf.Tensor]:
     total = tf.add_n([half.cross_entropy for half in self._halves])

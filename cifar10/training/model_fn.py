@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -70,7 +70,12 @@ def get_model_fn(
           hparams, data, placement.data_format, training.beginning.prepared
         )
       shards = list(zip(features, labels))
-      return _train_spec(hparams, placement, training, network, shards, proxy=proxy, config=config)
+      shapes = {}
+      if training.role.cluster.num_ps:
+        shapes = parts.load('network_size').trained_shapes(hparams, data)
+      return _train_spec(
+        hparams, placement, training, network, shards, proxy=proxy, shapes=shapes, config=config
+      )
     network = build(is_training=False)
     if mode == tf_estimator.ModeKeys.PREDICT:
       return with_weights(_predict_spec(hparams, placement, network, features[IMAGES]))
@@ -97,23 +102,28 @@ def _train_spec(
   shards: Shards,
   *,
   proxy: model_base.Layers | None,
+  shapes: Mapping[str, Sequence[int]],
   config: Any,
 ) -> Any:
   """Builds every tower, the mean of their gradients, and the update.
 
-  Under a strategy of tf.distribute each replica calls this function and builds one tower.
+  Under a strategy of tf.distribute each replica calls this function and builds one tower. `shapes`:
+  of the network's trained variables by name, if they are at parameter servers.
   """
   role = training.role
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.
   prefetches = placement.prefetches_to_gpu and not tf.distribute.has_strategy()
-  step = step_parts.Step(hparams, group_of, tower_devices, prefetches, proxy)
+  host = f'{role.cluster.job}/device:CPU:0' if role.cluster.num_ps else ''
+  step = step_parts.Step(hparams, group_of, tower_devices, prefetches, host, proxy)
+  if shapes:
+    network.take_values(parts.load('packing').pull(shapes, place_variable, host))
   added = step_parts.make_all(step)
   for part in added:
     shards = part.shards(shards)
   built, update_ops = _build_towers(step, network, shards, place_variable, added)
-  gradients = towers.average_gradients([tower.gradients for tower in built])
+  gradients = towers.average_gradients([tower.gradients for tower in built], step.mean_device)
   more_gradients = [pair for part in added for pair in part.gradients()]
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
@@ -181,6 +191,10 @@ def _build_towers(
       if index == 0:
         # Tower 0 only: else every tower would update the same moving averages at each step.
         update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
+        if network.statistics:
+          moving, batch = zip(*network.statistics)
+          for mean, average in parts.load('packing').push(batch, moving):
+            update_ops.append(network.move_average(average, mean))
   return built, update_ops
 
 

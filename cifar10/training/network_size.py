@@ -40,6 +40,12 @@ def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list
     return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
 
 
+def trained_shapes(hparams: HParams, data: DatasetInfo) -> dict[str, list[int]]:
+  """Returns the shapes of the trained variables by name, in the order in which they are made."""
+  shapes, trained = variable_shapes(hparams, data)
+  return {name: shape for name, shape in shapes.items() if name in trained}
+
+
 def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: DatasetInfo) -> None:
   """Raises InputError if a checkpoint that the user named is of another network than the job's."""
   source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')

@@ -29,11 +29,12 @@ def in_groups(gradients: GradientsAndVariables, group_of: GroupOf) -> GradientsA
 
 def _in_group(gradient: tf.Tensor, group: Group) -> tf.Tensor:
   factor = group.learning_rate_factor
-  scaled = gradient if factor == 1 else gradient * factor
-  if not group.learns_until:
-    return scaled
-  learns = tf.compat.v1.train.get_or_create_global_step() < group.learns_until
-  return tf.where(learns, scaled, tf.zeros_like(scaled))  # The weight decay stops, too.
+  with tf.device(gradient.device):
+    scaled = gradient if factor == 1 else gradient * factor
+    if not group.learns_until:
+      return scaled
+    learns = tf.compat.v1.train.get_or_create_global_step() < group.learns_until
+    return tf.where(learns, scaled, tf.zeros_like(scaled))  # The weight decay stops, too.
 
 
 def make_optimizer(

@@ -27,6 +27,7 @@ class Step(NamedTuple):
   group_of: GroupOf
   tower_devices: Sequence[str] = ()
   prefetches_to_gpu: bool = False
+  mean_device: str = ''  # Computes the towers' mean gradients; '': each variable's device.
   proxy: model_base.Layers | None = None  # The network that picks the harder half of each batch.
 
 

@@ -31,13 +31,17 @@ class GreedyPlacement:
 
   def __init__(self, devices: Sequence[str]):
     self._bytes = {device: 0 for device in devices}
+    self._chosen: dict[str, str] = {}
 
   def __call__(self, op: tf.Operation) -> str:
-    """Returns the device for the variable that `op` creates."""
-    device = min(self._bytes, key=lambda name: self._bytes[name])  # Among equals, the first.
-    shape = tf.TensorShape(op.get_attr('shape'))
-    self._bytes[device] += shape.num_elements() * op.get_attr('dtype').size
-    return device
+    """Returns the device for the variable that `op` creates, or which `op` is a handle of."""
+    name = op.get_attr('shared_name') or op.name
+    if name not in self._chosen:
+      device = min(self._bytes, key=lambda name: self._bytes[name])  # Among equals, the first.
+      shape = tf.TensorShape(op.get_attr('shape'))
+      self._bytes[device] += shape.num_elements() * op.get_attr('dtype').size
+      self._chosen[name] = device
+    return self._chosen[name]
 
 
 def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
@@ -89,7 +93,8 @@ def build_tower(
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
   variables = trained_variables(network)
   penalty = weight_penalty(network, weight_decay)
-  gradients = tf.gradients(cross_entropy + penalty, variables)
+  values = [network.values[variable.op.name] for variable in variables]
+  gradients = tf.gradients(cross_entropy + penalty, values)
   return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)))
 
 
@@ -125,11 +130,14 @@ def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float
   return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
-def average_gradients(tower_gradients: Sequence[GradientsAndVariables]) -> GradientsAndVariables:
-  """Returns each gradient's mean over the towers, computed on the variable's device.
+def average_gradients(
+  tower_gradients: Sequence[GradientsAndVariables], device: str = ''
+) -> GradientsAndVariables:
+  """Returns each gradient's mean over the towers.
 
   Args:
     tower_gradients: for each tower, (gradient, variable) pairs; the towers' order may differ.
+    device: computes the means; '': each is computed on its variable's device.
 
   Returns:
     One (gradient, variable) pair for each variable, in the first tower's order. The gradient has
@@ -149,7 +157,7 @@ def average_gradients(tower_gradients: Sequence[GradientsAndVariables]) -> Gradi
       raise ValueError(f'tower {tower} has no gradient for: {missing}')
   averaged = []
   for _, variable in tower_gradients[0]:
-    with tf.compat.v1.device(variable.device):  # The sum is made once, where it is applied.
+    with tf.compat.v1.device(device or variable.device):
       total = tf.add_n([gradients[variable.name] for gradients in by_name])
       averaged.append((total / len(by_name), variable))
   return averaged

@@ -1,0 +1,125 @@
+"""Buckets: tensors that pass between a worker and a parameter server together, as one tensor.
+
+Each tensor that passes from process to process is a remote call. A ResNet-20 has 65 trained
+variables of 17 KB on average, whose calls cost more than their bytes. As in PyTorch's
+DistributedDataParallel (Li et al. 2020, arXiv 2006.15704, section 3.2.2), a bucket is limited, so
+that some of a large network's tensors pass while others are still being computed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+BUCKET_BYTES = 4 * 2**20  # A bucket with more than one tensor is not larger.
+
+
+class Bucket:
+  """Some variables of one device and dtype, or their values."""
+
+  def __init__(self, first: Any):
+    """Begins with one member: a variable or its value."""
+    self.device: str = first.device
+    self.dtype: tf.DType = first.dtype.base_dtype
+    self.members = [first]
+
+  @property
+  def size(self) -> int:
+    """Returns how many numbers it holds."""
+    return sum(_sizes(self.members))
+
+  def takes(self, member: Any) -> bool:
+    """Adds a further member, if it belongs here and does not make the bucket too large."""
+    is_alike = (self.device, self.dtype) == (member.device, member.dtype.base_dtype)
+    fits = sum(_sizes([*self.members, member])) * self.dtype.size <= BUCKET_BYTES
+    if is_alike and fits:
+      self.members.append(member)
+    return is_alike and fits
+
+  def unpack(self, packed: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the tensors, which have the members' shapes, that `pack` made into one."""
+    parts = tf.split(packed, _sizes(self.members))
+    return [tf.reshape(part, member.shape) for part, member in zip(parts, self.members)]
+
+
+def pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Returns all numbers of tensors of one dtype, on the first one's device: [numbers]."""
+  with tf.device(tensors[0].device):
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+
+
+def fill(members: Iterable[Any]) -> list[Bucket]:
+  """Returns buckets for all these members, those of each device in their order."""
+  buckets: list[Bucket] = []
+  last: dict[str, Bucket] = {}  # By device.
+  for member in members:
+    if member.device not in last or not last[member.device].takes(member):
+      last[member.device] = Bucket(member)
+      buckets.append(last[member.device])
+  return buckets
+
+
+def pull(
+  shapes: Mapping[str, Sequence[int]], place: Callable[[tf.Operation], str], device: str
+) -> dict[str, tf.Tensor]:
+  """Reads float32 variables of parameter servers that may not have been built yet.
+
+  Args:
+    shapes: the variables' by name.
+    place: gives a variable's operation its parameter server.
+    device: where to bring the values.
+
+  Returns:
+    The values by name.
+  """
+  values = {}
+  for name, shape in shapes.items():
+    with tf.compat.v1.device(place):
+      handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=name)
+    with tf.device(handle.device):
+      values[name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+      values[name].set_shape(shape)
+  names = {value.name: name for name, value in values.items()}
+  pulled = {}
+  for bucket in fill(values.values()):
+    packed = pack(bucket.members)
+    with tf.device(device):
+      for member, value in zip(bucket.members, bucket.unpack(packed)):
+        pulled[names[member.name]] = value
+  return pulled
+
+
+def push(tensors: Sequence[tf.Tensor], variables: Sequence[Any]) -> list[tuple[tf.Tensor, Any]]:
+  """Brings tensors to the variables that they are for, each bucket as one tensor.
+
+  Args:
+    tensors: on one device, each of its variable's shape and dtype.
+    variables: on their parameter servers.
+
+  Returns:
+    (tensor, variable) pairs, each on the variable's device.
+  """
+  by_name = {variable.name: tensor for tensor, variable in zip(tensors, variables)}
+  arrived: list[tuple[tf.Tensor, Any]] = []
+  for bucket in fill(variables):
+    packed = pack([by_name[variable.name] for variable in bucket.members])
+    with tf.device(bucket.device):
+      arrived += zip(bucket.unpack(packed), bucket.members)
+  return arrived
+
+
+class PackedOptimizer:
+  """Applies gradients at the parameter servers, to which each bucket passes as one tensor."""
+
+  def __init__(self, optimizer: Any):
+    self._optimizer = optimizer
+
+  def apply_gradients(
+    self, gradients: Sequence[tuple[tf.Tensor, Any]], global_step: Any
+  ) -> tf.Operation:
+    """As any optimizer's: of (gradient, variable) pairs, dense."""
+    return self._optimizer.apply_gradients(push(*zip(*gradients)), global_step)
+
+
+def _sizes(members: Iterable[Any]) -> list[int]:
+  return [member.shape.num_elements() for member in members]

@@ -1,0 +1,129 @@
+"""Buckets of tensors, and what passes between a worker and parameter servers in a step."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.cluster import packing, roles
+from cifar10.cluster.tasks import Cluster
+from cifar10.core.estimator import tf_estimator
+from cifar10.data.info import CIFAR10
+from cifar10.options import hparams
+from cifar10.options.run_options import RunOptions
+from cifar10.training import model_fn, placement
+
+
+def member(size, device='/job:ps/task:0', dtype=tf.float32):
+  return SimpleNamespace(device=device, dtype=dtype, shape=tf.TensorShape([size]))
+
+
+def sizes(members):
+  return [[each.shape[0] for each in bucket.members] for bucket in packing.fill(members)]
+
+
+def test_a_bucket_ends_before_it_is_too_large(monkeypatch):
+  """Of float32: 3 + 2 numbers are 20 bytes, 4 + 1 too; 7 are 28, and have a bucket of their own."""
+  monkeypatch.setattr(packing, 'BUCKET_BYTES', 20)
+  assert sizes(map(member, [3, 2, 4, 1, 7, 1, 5])) == [[3, 2], [4, 1], [7], [1], [5]]
+
+
+def test_a_bucket_has_one_device_and_one_dtype():
+  """The second server's variables stay together, though the first one's come between."""
+  other = '/job:ps/task:1'
+  mixed = [member(1), member(2, other), member(3), member(4, other), member(5, dtype=tf.float64)]
+  assert sizes(mixed) == [[1, 3], [2, 4], [5]]
+
+
+@pytest.mark.parametrize('limit', [4, 24, 1000])
+def test_tensors_arrive_as_they_were(monkeypatch, limit):
+  monkeypatch.setattr(packing, 'BUCKET_BYTES', limit)
+  given = [np.arange(6).reshape(2, 3), np.array(7), np.array([8, 9])]
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    variables = [
+      tf.compat.v1.get_variable(f'v{number}', value.shape) for number, value in enumerate(given)
+    ]
+    arrived = packing.push([tf.constant(value, tf.float32) for value in given], variables)
+    assert [variable.name for _, variable in arrived] == ['v0:0', 'v1:0', 'v2:0']
+    for value, (tensor, _) in zip(given, arrived):
+      np.testing.assert_array_equal(session.run(tensor), value)
+
+
+@pytest.mark.parametrize('limit', [4, 1000])
+def test_values_are_those_of_variables_that_are_made_later(monkeypatch, limit):
+  monkeypatch.setattr(packing, 'BUCKET_BYTES', limit)
+  given = {'a/one': [[1.0, 2.0]], 'a/two': 3.0}
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    shapes = {name: list(np.shape(value)) for name, value in given.items()}
+    pulled = packing.pull(shapes, lambda op: '/device:CPU:0', '/device:CPU:0')
+    with tf.compat.v1.variable_scope('a'), tf.device('/device:CPU:0'):
+      for name, value in given.items():
+        tf.compat.v1.get_variable(name[2:], initializer=tf.constant(value))
+    session.run(tf.compat.v1.global_variables_initializer())
+    assert {name: value.tolist() for name, value in session.run(pulled).items()} == given
+
+
+def passing(servers):
+  """Of a worker's asynchronous step of ResNet-8: the tensors between hosts, by where they go."""
+  cluster = Cluster(
+    {'chief': ('a:1',), 'worker': ('b:1',), 'ps': tuple(f'c:{i}' for i in range(servers))},
+    'worker',
+    0,
+  )
+  options = RunOptions('job')
+  chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})
+  where = placement.placement(options, 0)
+  role = roles.choose(cluster, options)
+  with tf.Graph().as_default(), tf.device('/job:worker/task:0'):
+    with tf.device('/job:ps/task:0/device:CPU:0'):
+      tf.compat.v1.train.get_or_create_global_step()
+    images, labels = tf.zeros([2, 32, 32, 3], tf.uint8), tf.zeros([2], tf.int32)
+    spec = model_fn.get_model_fn(chosen, where, CIFAR10, model_fn.Training(role, 50_000))(
+      (images,), (labels,), tf_estimator.ModeKeys.TRAIN, tf_estimator.RunConfig('job')
+    )
+    counted = {}
+    for op in needed(spec.train_op):
+      for tensor in op.inputs:
+        ends = [each.device.split('/')[1:3] for each in (tensor.op, op)]
+        # An operation without a device runs beside the variable that it reads.
+        if all(ends) and ends[0] != ends[1] and tensor.dtype == tf.float32 and tensor.shape.rank:
+          counted.setdefault(tuple('/'.join(end) for end in ends), set()).add(tensor)
+  return {ends: sorted(math.prod(each.shape) for each in all_) for ends, all_ in counted.items()}
+
+
+def needed(op):
+  """The operations that run with `op`."""
+  seen, ahead = set(), [op]
+  while ahead:
+    op = ahead.pop()
+    if op not in seen:
+      seen.add(op)
+      ahead += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+  return seen
+
+
+def test_one_tensor_of_each_kind_passes_in_a_step():
+  """The values and the gradients of all parameters, and the statistics of 7 batch norms.
+
+  Convolutions: 3x3 of 3 to 16 channels, 2 of 16 to 16, 16 to 32, 32 to 32, 32 to 64, 64 to 64:
+  432 + 4,608 + 4,608 + 9,216 + 18,432 + 36,864 = 74,160. Scales and offsets: 2 (3 * 16 + 2 * 32 +
+  2 * 64) = 480, and as many moving averages. The dense layer: 650. The chief's orders are 4.
+  """
+  assert passing(1) == {
+    ('job:ps/task:0', 'job:worker/task:0'): [4, 75_290],
+    ('job:worker/task:0', 'job:ps/task:0'): [480, 75_290],
+  }
+
+
+def test_each_of_two_servers_has_its_own():
+  """Each variable goes where fewer bytes are, in the order in which they are made."""
+  first, second = 49_040, 26_250
+  assert first + second == 75_290
+  assert passing(2) == {
+    ('job:ps/task:0', 'job:worker/task:0'): [4, first],
+    ('job:ps/task:1', 'job:worker/task:0'): [second],
+    ('job:worker/task:0', 'job:ps/task:0'): [first],
+    ('job:worker/task:0', 'job:ps/task:1'): [480, second],
+  }
