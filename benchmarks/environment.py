@@ -28,11 +28,10 @@ def describe(num_gpus: int = 0) -> dict[str, Any]:
   }
 
 
-def _commit() -> str:
-  """The checkout's commit, with '-dirty' where tracked files were changed; '' without git."""
+def commit(checkout: str) -> str:
+  """A checkout's commit, with '-dirty' where tracked files were changed; '' without git."""
   command = ['git', 'describe', '--always', '--dirty', '--exclude', '*']
-  here = os.path.dirname(os.path.abspath(__file__))
-  result = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+  result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
   return result.stdout.strip()
 
 
@@ -58,4 +57,5 @@ def _processor() -> str:
   return named
 
 
-_COMMIT = _commit()  # When the measurement starts: the checkout may go on meanwhile.
+# When the measurement starts: the checkout may go on meanwhile.
+_COMMIT = commit(os.path.dirname(os.path.abspath(__file__)))

@@ -396,12 +396,20 @@ def _on_paper(trainable: int, averages: int) -> list[str]:
 
 
 def _protocol_cost(record: dict) -> str:
-  """What a cluster's step costs when it computes next to nothing."""
-  steps = record.get('tiny_milliseconds_per_step')
+  """What a cluster's step costs when it computes next to nothing; beside an earlier commit."""
+  steps = record.get('milliseconds_per_step')
   if not steps:
     return ''
-  listed = ', '.join(f'{name} {value:.1f} ms' for name, value in steps.items())
-  return f'\nA synchronous step of ResNet-8 with batch 1, all on the same cores: {listed}.\n'
+  earlier = record.get('beside')
+  heads = ['milliseconds a step, batch 1', *([f'at commit {earlier["commit"]}'] if earlier else [])]
+  lines = [f'| | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
+  for name, value in steps.items():
+    cells = [
+      f'{value:.1f}',
+      *([f'{earlier["milliseconds_per_step"][name]:.1f}'] if earlier else []),
+    ]
+    lines.append(f'| {name} | {" | ".join(cells)} |')
+  return '\n'.join(['', 'A synchronous step, all on the same cores:', '', *lines, ''])
 
 
 def _shown(name: str) -> str:
