@@ -120,6 +120,9 @@ def shows_training(address):
 def make(*arguments):
   """What `make` would run: `make demo` itself is CI's."""
   command = ['make', '-n', f'PYTHON={sys.executable}', *arguments]  # It need not look for one.
+  # Without the variables that were given to the `make test` that runs this.
+  inherited = [name for name in ('MAKEFLAGS', 'MAKEOVERRIDES', 'MAKELEVEL') if name in os.environ]
+  command = ['env', *(f'--unset={name}' for name in inherited), *command]
   result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
   return result.stdout
 
