@@ -52,9 +52,9 @@ def main() -> None:
     for name, variant in _VARIANTS.items():
       rates[name].append(_images_per_second(flags, [*network, '--dtype', flags.dtype], variant))
       print(f'pair {pair + 1}: {name} {rates[name][-1]:,.0f} images/s', file=sys.stderr)
-    for layers, workers in itertools.product(_PROTOCOL_LAYERS, range(_MOST_WORKERS + 1)):
+    for layers, workers in itertools.product(_PROTOCOL_LAYERS, range(1, _MOST_WORKERS + 1)):
       small = ['--num-layers', layers, '--train-batch-size', 1]
-      variant = (workers, 1, ['--sync']) if workers else (0, 0, [])
+      variant = (workers, 1, ['--sync'])
       name = f'ResNet-{layers}, chief and {workers} worker(s)'
       for checkout in checkouts:
         rate = _images_per_second(flags, small, variant, checkout)
