@@ -71,7 +71,7 @@ class Layers:
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
     self.dropouts: dict[str, float] = {}  # By operation name: the rate of each dropout.
-    # Each moving average and this batch's value, or None: the layers make the updates themselves.
+    # Each moving average with this batch's value; None: the layers make the updates themselves.
     self.statistics: list[tuple[Any, tf.Tensor]] | None = None
     self.features: Any = None  # float32 [batch, width], the input of the last layer.
     self._channel_axis = self._op_data_format.index('C')
@@ -108,12 +108,18 @@ class Layers:
   def take_values(self, values: Mapping[str, tf.Tensor]) -> None:
     """Takes these as the values of trained variables, by name, in place of reading the variables.
 
-    Then layers do not update their moving averages either, but add to `statistics`: what passes
-    between a worker and a parameter server passes together. Call this method before
-    `forward_pass`.
+    The layers then leave their moving averages alone and list the batch's values in `statistics`,
+    so that the caller can send all of them together. Call this method before `forward_pass`.
     """
     self._taken = values
     self.statistics = []
+
+  def source(self, variable: Any) -> Any:
+    """Returns what a trained variable's gradient is with respect to: the value taken, or itself.
+
+    A layer that is called twice has read two values of the variable.
+    """
+    return self._taken.get(variable.op.name, variable)
 
   def _input(self, images: tf.Tensor) -> tf.Tensor:
     """Brings images [batch, 32, 32, 3], channels last, to the network's data format and dtype."""
@@ -184,8 +190,8 @@ class Layers:
     """Normalises each channel by batch norm; in training it adds two operations to UPDATE_OPS.
 
     They move the moving averages by (1 - decay) of the way to the batch's mean and unbiased
-    variance. Every tower's network adds its own two: run those of one tower. With `fixed_scale`
-    the scale is that constant, not a variable.
+    variance. Every tower's network adds its own two: run those of one tower. After `take_values`
+    it adds to `statistics` instead. With `fixed_scale` the scale is that constant, not a variable.
     """
     with tf.compat.v1.variable_scope(name):
       is_training = self._is_training and not self._is_frozen(

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-BUCKET_BYTES = 4 * 2**20  # A bucket with more than one tensor is not larger.
+BUCKET_BYTES = 4 * 2**20  # At most; a larger tensor has a bucket of its own.
 
 
 class Bucket:
@@ -62,7 +62,7 @@ def fill(members: Iterable[Any]) -> list[Bucket]:
 def pull(
   shapes: Mapping[str, Sequence[int]], place: Callable[[tf.Operation], str], device: str
 ) -> dict[str, tf.Tensor]:
-  """Reads float32 variables of parameter servers that may not have been built yet.
+  """Reads float32 variables at parameter servers; this graph need not have made them yet.
 
   Args:
     shapes: the variables' by name.

@@ -81,7 +81,7 @@ class SyncReplicas:
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
     buckets = packing.fill(variable for _, variable in gradients)
-    accumulators = [self._accumulators(number, bucket) for number, bucket in enumerate(buckets)]
+    accumulators = [self._accumulators(bucket) for bucket in buckets]
     own = self._cluster.worker if self._accumulators_of_a_bucket > 1 else 0
     by_name = {variable.name: gradient for gradient, variable in gradients}
     pushed = []
@@ -104,11 +104,12 @@ class SyncReplicas:
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
 
-  def _accumulators(self, number: int, bucket: packing.Bucket) -> list[Any]:
+  def _accumulators(self, bucket: packing.Bucket) -> list[Any]:
+    name = f'{bucket.members[0].op.name}/gradients_{bucket.size}'
     with tf.device(bucket.device):
       return [
         tf.compat.v1.ConditionalAccumulator(
-          bucket.dtype, [bucket.size], shared_name=f'gradients_{number}_{index}'
+          bucket.dtype, [bucket.size], shared_name=f'{name}_{index}'
         )
         for index in range(self._accumulators_of_a_bucket)
       ]
@@ -117,10 +118,9 @@ class SyncReplicas:
     means = [accumulator.take_grad(self._needed_in_each) for accumulator in accumulators]
     if len(means) == 1:
       return means[0]
-    with tf.device(means[0].device):
-      # Not `add_n`, which has its own order: it sorts its inputs by name and may begin with one
-      # whose memory it can reuse.
-      return tf.reduce_mean(tf.stack(means), 0)
+    # Not `add_n`, which has its own order: it sorts its inputs by name and may begin with one
+    # whose memory it can reuse.
+    return tf.reduce_mean(tf.stack(means), 0)
 
   def _build_chief(
     self,
@@ -137,9 +137,8 @@ class SyncReplicas:
       self.present_later = self._present(accumulators)
     means: list[tuple[tf.Tensor, Any]] = []
     for bucket, of_bucket in zip(buckets, accumulators_of_buckets):
-      mean = self._mean(of_bucket)
       with tf.device(bucket.device):
-        means += zip(bucket.unpack(mean), bucket.members)
+        means += zip(bucket.unpack(self._mean(of_bucket)), bucket.members)
     updated = self._optimizer.apply_gradients(means, self.global_step)
     go_on = [queue.enqueue(True) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):

@@ -100,6 +100,10 @@ def conv_of_silu(
     [batch, height, width, out], or as `data_format` says, without what is left out.
   """
   in_loop = _one_loop if compiles else lambda function: function
+  if not compiles:
+    # Or `custom_gradient` finds the variables behind `x`, such as those of a proxy that chose the
+    # images, and asks for their gradients.
+    x = tf.stop_gradient(x)
   paddings = [[0, 0]] * 4
   for axis, zeros in zip('HW', after):
     paddings[data_format.index(axis)] = [1, zeros]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+import model_base
 from cifar10.core import sessions
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
@@ -25,7 +26,8 @@ class NetworkSize(NamedTuple):
 
 def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
   """Builds the network for one image in a separate graph and counts; computes nothing."""
-  with _built(hparams, data) as graph:
+  with _built(hparams, data):
+    graph = tf.compat.v1.get_default_graph()
     return NetworkSize(
       sum(variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()),
       sum(map(_multiplications, graph.get_operations())),
@@ -42,8 +44,8 @@ def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list
 
 def trained_shapes(hparams: HParams, data: DatasetInfo) -> dict[str, list[int]]:
   """Returns the shapes of the trained variables by name, in the order in which they are made."""
-  shapes, trained = variable_shapes(hparams, data)
-  return {name: shape for name, shape in shapes.items() if name in trained}
+  with _built(hparams, data) as network:
+    return {name: value.shape.as_list() for name, value in network.values.items()}
 
 
 def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: DatasetInfo) -> None:
@@ -54,14 +56,14 @@ def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: Datase
 
 
 @contextlib.contextmanager
-def _built(hparams: HParams, data: DatasetInfo) -> Iterator[tf.Graph]:
-  """A context with a graph of the network for one image."""
+def _built(hparams: HParams, data: DatasetInfo) -> Iterator[model_base.Layers]:
+  """A context with the network for one image in a separate default graph."""
   plain = dataclasses.replace(hparams, dtype='float32')  # Not yet decided for 'auto'.
-  with sessions.side_graph() as graph:
+  with sessions.side_graph():
     built = network_builder.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(tf.zeros([1, info.HEIGHT, info.WIDTH, info.DEPTH]))
-    yield graph
+    yield built
 
 
 def _multiplications(operation: tf.Operation) -> int:

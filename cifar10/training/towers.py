@@ -35,7 +35,7 @@ class GreedyPlacement:
 
   def __call__(self, op: tf.Operation) -> str:
     """Returns the device for the variable that `op` creates, or which `op` is a handle of."""
-    name = op.get_attr('shared_name') or op.name
+    name = tf.compat.as_str(op.get_attr('shared_name')) or op.name
     if name not in self._chosen:
       device = min(self._bytes, key=lambda name: self._bytes[name])  # Among equals, the first.
       shape = tf.TensorShape(op.get_attr('shape'))
@@ -93,8 +93,8 @@ def build_tower(
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
   variables = trained_variables(network)
   penalty = weight_penalty(network, weight_decay)
-  values = [network.values[variable.op.name] for variable in variables]
-  gradients = tf.gradients(cross_entropy + penalty, values)
+  sources = [network.source(variable) for variable in variables]
+  gradients = tf.gradients(cross_entropy + penalty, sources)
   return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)))
 
 

@@ -65,18 +65,18 @@ def test_values_are_those_of_variables_that_are_made_later(monkeypatch, limit):
     assert {name: value.tolist() for name, value in session.run(pulled).items()} == given
 
 
-def passing(servers):
-  """Of a worker's asynchronous step of ResNet-8: the tensors between hosts, by where they go."""
+def passing(servers, task='worker', **options):
+  """Of a step of ResNet-8: the sizes of the tensors between hosts, by where they go."""
   cluster = Cluster(
     {'chief': ('a:1',), 'worker': ('b:1',), 'ps': tuple(f'c:{i}' for i in range(servers))},
-    'worker',
+    task,
     0,
   )
-  options = RunOptions('job')
+  options = RunOptions('job', **options)
   chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})
   where = placement.placement(options, 0)
   role = roles.choose(cluster, options)
-  with tf.Graph().as_default(), tf.device('/job:worker/task:0'):
+  with tf.Graph().as_default() as graph, tf.device(cluster.job):
     with tf.device('/job:ps/task:0/device:CPU:0'):
       tf.compat.v1.train.get_or_create_global_step()
     images, labels = tf.zeros([2, 32, 32, 3], tf.uint8), tf.zeros([2], tf.int32)
@@ -84,7 +84,8 @@ def passing(servers):
       (images,), (labels,), tf_estimator.ModeKeys.TRAIN, tf_estimator.RunConfig('job')
     )
     counted = {}
-    for op in needed(spec.train_op):
+    # A synchronous chief's update is an operation of its own: look at all.
+    for op in needed(spec.train_op) if task == 'worker' else graph.get_operations():
       for tensor in op.inputs:
         ends = [each.device.split('/')[1:3] for each in (tensor.op, op)]
         # An operation without a device runs beside the variable that it reads.
@@ -126,4 +127,14 @@ def test_each_of_two_servers_has_its_own():
     ('job:ps/task:1', 'job:worker/task:0'): [second],
     ('job:worker/task:0', 'job:ps/task:0'): [first],
     ('job:worker/task:0', 'job:ps/task:1'): [480, second],
+  }
+
+
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_a_synchronous_chief_receives_no_gradients(deterministic):
+  """Their mean is computed at the server, where the update is."""
+  passed = passing(1, 'chief', sync=True, deterministic=deterministic)
+  assert passed == {
+    ('job:ps/task:0', 'job:chief/task:0'): [4, 75_290],
+    ('job:chief/task:0', 'job:ps/task:0'): [480, 75_290],
   }

@@ -1,5 +1,6 @@
 """The model function: what each mode builds, where it is placed, and what its metrics count."""
 
+import collections
 import dataclasses
 import re
 from typing import ClassVar
@@ -148,11 +149,17 @@ PROXIED = from_values(
 )
 
 
+@pytest.mark.parametrize('first_bias_steps', [0, 5])
 @pytest.mark.parametrize(('num_towers', 'classified'), [(1, {8, 4}), (2, {4, 2})])
-def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, classified):
+def test_a_tower_learns_from_half_of_what_its_proxy_sees(
+  graph, num_towers, classified, first_bias_steps
+):
+  """The first bias with a gradient of its own, too, where XLA does not compile it: on GPUs."""
   built = []
   where = place(num_cpu_towers=num_towers)
-  build(MODES.TRAIN, where, hparams=PROXIED, on_graph=built.append)
+  family = dataclasses.replace(PROXIED.family, first_bias_steps=first_bias_steps)
+  hparams = dataclasses.replace(PROXIED, family=family)
+  build(MODES.TRAIN, where, hparams=hparams, on_graph=built.append)
   heads = [op for op in graph.get_operations() if re.search('/fully_connected/MatMul$', op.name)]
   assert {op.outputs[0].shape[0] for op in heads} == classified
   assert len(heads) == 2 * num_towers
@@ -168,6 +175,20 @@ def test_a_proxy_is_shared_as_the_network_is(graph):
   build(MODES.TRAIN, place(), hparams=PROXIED, role=role_of(3, gradients=3))
   proxys = {v.device for v in tf.compat.v1.global_variables() if '/proxy/' in v.op.name}
   assert proxys == {f'/job:ps/task:{index}/device:CPU:0' for index in range(2)}
+
+
+@pytest.mark.parametrize('hparams', [PROXIED, dataclasses.replace(TINY, ema_decay=0.9)])
+@pytest.mark.parametrize('num_towers', [1, 2])
+def test_all_operations_find_a_variable_on_one_server(graph, hparams, num_towers):
+  """A step reads variables by their names before the network makes them."""
+  where = place(num_cpu_towers=num_towers)
+  build(MODES.TRAIN, where, hparams=hparams, role=role_of(3, gradients=3))
+  servers = collections.defaultdict(set)
+  for op in graph.get_operations():
+    if op.type == 'VarHandleOp':
+      servers[op.get_attr('shared_name')].add(op.device)
+  assert len(servers) > 40
+  assert {len(devices) for devices in servers.values()} == {1}
 
 
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
@@ -234,14 +255,19 @@ def test_each_tower_convolves_as_often_as_the_others(graph):
   assert counts == [7, 7, 7, 7]
 
 
-def test_a_tower_reads_each_variable_once(graph):
-  """Each read of a variable would come from its parameter server by itself."""
+def test_towers_share_the_values_that_a_server_sends(graph):
+  """No tower reads a variable: one tensor comes from each of the two servers."""
   build(MODES.TRAIN, place(num_cpu_towers=2), role=role_of(2))
-  towers_here = {f'/job:chief/task:0/device:CPU:{tower}' for tower in range(2)}
   for variable in tf.compat.v1.trainable_variables():
     reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
-    taken = [op for op in reads if any({c.device} & towers_here for c in op.outputs[0].consumers())]
-    assert len(taken) == 2, variable.op.name
+    users = {user.device for op in reads for user in op.outputs[0].consumers()}
+    assert not any(device.startswith('/job:chief') for device in users), variable.op.name
+  values = [op for op in graph.get_operations() if op.type == 'ConcatV2' and 'ps' in op.device]
+  assert [op.device for op in values] == [
+    f'/job:ps/task:{index}/device:CPU:0' for index in range(2)
+  ]
+  for op in values:
+    assert [user.type for user in op.outputs[0].consumers()] == ['SplitV']
 
 
 def test_towers_share_their_variables(graph):
@@ -271,7 +297,8 @@ def test_only_tower_0_moves_the_averages(graph, role, moving):
     for op in graph.get_operations()
     if op.type == 'AssignSubVariableOp' and op.inputs[0] is moving_mean.handle
   ]
-  assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
+  # One a tower is built, and tower 0's alone is run; with parameter servers only that is built.
+  assert len(updates) == (1 if role else 2)
   train_op = spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op
   run = ancestors(train_op, controls=True)
   assert [op.name.split('/')[0] for op in updates if op in run] == moving

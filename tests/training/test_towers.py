@@ -107,6 +107,27 @@ def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers)
   assert np.abs(expected).max() > 1e-3
 
 
+class Twice(Net):
+  """A layer that is called twice: logits w + w and 0."""
+
+  def forward_pass(self, images):
+    with tf.compat.v1.variable_scope('layer', reuse=tf.compat.v1.AUTO_REUSE):
+      return tf.stack([[self.weight(0.0) + self.weight(0.0), 0.0]])
+
+
+@pytest.mark.parametrize('takes', [False, True])
+def test_a_variable_that_is_read_twice_has_both_gradients(graph, takes):
+  """Of w = 0: the softmax is 1/2 and 1/2, the gradient of w + w is 1/2 - 1, and w's twice that."""
+  network = Twice()
+  if takes:
+    network.take_values({'layer/weight': tf.constant(0.0)})
+  tower = towers.build_tower(
+    tf.zeros([1, 32, 32, 3]), tf.constant([0]), network, lambda variable: 0.0
+  )
+  [(gradient, _)] = tower.gradients
+  assert run(gradient) == -1
+
+
 def test_loss_by_hand(graph):
   images, labels = tf.zeros([2, 32, 32, 3]), tf.constant([0, 1])
   network = Constant([[0] * 10] * 2, weight=[3, 4])
