@@ -28,8 +28,8 @@ class Bucket:
     """Returns how many numbers it holds."""
     return sum(_sizes(self.members))
 
-  def takes(self, member: Any) -> bool:
-    """Adds a further member, if it belongs here and does not make the bucket too large."""
+  def add(self, member: Any) -> bool:
+    """Adds a further member and returns True, if it is of this kind and the bucket has room."""
     is_alike = (self.device, self.dtype) == (member.device, member.dtype.base_dtype)
     fits = sum(_sizes([*self.members, member])) * self.dtype.size <= BUCKET_BYTES
     if is_alike and fits:
@@ -53,7 +53,7 @@ def fill(members: Iterable[Any]) -> list[Bucket]:
   buckets: list[Bucket] = []
   last: dict[str, Bucket] = {}  # By device.
   for member in members:
-    if member.device not in last or not last[member.device].takes(member):
+    if member.device not in last or not last[member.device].add(member):
       last[member.device] = Bucket(member)
       buckets.append(last[member.device])
   return buckets
