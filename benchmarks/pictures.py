@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from records import RESULTS, ROOT, Records, accuracy, foremost, hardware, minutes, read
+from records import RESULTS, ROOT, Records, accuracies, accuracy, foremost, hardware, minutes, read
 
 PICTURES = os.path.join(ROOT, 'docs', 'pictures')
 # Dark enough for white, and apart from each other for those who see few colours (Okabe and Ito).
@@ -84,18 +84,15 @@ def points(records: Records) -> list[Point]:
   """Every training with its accuracy on the test set, the most accurate first."""
   found = []
   for record in records.values():
-    if 'result' in record:
-      accuracies = [100 * record['result']['accuracy']]
-    else:
-      accuracies = [100 * run['accuracy'] for run in record['runs']]
-    label = _reached(_name(record), accuracies)
-    found.append(Point(label, minutes(record), accuracies, _machine(record)))
+    percent = [100 * value for value in accuracies(record)]
+    label = _reached(_name(record), percent)
+    found.append(Point(label, minutes(record), percent, _machine(record)))
     for name, runs in _peers(record):
-      accuracies = [100 * run['accuracy'] for run in runs if 'accuracy' in run]
-      if len(accuracies) == len(runs):
+      percent = [100 * run['accuracy'] for run in runs if 'accuracy' in run]
+      if len(percent) == len(runs):
         middle = statistics.median(_minutes(runs))
-        label = _reached(name, accuracies)
-        found.append(Point(label, middle, accuracies, _machine(record), is_ours=False))
+        label = _reached(name, percent)
+        found.append(Point(label, middle, percent, _machine(record), is_ours=False))
   return sorted(found, key=lambda point: -statistics.mean(point.accuracies))
 
 

@@ -27,15 +27,22 @@ def trainings(records: Records) -> dict[str, dict]:
 
 
 def foremost(records: Records) -> dict[str, dict]:
-  """Trainings, the most accurate first; of several of one recipe the one with the most runs."""
+  """Trainings, the most accurate first; of several of one recipe the one with the most runs.
+
+  Its accuracies are pooled with those of the records that it names: the same recipe in the same
+  form, on other machines.
+  """
   trained = trainings(records)
   most: dict[str, str] = {}
   for name, record in trained.items():
     known = most.get(title(record))
     if known is None or number_of_runs(record) > number_of_runs(trained[known]):
       most[title(record)] = name
-  ordered = sorted(most.values(), key=lambda name: -accuracy(trained[name]))
-  return {name: trained[name] for name in ordered}
+  pooled = {
+    name: trained[name] | {'others': [trained[other] for other in trained[name].get('pools', ())]}
+    for name in most.values()
+  }
+  return dict(sorted(pooled.items(), key=lambda item: -accuracy(item[1])))
 
 
 def accuracy(record: dict) -> float:
@@ -51,7 +58,8 @@ def minutes(record: dict) -> float:
 def accuracies(record: dict) -> list[float]:
   """Of each run of a training, 0 to 1."""
   runs = record.get('runs') or [record['result']]
-  return [run['accuracy'] for run in runs]
+  others = [value for other in record.get('others', ()) for value in accuracies(other)]
+  return [run['accuracy'] for run in runs] + others
 
 
 def are_computed(record: dict) -> bool:

@@ -82,7 +82,8 @@ def _summary(trained: Iterable[dict], speed: dict | None) -> str:
     f'| {_minutes(r)} |\n'
     for r in trained
   )
-  machines = '; '.join(dict.fromkeys(_environment(record) for record in trained))
+  every = [each for record in trained for each in (record, *record.get('others', ()))]
+  machines = '; '.join(dict.fromkeys(_environment(record) for record in every))
   return (
     '| trained | test accuracy, mean | standard deviation | runs | minutes each |\n'
     f'|---|---:|---:|---:|---:|\n{rows}\n'
@@ -97,8 +98,10 @@ def _deviation(record: dict) -> str:
 
 
 def _minutes(record: dict) -> str:
-  """The minutes of a run; says so where they were computed from images/s."""
-  return f'{minutes(record):.0f}' + (' (computed)' if are_computed(record) else '')
+  """The minutes of a run, on each kind of machine; says so where they were computed."""
+  each = sorted(minutes(r) for r in [record, *record.get('others', ())])
+  shown = ' to '.join(dict.fromkeys(f'{value:.0f}' for value in (each[0], each[-1])))
+  return shown + (' (computed)' if are_computed(record) else '')
 
 
 def _times(speed: dict) -> str:
