@@ -115,9 +115,9 @@ class Layers:
     self.statistics = []
 
   def source(self, variable: Any) -> Any:
-    """Returns what a trained variable's gradient is with respect to: the value taken, or itself.
+    """Returns what to differentiate by for a trained variable: the value taken, or the variable.
 
-    A layer that is called twice has read two values of the variable.
+    Not by its entry in `values`: a layer that is called twice has read the variable twice.
     """
     return self._taken.get(variable.op.name, variable)
 

@@ -22,23 +22,20 @@ class Bucket:
     self.device: str = first.device
     self.dtype: tf.DType = first.dtype.base_dtype
     self.members = [first]
-
-  @property
-  def size(self) -> int:
-    """Returns how many numbers it holds."""
-    return sum(_sizes(self.members))
+    self.size = _size(first)  # Numbers in all.
 
   def add(self, member: Any) -> bool:
     """Adds a further member and returns True, if it is of this kind and the bucket has room."""
     is_alike = (self.device, self.dtype) == (member.device, member.dtype.base_dtype)
-    fits = sum(_sizes([*self.members, member])) * self.dtype.size <= BUCKET_BYTES
+    fits = (self.size + _size(member)) * self.dtype.size <= BUCKET_BYTES
     if is_alike and fits:
       self.members.append(member)
+      self.size += _size(member)
     return is_alike and fits
 
   def unpack(self, packed: tf.Tensor) -> list[tf.Tensor]:
     """Returns the tensors, which have the members' shapes, that `pack` made into one."""
-    parts = tf.split(packed, _sizes(self.members))
+    parts = tf.split(packed, list(map(_size, self.members)))
     return [tf.reshape(part, member.shape) for part, member in zip(parts, self.members)]
 
 
@@ -99,13 +96,22 @@ def push(tensors: Sequence[tf.Tensor], variables: Sequence[Any]) -> list[tuple[t
   Returns:
     (tensor, variable) pairs, each on the variable's device.
   """
-  by_name = {variable.name: tensor for tensor, variable in zip(tensors, variables)}
   arrived: list[tuple[tf.Tensor, Any]] = []
-  for bucket in fill(variables):
-    packed = pack([by_name[variable.name] for variable in bucket.members])
+  for bucket, packed in in_buckets(tensors, variables):
     with tf.device(bucket.device):
       arrived += zip(bucket.unpack(packed), bucket.members)
   return arrived
+
+
+def in_buckets(
+  tensors: Sequence[tf.Tensor], variables: Sequence[Any]
+) -> list[tuple[Bucket, tf.Tensor]]:
+  """Returns the buckets of these variables, each with its tensors packed; arguments as `push`."""
+  by_name = {variable.name: tensor for tensor, variable in zip(tensors, variables)}
+  return [
+    (bucket, pack([by_name[variable.name] for variable in bucket.members]))
+    for bucket in fill(variables)
+  ]
 
 
 class PackedOptimizer:
@@ -121,5 +127,5 @@ class PackedOptimizer:
     return self._optimizer.apply_gradients(push(*zip(*gradients)), global_step)
 
 
-def _sizes(members: Iterable[Any]) -> list[int]:
-  return [member.shape.num_elements() for member in members]
+def _size(member: Any) -> int:
+  return member.shape.num_elements()

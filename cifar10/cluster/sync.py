@@ -80,15 +80,13 @@ class SyncReplicas:
       self._arrivals = self._queue('arrivals')
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
-    buckets = packing.fill(variable for _, variable in gradients)
+    buckets, packed = zip(*packing.in_buckets(*zip(*gradients)))
     accumulators = [self._accumulators(bucket) for bucket in buckets]
     own = self._cluster.worker if self._accumulators_of_a_bucket > 1 else 0
-    by_name = {variable.name: gradient for gradient, variable in gradients}
     pushed = []
-    for bucket, of_bucket in zip(buckets, accumulators):
-      packed = packing.pack([by_name[variable.name] for variable in bucket.members])
+    for bucket, of_bucket, gradient in zip(buckets, accumulators, packed):
       with tf.device(bucket.device):
-        pushed.append(of_bucket[own].apply_grad(packed, self.local_step))
+        pushed.append(of_bucket[own].apply_grad(gradient, self.local_step))
     if self._cluster.is_chief:
       self._build_chief(buckets, accumulators, pushed)
       return tf.group(*pushed)

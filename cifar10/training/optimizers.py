@@ -29,7 +29,7 @@ def in_groups(gradients: GradientsAndVariables, group_of: GroupOf) -> GradientsA
 
 def _in_group(gradient: tf.Tensor, group: Group) -> tf.Tensor:
   factor = group.learning_rate_factor
-  with tf.device(gradient.device):
+  with tf.device(gradient.device):  # So that it does not travel to be scaled.
     scaled = gradient if factor == 1 else gradient * factor
     if not group.learns_until:
       return scaled

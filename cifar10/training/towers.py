@@ -34,7 +34,7 @@ class GreedyPlacement:
     self._chosen: dict[str, str] = {}
 
   def __call__(self, op: tf.Operation) -> str:
-    """Returns the device for the variable that `op` creates, or which `op` is a handle of."""
+    """Returns the device of the variable that `op` creates, or is a further handle of."""
     name = tf.compat.as_str(op.get_attr('shared_name')) or op.name
     if name not in self._chosen:
       device = min(self._bytes, key=lambda name: self._bytes[name])  # Among equals, the first.

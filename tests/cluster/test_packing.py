@@ -119,9 +119,14 @@ def test_one_tensor_of_each_kind_passes_in_a_step():
 
 
 def test_each_of_two_servers_has_its_own():
-  """Each variable goes where fewer bytes are, in the order in which they are made."""
-  first, second = 49_040, 26_250
-  assert first + second == 75_290
+  """Each variable goes where fewer bytes are, in the order in which they are made.
+
+  To the first server 432, 2 * 16, 2,304, 2 * 32, 9,216, 2 * 64 and the last kernel, 36,864; to the
+  second 2 * 16, 2,304, 2 * 16, 4,608, 2 * 32, 18,432 and, since the first one has more from then
+  on, 2 * 64, 650 and then all moving averages.
+  """
+  first = 432 + 2 * 16 + 2304 + 2 * 32 + 9216 + 2 * 64 + 36_864
+  second = 2 * 16 + 2304 + 2 * 16 + 4608 + 2 * 32 + 18_432 + 2 * 64 + 650
   assert passing(2) == {
     ('job:ps/task:0', 'job:worker/task:0'): [4, first],
     ('job:ps/task:1', 'job:worker/task:0'): [second],
