@@ -1,11 +1,13 @@
 """Shows the progress of training: lines in the log, or a progress bar on a terminal."""
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import Averaging, Means
-from cifar10.core import parts
+from cifar10.core import logs, parts
 from cifar10.core.logs import format_duration, log
 
 
@@ -16,11 +18,15 @@ def make(run: Run) -> Callback:
   return parts.load('progress_bars').ProgressBar(run)
 
 
-def evaluation_hooks(split: str, num_examples: int, batch_size: int) -> list[Any]:
-  """The bar of one evaluation, where standard error is a terminal or a notebook."""
+@contextlib.contextmanager
+def evaluation_bar(split: str, num_examples: int, batch_size: int) -> Iterator[Callable[[], Any]]:
+  """Yields what to call after each batch; it moves a bar on a terminal and in a notebook."""
   if not (num_examples and _shows_bars()):
-    return []
-  return [parts.load('progress_bars').EvaluationBarHook(split, num_examples, batch_size)]
+    yield lambda: None
+    return
+  settings = {'bar_format': logs.IMAGES_BAR, 'dynamic_ncols': True, 'leave': False}
+  with logs.bar(total=num_examples, desc=f'evaluating {split}', **settings) as bar:
+    yield lambda: bar.update(min(batch_size, num_examples - bar.n))
 
 
 def _shows_bars() -> bool:

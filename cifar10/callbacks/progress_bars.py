@@ -1,8 +1,6 @@
-"""The progress bars of training and of an evaluation, for terminals."""
+"""The progress bar of training, for terminals and notebooks."""
 
 from typing import Any
-
-import tensorflow as tf
 
 from cifar10.callbacks.base import Run
 from cifar10.callbacks.meter import Means
@@ -47,33 +45,3 @@ class ProgressBar(Progress):
     if self._bar is not None:
       self._bar.close()
       self._bar = None
-
-
-class EvaluationBarHook(tf.compat.v1.train.SessionRunHook):
-  """Shows the progress bar of one evaluation."""
-
-  def __init__(self, split: str, num_examples: int, batch_size: int):
-    """Args:
-    split: the name of the evaluated split.
-    num_examples: the examples of the split.
-    batch_size: the examples of each session run but the last.
-    """
-    self._split = split
-    self._num_examples = num_examples
-    self._batch_size = batch_size
-    self._bar: Any = None
-
-  def begin(self) -> None:
-    self._bar = logs.bar(
-      total=self._num_examples,
-      desc=f'evaluating {self._split}',
-      bar_format=logs.IMAGES_BAR,
-      dynamic_ncols=True,
-      leave=False,
-    )
-
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    self._bar.update(min(self._batch_size, self._num_examples - self._bar.n))
-
-  def end(self, session: Any) -> None:
-    self._bar.close()

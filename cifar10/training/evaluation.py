@@ -1,6 +1,7 @@
 """Evaluation of checkpoints: the metrics in the graph, a session to reuse, and the result."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -70,7 +71,15 @@ def _by_class(
     classes: the names, by label.
   """
   count = len(classes)
-  total = _evaluated_sum('confusion_matrix', [count, count], tf.int64)
+  keys = tf.compat.v1.GraphKeys
+  total = tf.compat.v1.get_variable(
+    'confusion_matrix',
+    [count, count],
+    tf.int64,
+    tf.compat.v1.zeros_initializer(),
+    trainable=False,
+    collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES],  # Zeros when an evaluation begins.
+  )
   update = total.assign_add(tf.math.confusion_matrix(labels, predicted, count, dtype=tf.int64))
   matrix = total.read_value()
   examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
@@ -79,19 +88,6 @@ def _by_class(
   return {
     f'per_class_accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)
   }
-
-
-def _evaluated_sum(name: str, shape: list[int], dtype: tf.DType = tf.float32) -> Any:
-  """Makes a variable that is 0 when an evaluation begins."""
-  keys = tf.compat.v1.GraphKeys
-  return tf.compat.v1.get_variable(
-    name,
-    shape,
-    dtype,
-    tf.compat.v1.zeros_initializer(),
-    trainable=False,
-    collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES],
-  )
 
 
 class KeptEvaluation:
@@ -123,22 +119,19 @@ class KeptEvaluation:
       scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
     self._saver = scaffold.saver
     self._begin = [scaffold.local_init_op, iterator.initializer]
-    self._session = _Lasting(graph=self._graph, config=estimator.config.session_config)
+    config = estimator.config.session_config
+    self._session = tf.compat.v1.Session(graph=self._graph, config=config)
 
-  def evaluate(self, checkpoint: str, hooks: Sequence[Any]) -> Measured:
-    """Every example once.
-
-    Args:
-      checkpoint: the checkpoint to restore.
-      hooks: session hooks for each batch.
-    """
-    values = _LastValues(Measured(self._values, self._matrix))
-    creator = _Restoring(self._session, self._saver, checkpoint, self._begin)
-    monitored = tf.compat.v1.train.MonitoredSession
-    with self._graph.as_default(), monitored(creator, [*hooks, values]) as session:
-      while not session.should_stop():
-        session.run(self._update)
-    return values.measured
+  def evaluate(self, checkpoint: str, after_batch: Callable[[], None] = lambda: None) -> Measured:
+    """Restores a checkpoint and evaluates it on every example once."""
+    with self._graph.as_default():  # In which the saver words its errors.
+      self._saver.restore(self._session, checkpoint)
+    self._session.run(self._begin)
+    with contextlib.suppress(tf.errors.OutOfRangeError):  # The data set has ended.
+      while True:
+        self._session.run(self._update)
+        after_batch()
+    return self._session.run(Measured(self._values, self._matrix))
 
   def write(self, metrics: Mapping[str, Any]) -> None:
     """Writes a checkpoint's metrics for TensorBoard, as the Estimator does."""
@@ -151,40 +144,6 @@ class KeptEvaluation:
       writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
     writer.add_summary(tf.compat.v1.Summary(value=scalars), int(metrics[_STEP]))
     writer.flush()
-
-
-class _Lasting(tf.compat.v1.Session):
-  """A session that stays open when its MonitoredSession closes."""
-
-  def close(self) -> None:
-    """Does nothing, so that the next checkpoint can be restored into this session."""
-
-
-class _Restoring(tf.compat.v1.train.SessionCreator):
-  """Gives a MonitoredSession an existing session, and restores a checkpoint into it."""
-
-  def __init__(self, session: _Lasting, saver: Any, checkpoint: str, begin: Sequence[tf.Operation]):
-    self._session = session
-    self._saver = saver
-    self._checkpoint = checkpoint
-    self._begin = begin
-
-  def create_session(self) -> _Lasting:
-    self._saver.restore(self._session, self._checkpoint)
-    self._session.run(self._begin)
-    return self._session
-
-
-class _LastValues(tf.compat.v1.train.SessionRunHook):
-  """Reads the metrics after the last batch."""
-
-  measured: Measured
-
-  def __init__(self, tensors: Measured):
-    self._tensors = tensors
-
-  def end(self, session: Any) -> None:
-    self.measured = session.run(self._tensors)
 
 
 def make_evaluation(

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from cifar10.callbacks import progress, summaries
 from cifar10.callbacks.base import Callback, Run
-from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, parts, storage_errors
 from cifar10.core.errors import StorageError, Terminated
 from cifar10.core.logs import log
@@ -81,10 +80,14 @@ class Evaluator:
       self._kept[split] = evaluation.KeptEvaluation(process.estimator(), input_fn, folder)
     held_out = process.held_out(split)
     count = held_out.num_examples_per_epoch()
-    bars = progress.evaluation_hooks(split, count, process.hparams.eval_batch_size)
-    hooks = [_AbandonHook(process.role.monitor), *bars]
-    with held_out.reading():
-      measured = self._kept[split].evaluate(checkpoint, hooks)
+    bar = progress.evaluation_bar(split, count, process.hparams.eval_batch_size)
+    with held_out.reading(), bar as advance:
+
+      def after_batch() -> None:
+        advance()
+        process.role.monitor.check()
+
+      measured = self._kept[split].evaluate(checkpoint, after_batch)
     made = evaluation.make_evaluation(
       measured,
       split,
@@ -143,13 +146,3 @@ class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
   def _evaluate(self, step: int) -> None:
     self._evaluated_step = step
     self._evaluator.evaluate(self._split, tf.train.latest_checkpoint(self._job_dir), True)
-
-
-class _AbandonHook(tf.compat.v1.train.SessionRunHook):
-  """Aborts an evaluation when the process receives SIGTERM."""
-
-  def __init__(self, monitor: SignalMonitor):
-    self._monitor = monitor
-
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    self._monitor.check()

@@ -473,7 +473,7 @@ def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_p
     checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
   losses = {}
   for size, each in kept.items():
-    measured = each.evaluate(checkpoint, [])
+    measured = each.evaluate(checkpoint)
     each.write(measured.metrics)
     said = evaluation.make_evaluation(
       measured, 'eval', checkpoint, CIFAR10.classes, on_the_way=False

@@ -102,10 +102,10 @@ def test_training_goes_on_where_a_checkpoint_is_deleted_before_its_evaluation(
   job = tmp_path / 'job'
   original = KeptEvaluation.evaluate
 
-  def evaluate(kept, checkpoint, hooks):
+  def evaluate(kept, checkpoint, after_batch):
     if checkpoint.endswith('-4'):
       delete(job, 4)
-    return original(kept, checkpoint, hooks)
+    return original(kept, checkpoint, after_batch)
 
   monkeypatch.setattr(KeptEvaluation, 'evaluate', evaluate)
   more = ['--train-steps', 6, '--eval-every-steps', 2]
