@@ -20,7 +20,6 @@ from cifar10 import modes
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, lazy_tf, logs, option, parts
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
-from cifar10.core.logs import log
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.options import flags
@@ -262,8 +261,8 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
         results.append(result)
     except SomeFailedError:  # The results have the errors.
       pass
-    except Terminated:
-      if monitor.heard == 'SIGTERM':
+    except Terminated as end:
+      if end.heard == 'SIGTERM':
         raise
     finally:  # Each writer has a thread.
       tf.compat.v1.summary.FileWriterCache.clear()
@@ -273,24 +272,12 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
 
 
 class _Monitor(SignalMonitor):
-  """Ends a training on Ctrl-C as on SIGTERM; a second Ctrl-C interrupts at once."""
-
-  def __enter__(self) -> Any:
-    super().__enter__()
-    self._interrupts_before = signal.signal(signal.SIGINT, self._hear)
-    return self
-
-  def __exit__(self, *exception: object) -> None:
-    signal.signal(signal.SIGINT, self._interrupts_before)
-    super().__exit__(*exception)
-
-  def _hear(self, number: int, frame: Any) -> None:
-    log.info('interrupted: finishing the step')
-    self.stopping, self.heard = True, 'SIGINT'
-    signal.signal(signal.SIGINT, self._interrupts_before)
+  """Ends a training on Ctrl-C, but never the user's process: it may be a notebook's."""
 
   def _stop(self, number: signal.Signals) -> None:
-    if number != signal.SIGINT:
+    if number == signal.SIGINT:
+      self._announce(number)
+    else:
       super()._stop(number)
 
 

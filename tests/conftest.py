@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from typing import NamedTuple
@@ -129,6 +130,14 @@ def _exit_code(command, flags, monkeypatch):
   with pytest.raises(SystemExit) as end:
     errors.run_command(command.main)
   return end.value.code
+
+
+@pytest.fixture
+def hears_ctrl_c():
+  """A shell starts what runs in its background with Ctrl-C ignored."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope='session')

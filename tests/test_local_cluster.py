@@ -20,7 +20,7 @@ from tasks import Tasks
 
 from cifar10 import local_cluster
 from cifar10.data import manifest
-from cifar10.job import metrics_log
+from cifar10.job import checkpoints, metrics_log
 
 pytestmark = pytest.mark.cluster
 long = pytest.mark.long
@@ -51,7 +51,7 @@ def cluster(data_dir, tmp_path):
 
 
 def is_our_line(line):
-  return re.match(r'\d\d:\d\d:\d\d |started as process |ended by SIGTERM|error: ', line)
+  return re.match(r'\d\d:\d\d:\d\d |started as process |ended by SIG|error: ', line)
 
 
 @pytest.mark.parametrize('workers', [1, pytest.param(2, marks=long)])
@@ -129,7 +129,7 @@ def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
   tasks.processes['worker 0'].terminate()
   assert tasks.ended() == [143, 143], tasks.text()
   assert time.monotonic() - since < 20
-  assert tasks.said('chief 0', 'another task ends by SIGTERM')
+  assert tasks.said('chief 0', 'another task was told to end')
   step = tasks.step()
   assert step > 0  # Saved because of the signal, and not before.
   tasks.start()
@@ -637,14 +637,19 @@ def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
 
 
 def test_ctrl_c_leaves_nothing_behind(data_dir, tmp_path):
+  """And saves the step that it came in."""
   with run(data_dir, tmp_path, *FOREVER) as process:
     children = wait_for_children(process.pid)
+    assert any('evaluated at step' in line for line in iter(process.stderr.readline, ''))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
   left = [child for child in children if child.is_running()]
   for child in left:
     child.kill()
   assert process.returncode == 130
+  end = metrics_log.read(str(tmp_path))[-1]
+  assert (end['event'], end['reason']) == ('end', 'SIGINT')
+  assert end['step'] == checkpoints.latest_step(str(tmp_path)) > 0
   assert not left
 
 

@@ -131,13 +131,13 @@ class LivenessMonitor(SignalMonitor):
     return time.monotonic() - since >= self._start_timeout
 
   def stop_with_others(self) -> None:
-    """Stops because another task received SIGTERM, and no task can train without it."""
+    """Stops because another task received a signal, and no task can train without it."""
     if not self.stopping:
-      log.info('another task ends by SIGTERM: this one ends, too')
+      log.info('another task was told to end: this one ends, too')
     self.stopping = True
 
   def check(self) -> None:
-    """Raises Terminated after SIGTERM, TaskLostError if needed tasks are lost."""
+    """Raises Terminated after a signal, TaskLostError if needed tasks are lost."""
     if self.lost:
       raise TaskLostError(self.lost)
     super().check()

@@ -90,7 +90,7 @@ def serve(role: Replica) -> dict[str, Any]:
   """Holds variables until the chief and all workers are done; returns the result to print.
 
   Raises:
-    Terminated: the process received SIGTERM; it has waited some seconds for the chief.
+    Terminated: the process received a signal; it has waited some seconds for the chief.
     TaskLostError: the chief is lost, and no worker trains without it.
   """
   cluster, monitor = role.cluster, role.monitor
@@ -109,7 +109,7 @@ def serve(role: Replica) -> dict[str, Any]:
     while not (0 in done and (_all_left(cluster, done) or time.monotonic() > leave_at)):
       if monitor.stopping:
         _wait_for_the_chief(cluster)
-        raise Terminated()
+        raise Terminated(monitor.heard)
       if monitor.is_lost(_CHIEF) and _all_left(cluster, done):
         raise TaskLostError(f'nobody trains: {lost_tasks({_CHIEF: cluster.addresses["chief"][0]})}')
       time.sleep(_LOOK_SECONDS)

@@ -25,7 +25,7 @@ class SignalMonitor:
   """
 
   def __init__(self) -> None:
-    self.stopping = False  # SIGTERM came, or tasks are lost: finish the step, save, and leave.
+    self.stopping = False  # A signal came, or tasks are lost: finish the step, save, and leave.
     self.heard = 'SIGTERM'  # Or what else asked for it.
     self.lost = ''  # Which tasks are lost, and what to do about it.
     # Where a chief without a server accepts an evaluator's connections, which check that it lives.
@@ -41,6 +41,9 @@ class SignalMonitor:
     # Python's C handler writes to the pipe at once, whatever the main thread does.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
     self._handler_before = signal.getsignal(signal.SIGTERM)
+    self._interrupts_before = signal.getsignal(signal.SIGINT)
+    if callable(self._interrupts_before):  # Else Ctrl-C is ignored, as behind a shell's `&`.
+      signal.signal(signal.SIGINT, self._interrupted)
     self._is_on = True
     self.listen()
     threading.Thread(target=self._run, args=[receiver], daemon=True).start()
@@ -49,6 +52,7 @@ class SignalMonitor:
   def __exit__(self, *exception: object) -> None:
     self._left.set()
     signal.signal(signal.SIGTERM, self._handler_before)
+    signal.signal(signal.SIGINT, self._interrupts_before)
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
@@ -58,13 +62,13 @@ class SignalMonitor:
       signal.signal(signal.SIGTERM, lambda number, frame: None)
 
   def call_on_stop(self, wake: Callable[[], None]) -> None:
-    """Calls `wake`, in another thread, on SIGTERM and Ctrl-C; replaces an earlier function."""
+    """Calls `wake`, in another thread, on the first signal; replaces an earlier function."""
     self._on_stop = wake
 
   def check(self) -> None:
-    """Raises Terminated after SIGTERM."""
+    """Raises Terminated after SIGTERM or Ctrl-C."""
     if self.stopping:
-      raise Terminated()
+      raise Terminated(self.heard)
 
   def wait_for_peers(self) -> None:
     """Returns when every other task listens at its address."""
@@ -105,14 +109,26 @@ class SignalMonitor:
 
   def _stop(self, number: signal.Signals) -> None:
     """Lets the main thread end the training; kills the process if that takes too long."""
-    if number == signal.SIGTERM:  # Ctrl-C raises KeyboardInterrupt there when it wakes.
-      self.stopping = True
-      log.info('SIGTERM: finishing the step')
+    self._announce(number)
     self._end_or_exit(
       f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes on '
       'from the last checkpoint',
       128 + number,
     )
+
+  def _interrupted(self, number: int, frame: Any) -> None:
+    """The main thread's handler of the first Ctrl-C; a second one interrupts at once."""
+    self._hear(number)
+    signal.signal(signal.SIGINT, self._interrupts_before)
+
+  def _announce(self, number: int) -> None:
+    self._hear(number)
+    more = '; Ctrl-C once more ends it at once' if number == signal.SIGINT else ''
+    log.info('%s: finishing the step%s', signal.Signals(number).name, more)
+
+  def _hear(self, number: int) -> None:
+    if not self.stopping:
+      self.heard, self.stopping = signal.Signals(number).name, True
 
   def _end_or_exit(self, message: str, code: int = 1) -> None:
     """Wakes the main thread, and exits the process if it does not end in time."""

@@ -68,9 +68,13 @@ class CallbackError(CommandError):
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
-  """SIGTERM ended the run in good order: the training is saved."""
+  """SIGTERM or Ctrl-C ended the run in good order: the training is saved."""
 
-  exit_code = 128 + 15  # What a shell reports for a process that SIGTERM ended.
+  def __init__(self, heard: str = 'SIGTERM'):
+    """`heard`: the signal's name, or 'SIGTERM' for what else told the process to end."""
+    super().__init__(heard)
+    self.heard = heard
+    self.exit_code = 128 + signal.Signals[heard]  # What a shell reports after that signal.
 
 
 def print_result(line: str) -> None:
@@ -146,9 +150,9 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     message = cli.as_typed(one_line(str(error)), cli.typed_name())
     print(f'error: {message}', file=sys.stderr)
     sys.exit(error.code)
-  except Terminated:
-    print('ended by SIGTERM; the same command goes on from the last checkpoint', file=sys.stderr)
-    sys.exit(Terminated.exit_code)
+  except Terminated as end:
+    print(f'ended by {end}; the same command goes on from the last checkpoint', file=sys.stderr)
+    sys.exit(end.exit_code)
   except BrokenPipeError:  # As `| head` leaves it.
     sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt:

@@ -41,7 +41,7 @@ def train_and_evaluate(process: Process) -> JsonObject:
   Raises:
     InputError: data are missing or not the job's, the towers cannot share a batch, or the loss
       became NaN.
-    Terminated: the process received SIGTERM; the chief has saved.
+    Terminated: the process received SIGTERM or Ctrl-C; the chief has saved.
   """
   role = process.role
   callbacks: list[Callback] = []  # Filled when all that they need exists.
@@ -354,6 +354,9 @@ def _telling_errors(
     yield
   except Terminated:  # It came while a checkpoint was evaluated.
     _tell_stop(callbacks, monitor, meter.step)
+    raise
+  except KeyboardInterrupt:  # The second Ctrl-C, for which nothing is saved.
+    _tell_train_end(callbacks, 'SIGINT', 'SIGINT came twice', meter.step)
     raise
   except BaseException as error:
     first_line = str(error).partition('\n')[0]

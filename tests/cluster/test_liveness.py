@@ -33,25 +33,31 @@ def test_sigterm_wakes_a_main_thread_that_is_blocked():
       monitor.check()
 
 
-@pytest.fixture
-def hears_ctrl_c():
-  """A shell starts what runs in its background with Ctrl-C ignored."""
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
-  yield
-  signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.timeout(10)
 @pytest.mark.usefixtures('hears_ctrl_c')
-def test_ctrl_c_wakes_it_too_and_stays_a_keyboard_interrupt():
+def test_the_first_ctrl_c_wakes_it_too_and_the_second_is_a_keyboard_interrupt():
   woken = threading.Event()
   with SignalMonitor() as monitor:
     monitor.call_on_stop(woken.set)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert woken.wait(5)
+    with pytest.raises(Terminated, match='SIGINT') as end:
+      monitor.check()
+    assert end.value.exit_code == 130
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)
-      woken.wait(5)
-    assert woken.wait(5)
-    assert not monitor.stopping
+      time.sleep(5)
+
+
+def test_ctrl_c_that_is_ignored_stays_so():
+  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  try:
+    with SignalMonitor() as monitor:
+      os.kill(os.getpid(), signal.SIGINT)
+      monitor.check()
+      assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.timeout(20)
@@ -82,10 +88,11 @@ def test_a_port_that_another_has_is_refused(addresses, job, tasks):
 
 
 def test_leaving_puts_signals_back():
-  before = signal.getsignal(signal.SIGTERM)
+  numbers = (signal.SIGTERM, signal.SIGINT)
+  before = [signal.getsignal(number) for number in numbers]
   with SignalMonitor():
-    assert signal.getsignal(signal.SIGTERM) != before
-  assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) != before[0]
+  assert [signal.getsignal(number) for number in numbers] == before
   assert signal.set_wakeup_fd(-1) == -1
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 
 import gpus
 import numpy as np
@@ -178,23 +179,25 @@ def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path)
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
+@pytest.mark.usefixtures('hears_ctrl_c')
+def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 10**6]
   step = 0
-  for _ in range(2):
+  for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
     with start_main(*flags, '--eval-every-steps', 10**6) as process:
       log = []
       for line in process.stderr:
         log.append(line)
         if 'images/s' in line:
-          process.terminate()
-    assert process.returncode == 143, log
+          process.send_signal(number)
+    assert process.returncode == code, log
+    assert any(f'{number.name}: finishing the step' in line for line in log), log
     assert 'goes on from the last checkpoint' in log[-1]
     assert step == 0 or any(f'resuming at step {step:,} ' in line for line in log), log
     step_before, step = step, int(tf.train.latest_checkpoint(str(tmp_path)).rpartition('-')[2])
     assert step > step_before
     last = metrics_log.read(str(tmp_path))[-1]
-    assert (last['event'], last['reason'], last['step']) == ('end', 'SIGTERM', step)
+    assert (last['event'], last['reason'], last['step']) == ('end', number.name, step)
 
 
 def test_evaluates_an_earlier_checkpoint(job, run_here, data_dir):
