@@ -43,7 +43,8 @@ def check(command: flags.Command) -> Plan:
   if options.pretrained:
     options, config = parts.load('pretrained').as_job(options)
   else:
-    config = job_config.read_config(options.job_dir)
+    read = job_config.read_begun if training else job_config.read_config
+    config = read(options.job_dir)
   hparams = _hparams(command, config, options.job_dir, training)
   checks.check_run(hparams, options, command.mode)
   if hparams.source:  # Which runs in a thread of its own, and may go to another folder there.

@@ -120,6 +120,7 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
   ('network', 'says'),
   [
     ('outside_parts:wrong_shape', 'must return logits, a float tensor of the shape [images, 10]'),
+    ('outside_parts:no_variable', 'has no variable to train; make some with tf.compat.v1'),
     ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
     ('outside_parts:no_parameters', 'must have (images, is_training, num_classes)'),
@@ -135,6 +136,18 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   code, said = refused(run_here, data_dir, tmp_path, network=network)
   assert code == 2
   assert says in said
+
+
+def test_the_folder_of_a_network_that_failed_takes_another(run_here, data_dir, tmp_path):
+  """Nothing was trained there, so that no configuration has to be kept."""
+  job = tmp_path / 'job'
+  assert run_here(*flags(data_dir, job, network='outside_parts:fails')).returncode == 2
+  assert json.loads((job / 'config.json').read_text())['network'] == 'outside_parts:fails'
+  assert succeeded(run_here(*flags(data_dir, job)))['global_step'] > 0
+  assert json.loads((job / 'config.json').read_text())['network'] == NET
+  result = run_here(*flags(data_dir, job, network='outside_parts:Outside'))
+  assert result.returncode == 2
+  assert 'belongs to another configuration: network is outside_parts:net' in result.stderr
 
 
 def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, monkeypatch):

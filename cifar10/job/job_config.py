@@ -49,6 +49,17 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     raise InputError(f'{path} is damaged ({error}); restore it or name another --job-dir') from None
 
 
+def read_begun(job_dir: str) -> dict[str, Any] | None:
+  """As `read_config`, but None as well for a job without a checkpoint.
+
+  Such a job ended before its first step, maybe by an error in the user's network, and a training
+  may give it another configuration.
+  """
+  config = read_config(job_dir)
+  is_begun = files.exists(os.path.join(job_dir, 'checkpoint'))
+  return config if is_begun or files.matching(job_dir, 'model.ckpt-*') else None
+
+
 def _check_digests(data: Any) -> None:
   """Raises ValueError unless the value is None or the digests of record files."""
   is_object = isinstance(data, dict) and all(isinstance(each, str) for each in data.values())
@@ -66,7 +77,7 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   Raises:
     InputError: the classes of data dir and job differ.
   """
-  config = read_config(job_dir)
+  config = read_begun(job_dir) if data_dir else read_config(job_dir)
   job = None
   if config:  # A job without a data set is older than data sets other than CIFAR-10.
     path = os.path.join(job_dir, CONFIG_NAME)
@@ -127,7 +138,7 @@ def before_and_now(
   data: dict[str, str] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
   """Returns the old configuration and this run's; raises InputError for other data."""
-  before = read_config(job_dir) or {}
+  before = read_begun(job_dir) or {}
   if data and before.get('data') not in (None, data):
     raise InputError(
       f'--job-dir {job_dir} was trained on other data than {data_dir}: their manifests differ; '

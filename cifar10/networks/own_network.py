@@ -130,6 +130,10 @@ class _FunctionLayers(model_base.Layers):
           f'{_FLAG} {self._place} makes {variable.op.name} in another way than by '
           f'tf.compat.v1.get_variable; {_NO_KERAS}'
         )
+    if self._is_training and not self.values:
+      raise InputError(
+        f'{_FLAG} {self._place} has no variable to train; make some with tf.compat.v1.get_variable'
+      )
     logits = tf.cast(logits, tf.float32)
     self.features = logits  # The input of a function's last layer is not known.
     return logits
