@@ -84,9 +84,13 @@ class SyncReplicas:
     accumulators = [self._accumulators(bucket) for bucket in buckets]
     own = self._cluster.worker if self._accumulators_of_a_bucket > 1 else 0
     pushed = []
+    # A worker whose step is ahead began its batch before a chief's restart rolled that step back.
+    with tf.device(global_step.device), tf.control_dependencies(packed):
+      is_ahead = self.local_step > tf.cast(global_step.read_value(), tf.int64)
+      step_of_push = tf.where(is_ahead, tf.constant(-1, tf.int64), self.local_step)
     for bucket, of_bucket, gradient in zip(buckets, accumulators, packed):
       with tf.device(bucket.device):
-        pushed.append(of_bucket[own].apply_grad(gradient, self.local_step))
+        pushed.append(of_bucket[own].apply_grad(gradient, step_of_push))
     if self._cluster.is_chief:
       self._build_chief(buckets, accumulators, pushed)
       return tf.group(*pushed)

@@ -178,6 +178,28 @@ def test_a_late_gradient_is_dropped_and_its_worker_catches_up(make):
   assert chief.values() == (3, 8)
 
 
+@pytest.mark.parametrize('in_order', [False, True])
+def test_a_gradient_of_a_step_that_was_rolled_back_is_dropped(make, in_order):
+  """A worker computes its batch of step 1 while the chief dies and goes back to step 0, w = 10.
+
+  Then both push for step 0: w = 10 - 0.5 (1 + 3) / 2 = 9. With the first gradient, 100, in the mean
+  it would be far below.
+  """
+  chief, worker = make(0, 1, in_order=in_order), make(1, 3, in_order=in_order)
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  worker.wait()
+  late = make(1, 100, in_order=in_order)  # Another graph of the same worker, which is at step 1.
+  chief = make(0, 1, in_order=in_order)
+  late.compute()
+  worker.wait()  # The token of the chief's start.
+  worker.compute()
+  chief.compute()
+  chief.wait()
+  assert chief.values() == (1, 9)
+
+
 def test_a_chief_waits_for_all_that_are_needed(make):
   chief, worker = make(0, 1), make(1, 3)
   chief.compute()
