@@ -262,7 +262,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     except SomeFailedError:  # The results have the errors.
       pass
     except Terminated as end:
-      if end.heard == 'SIGTERM':
+      if end.heard != 'SIGINT':
         raise
     finally:  # Each writer has a thread.
       tf.compat.v1.summary.FileWriterCache.clear()

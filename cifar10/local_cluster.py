@@ -134,7 +134,8 @@ class LocalCluster:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding='utf-8',
+        errors='backslashreplace',
         start_new_session=True,  # So that Ctrl-C reaches it only once, through `end`.
       )
       self.processes[name] = process
@@ -236,7 +237,8 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
   while True:
     if received:
       print(f'signal {received[0]}: ending all tasks', file=sys.stderr)
-      cluster.end(received[0])
+      # Nobody is left to read after SIGHUP, the end of the terminal: tasks end as on SIGTERM.
+      cluster.end(signal.SIGTERM if received[0] == signal.SIGHUP else received[0])
       return 128 + received[0]
     codes = cluster.codes()
     # A data worker can be replaced at any time; the dispatcher knows what was read.
@@ -278,7 +280,7 @@ def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Sequence[int]]:
-  """Records Ctrl-C and SIGTERM without acting; yields the list of their numbers, in order.
+  """Records Ctrl-C, SIGTERM and SIGHUP without acting; yields the list of their numbers, in order.
 
   An exception raised while a task is starting would leave its process behind.
   """
@@ -288,7 +290,10 @@ def _signals() -> Iterator[Sequence[int]]:
     del frame
     received.append(number)
 
-  before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+  numbers = [signal.SIGINT, signal.SIGTERM]
+  if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As after `nohup`.
+    numbers.append(signal.SIGHUP)
+  before = {each: signal.signal(each, handle) for each in numbers}
   try:
     yield received
   finally:

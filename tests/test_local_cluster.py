@@ -576,10 +576,14 @@ def run(data_dir, job_dir, *flags, own=('--workers', '1', '--ps', '1')):
   )
 
 
-def test_the_command_prints_the_chiefs_result(data_dir, tmp_path):
-  with run(data_dir, tmp_path, '--train-steps', 5, '--sync') as process:
+def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
+  """Behind a proxy that answers nobody, and with a line in its log that is no UTF-8."""
+  monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
+  more = ['--on-end', "printf '\\344hello\\n'"]
+  with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more) as process:
     output, log = process.communicate(timeout=90)
   assert process.returncode == 0, log
+  assert r'\xe4hello' in log
   [line] = output.splitlines()
   assert json.loads(line)['global_step'] == 5
   assert {entry.partition(' | ')[0].strip() for entry in log.splitlines()} == {
@@ -636,20 +640,27 @@ def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
   assert process.returncode == 143
 
 
-def test_ctrl_c_leaves_nothing_behind(data_dir, tmp_path):
+@pytest.mark.parametrize(
+  ('number', 'code', 'reason'),
+  [(signal.SIGINT, 130, 'SIGINT'), pytest.param(signal.SIGHUP, 129, 'SIGTERM', marks=long)],
+)
+def test_the_end_of_its_terminal_leaves_nothing_behind(data_dir, tmp_path, number, code, reason):
   """And saves the step that it came in."""
   with run(data_dir, tmp_path, *FOREVER) as process:
     children = wait_for_children(process.pid)
-    assert any('evaluated at step' in line for line in iter(process.stderr.readline, ''))
-    process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob('model.ckpt-[1-9]*.index')):
+      assert time.monotonic() < deadline
+      time.sleep(0.1)
+    process.send_signal(number)
     process.communicate(timeout=60)
   left = [child for child in children if child.is_running()]
   for child in left:
     child.kill()
-  assert process.returncode == 130
+  assert process.returncode == code
   end = metrics_log.read(str(tmp_path))[-1]
-  assert (end['event'], end['reason']) == ('end', 'SIGINT')
-  assert end['step'] == checkpoints.latest_step(str(tmp_path)) > 0
+  assert (end['event'], end['reason']) == ('end', reason)
+  assert 10 <= end['step'] <= checkpoints.latest_step(str(tmp_path))  # The worker's last one, too.
   assert not left
 
 

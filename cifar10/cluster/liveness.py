@@ -54,9 +54,11 @@ class LivenessMonitor(SignalMonitor):
       cluster and cluster.is_chief and cluster.has_evaluator and not is_distributed
     )
     listens = is_distributed or self._is_watched_alone
-    self._own_port = _port(cluster) if cluster and listens else 0
+    self._own_host, self._own_port = _place(cluster) if cluster and listens else ('', 0)
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
+    own = cluster.addresses.get(self._job, ()) if cluster else ()
+    sockets.bypass_proxy([*own, *self._peers.values()])
     # No other host needs to reach a cluster on this machine.
     self._keeps_out = bool(self._own_port) and cluster is not None and _is_local(cluster)
     self._kept_out = False
@@ -167,8 +169,15 @@ class LivenessMonitor(SignalMonitor):
     return super()._listen(receiver, _OPEN_SECONDS if waits_for_server else seconds)
 
   def _door(self) -> socket.socket:
-    host = '127.0.0.1' if self._keeps_out else ''
-    return socket.create_server((host, self._own_port), reuse_port=True)
+    """Listens at this task's port: at its own address, or where others come from at all."""
+    if self._keeps_out:
+      family = socket.AF_INET6 if ':' in self._own_host else socket.AF_INET
+      place = (self._own_host, self._own_port)
+      return socket.create_server(place, family=family, reuse_port=True)
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    place = ('', self._own_port)
+    return socket.create_server(place, family=family, reuse_port=True, dualstack_ipv6=both)
 
   def _report(self, is_starting: bool) -> None:
     self._look_for_new()
@@ -176,7 +185,7 @@ class LivenessMonitor(SignalMonitor):
     now = time.monotonic()
     gone = {}
     if now - self._waiting_since >= REPORT_SECONDS:
-      gone = {n: a for n, a in self._peers.items() if not reachable(a)}
+      gone = sockets.unreachable(self._peers)
     self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
     missing.update(gone)
     if missing:
@@ -185,17 +194,17 @@ class LivenessMonitor(SignalMonitor):
       log.info('no step yet: the data service answers, and needs a data worker for batches')
 
   def _look_for_new(self, timeout: float = 1) -> None:
-    for name, address in tuple(self._never_seen.items()):
-      if reachable(address, timeout):
-        self._never_seen.pop(name, None)  # The main thread may have cleared it in the meantime.
+    looked_for = dict(self._never_seen)
+    for name in looked_for.keys() - sockets.unreachable(looked_for, timeout).keys():
+      self._never_seen.pop(name, None)  # The main thread may have cleared it in the meantime.
 
   def _give_up_on_lost(self, now: float) -> None:
     """Ends the process if another task is gone: an all-reduce would wait for it forever."""
     if now - self._waiting_since < _LOST_SECONDS:
       self._times_gone = dict.fromkeys(self._peers, 0)
       return
-    for name, address in self._peers.items():
-      self._times_gone[name] = 0 if reachable(address) else self._times_gone[name] + 1
+    gone = sockets.unreachable(self._peers)
+    self._times_gone = {name: (n + 1) * (name in gone) for name, n in self._times_gone.items()}
     lost = {
       name: self._peers[name]
       for name, times in self._times_gone.items()
@@ -224,8 +233,7 @@ class LivenessMonitor(SignalMonitor):
     """Ends a process whose steps are done, but whose session waits for a lost task."""
     if now - self._waiting_since < self._start_timeout:
       return
-    lost = {name: address for name, address in self._peers.items() if not reachable(address)}
-    if lost:
+    if lost := sockets.unreachable(self._peers):
       end_process(
         f'the training is over, but not closed in {self._start_timeout:g} s: {lost_tasks(lost)}'
       )
@@ -254,9 +262,10 @@ def peers(cluster: Cluster) -> dict[str, str]:
   }
 
 
-def _port(cluster: Cluster) -> int:
-  """Returns the port of this task."""
-  return int(cluster.addresses[cluster.task_type][cluster.task_index].rpartition(':')[2])
+def _place(cluster: Cluster) -> tuple[str, int]:
+  """Returns the host and the port of this task."""
+  host, _, port = cluster.addresses[cluster.task_type][cluster.task_index].rpartition(':')
+  return host.strip('[]'), int(port)
 
 
 def _is_local(cluster: Cluster) -> bool:

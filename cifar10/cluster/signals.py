@@ -1,4 +1,4 @@
-"""Receives SIGTERM and Ctrl-C in a thread beside the training.
+"""Receives SIGTERM, Ctrl-C and SIGHUP in a thread beside the training.
 
 The main thread spends its time inside TensorFlow, where Python runs no signal handlers, so a
 second thread receives the signals.
@@ -19,7 +19,7 @@ _STOP_SECONDS = 14  # After a signal, for the step and a checkpoint; then the pr
 
 
 class SignalMonitor:
-  """A context manager that receives SIGTERM and Ctrl-C; without entering it does nothing.
+  """A context manager that receives the signals that end a run; without entering it does nothing.
 
   In a cluster a `LivenessMonitor` also watches the other tasks; here its methods do nothing.
   """
@@ -44,6 +44,9 @@ class SignalMonitor:
     self._interrupts_before = signal.getsignal(signal.SIGINT)
     if callable(self._interrupts_before):  # Else Ctrl-C is ignored, as behind a shell's `&`.
       signal.signal(signal.SIGINT, self._interrupted)
+    self._hangup_before = signal.getsignal(signal.SIGHUP)
+    if self._hangup_before is signal.SIG_DFL:  # Else it is ignored, as behind `nohup`.
+      signal.signal(signal.SIGHUP, lambda number, frame: None)
     self._is_on = True
     self.listen()
     threading.Thread(target=self._run, args=[receiver], daemon=True).start()
@@ -53,6 +56,7 @@ class SignalMonitor:
     self._left.set()
     signal.signal(signal.SIGTERM, self._handler_before)
     signal.signal(signal.SIGINT, self._interrupts_before)
+    signal.signal(signal.SIGHUP, self._hangup_before)
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
@@ -66,7 +70,7 @@ class SignalMonitor:
     self._on_stop = wake
 
   def check(self) -> None:
-    """Raises Terminated after SIGTERM or Ctrl-C."""
+    """Raises Terminated after a signal."""
     if self.stopping:
       raise Terminated(self.heard)
 
@@ -87,7 +91,7 @@ class SignalMonitor:
 
   def _run(self, receiver: int) -> None:
     while (heard := self._listen(receiver)) is not None:
-      for number in (signal.SIGTERM, signal.SIGINT):
+      for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number in heard:
           self._stop(number)
       self._look()

@@ -9,7 +9,8 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from cifar10.core.logs import log
 
@@ -54,6 +55,28 @@ def reachable(address: str, timeout: float = 1) -> bool:
       return True
   except OSError:
     return False
+
+
+def unreachable(addresses: Mapping[str, str], timeout: float = 1) -> dict[str, str]:
+  """Returns those named addresses at which nobody listens; asks all at once."""
+  if not addresses:
+    return {}
+  with ThreadPoolExecutor(len(addresses)) as pool:
+    found = pool.map(lambda address: reachable(address, timeout), addresses.values())
+    return {name: address for (name, address), is_up in zip(addresses.items(), found) if not is_up}
+
+
+def bypass_proxy(addresses: Iterable[str]) -> None:
+  """Keeps TensorFlow's connections to these addresses from going through an HTTP proxy.
+
+  gRPC takes the proxy of the environment for all connections, and a proxy that does not pass them
+  on leaves a cluster waiting without a line. Call this function before the first connection.
+  """
+  hosts = {address.rpartition(':')[0].strip('[]') for address in addresses}
+  # gRPC reads the names in small letters only.
+  before = os.environ.get('no_grpc_proxy') or os.environ.get('no_proxy') or 'localhost'  # noqa: SIM112
+  no_proxy = dict.fromkeys([*before.split(','), *sorted(hosts)])
+  os.environ['no_grpc_proxy'] = ','.join(no_proxy)  # noqa: SIM112
 
 
 def is_loopback(address: str) -> bool:

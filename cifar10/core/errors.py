@@ -68,7 +68,7 @@ class CallbackError(CommandError):
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
-  """SIGTERM or Ctrl-C ended the run in good order: the training is saved."""
+  """SIGTERM, Ctrl-C or SIGHUP ended the run in good order: the training is saved."""
 
   def __init__(self, heard: str = 'SIGTERM'):
     """`heard`: the signal's name, or 'SIGTERM' for what else told the process to end."""

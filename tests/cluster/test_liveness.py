@@ -1,5 +1,6 @@
 """Signals reach a main thread that is inside TensorFlow; missing tasks are named and given up."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+from cifar10.cluster import liveness
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
@@ -60,9 +62,52 @@ def test_ctrl_c_that_is_ignored_stays_so():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.timeout(30)
+def test_sigterm_is_heard_while_many_tasks_do_not_answer(addresses, monkeypatch):
+  """Each would be waited for a second, one after the other, and the 14 seconds begin after that."""
+  monkeypatch.setattr(liveness, 'REPORT_SECONDS', 0.5)
+  with contextlib.ExitStack() as stack:
+    holes = tuple(_silent(stack) for _ in range(40))
+    cluster = Cluster({'chief': (addresses['nowhere'],), 'ps': holes})
+    with LivenessMonitor(cluster) as monitor:
+      time.sleep(2)  # It is looking for them.
+      os.kill(os.getpid(), signal.SIGTERM)
+      deadline = time.monotonic() + 10
+      while not monitor.stopping:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _silent(stack):
+  """An address that lets every connection wait, like a host that is off."""
+  server = stack.enter_context(socket.create_server(('127.0.0.1', 0), backlog=0))
+  for _ in range(3):
+    waiting = stack.enter_context(socket.socket())
+    waiting.setblocking(False)
+    waiting.connect_ex(server.getsockname())
+  return f'127.0.0.1:{server.getsockname()[1]}'
+
+
+def test_connections_to_tasks_go_through_no_proxy(monkeypatch):
+  monkeypatch.setenv('no_grpc_proxy', '')
+  monkeypatch.setenv('no_proxy', 'intern.example')
+  cluster = Cluster({'chief': ('a:1',), 'ps': ('[::1]:2',), 'worker': ('b:3',)}, 'chief')
+  for _ in range(2):
+    LivenessMonitor(cluster, data_service='c:4')
+  assert os.environ['no_grpc_proxy'] == 'intern.example,::1,a,b,c'  # noqa: SIM112
+
+
 @pytest.mark.timeout(20)
-def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses):
-  chief = Cluster({'chief': (addresses['nowhere'],)}, has_evaluator=True)
+@pytest.mark.parametrize('host', ['127.0.0.1', '[::1]', socket.gethostname()])
+def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses, host):
+  if host == '[::1]' and not socket.has_dualstack_ipv6():
+    pytest.skip('this system has no IPv6')
+  place = addresses['nowhere'].replace('127.0.0.1', host)
+  chief = Cluster({'chief': (place,)}, has_evaluator=True)
+  if '.' not in host:  # The door of a cluster of several hosts is open to both kinds of addresses.
+    addresses['nowhere'] = (
+      place if ':' in host else addresses['nowhere'].replace('127.0.0.1', '::1')
+    )
   with LivenessMonitor(chief):
     for _ in range(200):  # More than can wait at a door: each is let in.
       assert reachable(addresses['nowhere'])
