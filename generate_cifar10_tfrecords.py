@@ -129,9 +129,9 @@ def _check(flags: argparse.Namespace) -> None:
     synthetic.check_size(flags.synthetic, flags.data_dir, published)
   if flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
-  if flags.archive and not _is_there(flags.archive):
-    raise InputError(f'--archive {flags.archive} does not exist; leave it out to download')
-  if flags.archive and flags.synthetic:
+  if flags.archive is not None and not _is_there(flags.archive):
+    raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
+  if flags.archive is not None and flags.synthetic:
     raise InputError('--archive and --synthetic name two sources; give one of them')
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')

@@ -168,6 +168,10 @@ def calls(images):
   return [struct.unpack('<IIB', each[0, :3].tobytes()) for each in images]
 
 
+def only_in_shard_0(shard, num_shards):
+  return [] if shard else shards(0, num_shards)
+
+
 def fails_in_shard_1(shard, num_shards):
   for count, item in enumerate(shards(shard, num_shards)):
     if (shard, count) == (1, 3):

@@ -163,6 +163,7 @@ class _FunctionLayers(model_base.Layers):
       trainable = False
     if trainable and name in self.values:  # The network uses the variable more than once.
       return tf.cast(self.values[name], dtype)
+    settings['use_resource'] = True  # Also in a file that calls `disable_v2_behavior`.
     if dtype.is_floating:
       settings['dtype'] = tf.float32
     if not trainable:

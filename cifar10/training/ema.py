@@ -57,9 +57,9 @@ class EmaOptimizer:
 
 
 def _averaged_variables() -> list[Any]:
-  """Returns the network's trained variables and batch norm's moving averages."""
+  """Returns the network's trained variables and batch norm's moving averages, but no counters."""
   moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
-  return [*tf.compat.v1.trainable_variables(), *moving]
+  return [v for v in (*tf.compat.v1.trainable_variables(), *moving) if v.dtype.is_floating]
 
 
 def _move_all(strategy: Any, part: Any) -> tf.Operation:

@@ -1,5 +1,6 @@
 """The evaluator task of a cluster: evaluates the checkpoints that the chief saves."""
 
+import sys
 import time
 
 from cifar10.callbacks import registry
@@ -62,8 +63,8 @@ def _is_last(process: Process, checkpoint: str) -> bool:
   job_dir = process.options.job_dir
   ended = stop_record.read(job_dir)
   ended_here = ended and ended[1] == step and stop_record.holds(ended[0], process.options)
-  # The chief's number of steps, which it may have counted in epochs.
-  last_step = (job_config.read_config(job_dir) or {}).get(
-    'train_steps', process.hparams.train_steps
-  )
+  last_step, epochs = process.hparams.train_steps, process.hparams.train_epochs
+  if epochs:  # The chief has counted them in steps, unless it has yet to begin with this command.
+    config = job_config.read_config(job_dir) or {}
+    last_step = config['train_steps'] if config.get('train_epochs') == epochs else sys.maxsize
   return step >= last_step or bool(ended_here)

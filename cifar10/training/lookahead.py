@@ -44,7 +44,7 @@ class Lookahead:
     """Returns the op that updates the variables, and every few steps averages them."""
     pairs = list(gradients)
     moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
-    fast = [variable for _, variable in pairs] + moving
+    fast = [variable for _, variable in pairs] + [v for v in moving if v.dtype.is_floating]
     slow = [_slow_copy(variable) for variable in fast]
     applied = self._optimizer.apply_gradients(pairs, global_step)
     with tf.control_dependencies([applied, *self._update_ops]):

@@ -153,6 +153,11 @@ class SourceFeed(Feed):
     for chunk in chunks:
       count += len(chunk.labels)
       yield chunk
+    if not count:  # Or the next epoch would be asked for, without an end.
+      raise SourceError(
+        f'--source {self._source.name}: shard {shard} of {self._shards} yields no examples; give '
+        'each shard some, or start fewer workers'
+      )
     if self._shards == 1 and count != self._count and not self._told_length:
       self._told_length = True
       log.info(

@@ -33,7 +33,10 @@ def net(images, is_training, num_classes):
   x = tf.reduce_mean(tf.nn.relu(tf.cast(x, tf.float32)), [1, 2])
   tf.compat.v1.summary.scalar('width', tf.constant(4.0))
   weights = tf.compat.v1.get_variable(
-    'weights', [4, num_classes], initializer=tf.constant_initializer(0.5)
+    'weights',
+    [4, num_classes],
+    initializer=tf.constant_initializer(0.5),
+    use_resource=False,  # As after `disable_v2_behavior`: in a cluster it would have no value.
   )
   return tf.matmul(x, weights)
 

@@ -60,6 +60,15 @@ def test_the_warm_up_by_hand(graph):
   assert after_steps('w', 2, ema_decay=0.999) == pytest.approx([9.181818, 8.295455])
 
 
+@pytest.mark.parametrize('more', [{}, {'lookahead_steps': 1, 'train_steps': 1}])
+def test_a_counter_has_no_average(graph, more):
+  keys = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.MODEL_VARIABLES]
+  tf.compat.v1.get_variable('seen', [], tf.int64, trainable=False, collections=keys)
+  after_steps('w', 1, ema_decay=0.5, **more)
+  names = [variable.op.name for variable in tf.compat.v1.global_variables()]
+  assert [name for name in names if name.startswith('seen')] == ['seen']
+
+
 def test_lookahead_comes_first(graph):
   """At step 1 of 1, decay 0.95: w = 0.95 * 10 + 0.05 * 9 = 9.95; (2 * 10 + 9 * 9.95) / 11."""
   hparams = {'lookahead_steps': 1, 'train_steps': 1, 'ema_decay': 0.5}

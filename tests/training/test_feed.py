@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from cifar10 import report
 from cifar10.cluster.tasks import Cluster
+from cifar10.core.errors import SourceError
 from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
@@ -58,6 +59,14 @@ def numbers(batches):
     for pair in zip(*map(given_sources.numbers, shards))
     for number in pair
   ]
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_whose_shard_is_empty_says_so(data_dir):
+  """It would look for an example in one epoch after the other, and the others would wait for it."""
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:2',)}, 'worker')
+  with pytest.raises(SourceError, match='only_in_shard_0: shard 1 of 2 yields no examples'):
+    drawn(data_dir, 'only_in_shard_0', 1, cluster=cluster)
 
 
 def test_batches_are_shuffled_epochs_in_towers_shards(data_dir):
