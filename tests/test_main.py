@@ -259,17 +259,19 @@ finally:
 )
 def test_a_job_dir_keeps_its_configuration(monkeypatch, data_dir, tmp_path, config, message):
   (tmp_path / 'config.json').write_text(config)
+  (tmp_path / 'checkpoint').touch()  # So that it has begun.
   flags = ['--num-layers', 8, '--train-on', 'train+validation']
   with pytest.raises(InputError) as error:
     main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path, *flags)
   assert message in str(error.value)
   assert (tmp_path / 'config.json').read_text() == config
-  assert os.listdir(tmp_path) == ['config.json']
+  assert sorted(os.listdir(tmp_path)) == ['checkpoint', 'config.json']
 
 
 def test_refuses_other_data_than_the_jobs(monkeypatch, data_dir, tmp_path):
   config = {'num_layers': 8, 'data': {'train': 'another digest'}}
   (tmp_path / 'config.json').write_text(json.dumps(config))
+  (tmp_path / 'checkpoint').touch()
   with pytest.raises(InputError, match='was trained on other data'):
     main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path)
 
@@ -314,6 +316,7 @@ def test_a_job_dir_remembers_the_last_run(tmp_path):
   data = {'train': 'digest'}
   folder = str(tmp_path / 'job')
   assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  (tmp_path / 'job' / 'checkpoint').touch()
   config = job_config.read_config(folder)
   assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
@@ -329,6 +332,7 @@ def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp
   config = job_config.read_config(str(tmp_path))
   del config['tta_below']
   (tmp_path / 'config.json').write_text(json.dumps(config), encoding='utf-8')
+  (tmp_path / 'checkpoint').touch()
   changes = job_config.update_config(str(tmp_path), HParams(tta_below=0.7), 'data', CIFAR10, None)
   assert changes == ['tta_below 1.0 -> 0.7']
 

@@ -93,6 +93,7 @@ def test_config(tmp_path_factory, content):
   folder = tmp_path_factory.getbasetemp() / 'config'
   folder.mkdir(exist_ok=True)
   (folder / 'config.json').write_bytes(content)
+  (folder / 'checkpoint').touch()  # So that it has begun.
   path = str(folder)
   with refusals():
     config = job_config.read_config(path)

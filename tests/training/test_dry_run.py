@@ -138,8 +138,9 @@ def test_refuses_what_a_training_refuses(data_dir, tmp_path):
   assert 'eval.tfrecords is missing' in refusal(part, task=cluster('evaluator'))
   (tmp_path / 'job').mkdir()
   (tmp_path / 'job' / 'config.json').write_text('{"num_layers": 8, "data": {"train": "other"}}')
+  (tmp_path / 'job' / 'checkpoint').write_text('')  # So that it has begun.
   assert 'was trained on other data' in refusal(options)
-  assert os.listdir(job) == ['config.json']
+  assert sorted(os.listdir(job)) == ['checkpoint', 'config.json']
 
 
 def test_refuses_a_job_dir_that_cannot_be_written():
