@@ -57,7 +57,7 @@ class Lookahead:
     def average() -> tf.Tensor:
       averaged = []
       for quick, lasting in zip(fast, slow):
-        mean = decay * lasting + (1 - decay) * quick
+        mean = lasting + (1 - decay) * (quick - lasting)  # So that what is frozen stays the same.
         with tf.control_dependencies([mean]):
           averaged += [variable.assign(mean, read_value=False) for variable in (quick, lasting)]
       with tf.control_dependencies(averaged):

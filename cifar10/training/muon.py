@@ -44,7 +44,10 @@ class _Split:
           f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '
           'normalises gradients: its group must have factor 1'
         )
-    with tf.control_dependencies([self._muon.apply_gradients(kernels)]):
+    # With --freeze one of the two can have nothing to update, which an optimizer refuses.
+    if not others:
+      return self._muon.apply_gradients(kernels, global_step)
+    with tf.control_dependencies([self._muon.apply_gradients(kernels)] if kernels else []):
       return self._other.apply_gradients(others, global_step)
 
 

@@ -1,5 +1,7 @@
 """Learning-rate schedules as functions of the global step; the length of an epoch in steps."""
 
+import fractions
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -20,7 +22,9 @@ def boundaries_in_steps(
   epochs: Sequence[float], examples_per_epoch: int, examples_per_step: int
 ) -> list[int]:
   """Returns the steps that end `epochs` epochs: ceil(epochs x examples / examples per step)."""
-  return [-int(-epoch * examples_per_epoch // examples_per_step) for epoch in epochs]
+  # As written: 1.1 epochs of 100 steps are 110, though the nearest float is a little above 1.1.
+  written = [fractions.Fraction(str(epoch)) for epoch in epochs]
+  return [math.ceil(epoch * examples_per_epoch / examples_per_step) for epoch in written]
 
 
 def learning_rate(

@@ -97,6 +97,19 @@ def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
   assert first == second != third == fourth
 
 
+@pytest.mark.parametrize('role', ['kernel', 'bias'])
+def test_with_muon_one_kind_of_variables_is_enough(role):
+  """With --freeze only the head is trained, or only kernels are; the step counts all the same."""
+  weight, step = variable(role, [[[[2.0]]]]), global_step()
+  hparams = HParams(muon_learning_rate=1.0, momentum=0.0)
+  optimizer = optimizer_of(hparams, 0.5, 0.25, lambda v: Group(uses_muon=v.op.name == 'kernel'))
+  apply = optimizer.apply_gradients([(tf.constant([[[[1.0]]]]), weight)], step)
+  # The kernel's norm is made 1, its direction is 0.7207 (see below); the bias is 2 - 0.5.
+  moved = {'kernel': 1 - 0.25 * 0.7207, 'bias': 1.5}[role]
+  assert after_steps(apply, weight, 1)[0].ravel() == pytest.approx([moved], abs=1e-4)
+  assert after_steps(apply, step, 2) == [1, 2]
+
+
 def test_muon_refuses_a_factor_that_would_do_nothing():
   """It normalises gradients, so a factor on them is no factor on the learning rate."""
   kernel = variable('conv/kernel', [[[[2.0]]]])
@@ -189,6 +202,25 @@ def test_lookahead_ends_with_the_slow_variables():
   optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
   assert after_steps(apply, weight, 3) == pytest.approx([9, 8.534815, 8.534815])
+
+
+def test_lookahead_leaves_what_is_frozen_as_it_is():
+  """0.95 w + 0.05 w is not w in floating point."""
+  hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
+  frozen = tf.compat.v1.get_variable(
+    'frozen',
+    initializer=np.linspace(0.1, 1, 1000, dtype=np.float32),
+    trainable=False,
+    collections=[
+      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+      tf.compat.v1.GraphKeys.MODEL_VARIABLES,
+    ],
+  )
+  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
+  apply = optimizer.apply_gradients([(tf.constant(1.0), variable('w', 10.0))], global_step())
+  np.testing.assert_array_equal(
+    after_steps(apply, frozen, 1)[0], np.linspace(0.1, 1, 1000, dtype=np.float32)
+  )
 
 
 def test_lookahead_averages_the_moving_averages_after_their_update():

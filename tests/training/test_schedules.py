@@ -60,6 +60,11 @@ def test_half_epochs_and_two_workers():
   assert schedules.boundaries_in_steps([0.5, 2], 100, 40) == [2, 5]
 
 
+def test_an_epoch_is_as_long_as_it_is_written():
+  """1.1 x 100 is 110.00000000000001 in floating point, and 111 steps then."""
+  assert schedules.boundaries_in_steps([1.1, 2.2, 1.15], 100, 1) == [110, 220, 115]
+
+
 @pytest.mark.parametrize(
   ('step', 'rate'), [(0, 0.1), (9, 0.1), (10, 0.01), (19, 0.01), (20, 0.001), (10**9, 0.001)]
 )
