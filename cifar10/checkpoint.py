@@ -93,12 +93,12 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
   for source in sources:
     variable_files.check_network(source, shapes, hparams.family.NAME)
   # In float64: a float32 sum of many nearly equal values would lose digits.
-  means = {
-    name: np.mean([source.value(name) for source in sources], 0, np.float64).astype(np.float32)
-    for name in shapes
-  }
-  values = batch_norm_recalibration.recomputed(hparams, data, command.data_dir, means)
-  return _written(command.out, values, max(source.global_step for source in sources))
+  means = {}
+  for name in shapes:
+    values = [source.value(name) for source in sources]
+    means[name] = np.mean(values, 0, np.float64).astype(values[0].dtype)
+  averaged = batch_norm_recalibration.recomputed(hparams, data, command.data_dir, means)
+  return _written(command.out, averaged, max(source.global_step for source in sources))
 
 
 def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:

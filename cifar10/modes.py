@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import files, parts, storage_errors
+from cifar10.core import files, limits, parts, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.job import job_config
 from cifar10.options import checks, flags
@@ -55,6 +55,11 @@ def check(command: flags.Command) -> Plan:
     parts.load('cluster_checks').check(hparams, options, cluster, command.mode)
   # GPU memory is allocated as needed, because another process may use the GPU.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+  # TensorFlow's threads are those of its first session or function, which may have no settings.
+  asked = {'INTRA': options.num_intra_threads, 'INTER': options.num_inter_threads}
+  for kind, number in asked.items():
+    if threads := limits.threads(number):
+      os.environ[f'TF_NUM_{kind}OP_THREADS'] = str(threads)
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)

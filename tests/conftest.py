@@ -124,6 +124,8 @@ def run_shared():
 def _exit_code(command, flags, monkeypatch):
   """Runs it with these flags, and with its log on the standard error of now."""
   monkeypatch.setattr(sys, 'argv', [command.__file__, *map(str, flags)])
+  for kind in ('INTRA', 'INTER'):  # What the command sets is no later test's.
+    monkeypatch.setenv(f'TF_NUM_{kind}OP_THREADS', '0')
   handler = logging.StreamHandler()
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
   monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])

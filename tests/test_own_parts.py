@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import sys
 
 import numpy as np
@@ -136,6 +137,19 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   code, said = refused(run_here, data_dir, tmp_path, network=network)
   assert code == 2
   assert says in said
+
+
+@pytest.mark.slow
+def test_threads_are_as_many_as_asked_for(run_main, data_dir, tmp_path):
+  """Within an operation: TensorFlow makes them for the first function, before a session says."""
+  counts = []
+  for number in (2, 42):
+    more = ['--callback', 'outside_parts:Threads', '--num-intra-threads', number, '--mode', 'train']
+    result = run_main(*flags(data_dir, tmp_path / str(number), *more))
+    succeeded(result)
+    [count] = re.findall(r'THREADS (\d+)', result.stderr)
+    counts.append(int(count))
+  assert counts[1] >= counts[0] + 35
 
 
 def test_the_folder_of_a_network_that_failed_takes_another(run_here, data_dir, tmp_path):

@@ -14,6 +14,7 @@ from cifar10.cluster.control import ControlState, SharedControl, StopRequested, 
 from cifar10.cluster.roles import Role
 from cifar10.cluster.task_roles import TaskRole
 from cifar10.cluster.tasks import Cluster
+from cifar10.core.errors import InputError
 
 
 class Mirrored(Role):
@@ -22,7 +23,13 @@ class Mirrored(Role):
   def strategy(self, devices: Sequence[str]) -> Any:
     # Said of every v1 graph: that options could not be kept if the graph were saved. It is not.
     warnings.filterwarnings('ignore', 'To make it possible to preserve tf.data options')
-    made = tf.distribute.MirroredStrategy(devices)
+    try:
+      made = tf.distribute.MirroredStrategy(devices)
+    except tf.errors.InvalidArgumentError:  # Calls from Python before this one needed fewer.
+      raise InputError(
+        f'--distribute mirrored needs the devices {", ".join(devices)}, and TensorFlow has already '
+        'started without them in this process; train in a new one'
+      ) from None
     self.monitor.listen()
     return made
 

@@ -35,6 +35,16 @@ def cores() -> int:
   return min([own_cores(), *(max(1, math.ceil(quota)) for quota in _quotas())])
 
 
+def threads(asked: int) -> int:
+  """Returns how many threads TensorFlow is to have: as asked, or a container's cores; 0: its own.
+
+  TensorFlow ignores a container's limit: it would make a thread for each core of the machine, and
+  Linux would pause all of them when the container's time is used up.
+  """
+  allowed = cores()
+  return asked or (allowed if allowed < own_cores() else 0)
+
+
 def own_cores() -> int:
   """Returns how many of the machine's cores this process may run on."""
   if hasattr(os, 'sched_getaffinity'):

@@ -17,6 +17,7 @@ def session_config(
   log_device_placement: bool = False,
   device_filters: Sequence[str] = (),
   *,
+  num_gpus: int = 0,
   group_leader: str = '',
   fuses: bool = True,
 ) -> Any:
@@ -25,16 +26,13 @@ def session_config(
   `group_leader` numbers the steps of an all-reduce. Without `fuses` TensorFlow joins no operations
   into one.
   """
-  # TensorFlow ignores a container's limit: it would make a thread for each core of the machine, and
-  # Linux would pause all of them when the container's time is used up.
-  cores = limits.cores()
-  limit = cores if cores < limits.own_cores() else 0
   config = tf.compat.v1.ConfigProto(
     allow_soft_placement=True,  # Some operations have no GPU kernel.
     log_device_placement=log_device_placement,
-    intra_op_parallelism_threads=num_intra_threads or limit,
-    inter_op_parallelism_threads=num_inter_threads or limit,
-    device_count={'CPU': num_cpu_towers},
+    intra_op_parallelism_threads=limits.threads(num_intra_threads),
+    inter_op_parallelism_threads=limits.threads(num_inter_threads),
+    # Or operations that have no device would run on a GPU that is not this program's.
+    device_count={'CPU': num_cpu_towers, 'GPU': num_gpus},
     # The Estimator sets its own only if no configuration is passed.
     device_filters=device_filters,
   )

@@ -166,7 +166,8 @@ class RecordDataset:
     return self._first(self.num_examples_per_epoch())
 
   def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-    with sessions.side_graph(), tf.compat.v1.Session() as session:
+    config = sessions.session_config()
+    with sessions.side_graph(), tf.compat.v1.Session(config=config) as session:
       serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(count))
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)

@@ -76,7 +76,13 @@ class VariableFile(NamedTuple):
     return kinds
 
   def value(self, name: str) -> np.ndarray:
-    """One variable, float32; raises InputError for damage and what is no finite number."""
+    """One variable, float32 or, of a counter, whole numbers.
+
+    Raises:
+      InputError: it is damaged, or holds what is no finite number.
+    """
+    if self.dtypes[name].is_integer:
+      return self._read(name)
     value = self._read(name) if self.dtypes[name].is_floating else np.array(np.nan)
     if not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')

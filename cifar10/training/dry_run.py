@@ -105,12 +105,14 @@ def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
   data = job_config.described_data(options.job_dir, options.data_dir)
   size = network_size.network_size(hparams, data)
   name = hparams.family.describe()
+  counted = f'{size.macs / 1e6:.3g} M' if size.macs is not None else 'an unknown number of'
   log.info(
-    '%s for %s classes: %.3g M trainable parameters, %.3g M multiplications an image',
+    '%s for %s classes: %.3g M trainable parameters, %s multiplications an image%s',
     name,
     data.num_classes,
     size.trainable_parameters / 1e6,
-    size.macs / 1e6,
+    counted,
+    f' ({", ".join(size.uncounted)} is not counted)' if size.uncounted else '',
   )
   return {
     'network': name,

@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,16 +20,22 @@ class NetworkSize(NamedTuple):
   """The size of a network, and of its forward pass in evaluation without test-time views."""
 
   trainable_parameters: int
-  macs: int  # Multiply-accumulates of convolutions and matrix products for one image, as in papers.
+  # Multiply-accumulates of convolutions and matrix products for one image, as in papers; None where
+  # a user's network has others, of these kinds.
+  macs: int | None
+  uncounted: Sequence[str] = ()
 
 
 def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
   """Builds the network for one image in a separate graph and counts; computes nothing."""
   with _built(hparams, data):
-    graph = tf.compat.v1.get_default_graph()
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    counts = {operation: _multiplications(operation) for operation in operations}
+    uncounted = sorted({operation.type for operation, n in counts.items() if n is None})
     return NetworkSize(
       sum(variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()),
-      sum(map(_multiplications, graph.get_operations())),
+      None if uncounted else sum(filter(None, counts.values())),
+      uncounted,
     )
 
 
@@ -66,14 +71,15 @@ def _built(hparams: HParams, data: DatasetInfo) -> Iterator[model_base.Layers]:
     yield built
 
 
-def _multiplications(operation: tf.Operation) -> int:
-  """Returns the multiplications for each output: the kernel's height x width x input channels."""
+def _multiplications(operation: tf.Operation) -> int | None:
+  """Returns an operation's outputs times the multiplications for each; None: it is not known."""
   kind = operation.type
-  if kind == 'Conv2D':
-    *kernel, _ = operation.inputs[1].shape
-    return operation.outputs[0].shape.num_elements() * math.prod(kernel)
-  if kind == 'MatMul':
-    length = operation.inputs[0].shape[0 if operation.get_attr('transpose_a') else 1]
-    return operation.outputs[0].shape.num_elements() * length
-  assert not any(word in kind for word in ('Conv', 'MatMul', 'Einsum')), f'{kind} is not counted'
-  return 0
+  if kind in ('Conv2D', 'DepthwiseConv2dNative'):
+    height, width, channels, _ = operation.inputs[1].shape
+    each = height * width * (channels if kind == 'Conv2D' else 1)
+  elif kind in ('MatMul', 'BatchMatMulV2'):
+    is_turned = operation.get_attr('transpose_a' if kind == 'MatMul' else 'adj_x')
+    each = operation.inputs[0].shape[-2 if is_turned else -1]
+  else:
+    return None if any(word in kind for word in ('Conv', 'MatMul', 'Einsum')) else 0
+  return operation.outputs[0].shape.num_elements() * each

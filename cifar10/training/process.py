@@ -110,6 +110,7 @@ class Process:
       options.num_inter_threads,
       options.log_device_placement,
       cluster.device_filters,
+      num_gpus=self.placement.num_gpus,
       group_leader=cluster.group_leader,
       # In a cluster TensorFlow would join operations in bfloat16 into some that it can run in a
       # single process only.

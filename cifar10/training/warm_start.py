@@ -118,7 +118,8 @@ def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
   """Returns the names of variables that fit; logs those that do not, on both sides."""
-  common = [name for name in shapes if name in source.shapes]
+  # A counter of a user's network begins anew.
+  common = [name for name in shapes if name in source.shapes and source.dtypes[name].is_floating]
   left = [name for name in common if skipped is not None and re.search(skipped, name)]
   other = [name for name in common if name not in left and source.shapes[name] != shapes[name]]
   taken = [name for name in common if name not in left and name not in other]

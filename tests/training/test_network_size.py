@@ -48,6 +48,28 @@ def test_resnet_8_in_any_precision():
     assert size.trainable_parameters == 74_160 + 480 + 650
 
 
+def test_operations_of_others_networks(monkeypatch):
+  """A 3 x 3 kernel a channel: 32 x 32 x 3 x 9; a product [2, 3, 4] by [2, 4, 5]: 2 x 3 x 5 x 4.
+
+  What is not counted is named, and then the sum is none.
+  """
+  hparams = from_values({'num_layers': 8})
+
+  class Others(model_base.Layers):
+    def forward_pass(self, images):
+      kernel = tf.compat.v1.get_variable('kernel', [3, 3, 3, 1])
+      x = tf.nn.depthwise_conv2d(images, kernel, [1, 1, 1, 1], 'SAME')
+      for a, b in (([2, 3, 4], [2, 4, 5]), ([2, 4, 3], [2, 4, 5])):
+        x += tf.reduce_sum(tf.matmul(tf.zeros(a), tf.zeros(b), transpose_a=a[1] == 4))
+      return x + tf.einsum('abc,cd->', tf.zeros([2, 3, 4]), tf.zeros([4, 5])) if self.sums else x
+
+  monkeypatch.setattr(type(hparams.family), 'build', lambda *arguments: Others(arguments[1]))
+  Others.sums = False
+  assert network_size(hparams, CIFAR10) == (27, 27_648 + 2 * 120, [])
+  Others.sums = True
+  assert network_size(hparams, CIFAR10) == (27, None, ['Einsum'])
+
+
 @pytest.mark.parametrize(
   'network',
   [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in FAMILIES],

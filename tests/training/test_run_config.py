@@ -26,8 +26,8 @@ def make(tmp_path, cluster):
 
 
 def test_threads_devices_and_logging_reach_the_session():
-  config = sessions.session_config(3, 5, 7, True)
-  assert config.device_count['CPU'] == 3
+  config = sessions.session_config(3, 5, 7, True, num_gpus=2)
+  assert config.device_count == {'CPU': 3, 'GPU': 2}
   assert config.intra_op_parallelism_threads == 5
   assert config.inter_op_parallelism_threads == 7
   assert config.log_device_placement
@@ -43,7 +43,7 @@ from cifar10.core import sessions
 
 with tf.Graph().as_default(), tf.device('/device:GPU:0'):
   total = tf.reduce_sum(tf.random.normal([1000, 1000]))
-  with tf.compat.v1.Session(config=sessions.session_config()) as session:
+  with tf.compat.v1.Session(config=sessions.session_config(num_gpus=1)) as session:
     session.run(total)
     memory = pynvml.nvmlDeviceGetMemoryInfo(gpu_use.visible_gpus()[0])
 print(memory.free / memory.total)
