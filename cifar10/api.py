@@ -153,7 +153,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Pr
   """Classifies images by a job's network.
 
   Args:
-    job_dir: a trained job, or 'resnet20' or 'fast94', which come along.
+    job_dir: a trained job, or 'resnet20' or 'fast94', which are included.
     images: uint8 [n, 32, 32, 3], or a list of the paths of files, folders or patterns; none with
       `subset`, which names a split.
     options: the command's.

@@ -83,5 +83,5 @@ def _parser() -> argparse.ArgumentParser:
   )
   parser.add_argument('job_dir', metavar='JOB', help='the --job-dir of the training')
   rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
-  parser.add_argument('order', metavar='ORDER', help=', '.join([*rates, *control_requests.VERBS]))
+  parser.add_argument('order', metavar='REQUEST', help=', '.join([*rates, *control_requests.VERBS]))
   return parser

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from cifar10.core import cli, errors, files
+from cifar10.core.errors import InputError
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
@@ -206,7 +207,16 @@ class LocalCluster:
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
   own, flags = _split(sys.argv[1:])
-  options = _parser().parse_args(own)
+  options, unknown = _parser().parse_known_args(own)
+  if unknown:
+    raise InputError(
+      f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
+    )
+  if options.workers and not options.ps and '--distribute' not in ' '.join(flags):
+    raise InputError(
+      f'--workers {options.workers} and --ps 0: workers without a parameter server need '
+      '--distribute multi_worker_mirrored after --'
+    )
   if options.sync:
     flags.append('--sync')
   for name, value in itertools.pairwise(['', *flags]):
@@ -332,11 +342,21 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument('--workers', type=_count, default=1, help='beside the chief (default: 1)')
+  parser.add_argument(
+    '--workers', type=_count, default=1, help='workers beside the chief (default: 1)'
+  )
   parser.add_argument('--ps', type=_count, default=1, help='parameter servers (default: 1)')
-  parser.add_argument('--evaluator', action='store_true', help='evaluates in place of the chief')
+  parser.add_argument(
+    '--evaluator',
+    action='store_true',
+    help='start a task that evaluates every checkpoint while training runs',
+  )
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
-  parser.add_argument('--restart', action='store_true', help='restart a task that fails')
+  parser.add_argument(
+    '--restart',
+    action='store_true',
+    help='restart a task that fails, 10 times in all and not after code 2',
+  )
   parser.add_argument(
     '--data-workers',
     type=_count,

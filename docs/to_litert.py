@@ -1,6 +1,6 @@
 """Converts an exported SavedModel for phones and microcontrollers (LiteRT, once TensorFlow Lite).
 
-  python docs/to_litert.py job/export/1700000000 data
+  PYTHONPATH=. python docs/to_litert.py job/export/1700000000 data
 
 writes network.tflite in float32 and network_int8.tflite, whose weights and activations are 8-bit
 integers, beside the SavedModel. The range of each activation comes from training images. The last

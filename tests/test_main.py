@@ -113,7 +113,7 @@ def test_recipes_are_listed(monkeypatch, capsys):
 
 
 REFUSED = [
-  (['--recipe', 'fast94', '--widths', '64,256'], '--widths is (64, 256)'),
+  (['--recipe', 'fast94', '--widths', '64,256'], '--widths is 64,256'),
   (['--recipe', 'fast94', '--widths', '64,32,256'], 'must be three numbers that do not fall'),
   (['--recipe', 'fast94', '--cutout', 33], '--cutout is 33'),
   (['--crop-padding', 32], '--crop-padding is 32'),
@@ -121,7 +121,7 @@ REFUSED = [
   (['--muon-learning-rate', -1], '--muon-learning-rate is -1'),
   (['--lookahead-steps', -1], '--lookahead-steps is -1'),
   (['--recipe', 'fast94', '--first-bias-steps', -1], '--first-bias-steps is -1'),
-  (['--recipe', 'fast94', '--proxy-widths', '64,32,32'], '--proxy-widths is (64, 32, 32)'),
+  (['--recipe', 'fast94', '--proxy-widths', '64,32,32'], '--proxy-widths is 64,32,32'),
   (['--widths', '64,256,256'], '--widths 64,256,256 belongs to --network fastnet, not to resnet'),
   (['--recipe', 'fast94', '--num-layers', 20], '--num-layers 20 belongs to --network resnet'),
   (['--num-layers', 6 * 10**6 + 2], '--num-layers is 6000002: it must be 2000 or less'),
@@ -141,8 +141,8 @@ REFUSED = [
   (['--lr-boundaries-epochs', '1,2,1e300'], 'must be below a million'),
   (['--learning-rate', 'nan'], '--learning-rate is nan'),
   (['--weight-decay', 'inf'], '--weight-decay is inf'),
-  (['--lr-triangle', '0.2,0.5'], '--lr-triangle is (0.2, 0.5)'),
-  (['--lr-triangle', '0.2,1.5,0'], 'the first factor, when it is 1'),
+  (['--lr-triangle', '0.2,0.5'], '--lr-triangle is 0.2,0.5'),
+  (['--lr-triangle', '0.2,1.5,0'], 'the first factor, the part of training'),
   (
     ['--lookahead-steps', 5, '--distribute', 'mirrored'],
     '--lookahead-steps 5 needs updates that all workers make',

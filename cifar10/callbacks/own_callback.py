@@ -29,7 +29,10 @@ class Own(NamedTuple):
 
 
 def named_or_given(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
-  """Returns these names' functions and the given objects; raises InputError for an unknown name."""
+  """Returns these names' functions and the given objects; raises InputError for other things."""
+  for each in objects:
+    if not isinstance(each, Callback):
+      raise InputError(f'callbacks has {each!r:.60}; give instances of cifar10.Callback alone')
   functions = [Own(f'--callback {name}', imported('--callback', name)) for name in names]
   return functions + [
     Own(f'callback {type(each).__name__}', functools.partial(lambda this, run: this, each))

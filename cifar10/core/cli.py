@@ -106,7 +106,12 @@ class OneLineParser(argparse.ArgumentParser):
   def __init__(self, prog: str | None = None, **settings: Any):
     super().__init__(prog or typed_name(), **settings)
     common: dict[str, Any] = {'action': _Common, 'default': argparse.SUPPRESS}
-    self.add_argument('--version', nargs=0, help='say which versions these are', **common)
+    self.add_argument(
+      '--version',
+      nargs=0,
+      help='print the versions of the program, TensorFlow and Python',
+      **common,
+    )
     self.add_argument(
       '--print-completion',
       choices=('bash', 'zsh', 'tcsh'),

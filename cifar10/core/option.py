@@ -95,7 +95,9 @@ def is_function() -> Check:
 
 def is_address() -> Check:
   """A host and a port."""
-  return Check(_is_address, 'must be HOST:PORT, an IPv6 address in brackets')
+  return Check(
+    _is_address, 'must be HOST:PORT, with a port of 1 to 65535, an IPv6 address in brackets'
+  )
 
 
 def _is_address(text: str) -> bool:
@@ -237,5 +239,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-  """Returns the value as JSON, which distinguishes text from numbers, if possible."""
+  """Returns text as JSON has it, so that it differs from numbers, and lists as typed."""
+  if isinstance(value, tuple):
+    return ','.join(map(str, value))
   return json.dumps(value) if isinstance(value, str) else str(value)

@@ -82,7 +82,7 @@ EXPORT_FORMATS = Registry(
   }
 )
 
-# The trained networks that come along, and their files without .npz and .json.
+# The included trained networks, and their files without .npz and .json.
 PRETRAINED = {
   name: os.path.join(os.path.dirname(os.path.dirname(__file__)), 'pretrained', name)
   for name in ('resnet20', 'fast94')

@@ -32,7 +32,14 @@ def imported(flag: str, name: str) -> Any:
   here = os.getcwd()
   if here not in sys.path and '' not in sys.path:
     sys.path.append(here)  # Whichever way the command was started.
-  with others_code(lambda said: InputError(f'{flag} {name} cannot be imported: {said}'), None):
+
+  def fault(said: str) -> InputError:
+    return InputError(
+      f'{flag} {name} cannot be imported: {said}; correct it, or run from its folder or with that '
+      'in PYTHONPATH'
+    )
+
+  with others_code(fault, None):
     module = importlib.import_module(module_name)
   try:
     function = parts.find(name)

@@ -47,8 +47,8 @@ def parse(text: str) -> Command:
   if not is_rate and verb in VERBS:
     return Command(verb)
   if verb not in RATES or not is_rate:
-    known = ', '.join(f'{rate}=NUMBER' for rate in RATES)
-    raise InputError(f'{text!r} is no order: it must be one of {known}, {", ".join(VERBS)}')
+    known = ', '.join(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES)
+    raise InputError(f'{text!r} is no request: it must be one of {known}, {", ".join(VERBS)}')
   if value == SCHEDULE:
     return Command(verb)
   [declared] = [each for each in declarations(HParams) if each.name == verb]

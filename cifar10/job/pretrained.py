@@ -1,4 +1,4 @@
-"""The trained networks that come along, for --pretrained: each becomes a job dir.
+"""The included trained networks, for --pretrained: each becomes a job dir.
 
 cifar10/pretrained/ has the variables of each, float16, in NAME.npz, and the configuration, command,
 commit and accuracy of its training in NAME.json. benchmarks/pretrained.py makes both.

@@ -104,7 +104,7 @@ def open_source(path: str, flag: str = '') -> VariableFile:
 
   Args:
     path: a job dir, its best/, a checkpoint's prefix, an .npz file of arrays by variable name, or
-      the name of a network that comes along.
+      the name of an included network.
     flag: the option that named it, for messages.
 
   Raises:

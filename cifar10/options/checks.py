@@ -129,10 +129,13 @@ def _check_early_stopping(hparams: HParams, options: RunOptions, mode: str) -> N
   for rule in early_stopping_rules(options):
     if mode == 'train':
       raise InputError(f'{rule} needs evaluations on the way; use --mode train_and_evaluate')
-    if hparams.train_on != 'train' or options.subset not in (None, 'validation'):
+    hinders = f'--train-on {hparams.train_on}' if hparams.train_on != 'train' else ''
+    if options.subset not in (None, 'validation'):
+      hinders = hinders or f'--subset {options.subset}'
+    if hinders:
       raise InputError(
-        f'{rule} needs evaluations of the validation split; leave out --train-on '
-        f'{hparams.train_on} or --subset {options.subset}, or use --max-minutes'
+        f'{rule} needs evaluations of the validation split; leave out {hinders}, or use '
+        '--max-minutes'
       )
 
 

@@ -74,9 +74,9 @@ _TABLE_HEAD = """# Flags
 
 Made by `make docs` from the declarations in `cifar10/`. A recipe sets other defaults, which
 `--list-recipes` prints. Beside these flags the command has `--mode`, `--recipe`, `--network`,
-`--images`, `--dry-run`, `--verbose`, `--version`, `--print-completion` and `--help`. A flag that is
-True or False can be given alone (`--nesterov`), with a value (`--nesterov False`) and negated
-(`--no-nesterov`)."""
+`--images`, `--out`, `--dry-run`, `--verbose`, `--version`, `--list-recipes`, `--print-completion`
+and `--help`, which explains them. A flag that is True or False can be given alone (`--nesterov`),
+with a value (`--nesterov False`) and negated (`--no-nesterov`)."""
 
 
 def _row(declared: Declaration) -> str:

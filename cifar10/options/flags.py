@@ -111,7 +111,7 @@ def add_own_flags(group: Any) -> None:
     '--network',
     choices=registry.FAMILIES,
     default=argparse.SUPPRESS,
-    help='the family of networks, or an own one as package.module:NAME (docs/python.md; default: '
+    help='the family of networks, or your own as package.module:NAME (docs/python.md; default: '
     f'{registry.DEFAULT})',
   )
   if 'predict' in modes:

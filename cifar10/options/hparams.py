@@ -107,7 +107,8 @@ class HParams(Options):
     'training at which the factor is 1, the last factor',
     check=Check(
       lambda numbers: not numbers or (len(numbers) == 3 and min(numbers) >= 0 and numbers[1] <= 1),
-      'must be three numbers: the first factor, when it is 1 (0 to 1, of training), the last',
+      'must be three numbers, as 0.2,0.23,0.07: the first factor, the part of training (0 to 1) '
+      'at which it is 1, the last factor',
     ),
   )
   momentum: float = option(0.9, 'SGD momentum', check=below_one())

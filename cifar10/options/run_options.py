@@ -70,7 +70,7 @@ class RunOptions(Options):
   )
   pretrained: str | None = option(
     None,
-    'evaluate, predict with and export a trained network that comes along, in place of a job; a '
+    'evaluate, predict with and export an included trained network in place of a job; with a '
     'new --job-dir becomes a job that has it',
     choices=tuple(parts.PRETRAINED),
     part='pretrained',
@@ -143,7 +143,8 @@ class RunOptions(Options):
   )
   stop_without_gain: int | None = option(
     None,
-    'early stopping: end training after this many evaluations in a row without a better one',
+    'early stopping: end training after this many evaluations in a row without a higher accuracy '
+    'on the validation split',
     check=at_least(1),
     part='early_stopping',
   )

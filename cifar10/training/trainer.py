@@ -263,6 +263,9 @@ def _log_start(process: Process, num_examples: int) -> None:
     role.described(),
     f'{hparams.train_steps:,}',
   )
+  step = checkpoints.latest_step(options.job_dir) if role.saves else 0
+  if step >= hparams.train_steps:
+    log.info('the job is at step %s: no step is left; --train-steps counts all', f'{step:,}')
   if not process.placement.num_gpus:
     log.info(devices.described_kernels())
 

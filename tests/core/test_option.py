@@ -63,7 +63,7 @@ def test_accepts(given):
     ({'kind': 'A'}, '--kind is "A": it must be one of a, b'),
     ({'is_on': 1}, '--is-on is 1: it must be True or False'),
     ({'factors': [1.0]}, '--factors is [1.0]: it must be finite numbers with commas between'),
-    ({'factors': ('a',)}, "--factors is ('a',): it must be finite numbers with commas between"),
+    ({'factors': ('a',)}, '--factors is a: it must be finite numbers with commas between'),
     ({'limit': 1}, '--limit is 1: it must be 2 or more'),
   ],
 )

@@ -27,10 +27,10 @@ def test_orders(text, command):
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('', "'' is no order: it must be one of learning_rate=NUMBER"),
-    ('momentum=0.5', "'momentum=0.5' is no order"),
-    ('save=1', "'save=1' is no order"),
-    ('learning_rate', "'learning_rate' is no order"),
+    ('', "'' is no request: it must be one of learning_rate=NUMBER|schedule"),
+    ('momentum=0.5', "'momentum=0.5' is no request"),
+    ('save=1', "'save=1' is no request"),
+    ('learning_rate', "'learning_rate' is no request"),
     ('learning_rate=fast', 'learning_rate=fast: it must be a number, or schedule'),
     ('learning_rate=-1', '--learning-rate is -1.0: it must be'),
     ('learning_rate=nan', '--learning-rate is nan: it must be a finite number'),

@@ -36,11 +36,14 @@ def succeeded(result):
 
 
 @pytest.fixture(scope='module')
-def job(run_main, data_dir, tmp_path_factory):
-  """A job dir after 8 steps, and what the run printed."""
+def job(run_shared, data_dir, tmp_path_factory):
+  """A job dir after 8 steps, and what the run printed.
+
+  In this process: those that resume it have the same threads, and so the same sums.
+  """
   folder = str(tmp_path_factory.mktemp('jobs') / 'job')
   flags = ['--train-steps', 8, '--eval-every-steps', 4, '--save-every-steps', 2]
-  result = run_main('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags, *ONE_THREAD)
+  result = run_shared('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags, *ONE_THREAD)
   return folder, result
 
 

@@ -252,6 +252,9 @@ def _unpickled(pickled: bytes, name: str, kind: str) -> Any:
     raise InputError(f'{name} is not a {kind} ({error!r}); fetch it again') from error
 
 
+_REMEDY = 'name another --archive, or delete it if it is a download, and run again'
+
+
 class _Unpickler(pickle.Unpickler):
   """Builds arrays and plain values only, nothing that could run code."""
 
@@ -271,13 +274,13 @@ def _read_members(source: str, names: Iterable[str], published: Published) -> di
     else:
       members = _read_tar(source, names, published)
   except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-    why = str(error).partition('\n')[0]  # tarfile lists all compressions it tried.
-    raise InputError(f'{source} cannot be read ({why}); delete it and run again') from error
+    why = str(error).partition('\n')[0].rstrip(':')  # tarfile lists all compressions it tried.
+    raise InputError(f'{source} cannot be read ({why}); {_REMEDY}') from error
   missing = ', '.join(sorted(names - set(members)))
   if missing:
     raise InputError(
       f'{source} lacks {missing}: it is not {published.title}; name what it is with --dataset, or '
-      'delete it and run again'
+      f'{_REMEDY}'
     )
   return members
 
