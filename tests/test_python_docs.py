@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cifar10
-from cifar10.job import metrics_log
+from cifar10.job import control_requests, metrics_log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -63,6 +63,7 @@ def test_every_block_runs(data_dir, tmp_path, monkeypatch, charts):
   assert len(names['table']) == 70
   assert charts.posted.startswith(b'\x89PNG')
   _check_the_disk_limit(tmp_path)
+  _check_the_drop(tmp_path)
 
 
 def _check_the_disk_limit(folder):
@@ -73,3 +74,14 @@ def _check_the_disk_limit(folder):
   result = cifar10.train('job-limit', 'data', mode='train', callback='one_byte:make', **small)
   assert result['global_step'] == 1
   assert result['ended_by'] == 'control'
+
+
+def _check_the_drop(folder):
+  """Without patience, after each of four evaluations: 0.1 times 0.1^4."""
+  (folder / 'at_once.py').write_text(
+    'import my_callback\n\ndef make(run):\n  return my_callback.DropWithoutGain(run, 0)\n'
+  )
+  small = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 4, 'eval_every_steps': 1}
+  cifar10.train('job-drop-at-once', 'data', callback='at_once:make', **small)
+  [rate] = control_requests.read_rates('job-drop-at-once').values()
+  assert rate == pytest.approx(1e-5)
