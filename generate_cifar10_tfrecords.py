@@ -96,7 +96,7 @@ def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
     'data_dir': data_dir,
     **source.identity,
     'num_classes': info.describe(data_dir).num_classes,
-    'examples': {name: manifest.num_examples(data_dir, name) for name in manifest.SPLITS},
+    'examples': {name: content['subsets'][name]['examples'] for name in manifest.SPLITS},
     **{key: value for key, value in content.items() if key == 'unreadable'},
   }
 

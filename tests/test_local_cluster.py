@@ -19,7 +19,7 @@ from recomputed import AVERAGED, SUFFIX, assert_close, assert_equal, check_avera
 from tasks import Tasks
 
 from cifar10 import local_cluster
-from cifar10.data import manifest
+from cifar10.data import records
 from cifar10.job import checkpoints, metrics_log
 
 pytestmark = pytest.mark.cluster
@@ -201,7 +201,7 @@ def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
 @pytest.fixture(scope='module')
 def steady(data_dir):
   """Options with which each batch is the whole training split, and says its loss."""
-  train = manifest.num_examples(data_dir, 'train')
+  train = records.num_examples(data_dir, 'train')
   flags = ['--use-distortion-for-training', False, '--momentum', 0, '--log-every', 1e-6]
   return [*flags, '--train-batch-size', train, '--learning-rate', 0.01, '--eval-every-steps', 3]
 

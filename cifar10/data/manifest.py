@@ -11,8 +11,7 @@ import hashlib
 import json
 import os
 import shlex
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cifar10.core import files
@@ -21,11 +20,6 @@ from cifar10.core.errors import DamagedError, InputError
 SPLITS = ('train', 'validation', 'eval')
 MANIFEST_NAME = 'cifar10.json'
 FORMAT = 2
-
-# A TFRecord is: length (uint64), CRC of the length (4 bytes), data, CRC of the data (4 bytes).
-_LENGTH = struct.Struct('<Q')
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
 
 
 def record_path(data_dir: str, split: str) -> str:
@@ -36,34 +30,6 @@ def record_path(data_dir: str, split: str) -> str:
 def manifest_path(data_dir: str) -> str:
   """Returns DIR/cifar10.json."""
   return os.path.join(data_dir, MANIFEST_NAME)
-
-
-def frames(path: str) -> Iterator[tuple[int, int]]:
-  """Yields the start and length of each record; raises DamagedError for a truncated record."""
-  size, position, count = files.size(path), 0, 0
-  with files.opened(path) as file:
-    while position < size:
-      count += 1
-      file.seek(position)
-      header = file.read(HEADER_BYTES)
-      length = _LENGTH.unpack(header[:8])[0] if len(header) == HEADER_BYTES else size
-      start = position + HEADER_BYTES
-      position = start + length + FOOTER_BYTES
-      if position > size:
-        raise record_error(path, count, 'the file ends inside it')
-      yield start, length
-
-
-def count_records(path: str) -> int:
-  """Returns how many records a file holds, from its framing; raises DamagedError if truncated."""
-  return sum(1 for _ in frames(path))
-
-
-def record_error(path: str, number: int, fault: str) -> DamagedError:
-  """Returns the error for a faulty record of a file; the first record is number 1."""
-  return DamagedError(
-    f'{path}: record {number} (counted from 1): {fault}; {remedy(path, force=True)}'
-  )
 
 
 def file_digest(path: str) -> str:
@@ -135,56 +101,31 @@ def digests(data_dir: str) -> dict[str, str] | None:
   return {split: content['subsets'][split]['sha256'] for split in SPLITS}
 
 
-def num_examples(data_dir: str, split: str) -> int:
-  """Returns how many examples a split has: the manifest's count, else that of a scan.
-
-  Raises:
-    InputError: the file is missing, truncated, or differs from what the manifest describes.
-  """
-  path = record_path(data_dir, split)
-  require_file(path)
-  content = read_manifest(data_dir)
-  if content is None or 'subsets' not in content:
-    count = count_records(path)
-  else:
-    count = _verified_count(path, content['subsets'][split])
-  if not count:
-    raise DamagedError(f'{path} holds no records; {remedy(path, force=True)}')
-  return count
-
-
 def require_file(path: str) -> None:
   """Raises InputError if a record file is missing or not a file."""
   if not files.is_file(path):
     raise InputError(f'{path} is missing; {remedy(path)}')
 
 
-def _verified_count(path: str, entry: Mapping[str, Any]) -> int:
-  """Returns the entry's count; raises DamagedError if the file differs from the entry."""
+def check_file(path: str, entry: Mapping[str, Any]) -> None:
+  """Raises DamagedError if a record file has other bytes than its manifest's entry describes."""
   size = files.size(path)
   if size != entry['bytes']:
     raise DamagedError(
       f'{path} has {size} bytes and its manifest says {entry["bytes"]}: it is damaged; '
       f'{remedy(path)}'
     )
-  digest, count = _examined_once(path, files.signature(path))
-  if digest != entry['sha256']:
+  if _digest_once(path, files.signature(path)) != entry['sha256']:
     raise DamagedError(
       f'{path} is not what its manifest describes: SHA-256 differs; {remedy(path, force=True)}'
     )
-  if count != entry['examples']:
-    raise DamagedError(
-      f'{path} holds {count} records and its manifest says {entry["examples"]}; '
-      f'{remedy(path, force=True)}'
-    )
-  return count
 
 
 @functools.cache
-def _examined_once(path: str, signature: tuple[int, int]) -> tuple[str, int]:
-  """Returns the digest and the record count of a file, computed once for each signature."""
+def _digest_once(path: str, signature: tuple[int, int]) -> str:
+  """Returns the digest of a file, computed once for each signature."""
   del signature
-  return file_digest(path), count_records(path)
+  return file_digest(path)
 
 
 def remedy(path: str, *, force: bool = False) -> str:

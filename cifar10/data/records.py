@@ -20,7 +20,9 @@ from cifar10.core.errors import DamagedError, InputError
 from cifar10.data import manifest
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
 
-_FRAME_BYTES = manifest.HEADER_BYTES + manifest.FOOTER_BYTES
+# A TFRecord is: length (uint64), CRC of the length (4 bytes), data, CRC of the data (4 bytes).
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
 
 
 def encode_example(image: np.ndarray, label: int) -> bytes:
@@ -74,17 +76,21 @@ def num_examples(data_dir: str, split: str) -> int:
   """
   path = manifest.record_path(data_dir, split)
   num_classes = describe(data_dir).num_classes
-  is_verified = 'subsets' in (manifest.read_manifest(data_dir) or {})  # Counts and digests.
   try:
-    if is_verified:
-      manifest.num_examples(data_dir, split)
-    else:
-      manifest.require_file(path)
-    count = _checked_once(path, num_classes, is_verified, files.signature(path))
+    manifest.require_file(path)
+    entry = (manifest.read_manifest(data_dir) or {}).get('subsets', {}).get(split)
+    if entry:
+      manifest.check_file(path, entry)
+    count = _checked_once(path, num_classes, bool(entry), files.signature(path))
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   if not count:
     raise DamagedError(f'{path} holds no records; {manifest.remedy(path, force=True)}')
+  if entry and count != entry['examples']:
+    raise DamagedError(
+      f'{path} holds {count} records and its manifest says {entry["examples"]}; '
+      f'{manifest.remedy(path, force=True)}'
+    )
   return count
 
 
@@ -104,14 +110,14 @@ def _count_own(path: str, num_classes: int) -> int:
   Then all have the same bytes, except for the image's and one of the label's.
   """
   blank, fixed, label = _own_form()
-  stride = len(blank) + _FRAME_BYTES
+  stride = HEADER_BYTES + len(blank) + FOOTER_BYTES
   size = files.size(path)
   if not size or size % stride or num_classes > 128:  # From 128 on a label takes two bytes.
     return 0
   is_url = files.is_url(path)
   content = np.frombuffer(files.read(path), np.uint8) if is_url else np.memmap(path, np.uint8, 'r')
   frames = content.reshape(-1, stride)
-  examples = frames[:, manifest.HEADER_BYTES : -manifest.FOOTER_BYTES]
+  examples = frames[:, HEADER_BYTES:-FOOTER_BYTES]
   is_own = (examples[:, fixed] == blank[fixed]).all() and (examples[:, label] < num_classes).all()
   return len(frames) if is_own else 0
 

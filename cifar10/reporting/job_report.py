@@ -351,6 +351,6 @@ def _matrix(rows: Any, num_classes: int) -> np.ndarray | None:
   """Returns an event's confusion matrix; None if it is something else."""
   try:
     matrix = np.array(rows, np.int64)
-  except (TypeError, ValueError):
+  except (TypeError, ValueError, OverflowError):
     return None
   return matrix if matrix.shape == (num_classes, num_classes) else None

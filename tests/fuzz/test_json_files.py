@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from hostile import changed, damaged, files, refusals, values
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cifar10.cluster.liveness import peers
@@ -204,6 +204,7 @@ LINES = st.sampled_from(EVENTS).flatmap(
 )
 
 
+@example([json.dumps({**EVENTS[2], 'confusion_matrix': 2**63}).encode()], 0)
 @given(st.lists(LINES, max_size=6), st.integers(0, 9))
 def test_metrics(tmp_path_factory, lines, step):
   folder = tmp_path_factory.getbasetemp() / 'metrics'
