@@ -147,7 +147,10 @@ def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
     ({'train_steps': 'ten'}, '--train-steps is "ten": it must be a whole number'),
     ({'network': lambda images, is_training, num_classes: None}, 'at the top of a module'),
     ({'mode': 'evaluate'}, "mode is 'evaluate': it must be train_and_evaluate or train"),
-    ({'callbacks': [print]}, 'returned builtin_function_or_method; it must return a subclass'),
+    (
+      {'callbacks': [print]},
+      'callbacks has <built-in function print>; give instances of cifar10.Callback',
+    ),
   ],
 )
 def test_what_no_command_line_could_say(options, says, data_dir, tmp_path):
