@@ -132,7 +132,7 @@ def train(
     InputError: an option is refused.
     CallbackError: a callback failed.
     KeyboardInterrupt: after Ctrl-C.
-    Terminated: after SIGTERM.
+    Terminated: after SIGTERM or SIGHUP.
   """
   if mode not in ('train_and_evaluate', 'train'):
     raise InputError(f'mode is {mode!r}: it must be train_and_evaluate or train')
@@ -262,8 +262,9 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     except SomeFailedError:  # The results have the errors.
       pass
     except Terminated as end:
-      if end.heard != 'SIGINT':
-        raise
+      if end.heard == 'SIGINT':
+        raise KeyboardInterrupt from None
+      raise
     finally:  # Each writer has a thread.
       tf.compat.v1.summary.FileWriterCache.clear()
   if monitor.heard == 'SIGINT':

@@ -58,8 +58,11 @@ def check(command: flags.Command) -> Plan:
   # TensorFlow's threads are those of its first session or function, which may have no settings.
   asked = {'INTRA': options.num_intra_threads, 'INTER': options.num_inter_threads}
   for kind, number in asked.items():
+    name = f'TF_NUM_{kind}OP_THREADS'
     if threads := limits.threads(number):
-      os.environ[f'TF_NUM_{kind}OP_THREADS'] = str(threads)
+      os.environ[name] = str(threads) if number else os.environ.get(name, str(threads))
+  # Or gRPC would take the proxy for HTTP to other tasks, too, and a cluster wait without a line.
+  os.environ.setdefault('grpc_proxy', '')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)

@@ -136,10 +136,12 @@ def _exit_code(command, flags, monkeypatch):
 
 @pytest.fixture
 def hears_ctrl_c():
-  """A shell starts what runs in its background with Ctrl-C ignored."""
+  """A shell starts what runs in its background with Ctrl-C ignored, and `nohup` with SIGHUP."""
   before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  hangup_before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
   yield
   signal.signal(signal.SIGINT, before)
+  signal.signal(signal.SIGHUP, hangup_before)
 
 
 @pytest.fixture(scope='session')

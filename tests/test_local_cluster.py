@@ -579,6 +579,8 @@ def run(data_dir, job_dir, *flags, own=('--workers', '1', '--ps', '1')):
 def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
   """Behind a proxy that answers nobody, and with a line in its log that is no UTF-8."""
   monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
+  for name in ('grpc_proxy', 'no_grpc_proxy', 'no_proxy'):
+    monkeypatch.delenv(name, raising=False)
   more = ['--on-end', "printf '\\344hello\\n'"]
   with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more) as process:
     output, log = process.communicate(timeout=90)
@@ -640,6 +642,7 @@ def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
   assert process.returncode == 143
 
 
+@pytest.mark.usefixtures('hears_ctrl_c')
 @pytest.mark.parametrize(
   ('number', 'code', 'reason'),
   [(signal.SIGINT, 130, 'SIGINT'), pytest.param(signal.SIGHUP, 129, 'SIGTERM', marks=long)],

@@ -268,6 +268,16 @@ def test_a_job_dir_keeps_its_configuration(monkeypatch, data_dir, tmp_path, conf
   assert sorted(os.listdir(tmp_path)) == ['checkpoint', 'config.json']
 
 
+def test_a_job_of_which_only_the_best_is_left_keeps_its_configuration(
+  monkeypatch, data_dir, tmp_path
+):
+  (tmp_path / 'config.json').write_text('{"num_layers": 14}')
+  (tmp_path / 'best').mkdir()
+  (tmp_path / 'best' / 'model.ckpt-3.index').touch()
+  with pytest.raises(InputError, match='num_layers is 14 there and 8 here'):
+    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path, '--num-layers', 8)
+
+
 def test_refuses_other_data_than_the_jobs(monkeypatch, data_dir, tmp_path):
   config = {'num_layers': 8, 'data': {'train': 'another digest'}}
   (tmp_path / 'config.json').write_text(json.dumps(config))

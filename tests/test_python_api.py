@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -206,6 +207,24 @@ def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
   [end] = [event for event in metrics_log.read(str(job_dir)) if event['event'] == 'end']
   assert (end['reason'], end['step']) == ('SIGINT', 3)
   assert cifar10.train(job_dir, data_dir, **SMALL)['global_step'] == 4
+
+
+def test_ctrl_c_in_a_task_of_a_cluster_saves_and_is_raised(data_dir, tmp_path, monkeypatch):
+  class Interrupts(cifar10.Callback):
+    def on_step_end(self, step):
+      if step.step == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+
+  with socket.socket() as free:
+    free.bind(('127.0.0.1', 0))
+    port = free.getsockname()[1]
+  tasks = {'chief': [f'127.0.0.1:{port}'], 'evaluator': ['127.0.0.1:1']}
+  task = {'type': 'chief', 'index': 0}
+  monkeypatch.setenv('TF_CONFIG', json.dumps({'cluster': tasks, 'task': task}))
+  options = {**SMALL, 'train_steps': 10**6, 'callbacks': [Interrupts()]}
+  with pytest.raises(KeyboardInterrupt):
+    cifar10.train(tmp_path / 'job', data_dir, **options)
+  assert tf.train.latest_checkpoint(str(tmp_path / 'job'))
 
 
 def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):

@@ -57,8 +57,6 @@ class LivenessMonitor(SignalMonitor):
     self._own_host, self._own_port = _place(cluster) if cluster and listens else ('', 0)
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
-    own = cluster.addresses.get(self._job, ()) if cluster else ()
-    sockets.bypass_proxy([*own, *self._peers.values()])
     # No other host needs to reach a cluster on this machine.
     self._keeps_out = bool(self._own_port) and cluster is not None and _is_local(cluster)
     self._kept_out = False

@@ -18,6 +18,10 @@ from cifar10.core.logs import log
 _STOP_SECONDS = 14  # After a signal, for the step and a checkpoint; then the process is killed.
 
 
+def _hung_up(number: int, frame: Any) -> None:
+  """The main thread's handler of SIGHUP: the monitor's thread does all."""
+
+
 class SignalMonitor:
   """A context manager that receives the signals that end a run; without entering it does nothing.
 
@@ -30,7 +34,7 @@ class SignalMonitor:
     self.lost = ''  # Which tasks are lost, and what to do about it.
     # Where a chief without a server accepts an evaluator's connections, which check that it lives.
     self._doors: list[socket.socket] = []
-    self._is_on = False
+    self._is_on = self._has_announced = False
     self._left = threading.Event()
     self._on_stop: Callable[[], None] = lambda: None
 
@@ -45,8 +49,8 @@ class SignalMonitor:
     if callable(self._interrupts_before):  # Else Ctrl-C is ignored, as behind a shell's `&`.
       signal.signal(signal.SIGINT, self._interrupted)
     self._hangup_before = signal.getsignal(signal.SIGHUP)
-    if self._hangup_before is signal.SIG_DFL:  # Else it is ignored, as behind `nohup`.
-      signal.signal(signal.SIGHUP, lambda number, frame: None)
+    if self._hangup_before is signal.SIG_DFL:  # Else it is ignored, as behind `nohup`, or a user's.
+      signal.signal(signal.SIGHUP, _hung_up)
     self._is_on = True
     self.listen()
     threading.Thread(target=self._run, args=[receiver], daemon=True).start()
@@ -92,7 +96,8 @@ class SignalMonitor:
   def _run(self, receiver: int) -> None:
     while (heard := self._listen(receiver)) is not None:
       for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number in heard:
+        is_users = number == signal.SIGHUP and signal.getsignal(number) is not _hung_up
+        if number in heard and not is_users and not self._left.is_set():
           self._stop(number)
       self._look()
     for door in self._doors:
@@ -121,14 +126,16 @@ class SignalMonitor:
     )
 
   def _interrupted(self, number: int, frame: Any) -> None:
-    """The main thread's handler of the first Ctrl-C; a second one interrupts at once."""
+    """The main thread's handler of the first Ctrl-C; a second one raises KeyboardInterrupt."""
     self._hear(number)
     signal.signal(signal.SIGINT, self._interrupts_before)
 
   def _announce(self, number: int) -> None:
     self._hear(number)
-    more = '; Ctrl-C once more ends it at once' if number == signal.SIGINT else ''
-    log.info('%s: finishing the step%s', signal.Signals(number).name, more)
+    if not self._has_announced:
+      self._has_announced = True
+      more = '; after a second Ctrl-C nothing is saved' if number == signal.SIGINT else ''
+      log.info('%s: finishing the step%s', signal.Signals(number).name, more)
 
   def _hear(self, number: int) -> None:
     if not self.stopping:

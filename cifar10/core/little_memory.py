@@ -21,13 +21,15 @@ def shortage() -> str:
 
 
 def watch() -> None:
-  """Goes on in a child; this process waits, passes SIGTERM on, and says what ended the child."""
+  """Goes on in a child; this process waits, passes signals on, and says what ended the child."""
   child = os.fork()
   if not child:
     if sys.platform == 'linux':
       ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return
-  signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, number))
+  for each in (signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(each) is not signal.SIG_IGN:
+      signal.signal(each, lambda number, frame: os.kill(child, number))
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The terminal tells both.
   code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
   if code in _DEATHS:

@@ -401,7 +401,8 @@ def _run(
     memory: its next slot has the images.
     free: counts the slots that are.
   """
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training's, who ends this one.
+  for number in (signal.SIGINT, signal.SIGHUP):  # They are the training's, which ends this one.
+    signal.signal(number, signal.SIG_IGN)
   threading.Thread(target=_end_with_parent, daemon=True).start()
   slots = _slots(memory)
   with contextlib.suppress(BrokenPipeError):  # Nobody reads any more.

@@ -50,14 +50,15 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
 
 
 def read_begun(job_dir: str) -> dict[str, Any] | None:
-  """As `read_config`, but None as well for a job without a checkpoint.
+  """As `read_config`, but None as well for a job without any checkpoint, of which best/ may be one.
 
-  Such a job ended before its first step, maybe by an error in the user's network, and a training
-  may give it another configuration.
+  Such a job has nothing to lose: it ended before its first step, maybe by an error in the user's
+  network. A training may give it another configuration.
   """
   config = read_config(job_dir)
-  is_begun = files.exists(os.path.join(job_dir, 'checkpoint'))
-  return config if is_begun or files.matching(job_dir, 'model.ckpt-*') else None
+  has_list = files.exists(os.path.join(job_dir, 'checkpoint'))
+  saved = files.matching(job_dir, 'model.ckpt-*') + files.matching(f'{job_dir}/best', '*')
+  return config if has_list or saved else None
 
 
 def _check_digests(data: Any) -> None:
@@ -77,7 +78,7 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   Raises:
     InputError: the classes of data dir and job differ.
   """
-  config = read_begun(job_dir) if data_dir else read_config(job_dir)
+  config = read_config(job_dir)
   job = None
   if config:  # A job without a data set is older than data sets other than CIFAR-10.
     path = os.path.join(job_dir, CONFIG_NAME)

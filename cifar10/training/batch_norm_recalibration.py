@@ -51,7 +51,9 @@ def recomputed(
     everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     variables = {name: everything[name] for name in built.roles}
     moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
-    with tf.compat.v1.Session(config=sessions.session_config()) as session:
+    num_gpus = len(tf.config.list_physical_devices('GPU'))
+    config = sessions.session_config(num_gpus=num_gpus)
+    with tf.compat.v1.Session(config=config) as session:
       session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
       session.run(
         [variable.initializer for variable in variables.values()],

@@ -66,5 +66,6 @@ def _is_last(process: Process, checkpoint: str) -> bool:
   last_step, epochs = process.hparams.train_steps, process.hparams.train_epochs
   if epochs:  # The chief has counted them in steps, unless it has yet to begin with this command.
     config = job_config.read_config(job_dir) or {}
-    last_step = config['train_steps'] if config.get('train_epochs') == epochs else sys.maxsize
+    here = {'train_epochs': epochs, 'train_batch_size': process.hparams.train_batch_size}
+    last_step = config['train_steps'] if here.items() <= config.items() else sys.maxsize
   return step >= last_step or bool(ended_here)

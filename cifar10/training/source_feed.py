@@ -153,7 +153,9 @@ class SourceFeed(Feed):
     for chunk in chunks:
       count += len(chunk.labels)
       yield chunk
-    if not count:  # Or the next epoch would be asked for, without an end.
+    # Or the next epoch would be asked for, without an end. Processes check it themselves; of theirs
+    # this may be the empty rest of an epoch.
+    if not count and not self._processes:
       raise SourceError(
         f'--source {self._source.name}: shard {shard} of {self._shards} yields no examples; give '
         'each shard some, or start fewer workers'

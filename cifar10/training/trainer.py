@@ -41,7 +41,7 @@ def train_and_evaluate(process: Process) -> JsonObject:
   Raises:
     InputError: data are missing or not the job's, the towers cannot share a batch, or the loss
       became NaN.
-    Terminated: the process received SIGTERM or Ctrl-C; the chief has saved.
+    Terminated: the process received SIGTERM, Ctrl-C or SIGHUP; the chief has saved.
   """
   role = process.role
   callbacks: list[Callback] = []  # Filled when all that they need exists.

@@ -69,6 +69,16 @@ def test_a_worker_whose_shard_is_empty_says_so(data_dir):
     drawn(data_dir, 'only_in_shard_0', 1, cluster=cluster)
 
 
+def test_the_rest_of_an_epoch_in_processes_may_be_empty(data_dir):
+  """As for a session that begins anew exactly at the end of an epoch; the next epoch follows."""
+  hparams = from_values({'source': 'given_sources:shards', 'examples_per_epoch': 96})
+  options = RunOptions(job_dir='none', data_dir=data_dir, source_processes=2)
+  made = feed.make(hparams, options, ALONE, CIFAR10)
+  with made.reading():
+    made._processes.epoch = lambda: iter(())
+    assert list(made._epoch()) == []
+
+
 def test_batches_are_shuffled_epochs_in_towers_shards(data_dir):
   """The buffer holds an epoch: three of 96 are 18 batches of 16, of which it keeps 6 back."""
   batches = drawn(data_dir, 'ones', 18)
