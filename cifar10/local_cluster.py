@@ -212,7 +212,7 @@ def main() -> None:
     raise InputError(
       f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
     )
-  if options.workers and not options.ps and '--distribute' not in ' '.join(flags):
+  if options.workers and not options.ps and not any(f.startswith('--distribute') for f in flags):
     raise InputError(
       f'--workers {options.workers} and --ps 0: workers without a parameter server need '
       '--distribute multi_worker_mirrored after --'

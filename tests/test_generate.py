@@ -144,6 +144,7 @@ def test_bad_input(tmp_path):
     (['--synthetic', 'x'], "invalid int value: 'x'"),
     (['--seed', -1], '--seed is -1'),
     (['--archive', tmp_path / 'none'], 'does not exist'),
+    (['--archive', ''], "--archive '' does not exist"),
     (['--archive', file, '--synthetic', 5], 'two sources'),
     (['--data-dir', file, '--synthetic', 5], 'cannot be written'),
     (['--dataset', 'imagenet'], "invalid choice: 'imagenet'"),

@@ -19,6 +19,7 @@ from recomputed import AVERAGED, SUFFIX, assert_close, assert_equal, check_avera
 from tasks import Tasks
 
 from cifar10 import local_cluster
+from cifar10.core.errors import InputError
 from cifar10.data import records
 from cifar10.job import checkpoints, metrics_log
 
@@ -640,6 +641,19 @@ def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
   assert process.returncode == 143
+
+
+@pytest.mark.parametrize(
+  ('flags', 'says'),
+  [
+    (['--data-dir', 'd'], '--data-dir d; put the flags of cifar10_main.py after --'),
+    (['--ps', '0', '--', '--sync'], '--workers 1 and --ps 0: workers without a parameter server'),
+  ],
+)
+def test_what_cannot_be_a_cluster_is_refused(monkeypatch, flags, says):
+  monkeypatch.setattr('sys.argv', ['local_cluster', *flags])
+  with pytest.raises(InputError, match=re.escape(says)):
+    local_cluster.main()
 
 
 @pytest.mark.usefixtures('hears_ctrl_c')

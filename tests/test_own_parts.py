@@ -13,6 +13,7 @@ from outcome import succeeded
 from tasks import Tasks
 
 import cifar10
+from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
 
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
@@ -137,6 +138,26 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   code, said = refused(run_here, data_dir, tmp_path, network=network)
   assert code == 2
   assert says in said
+
+
+def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_path):
+  """After 4 steps it is 4, at step 2 it was 2: the mean is 3.
+
+  The epoch that recomputes moving averages adds its batches, 256 / 16. A warm start counts from 0.
+  """
+  job, out = tmp_path / 'job', tmp_path / 'mean' / 'model.ckpt'
+  succeeded(run_here(*flags(data_dir, job, '--ema-decay', 0.5, network='outside_parts:counts')))
+  succeeded(run_here('dump', job, '--out', tmp_path / 'a.npz', command=checkpoint))
+  dumped = np.load(tmp_path / 'a.npz')['network/seen']
+  assert (dumped, dumped.dtype) == (4, np.int64)
+  out.parent.mkdir()
+  where = ['--job-dir', job, '--data-dir', data_dir, '--out', out]
+  succeeded(run_here('average', f'{job}/model.ckpt-2', job, *where, command=checkpoint))
+  assert tf.train.load_checkpoint(str(out)).get_tensor('network/seen') == 3 + 16
+  more = ['--warm-start-from', job, '--mode', 'train']
+  on = tmp_path / 'on'
+  succeeded(run_here(*flags(data_dir, on, *more, network='outside_parts:counts')))
+  assert tf.train.load_checkpoint(str(on)).get_tensor('network/seen') == 4
 
 
 @pytest.mark.slow

@@ -167,7 +167,7 @@ class LivenessMonitor(SignalMonitor):
     return super()._listen(receiver, _OPEN_SECONDS if waits_for_server else seconds)
 
   def _door(self) -> socket.socket:
-    """Listens at this task's port: at its own address, or where others come from at all."""
+    """Listens at this task's port: at its loopback address, or at all addresses of this host."""
     if self._keeps_out:
       family = socket.AF_INET6 if ':' in self._own_host else socket.AF_INET
       place = (self._own_host, self._own_port)

@@ -45,6 +45,15 @@ def wrong_shape(images, is_training, num_classes):
   return tf.zeros([tf.shape(images)[0], num_classes + 1])
 
 
+def counts(images, is_training, num_classes):
+  """A dense layer, and how many batches it has been trained on."""
+  seen = tf.compat.v1.get_variable('seen', [], tf.int64, tf.zeros_initializer(), trainable=False)
+  if is_training:
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, seen.assign_add(1))
+  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+  return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
+
+
 def no_variable(images, is_training, num_classes):
   return tf.zeros([tf.shape(images)[0], num_classes]) + tf.reduce_mean(images)
 

@@ -3,9 +3,13 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 
+import given_sources
 import gpus
 import numpy as np
 import pytest
@@ -22,6 +26,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, trainer
 from cifar10.training.process import Process
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
@@ -145,7 +150,9 @@ def test_towers_evaluate_as_one_does(job, run_here, data_dir):
 def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
   folder, first = job
   flags = ['--train-steps', 8, '--eval-every-steps', 4]
-  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags))
+  result = run_here('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags)
+  line = succeeded(result)
+  assert 'the job is at step 8: no step is left' in result.stderr
   before = succeeded(first)
   assert line['global_step'] == 8
   # On other threads: rounding may decide about one image in 70.
@@ -201,6 +208,38 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
     assert step > step_before
     last = metrics_log.read(str(tmp_path))[-1]
     assert (last['event'], last['reason'], last['step']) == ('end', number.name, step)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('hears_ctrl_c')
+@pytest.mark.parametrize('limit', ['', 'ulimit -v 40000000; '], ids=['no limit', 'little memory'])
+def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
+  data_dir, tmp_path, limit
+):
+  """SIGHUP comes to the whole group: the processes of a source, and the one that watches memory."""
+  main = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--data-dir', data_dir, *SMALL]
+  main += ['--job-dir', tmp_path / 'job', '--train-steps', 10**6, '--eval-every-steps', 10**6]
+  main += ['--source', 'given_sources:shards', '--source-processes', 2, '--log-every', 1]
+  main += ['--examples-per-epoch', given_sources.COUNT]
+  with subprocess.Popen(
+    ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],
+    env={**os.environ, 'PYTHONPATH': os.path.join(ROOT, 'tests')},
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  ) as process:
+    log = []
+    for line in process.stderr:
+      log.append(line)
+      if 'images/s' in line:
+        os.killpg(process.pid, signal.SIGHUP)
+        break
+    log.append(process.communicate(timeout=60)[1])
+  end = metrics_log.read(str(tmp_path / 'job'))[-1]
+  assert (end['event'], end['reason']) == ('end', 'SIGHUP'), log
+  assert (
+    end['step'] == int(tf.train.latest_checkpoint(str(tmp_path / 'job')).rpartition('-')[2]) > 0
+  )
 
 
 def test_evaluates_an_earlier_checkpoint(job, run_here, data_dir):
