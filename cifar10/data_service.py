@@ -31,7 +31,6 @@ from cifar10.data.python_source import PythonSource
 def main() -> None:
   """Runs the command: starts one server, and waits for SIGTERM."""
   flags = _parser().parse_args()
-  os.environ.setdefault('grpc_proxy', '')  # No proxy for HTTP between the processes: see modes.py.
   if flags.role == 'dispatcher' and (flags.dispatcher or flags.source):
     raise InputError('--dispatcher and --source belong to a worker; leave them out')
   if flags.role == 'worker' and not flags.dispatcher:

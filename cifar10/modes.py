@@ -61,8 +61,6 @@ def check(command: flags.Command) -> Plan:
     name = f'TF_NUM_{kind}OP_THREADS'
     if threads := limits.threads(number):
       os.environ[name] = str(threads) if number else os.environ.get(name, str(threads))
-  # Or gRPC would take the proxy for HTTP to other tasks, too, and a cluster wait without a line.
-  os.environ.setdefault('grpc_proxy', '')
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)

