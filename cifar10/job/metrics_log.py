@@ -9,6 +9,7 @@ tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the f
 """
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
@@ -24,6 +25,9 @@ _MOST_BYTES = 1 << 30
 _OF_TASK = 'metrics-{}.jsonl'
 # Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
+
+# Of a file system mounted without locks, as Lustre may be: a line is then appended by one write.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 Event = dict[str, Any]
 
@@ -139,7 +143,11 @@ def _locked(path: str) -> Iterator[IO[bytes]]:
   """Opens (and creates) the file for one process at a time."""
   while True:
     with open(path, 'a+b') as file:
-      fcntl.flock(file, fcntl.LOCK_EX)
+      try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+      except OSError as error:
+        if error.errno not in _NO_LOCKS:
+          raise
       if _is_at(file, path):
         yield file
         return
