@@ -71,7 +71,7 @@ def data_dir(tmp_path_factory):
 def run_main():
   """Runs cifar10_main.py in a process of its own -> CompletedProcess."""
 
-  def run(*flags, timeout=120):
+  def run(*flags, timeout=300):
     return subprocess.run(
       [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)],
       capture_output=True,

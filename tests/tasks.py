@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from cifar10.local_cluster import LocalCluster
 
+# For what a cluster does in 20 s: CI's machine may be four times as slow, with a Slurm beside it.
+PATIENCE_SECONDS = 300
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -31,7 +34,7 @@ class Tasks(LocalCluster):
       if task == name and (match := re.search(pattern, line))
     ]
 
-  def until(self, condition, timeout=60):
+  def until(self, condition, timeout=PATIENCE_SECONDS):
     """Waits until it holds, with nothing dying of an error meanwhile."""
     deadline = time.monotonic() + timeout
     while not condition():
@@ -64,7 +67,7 @@ class Tasks(LocalCluster):
     self.processes[name].kill()
     self.processes[name].wait()
 
-  def ended(self, timeout=60):
+  def ended(self, timeout=PATIENCE_SECONDS):
     """The exit codes of all, in the names' order."""
     codes = self.wait(timeout)
     assert set(codes) == set(self.names) & set(self.processes), self.text()

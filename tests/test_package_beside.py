@@ -115,7 +115,6 @@ def served(form, path, images):
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(240)
 def test_a_synchronous_cluster_with_an_evaluator_trains_it(data_dir, tmp_path):
   """Each worker reads a shard; the evaluator's callbacks hear of evaluations."""
   job = tmp_path / 'job'
@@ -123,7 +122,7 @@ def test_a_synchronous_cluster_with_an_evaluator_trains_it(data_dir, tmp_path):
   flags += ['--num-cpu-towers', 2, '--callback', 'beside.parts:Noted']
   with Tasks(job, flags, num_workers=1, num_ps=1, evaluator=True) as tasks:
     tasks.start()
-    assert set(tasks.ended(180)) == {0}, tasks.text()
+    assert set(tasks.ended()) == {0}, tasks.text()
   assert metrics_log.read(str(job))[-1]['step'] == 4
   assert np.abs(tf.train.load_checkpoint(str(job)).get_tensor('network/mean')).max() > 0
   assert (job / 'noted').read_text().splitlines()[-2:] == ['validation 4', 'eval 4']

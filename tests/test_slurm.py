@@ -17,14 +17,14 @@ import tensorflow as tf
 
 from cifar10.job import best_checkpoints, metrics_log
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(2400)]
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
 SMALL += ['--batch-norm-decay', 0.9, '--learning-rate', 0.01, '--log-every', 1]
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10**5]
 TASKS = ['--nodes=2', '--ntasks-per-node=2']
-START_SECONDS = 180  # For a job to start and make steps, where other programs slow this machine.
+START_SECONDS = 400  # For a job to start and make steps, where other programs slow this machine.
 
 
 @pytest.fixture

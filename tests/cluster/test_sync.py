@@ -225,7 +225,7 @@ def test_a_chief_asks_once_for_all_that_are_missing(make, monkeypatch, first, as
       monkeypatch.setattr(chief.session, 'run', lambda *args: runs.append(args) or run(*args))
       waiting = threading.Thread(target=chief.wait)
       waiting.start()
-      waiting.join(0.5)
+      waiting.join(0.5 if first else 60)
       assert waiting.is_alive() == first
   waiting.join(10)
   assert len(runs) == asked
