@@ -247,8 +247,7 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
   while True:
     if received:
       print(f'signal {received[0]}: ending all tasks', file=sys.stderr)
-      # Nobody is left to read after SIGHUP, the end of the terminal: tasks end as on SIGTERM.
-      cluster.end(signal.SIGTERM if received[0] == signal.SIGHUP else received[0])
+      cluster.end()  # By SIGTERM, for which a task saves, whatever came.
       return 128 + received[0]
     codes = cluster.codes()
     # A data worker can be replaced at any time; the dispatcher knows what was read.

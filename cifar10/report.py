@@ -80,6 +80,7 @@ def _check(command: argparse.Namespace) -> None:
 
 def _write_page(path: str, jobs: Sequence[Any]) -> int:
   """Writes the page atomically; returns its size in bytes."""
+  os.environ['MPLBACKEND'] = 'agg'  # A notebook names one of its own, which need not be installed.
   from cifar10.reporting import page  # noqa: PLC0415 - needs libraries that --table does not
 
   now = datetime.datetime.now(datetime.timezone.utc)

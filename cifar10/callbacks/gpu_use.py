@@ -16,15 +16,14 @@ def visible_gpus() -> list[Any]:
   try:
     nvml = importlib.import_module('pynvml')
     nvml.nvmlInit()
+    every = ','.join(map(str, range(nvml.nvmlDeviceGetCount())))
   except ImportError:
     log.info('TensorBoard will not show how busy the GPU is: that needs `pip install nvidia-ml-py`')
     return []
   except Exception as error:  # A driver's error must not stop training.
     log.info('TensorBoard will not show how busy the GPU is: %s', error)
     return []
-  names = os.environ.get('CUDA_VISIBLE_DEVICES')
-  if names is None:
-    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+  names = os.environ.get('CUDA_VISIBLE_DEVICES', every)
   return [handle for name in names.split(',') for handle in _handles(nvml, name.strip())]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from cifar10.core.errors import Terminated, end_process
 from cifar10.core.logs import log
 
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOP_SECONDS = 14  # After a signal, for the step and a checkpoint; then the process is killed.
 
 
@@ -44,12 +45,14 @@ class SignalMonitor:
     os.set_blocking(self._sender, False)
     # Python's C handler writes to the pipe at once, whatever the main thread does.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
-    self._handler_before = signal.getsignal(signal.SIGTERM)
-    self._interrupts_before = signal.getsignal(signal.SIGINT)
-    if callable(self._interrupts_before):  # Else Ctrl-C is ignored, as behind a shell's `&`.
+    self._handlers_before = {number: signal.getsignal(number) for number in _HEARD}
+    if callable(
+      self._handlers_before[signal.SIGINT]
+    ):  # Else it is ignored, as behind a shell's `&`.
       signal.signal(signal.SIGINT, self._interrupted)
-    self._hangup_before = signal.getsignal(signal.SIGHUP)
-    if self._hangup_before is signal.SIG_DFL:  # Else it is ignored, as behind `nohup`, or a user's.
+    if (
+      self._handlers_before[signal.SIGHUP] is signal.SIG_DFL
+    ):  # Else it is ignored, as behind `nohup`, or a user's.
       signal.signal(signal.SIGHUP, _hung_up)
     self._is_on = True
     self.listen()
@@ -58,9 +61,11 @@ class SignalMonitor:
 
   def __exit__(self, *exception: object) -> None:
     self._left.set()
-    signal.signal(signal.SIGTERM, self._handler_before)
-    signal.signal(signal.SIGINT, self._interrupts_before)
-    signal.signal(signal.SIGHUP, self._hangup_before)
+    for number, handler in self._handlers_before.items():
+      if (
+        handler is not None
+      ):  # One of C code, as of a program that embeds Python, has no name here.
+        signal.signal(number, handler)
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
@@ -94,12 +99,18 @@ class SignalMonitor:
     """Records the end of the session, after which no other task is needed."""
 
   def _run(self, receiver: int) -> None:
+    complained = ''
     while (heard := self._listen(receiver)) is not None:
-      for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+      for number in _HEARD:
         is_users = number == signal.SIGHUP and signal.getsignal(number) is not _hung_up
         if number in heard and not is_users and not self._left.is_set():
           self._stop(number)
-      self._look()
+      try:
+        self._look()
+      except Exception as error:  # Or nobody would hear signals any more.
+        if str(error) != complained:
+          log.warning('other tasks cannot be watched: %s', error)
+        complained = str(error)
     for door in self._doors:
       door.close()
     os.close(receiver)
@@ -128,7 +139,7 @@ class SignalMonitor:
   def _interrupted(self, number: int, frame: Any) -> None:
     """The main thread's handler of the first Ctrl-C; a second one raises KeyboardInterrupt."""
     self._hear(number)
-    signal.signal(signal.SIGINT, self._interrupts_before)
+    signal.signal(signal.SIGINT, self._handlers_before[signal.SIGINT])
 
   def _announce(self, number: int) -> None:
     self._hear(number)

@@ -96,9 +96,9 @@ def watch_over() -> None:
     # For unconfirmed data and for probes. By default a client waits a quarter of an hour, and
     # TensorFlow's servers 20 s.
     patience = 1000 * PATIENCE_SECONDS
-    if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
-      continue  # Setting it again would restart the kernel's timer.
-    with contextlib.suppress(OSError):  # It may be closing just now.
+    with contextlib.suppress(OSError):  # It may be closing just now, or have no such options.
+      if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience:
+        continue  # Setting it again would restart the kernel's timer.
       connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
       for level, name, value in _KEEPALIVE:
         connection.setsockopt(level, getattr(socket, name), value)

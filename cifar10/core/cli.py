@@ -129,6 +129,9 @@ class OneLineParser(argparse.ArgumentParser):
     for text in sys.argv[1:] if args is None else args:
       if text.encode('utf-8', 'ignore').decode() != text:  # So Python has what is no UTF-8.
         self.error(f'{text!r} is no UTF-8; give another')
+      encoding = sys.getfilesystemencoding()
+      if encoding != 'utf-8' and not text.isascii():  # TensorFlow would take another path for it.
+        self.error(f'{text!r} in a locale of {encoding}; set PYTHONUTF8=1, or give an ASCII name')
     return super().parse_known_args(args, namespace)
 
   def error(self, message: str) -> NoReturn:

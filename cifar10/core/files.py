@@ -66,7 +66,7 @@ class _LocalFiles:
 
   @staticmethod
   def commit(temporary: str, path: str) -> None:
-    with open(temporary, 'rb') as file:
+    with open(temporary, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
       os.fsync(file.fileno())  # Or a power failure can leave the new name with empty content.
     os.replace(temporary, path)
 

@@ -1,26 +1,26 @@
 """The memory and cores that this process may use."""
 
+import contextlib
 import math
 import os
 import resource
 from collections.abc import Iterator
 
-_LIMITS = (  # Of a container: Linux control groups version 2, and version 1.
-  '/sys/fs/cgroup/memory.max',
-  '/sys/fs/cgroup/memory/memory.limit_in_bytes',
-)
+# Linux control groups: a folder for each, in that of the group around it. Version 1 has such a tree
+# for each kind of limit. A container may see its own group as the root.
+_TREE = '/sys/fs/cgroup'
+_OF_THIS_PROCESS = '/proc/self/cgroup'
+_MEMORY = ('memory.max', 'memory.limit_in_bytes')  # Of version 2, and of version 1.
 # The same for processor time: microseconds in each period, and the period.
-_QUOTAS = (
-  ('/sys/fs/cgroup/cpu.max',),
-  ('/sys/fs/cgroup/cpu/cpu.cfs_quota_us', '/sys/fs/cgroup/cpu/cpu.cfs_period_us'),
-)
+_QUOTAS = (('cpu.max',), ('cpu.cfs_quota_us', 'cpu.cfs_period_us'))
 
 
 def memory() -> int:
   """Returns the bytes that this process can get: free memory, or a smaller limit."""
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
   limits += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
-  limits += [limit for path in _LIMITS for limit in _numbers(path)]
+  places = [os.path.join(folder, name) for folder in _groups('memory') for name in _MEMORY]
+  limits += [limit for path in places for limit in _numbers(path)]
   return min([*limits, room() or limits[0]])
 
 
@@ -54,10 +54,25 @@ def own_cores() -> int:
 
 def _quotas() -> Iterator[float]:
   """Yields the limits of control groups on processor time, in cores."""
-  for paths in _QUOTAS:
-    words = [word for path in paths for word in _first_line(path).split()]
-    if len(words) == 2 and all(word.isdecimal() for word in words):
-      yield int(words[0]) / int(words[1])
+  for folder in _groups('cpu'):
+    for names in _QUOTAS:
+      lines = [_first_line(os.path.join(folder, name)) for name in names]
+      words = [word for line in lines for word in line.split()]
+      if len(words) == 2 and all(word.isdecimal() for word in words):
+        yield int(words[0]) / int(words[1])
+
+
+def _groups(kind: str) -> Iterator[str]:
+  """Yields the folders of the control groups around this process that may limit memory or cpu."""
+  tree = os.path.join(_TREE, kind)
+  yield from (_TREE, tree)
+  with contextlib.suppress(OSError), open(_OF_THIS_PROCESS, encoding='utf-8') as file:
+    for line in file:  # As 0::/system.slice/slurmstepd.scope, or 4:cpu,cpuacct:/user.slice
+      _, kinds, group = line.rstrip('\n').split(':', 2)
+      if not kinds or kind in kinds.split(','):
+        while group.strip('/'):
+          yield (tree if kinds else _TREE) + group
+          group = os.path.dirname(group)
 
 
 def _numbers(path: str, start: str = '') -> list[int]:

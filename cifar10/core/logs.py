@@ -25,9 +25,10 @@ class _Deaf(io.FileIO):
 
   def write(self, content: Any) -> int:
     try:
-      return super().write(content)
+      written = super().write(content)
     except OSError:
-      return len(content)
+      written = None
+    return len(content) if written is None else written  # None: it is full, and does not block.
 
 
 @contextlib.contextmanager

@@ -114,8 +114,9 @@ def _count_own(path: str, num_classes: int) -> int:
   size = files.size(path)
   if not size or size % stride or num_classes > 128:  # From 128 on a label takes two bytes.
     return 0
+  # 'c': a private mapping, as some file systems that are programs (FUSE) refuse a shared one.
   is_url = files.is_url(path)
-  content = np.frombuffer(files.read(path), np.uint8) if is_url else np.memmap(path, np.uint8, 'r')
+  content = np.frombuffer(files.read(path), np.uint8) if is_url else np.memmap(path, np.uint8, 'c')
   frames = content.reshape(-1, stride)
   examples = frames[:, HEADER_BYTES:-FOOTER_BYTES]
   is_own = (examples[:, fixed] == blank[fixed]).all() and (examples[:, label] < num_classes).all()

@@ -31,7 +31,7 @@ class NoGpuError(Exception):
 
 
 def made_up_nvml():
-  """Two GPUs: the first is 75 % busy with 3 GiB; the second, a part of one, does not say."""
+  """Three: one is 75 % busy with 3 GiB; the next, a part of one, does not say; one is lost."""
 
   def utilization(handle):
     if handle == 1:
@@ -46,7 +46,7 @@ def made_up_nvml():
   return types.SimpleNamespace(
     NVMLError=NoGpuError,
     nvmlInit=lambda: None,
-    nvmlDeviceGetCount=lambda: 2,
+    nvmlDeviceGetCount=lambda: 3,
     nvmlDeviceGetHandleByIndex=by_index,
     nvmlDeviceGetHandleByUUID=lambda name: {'GPU-1': 1}[name],
     nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(used=(3 - handle) * 2**30),

@@ -1,6 +1,7 @@
 """Signals reach a main thread that is inside TensorFlow; missing tasks are named and given up."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ import time
 
 import pytest
 
-from cifar10.cluster import liveness
+from cifar10.cluster import liveness, sockets
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
@@ -33,6 +34,58 @@ def test_sigterm_wakes_a_main_thread_that_is_blocked():
     assert monitor.stopping
     with pytest.raises(Terminated):
       monitor.check()
+
+
+@pytest.mark.timeout(10)
+def test_what_it_cannot_watch_keeps_it_from_hearing_nothing(caplog):
+  """As where no thread can be started: one line, and SIGTERM is heard after it."""
+  looked = threading.Event()
+
+  class Blind(SignalMonitor):
+    def _look(self):
+      if self._looks == 2:
+        looked.set()
+      self._looks += 1
+      raise RuntimeError("can't start new thread")
+
+    _looks = 0
+
+    def _listen(self, receiver, seconds=1):
+      return super()._listen(receiver, 0.1)
+
+  woken = threading.Event()
+  with Blind() as monitor:
+    monitor.call_on_stop(woken.set)
+    assert looked.wait(5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert woken.wait(5)
+  lines = [record.getMessage() for record in caplog.records]
+  assert lines.count("other tasks cannot be watched: can't start new thread") == 1
+
+
+def test_handlers_that_python_does_not_know_stay(monkeypatch):
+  """Those of C code, as where a program embeds Python."""
+  before = signal.getsignal(signal.SIGTERM)
+  monkeypatch.setattr(signal, 'getsignal', lambda number: None)
+  try:
+    with SignalMonitor():
+      pass
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sockets_without_the_options_are_left_alone(monkeypatch):
+  """As those of Multipath TCP are."""
+  asked = []
+
+  class Plain:
+    def getsockopt(self, *option):
+      asked.append(option)
+      raise OSError(errno.EOPNOTSUPP, 'not supported')
+
+  monkeypatch.setattr(sockets, '_tcp_sockets', lambda: [Plain(), Plain()])
+  sockets.watch_over()
+  assert asked == 2 * [(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)]
 
 
 @pytest.mark.timeout(10)

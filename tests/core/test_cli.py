@@ -125,3 +125,16 @@ def test_completion_without_shtab(monkeypatch, capsys):
   error = capsys.readouterr().err
   assert error.startswith('error: --print-completion needs shtab')
   assert error.count('\n') == 1
+
+
+def test_a_locale_that_tensorflow_does_not_know(monkeypatch, capsys):
+  """Python would take one folder for 'J\xf6b', and TensorFlow, which knows UTF-8 alone, another."""
+  monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: 'iso8859-1')
+  parser = cli.OneLineParser('program')
+  parser.add_argument('job')
+  assert parser.parse_args(['job']).job == 'job'
+  with pytest.raises(SystemExit) as end:
+    parser.parse_args(['J\xf6b'])
+  assert end.value.code == 2
+  said = capsys.readouterr().err
+  assert said.startswith("error: 'J\xf6b' in a locale of iso8859-1; set PYTHONUTF8=1"), said

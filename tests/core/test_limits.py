@@ -15,11 +15,34 @@ def test_this_machine_has_some_of_both(tmp_path):
   assert 0 < free == synthetic.free_disk(str(tmp_path / 'not' / 'there'))
 
 
-def test_the_smallest_limit_counts(tmp_path, monkeypatch):
-  limit = tmp_path / 'memory.max'
-  monkeypatch.setattr(limits, '_LIMITS', (str(limit), str(tmp_path / 'not there')))
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+  """Control groups of a made-up machine: (group, files by name) -> written; in the group of two."""
+  monkeypatch.setattr(limits, '_TREE', str(tmp_path))
+  own = tmp_path / 'own'
+  own.write_text('5:cpuset:/elsewhere\n4:cpu,cpuacct:/slurm/job:7\n0::/user.slice/a session\n')
+  monkeypatch.setattr(limits, '_OF_THIS_PROCESS', str(own))
+
+  def write(group, files):
+    (tmp_path / group).mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+      (tmp_path / group / name).write_text(content)
+
+  return write
+
+
+@pytest.mark.parametrize(
+  ('group', 'name'),
+  [
+    ('', 'memory.max'),
+    ('user.slice', 'memory.max'),
+    ('user.slice/a session', 'memory.max'),
+    ('memory', 'memory.limit_in_bytes'),
+  ],
+)
+def test_the_smallest_limit_counts(tree, monkeypatch, group, name):
   for content, most in [('50000000\n', 50_000_000), ('max\n', 2**50), ('', 2**50)]:
-    limit.write_text(content)
+    tree(group, {name: content})
     assert limits.memory() <= most
     assert (limits.memory() == most) == (most == 50_000_000)
   monkeypatch.setattr(resource, 'getrlimit', lambda which: (40_000_000, 40_000_000))
@@ -27,25 +50,26 @@ def test_the_smallest_limit_counts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ('contents', 'cores'),
+  ('groups', 'cores'),
   [
-    (['max 100000\n'], 8),
-    (['300000 100000\n'], 3),
-    (['250000 100000\n'], 3),  # Part of a core is one that can be used.
-    (['10000 100000\n'], 1),
-    (['1600000 100000\n'], 8),
-    (['-1\n', '100000\n'], 8),
-    (['200000\n', '50000\n'], 4),
-    ([], 8),
+    ({'': {'cpu.max': 'max 100000\n'}}, 8),
+    ({'': {'cpu.max': '300000 100000\n'}}, 3),
+    ({'': {'cpu.max': '250000 100000\n'}}, 3),  # Part of a core is one that can be used.
+    ({'': {'cpu.max': '10000 100000\n'}}, 1),
+    ({'': {'cpu.max': '1600000 100000\n'}}, 8),
+    ({'cpu': {'cpu.cfs_quota_us': '-1\n', 'cpu.cfs_period_us': '100000\n'}}, 8),
+    ({'cpu': {'cpu.cfs_quota_us': '200000\n', 'cpu.cfs_period_us': '50000\n'}}, 4),
+    ({'user.slice/a session': {'cpu.max': '200000 100000\n'}}, 2),
+    ({'user.slice': {'cpu.max': '200000 100000\n'}, '': {'cpu.max': '500000 100000\n'}}, 2),
+    ({'cpu/slurm/job:7': {'cpu.cfs_quota_us': '300000\n', 'cpu.cfs_period_us': '100000\n'}}, 3),
+    ({'elsewhere': {'cpu.max': '100000 100000\n'}}, 8),  # No group of this process.
+    ({}, 8),
   ],
 )
-def test_a_containers_processor_time_counts(tmp_path, monkeypatch, contents, cores):
-  """Of eight cores: by version 2's file, by version 1's two, and by none."""
-  paths = [str(tmp_path / str(number)) for number in range(len(contents))]
-  for path, content in zip(paths, contents):
-    with open(path, 'w', encoding='ascii') as file:
-      file.write(content)
-  monkeypatch.setattr(limits, '_QUOTAS', (tuple(paths), (str(tmp_path / 'not there'),)))
+def test_a_containers_processor_time_counts(tree, monkeypatch, groups, cores):
+  """Of eight cores: by version 2's file, by version 1's two, in any group around, and by none."""
+  for group, files in groups.items():
+    tree(group, files)
   monkeypatch.setattr(os, 'sched_getaffinity', lambda process: set(range(8)), raising=False)
   assert limits.cores() == cores
   threads = 0 if cores == 8 else cores  # 0: what TensorFlow takes by itself, or TF_NUM_... says.

@@ -1,7 +1,11 @@
 """What people see on standard error."""
 
+import io
+import os
+
 import pytest
 
+from cifar10.core import logs
 from cifar10.core.logs import format_duration
 
 
@@ -18,3 +22,15 @@ from cifar10.core.logs import format_duration
 )
 def test_durations(seconds, text):
   assert format_duration(seconds) == text
+
+
+def test_a_pipe_that_is_full_and_does_not_block_loses_lines():
+  """As a terminal is that another program has switched so: a log is no reason to end."""
+  reader, writer = os.pipe()
+  os.set_blocking(writer, False)
+  raw = logs._Deaf(writer, 'w')
+  with io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True) as stream:
+    for number in range(2000):
+      print(number, 'x' * 100, file=stream)
+  with open(reader, 'rb') as file:
+    assert file.read().startswith(b'0 xxx')

@@ -233,6 +233,22 @@ def test_a_table_needs_no_libraries(make_job):
   assert len(json.loads(ran.stdout)['jobs']) == 1
 
 
+@pytest.mark.slow
+def test_the_backend_of_a_notebook_need_not_be_installed(make_job, tmp_path):
+  """Jupyter names its own for all that it starts, where matplotlib may have no such package."""
+  command = [sys.executable, '-m', 'cifar10.report', make_job(has_data=False), '--out', 'r.html']
+  environment = {
+    **os.environ,
+    'MPLBACKEND': 'module://not_there.backend',
+    'PYTHONPATH': os.getcwd(),
+  }
+  ran = subprocess.run(
+    command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
+  )
+  assert ran.returncode == 0, ran.stderr
+  assert os.listdir(tmp_path) == ['r.html']
+
+
 @pytest.mark.parametrize('name', ['report', 'onnx', 'companions'])
 def test_the_extra_has_the_requirements_files_lines(name):
   root = os.path.dirname(os.path.dirname(cifar10.report.__file__))
