@@ -137,7 +137,7 @@ class LocalCluster:
         stderr=subprocess.PIPE,
         encoding='utf-8',
         errors='backslashreplace',
-        start_new_session=True,  # So that Ctrl-C reaches it only once, through `end`.
+        start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')
@@ -247,7 +247,7 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
   while True:
     if received:
       print(f'signal {received[0]}: ending all tasks', file=sys.stderr)
-      cluster.end()  # By SIGTERM, for which a task saves, whatever came.
+      cluster.end()  # By SIGTERM, whatever came here.
       return 128 + received[0]
     codes = cluster.codes()
     # A data worker can be replaced at any time; the dispatcher knows what was read.

@@ -582,7 +582,8 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
   for name in ('grpc_proxy', 'no_grpc_proxy', 'no_proxy'):
     monkeypatch.delenv(name, raising=False)
   more = ['--on-end', "printf '\\344hello\\n'"]
-  with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more) as process:
+  own = ('--workers', '1', '--ps', '1', '--data-workers', '1')
+  with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more, own=own) as process:
     output, log = process.communicate(timeout=PATIENCE_SECONDS)
   assert process.returncode == 0, log
   assert r'\xe4hello' in log
@@ -592,6 +593,8 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
     'chief 0',
     'worker 0',
     'ps 0',
+    'dispatcher 0',
+    'data 0',
     'evaluator',
   }
   assert 'evaluator | none: the validation split has no curve and no best/; --evaluator' in log

@@ -4,6 +4,7 @@ The main thread spends its time inside TensorFlow, where Python runs no signal h
 second thread receives the signals.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -46,13 +47,11 @@ class SignalMonitor:
     # Python's C handler writes to the pipe at once, whatever the main thread does.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
     self._handlers_before = {number: signal.getsignal(number) for number in _HEARD}
-    if callable(
-      self._handlers_before[signal.SIGINT]
-    ):  # Else it is ignored, as behind a shell's `&`.
+    # Else Ctrl-C is ignored, as behind a shell's `&`.
+    if callable(self._handlers_before[signal.SIGINT]):
       signal.signal(signal.SIGINT, self._interrupted)
-    if (
-      self._handlers_before[signal.SIGHUP] is signal.SIG_DFL
-    ):  # Else it is ignored, as behind `nohup`, or a user's.
+    # Else SIGHUP is ignored, as behind `nohup`, or a user's.
+    if self._handlers_before[signal.SIGHUP] is signal.SIG_DFL:
       signal.signal(signal.SIGHUP, _hung_up)
     self._is_on = True
     self.listen()
@@ -62,16 +61,15 @@ class SignalMonitor:
   def __exit__(self, *exception: object) -> None:
     self._left.set()
     for number, handler in self._handlers_before.items():
-      if (
-        handler is not None
-      ):  # One of C code, as of a program that embeds Python, has no name here.
+      if handler is not None:
         signal.signal(number, handler)
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
   def listen(self) -> None:
     """Receives SIGTERM; call it again after TensorFlow's coordination service has taken SIGTERM."""
-    if self._is_on:
+    # A handler of C code, as of a program that embeds Python, is None here: nothing can restore it.
+    if self._is_on and self._handlers_before[signal.SIGTERM] is not None:
       signal.signal(signal.SIGTERM, lambda number, frame: None)
 
   def call_on_stop(self, wake: Callable[[], None]) -> None:
@@ -124,7 +122,8 @@ class SignalMonitor:
     ready, _, _ = select.select(channels, [], [], seconds)
     for door in self._doors:
       if door in ready:
-        door.accept()[0].close()
+        with contextlib.suppress(OSError):  # Who knocked may have left.
+          door.accept()[0].close()
     return (os.read(receiver, 64) or None) if receiver in ready else b''
 
   def _stop(self, number: signal.Signals) -> None:

@@ -126,12 +126,14 @@ class OneLineParser(argparse.ArgumentParser):
     print_line(self.format_help().rstrip('\n'))
 
   def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-    for text in sys.argv[1:] if args is None else args:
+    texts = sys.argv[1:] if args is None else args
+    encoding = sys.getfilesystemencoding()
+    for text in (*texts, os.environ.get('PWD', '')) if encoding != 'utf-8' else ():
+      if not text.isascii():  # TensorFlow would take another path for it.
+        self.error(f"{text!r}: this locale's encoding, {encoding}, is not UTF-8; set PYTHONUTF8=1")
+    for text in texts:
       if text.encode('utf-8', 'ignore').decode() != text:  # So Python has what is no UTF-8.
         self.error(f'{text!r} is no UTF-8; give another')
-      encoding = sys.getfilesystemencoding()
-      if encoding != 'utf-8' and not text.isascii():  # TensorFlow would take another path for it.
-        self.error(f'{text!r} in a locale of {encoding}; set PYTHONUTF8=1, or give an ASCII name')
     return super().parse_known_args(args, namespace)
 
   def error(self, message: str) -> NoReturn:

@@ -117,8 +117,9 @@ def run_process(module: str) -> NoReturn:
     command.main()
 
   if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-    # Linux keeps from a container's first process the signals that it has no handler for.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # Linux keeps from a container's first process the signals that it has no handler for. This one
+    # does what happens to any other process, until a training sets its own.
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
   with logs.output_for_results():
     if limits.room() is not None:
       from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)

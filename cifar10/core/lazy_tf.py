@@ -57,9 +57,10 @@ def import_tensorflow(verbose: bool = False) -> None:
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
   if 'grpc_proxy' not in os.environ:
-    # Or gRPC takes the proxy for HTTP, and tasks wait for each other. Its list is of endings of the
-    # names that need no proxy: these are of all hosts.
-    os.environ.setdefault('no_grpc_proxy', ','.join(string.ascii_lowercase + string.digits))
+    # Or gRPC takes the proxy for HTTP, and tasks wait for each other. It looks whether a host's
+    # name ends as one of a list: each name does as one of these.
+    endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
+    os.environ.update(no_grpc_proxy=endings)
   if 'tensorflow.python' in sys.modules:
     return
   if limits.room() is not None:

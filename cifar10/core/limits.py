@@ -66,9 +66,9 @@ def _groups(kind: str) -> Iterator[str]:
   """Yields the folders of the control groups around this process that may limit memory or cpu."""
   tree = os.path.join(_TREE, kind)
   yield from (_TREE, tree)
-  with contextlib.suppress(OSError), open(_OF_THIS_PROCESS, encoding='utf-8') as file:
+  with contextlib.suppress(OSError), open(_OF_THIS_PROCESS, 'rb') as file:
     for line in file:  # As 0::/system.slice/slurmstepd.scope, or 4:cpu,cpuacct:/user.slice
-      _, kinds, group = line.rstrip('\n').split(':', 2)
+      _, kinds, group = os.fsdecode(line.rstrip(b'\n')).split(':', 2)
       if not kinds or kind in kinds.split(','):
         while group.strip('/'):
           yield (tree if kinds else _TREE) + group

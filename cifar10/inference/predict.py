@@ -213,7 +213,7 @@ def _read_array(path: str) -> Iterator[_Read]:
     yield _unread(path, f'image {path} is no file')
     return
   try:
-    images = np.load(path, mmap_mode='c', allow_pickle=False)
+    images = np.load(path, mmap_mode='r', allow_pickle=False)
     if images.dtype != np.uint8 or images.shape[1:] != _SHAPE:
       raise ValueError(f'it is {images.dtype} {list(images.shape)}')
     for index, image in enumerate(images):

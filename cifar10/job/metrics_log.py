@@ -3,9 +3,9 @@
 The file describes one continuous training: a run that resumes from a checkpoint first removes the
 events of later steps, which it repeats. `docs/watching.md` lists the events.
 
-Processes append to a local file under a lock of the operating system. A URL has no such lock, and
-often cannot be appended to, so each file there has one writer, which rewrites it for each event:
-tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the files by time.
+Processes append to a local file under a lock of the file system, if it has locks. A URL has no such
+lock, and often cannot be appended to, so each file there has one writer, which rewrites it for each
+event: tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merges the files by time.
 """
 
 import contextlib
@@ -26,8 +26,9 @@ _OF_TASK = 'metrics-{}.jsonl'
 # Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
 
-# Of a file system mounted without locks, as Lustre may be: a line is then appended by one write.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+# Of a file system mounted without locks, as Lustre may be. Each line is then one write, and one
+# that another task writes just as a training resumes may be lost.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 Event = dict[str, Any]
 

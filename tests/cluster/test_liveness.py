@@ -37,7 +37,7 @@ def test_sigterm_wakes_a_main_thread_that_is_blocked():
 
 
 @pytest.mark.timeout(10)
-def test_what_it_cannot_watch_keeps_it_from_hearing_nothing(caplog):
+def test_signals_are_heard_after_a_failed_look(caplog):
   """As where no thread can be started: one line, and SIGTERM is heard after it."""
   looked = threading.Event()
 
@@ -63,15 +63,12 @@ def test_what_it_cannot_watch_keeps_it_from_hearing_nothing(caplog):
   assert lines.count("other tasks cannot be watched: can't start new thread") == 1
 
 
-def test_handlers_that_python_does_not_know_stay(monkeypatch):
-  """Those of C code, as where a program embeds Python."""
-  before = signal.getsignal(signal.SIGTERM)
+def test_handlers_of_c_code_stay(monkeypatch):
+  """Where a program that embeds Python has set them, which Python can neither name nor restore."""
   monkeypatch.setattr(signal, 'getsignal', lambda number: None)
-  try:
-    with SignalMonitor():
-      pass
-  finally:
-    signal.signal(signal.SIGTERM, before)
+  monkeypatch.setattr(signal, 'signal', lambda *handler: pytest.fail(f'replaced: {handler}'))
+  with SignalMonitor() as monitor:
+    monitor.listen()
 
 
 def test_sockets_without_the_options_are_left_alone(monkeypatch):

@@ -132,9 +132,14 @@ def test_a_locale_that_tensorflow_does_not_know(monkeypatch, capsys):
   monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: 'iso8859-1')
   parser = cli.OneLineParser('program')
   parser.add_argument('job')
+  monkeypatch.setenv('PWD', '/home')
   assert parser.parse_args(['job']).job == 'job'
-  with pytest.raises(SystemExit) as end:
-    parser.parse_args(['J\xf6b'])
-  assert end.value.code == 2
-  said = capsys.readouterr().err
-  assert said.startswith("error: 'J\xf6b' in a locale of iso8859-1; set PYTHONUTF8=1"), said
+  for folder, job, named in (('/home', 'J\xf6b', 'J\xf6b'), ('/h\xf6me', 'job', '/h\xf6me')):
+    monkeypatch.setenv('PWD', folder)
+    with pytest.raises(SystemExit) as end:
+      parser.parse_args([job])
+    assert end.value.code == 2
+    expected = (
+      f"error: '{named}': this locale's encoding, iso8859-1, is not UTF-8; set PYTHONUTF8=1"
+    )
+    assert capsys.readouterr().err.startswith(expected)

@@ -17,10 +17,13 @@ def test_this_machine_has_some_of_both(tmp_path):
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-  """Control groups of a made-up machine: (group, files by name) -> written; in the group of two."""
+  """Control groups of a made-up machine; returns what writes a group's files, by their names."""
   monkeypatch.setattr(limits, '_TREE', str(tmp_path))
   own = tmp_path / 'own'
-  own.write_text('5:cpuset:/elsewhere\n4:cpu,cpuacct:/slurm/job:7\n0::/user.slice/a session\n')
+  own.write_bytes(
+    b'8:memory:/slurm/job:7\n6:pids:/../..\n5:cpuset:/elsewhere\n4:cpu,cpuacct:/slurm/job:7\n'
+    b'1:cpu:/\xff\n0::/user.slice/a session\n'
+  )
   monkeypatch.setattr(limits, '_OF_THIS_PROCESS', str(own))
 
   def write(group, files):
@@ -38,6 +41,7 @@ def tree(tmp_path, monkeypatch):
     ('user.slice', 'memory.max'),
     ('user.slice/a session', 'memory.max'),
     ('memory', 'memory.limit_in_bytes'),
+    ('memory/slurm/job:7', 'memory.limit_in_bytes'),
   ],
 )
 def test_the_smallest_limit_counts(tree, monkeypatch, group, name):

@@ -239,8 +239,8 @@ def test_the_backend_of_a_notebook_need_not_be_installed(make_job, tmp_path):
   command = [sys.executable, '-m', 'cifar10.report', make_job(has_data=False), '--out', 'r.html']
   environment = {
     **os.environ,
-    'MPLBACKEND': 'module://not_there.backend',
-    'PYTHONPATH': os.getcwd(),
+    'MPLBACKEND': 'not_there',
+    'PYTHONPATH': os.path.dirname(os.path.dirname(cifar10.report.__file__)),
   }
   ran = subprocess.run(
     command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
