@@ -66,7 +66,7 @@ def _groups(kind: str) -> Iterator[str]:
   """Yields the folders of the control groups around this process that may limit memory or cpu."""
   tree = os.path.join(_TREE, kind)
   yield from (_TREE, tree)
-  with contextlib.suppress(OSError), open(_OF_THIS_PROCESS, 'rb') as file:
+  with contextlib.suppress(OSError, ValueError), open(_OF_THIS_PROCESS, 'rb') as file:
     for line in file:  # As 0::/system.slice/slurmstepd.scope, or 4:cpu,cpuacct:/user.slice
       _, kinds, group = os.fsdecode(line.rstrip(b'\n')).split(':', 2)
       if not kinds or kind in kinds.split(','):
