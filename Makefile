@@ -59,7 +59,7 @@ test: $(STAMP)
 # rewriter looks at the processor and fuses what the limited library has no kernel for. Where there is
 # no AVX-512, `make test` has used AVX2's kernels already.
 test-kernels: $(STAMP)
-	if grep -q avx512 /proc/cpuinfo; then \
+	if grep -qs avx512 /proc/cpuinfo; then \
 	  ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK) and not bfloat16' $(SIDE_BY_SIDE); \
 	else echo 'no AVX-512 here: the tests above used the kernels for AVX2'; fi
 	TF_ENABLE_ONEDNN_OPTS=0 $(BIN)/python -m pytest $(NUMERICAL) -m '$(QUICK)' $(SIDE_BY_SIDE)

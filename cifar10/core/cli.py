@@ -128,8 +128,9 @@ class OneLineParser(argparse.ArgumentParser):
   def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
     texts = sys.argv[1:] if args is None else args
     encoding = sys.getfilesystemencoding()
-    for text in (*texts, os.environ.get('PWD', '')) if encoding != 'utf-8' else ():
-      if not text.isascii():  # TensorFlow would take another path for it.
+    for text in (*texts, os.environ.get('PWD', '')):
+      # Python would encode the path so, and TensorFlow in UTF-8: two folders.
+      if encoding != 'utf-8' and not text.isascii():
         self.error(f"{text!r}: this locale's encoding, {encoding}, is not UTF-8; set PYTHONUTF8=1")
     for text in texts:
       if text.encode('utf-8', 'ignore').decode() != text:  # So Python has what is no UTF-8.

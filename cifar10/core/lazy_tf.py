@@ -57,8 +57,8 @@ def import_tensorflow(verbose: bool = False) -> None:
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
   if 'grpc_proxy' not in os.environ:
-    # Or gRPC takes the proxy for HTTP, and tasks wait for each other. It looks whether a host's
-    # name ends as one of a list: each name does as one of these.
+    # Without this list gRPC connects to tasks through the proxy for HTTP, and they wait in vain. It
+    # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.
     endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
     os.environ.update(no_grpc_proxy=endings)
   if 'tensorflow.python' in sys.modules:
