@@ -5,7 +5,8 @@
   python benchmarks/pretrained.py measure resnet20 --data-dir DATA [--python PYTHON ...]
 
 `make` writes cifar10/pretrained/NAME.npz, the variables of JOB's last checkpoint in half precision,
-and NAME.json: what they come from, and their accuracy in float32. `measure` evaluates them on the
+and NAME.json: what they come from, and their accuracy in float32, of the whole test set and of its
+first images, which the tests have time for. `measure` evaluates them on the
 test set in float32 and bfloat16, on two towers, and through each export format, with this
 processor's kernels and with others, by the Python that runs it and by each PYTHON. `ways` does so
 once.
@@ -30,7 +31,8 @@ import numpy as np
 
 import cifar10
 from cifar10.core import errors, parts
-from cifar10.data import input_pipeline
+from cifar10.data import input_pipeline, manifest
+from cifar10.data.build import writer
 from cifar10.job import variable_files
 
 # What stands in for other processors, whose kernels compute in another order.
@@ -39,6 +41,8 @@ KERNELS = {
   "oneDNN's for AVX2": {'ONEDNN_MAX_CPU_ISA': 'AVX2'},
   'without oneDNN': {'TF_ENABLE_ONEDNN_OPTS': '0'},
 }
+FIRST = 1000  # Images.
+OF_FIRST = f'accuracy_of_the_first_{FIRST}'
 _BATCH = 500
 
 
@@ -66,7 +70,10 @@ def _make(flags: argparse.Namespace) -> dict[str, Any]:
     'accuracy_of_the_training': trained['accuracy'],
   }
   _write(path, record)  # The evaluation reads the configuration there.
-  record['accuracy'] = accuracies(flags.name, flags.data_dir, ['float32'])['float32']
+  with tempfile.TemporaryDirectory() as few:
+    first_images(flags.data_dir, few)
+    for key, data_dir in (('accuracy', flags.data_dir), (OF_FIRST, few)):
+      record[key] = accuracies(flags.name, data_dir, ['float32'])['float32']
   _write(path, record)
   return {**record, 'bytes': os.path.getsize(path + '.npz')}
 
@@ -75,6 +82,19 @@ def _write(path: str, record: dict[str, Any]) -> None:
   with open(path + '.json', 'w', encoding='utf-8') as file:
     json.dump(record, file, indent=2)
     file.write('\n')
+
+
+def first_images(data_dir: str, folder: str) -> None:
+  """Writes the first images of the test set into a folder; those of the other splits stay away."""
+  content = manifest.read_manifest(data_dir)
+  assert content is not None
+  subset = content['subsets']['eval']
+  with open(manifest.record_path(data_dir, 'eval'), 'rb') as file:
+    records = file.read(subset['bytes'] // subset['examples'] * FIRST)  # All are of one size.
+  with open(manifest.record_path(folder, 'eval'), 'wb') as file:
+    file.write(records)
+  subsets = {**content['subsets'], 'eval': writer.describe_split(folder, 'eval', FIRST)}
+  manifest.write_manifest(folder, {**content, 'subsets': subsets})
 
 
 def accuracies(name: str, data_dir: str, ways: list[str] | None = None) -> dict[str, float]:

@@ -53,7 +53,7 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   """Everything that can be ordered, in one life of a job; and what a resume keeps."""
   job = tmp_path / 'job'
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
-  flags += ['--eval-every-steps', 10**6, '--train-steps', 10**6]
+  flags += ['--eval-every-steps', 10**6, '--log-every', 1, '--train-steps', 10**6]
   with start_main(*flags) as process:
     until(lambda: learning_rates(job))
     assert learning_rates(job)[0] == pytest.approx(0.1)

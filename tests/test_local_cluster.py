@@ -161,13 +161,13 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
 def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tmp_path):
   """Once in one run, and once in two."""
   workers, ps = counts
-  for job, ends in (('once', [200]), ('twice', [90, 200])):
+  for job, ends in (('once', [60]), ('twice', [25, 60])):
     for end in ends:
       more = ['--job-dir', tmp_path / job, '--train-steps', end, '--eval-every-steps', 10**6]
       tasks = cluster(*flags, '--deterministic', *more, workers=workers, ps=ps)
       tasks.start()
       assert set(tasks.ended()) == {0}, tasks.text()
-  assert_equal(tmp_path / 'once', tmp_path / 'twice', 200)
+  assert_equal(tmp_path / 'once', tmp_path / 'twice', 60)
 
 
 @long
@@ -403,7 +403,7 @@ def test_a_killed_chief(cluster, sync):
 
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_sigterm(cluster, sync):
-  tasks = cluster(*FOREVER, '--eval-every-steps', 10**6, *sync)
+  tasks = cluster(*FOREVER, '--eval-every-steps', 10**6, '--log-every', 1, *sync)
   tasks.start()
   tasks.until(lambda: tasks.said('chief 0', 'images/s') and tasks.said('worker 0', 'images/s'))
   for name in ('worker 0', 'chief 0'):

@@ -192,6 +192,7 @@ def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path)
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 10**6]
+  flags += ['--log-every', 1]
   step = 0
   for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
     with start_main(*flags, '--eval-every-steps', 10**6) as process:
