@@ -28,7 +28,7 @@ NUMERICAL := tests/exporters tests/inference tests/networks tests/ops \
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-clusters test-hosts test-quick test-short test-long test-all hostile lint release bench-install gpu clean
+.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all hostile lint release bench-install gpu clean
 
 install: $(STAMP)
 
@@ -66,16 +66,21 @@ test-kernels: $(STAMP)
 
 # What CI runs.
 test-full: test test-kernels
-	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts and not long' $(SIDE_BY_SIDE)
-	$(MAKE) -j2 --output-sync=target test-clusters test-hosts
+	$(MAKE) -j2 --output-sync=target test-slow test-hosts
+	$(MAKE) test-clusters
 
-# One after another: each has all cores.
-test-clusters: $(STAMP)
-	$(BIN)/python -m pytest -m 'cluster and not long'
+# One more at once than of the quick ones: these often wait for processes of their own.
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m 'slow and not cluster and not hosts and not long' \
+	  --numprocesses $$(($$(nproc) + 2)) --maxprocesses 6 --dist worksteal
 
-# Of these most of the time a Slurm waits, so that they run beside the others.
+# Most of their time a Slurm waits, so that they run beside the others.
 test-hosts: $(STAMP)
 	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
+
+# Two at once: of several processes each, which mostly wait for one another.
+test-clusters: $(STAMP)
+	$(BIN)/python -m pytest -m 'cluster and not long' --numprocesses 2 --dist worksteal
 
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)
