@@ -55,9 +55,9 @@ def test_a_whole_life(run_main, run_here, tmp_path):
   last = succeeded(resumed)
   assert os.path.normpath(last['checkpoint']) == f'{folder}/model.ckpt-4'
   assert 'damaged' not in resumed.stderr
-  evaluated = succeeded(run_main('--mode', 'evaluate', '--data-dir', data, '--job-dir', job))
+  evaluated = succeeded(run_here('--mode', 'evaluate', '--data-dir', data, '--job-dir', job))
   assert evaluated['loss'] == pytest.approx(last['loss'], rel=1e-4)
-  best = run_main(
+  best = run_here(
     '--mode', 'evaluate', '--data-dir', data, '--job-dir', job, '--checkpoint', 'best'
   )
   assert os.path.normpath(succeeded(best)['checkpoint']).startswith(f'{folder}/best/')

@@ -85,7 +85,10 @@ def trained(run_main, data_dir, job, *more, steps=4):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('more', [['--source-processes', 2], ['--distribute', 'mirrored']])
+@pytest.mark.parametrize(
+  'more',
+  [['--source-processes', 2], pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.long)],
+)
 def test_it_trains_on_two_towers_resumes_and_is_exported(more, run_main, data_dir, tmp_path):
   job = tmp_path / 'job'
   more = [*more, '--num-cpu-towers', 2]

@@ -45,6 +45,7 @@ def charts():
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_every_block_runs(data_dir, tmp_path, monkeypatch, charts):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
