@@ -310,7 +310,7 @@ def test_a_damaged_file_of_own_images_is_made_again(photos, tmp_path):
   assert path.read_bytes() == good
 
 
-@pytest.mark.skipif('CIFAR10_ARCHIVE' not in os.environ, reason='CIFAR10_ARCHIVE is not set')
+@pytest.mark.skipif(not os.environ.get('CIFAR10_ARCHIVE'), reason='CIFAR10_ARCHIVE is not set')
 def test_real_cifar_10(tmp_path):
   result = generate_here('--data-dir', tmp_path, '--archive', os.environ['CIFAR10_ARCHIVE'])
   line = json.loads(result.stdout)
