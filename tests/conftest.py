@@ -126,6 +126,7 @@ def _exit_code(command, flags, monkeypatch):
   monkeypatch.setattr(sys, 'argv', [command.__file__, *map(str, flags)])
   for kind in ('INTRA', 'INTER'):  # What the command sets is no later test's.
     monkeypatch.setenv(f'TF_NUM_{kind}OP_THREADS', '0')
+  monkeypatch.setenv('MPLBACKEND', '')  # cifar10.report sets it; to matplotlib '' is none.
   handler = logging.StreamHandler()
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
   monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
