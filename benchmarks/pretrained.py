@@ -6,10 +6,9 @@
 
 `make` writes cifar10/pretrained/NAME.npz, the variables of JOB's last checkpoint in half precision,
 and NAME.json: what they come from, and their accuracy in float32, of the whole test set and of its
-first images, which the tests have time for. `measure` evaluates them on the
-test set in float32 and bfloat16, on two towers, and through each export format, with this
-processor's kernels and with others, by the Python that runs it and by each PYTHON. `ways` does so
-once.
+first images, which the tests have time for. `measure` evaluates the variables on the test set in
+float32 and bfloat16, on two towers, and through each export format, with this processor's kernels
+and with others, by the Python that runs it and by each PYTHON. `ways` does so once.
 """
 
 import argparse

@@ -19,7 +19,7 @@ CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
 ONNX = ['onnx'] if importlib.util.find_spec('onnxruntime') else []
 SLOW_WAYS = ('two towers', 'saved_model', 'keras', *ONNX)
 WAYS = [
-  pytest.param('resnet20', 'float32'),
+  pytest.param('resnet20', 'float32'),  # First: of it CI sees the whole test set.
   *(pytest.param('resnet20', way, marks=pytest.mark.slow) for way in SLOW_WAYS),
   pytest.param('resnet20', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow]),
   pytest.param('fast94', 'float32', marks=pytest.mark.slow),
@@ -70,9 +70,7 @@ def test_the_first_images_have_their_recorded_accuracy(first_images, name, way):
   ('name', 'way'),
   [
     pytest.param('resnet20', 'float32', marks=pytest.mark.slow),
-    pytest.param('resnet20', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.long]),
-    pytest.param('fast94', 'float32', marks=pytest.mark.long),
-    pytest.param('fast94', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.long]),
+    *(pytest.param(*way.values, marks=[*way.marks, pytest.mark.long]) for way in WAYS[1:]),
   ],
 )
 def test_it_has_its_recorded_accuracy(real_data, name, way):
