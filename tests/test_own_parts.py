@@ -118,6 +118,26 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
   assert 'unrecognized arguments: --outside-widht 8' in said
 
 
+def test_a_family_needs_no_fully_connected_layer(run_here, data_dir, tmp_path):
+  """Its features are the logits."""
+  job = tmp_path / 'job'
+  succeeded(run_here(*flags(data_dir, job, network='outside_parts:AllConvolutions')))
+  exported = succeeded(run_here('--job-dir', job, '--mode', 'export'))
+  signatures = tf.saved_model.load(exported['saved_model']).signatures
+  images = tf.constant(np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3], np.uint8))
+  features = signatures['features'](images=images)['features'].numpy()
+  probabilities = signatures['serving_default'](images=images)['probabilities'].numpy()
+  np.testing.assert_allclose(tf.nn.softmax(features), probabilities, atol=1e-5)
+
+
+def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
+  more = ['--outside-width', 8]
+  place = 'outside_parts:TakenOption'
+  code, said = refused(run_here, data_dir, tmp_path, *more, network=place)
+  assert code == 2
+  assert 'TakenOption has an option weight_decay, and so has the program' in said
+
+
 @pytest.mark.parametrize(
   ('network', 'says'),
   [
@@ -125,6 +145,9 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
     ('outside_parts:no_variable', 'has no variable to train; make some with tf.compat.v1'),
     ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
+    ('outside_parts:one_name_twice', 'ValueError: Variable network/kernel already exists'),
+    ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
+    ('outside_parts:BlankInName', "has the NAME 'my network', a scope of variables"),
     ('outside_parts:no_parameters', 'must have (images, is_training, num_classes)'),
     ('outside_parts:KerasLike', 'Keras models cannot be built in these graphs'),
     ('outside_parts:Heard', 'is the class Heard; name a subclass of'),

@@ -84,9 +84,12 @@ def described(error: BaseException, function: Callable[..., Any] | None) -> str:
   own = {code.co_filename for code in files if code}
   if function is None:  # An error on import: frames of this program and of Python come first.
     frames = [frame for frame in frames if 'importlib' not in frame.filename]
-  inside = [frame for frame in frames if frame.filename in own] or [
-    frame for frame in frames if not frame.filename.startswith(_PROGRAM)
-  ]
+  others = [frame for frame in frames if not frame.filename.startswith(_PROGRAM)]
+  inside = (
+    [frame for frame in frames if frame.filename in own]
+    or [frame for frame in others if f'{os.sep}tensorflow{os.sep}' not in frame.filename]
+    or others
+  )
   where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
   try:
     message = str(error)

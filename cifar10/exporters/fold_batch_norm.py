@@ -36,7 +36,9 @@ def folded(graph: Any) -> Any:
   matches = {
     node.name: match
     for node in graph.node
-    if node.op == 'FusedBatchNormV3' and (match := _match(node, nodes, users))
+    if node.op == 'FusedBatchNormV3'
+    and not node.attr['is_training'].b  # By a batch's own mean, in a network of a user's own.
+    and (match := _match(node, nodes, users))
   }
   kernels = {match.convolution.name: match.kernel for match in matches.values()}
   # If the graph holds a network twice, both use the same kernel node.

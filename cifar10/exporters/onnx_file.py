@@ -37,15 +37,22 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   logging.getLogger('tf2onnx').setLevel(logging.ERROR)
   outputs = [CLASSES, PROBABILITIES, FEATURES]
   names = {name: f'{name}:0' for name in (IMAGES, *outputs)}
-  model, _ = convert.from_graph_def(
-    network.graph,
-    input_names=[names[IMAGES]],
-    output_names=[names[output] for output in outputs],
-    opset=_OPSET,
-  )
-  _rename(model.graph, {tensor: name for name, tensor in names.items()})
-  onnx.helper.set_model_props(model, {'made_from': files.json_text(made_from)})
-  onnx.checker.check_model(model)
+  try:
+    model, _ = convert.from_graph_def(
+      network.graph,
+      input_names=[names[IMAGES]],
+      output_names=[names[output] for output in outputs],
+      opset=_OPSET,
+    )
+    _rename(model.graph, {tensor: name for name, tensor in names.items()})
+    onnx.helper.set_model_props(model, {'made_from': files.json_text(made_from)})
+    onnx.checker.check_model(model)
+  except Exception as error:  # An operation that tf2onnx does not know, in a user's own network.
+    said = str(error).partition('\n')[0]
+    raise InputError(
+      f'--format onnx cannot hold this network ({type(error).__name__}: {said}); use --format '
+      'saved_model'
+    ) from None
   onnx.save(model, path)
 
 

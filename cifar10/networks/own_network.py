@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import model_base
 from cifar10.core import lazy_tf
-from cifar10.core.errors import InputError
+from cifar10.core.errors import CommandError, InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family
+from cifar10.networks.family import Family, Start
 
 _FLAG = '--network'
 _KERAS = ('keras', 'tf_keras')
@@ -45,7 +46,9 @@ def family(place: str) -> type[Family]:
       'cifar10.networks.family.Family, or a function'
     )
   _check_family(place, named)
-  return type(named.__name__, (named,), {'PLACE': place, '__module__': named.__module__})
+  return type(
+    named.__name__, (_NamesFaults, named), {'PLACE': place, '__module__': named.__module__}
+  )
 
 
 def _check_family(place: str, named: type[Family]) -> None:
@@ -55,11 +58,46 @@ def _check_family(place: str, named: type[Family]) -> None:
     missing.append('NETWORK')
   if missing:
     raise InputError(f'{_FLAG} {place} has no {", ".join(missing)}; see family.py, and add it')
+  if not re.fullmatch(r'[A-Za-z0-9.][\w.-]*', named.NAME, re.ASCII):
+    raise InputError(
+      f'{_FLAG} {place} has the NAME {named.NAME!r}, a scope of variables; use letters, digits, '
+      '_, - and .'
+    )
   if any(isinstance(value, dataclasses.Field) for value in vars(named).values()):
     raise InputError(
       f'{_FLAG} {place} has options but is no dataclass; put @dataclasses.dataclass(frozen=True) '
       'before it'
     )
+
+
+class _NamesFaults(Family):
+  """Raises InputError for what the user's own family, the next base class, raises."""
+
+  def prepare(self, start: Start) -> Any:
+    with _others_code(self.PLACE):
+      return super().prepare(start)
+
+  def build(
+    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
+  ) -> model_base.Layers:
+    with _others_code(self.PLACE):
+      network: Any = super().build(settings, data, prepared)
+      forward_pass = network.forward_pass
+
+    def guarded(images: tf.Tensor) -> tf.Tensor:
+      with _others_code(self.PLACE):
+        return forward_pass(images)
+
+    network.forward_pass = guarded
+    return network
+
+
+def _others_code(
+  place: str, function: Callable[..., Any] | None = None
+) -> contextlib.AbstractContextManager:
+  return others_code(
+    lambda said: InputError(f'{_FLAG} {place} fails: {said}'), function, but=(CommandError,)
+  )
 
 
 def _check_parameters(place: str, function: Callable[..., Any]) -> None:
@@ -120,7 +158,7 @@ class _FunctionLayers(model_base.Layers):
       tf.compat.v1.variable_scope(
         scope, custom_getter=self._get_variable, auxiliary_name_scope=False
       ),
-      others_code(lambda said: InputError(f'{_FLAG} {self._place} fails: {said}'), self._function),
+      _others_code(self._place, self._function),
     ):
       logits = self._function(images, self._is_training, self._num_classes)
     self._check_logits(images, logits)
@@ -134,9 +172,7 @@ class _FunctionLayers(model_base.Layers):
       raise InputError(
         f'{_FLAG} {self._place} has no variable to train; make some with tf.compat.v1.get_variable'
       )
-    logits = tf.cast(logits, tf.float32)
-    self.features = logits  # The input of a function's last layer is not known.
-    return logits
+    return tf.cast(logits, tf.float32)
 
   def _check_logits(self, images: tf.Tensor, logits: Any) -> None:
     wanted = tf.TensorShape([images.shape[0], self._num_classes])
@@ -161,7 +197,8 @@ class _FunctionLayers(model_base.Layers):
     settings['initializer'] = self._initializers.get(name, settings.get('initializer'))
     if self._frozen is not None and self._frozen.search(name):
       trainable = False
-    if trainable and name in self.values:  # The network uses the variable more than once.
+    # The network uses the variable more than once. Without `reuse` TensorFlow refuses that.
+    if trainable and settings.get('reuse') and name in self.values:
       return tf.cast(self.values[name], dtype)
     settings['use_resource'] = True  # Also in a file that calls `disable_v2_behavior`.
     if dtype.is_floating:

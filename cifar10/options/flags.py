@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from cifar10.core import parts
+from cifar10.core.errors import InputError
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
@@ -150,7 +151,13 @@ def add_flags(
   for title, cls in titled.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
-      _add_flag(group, declared, help_of(declared))
+      try:
+        _add_flag(group, declared, help_of(declared))
+      except argparse.ArgumentError:  # Of a user's own network.
+        raise InputError(
+          f'--network: {cls.__name__} has an option {declared.name}, and so has the program; give '
+          'it another name'
+        ) from None
 
 
 def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:

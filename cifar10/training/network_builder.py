@@ -68,7 +68,8 @@ def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> In
 
   def classify(seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     logits = network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))
-    return logits, network.features
+    # The input of the last layer is not known of every network of a user's own.
+    return logits, logits if network.features is None else network.features
 
   if hparams.tta != 'none':
     return parts.load('tta').infer(classify, images, hparams.tta, hparams.tta_below)

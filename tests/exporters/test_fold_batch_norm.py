@@ -9,7 +9,7 @@ from cifar10.exporters import fold_batch_norm
 OFFSET, MEAN, VARIANCE, EPSILON = 5.0, 1.0, 3.96, 0.04  # The deviation is sqrt(4) = 2.
 
 
-def frozen(after=lambda x: x, scale=6.0, dtype=tf.float32, uses=1):
+def frozen(after=lambda x: x, scale=6.0, dtype=tf.float32, uses=1, is_training=False):
   """[n, 2, 2, 1] -> conv by 10, `after`, batch norm: y = 3 (10 x - 1) + 5 = 30 x + 2."""
   with tf.Graph().as_default() as graph:
     x = tf.compat.v1.placeholder(dtype, [None, 2, 2, 1], 'x')
@@ -19,10 +19,10 @@ def frozen(after=lambda x: x, scale=6.0, dtype=tf.float32, uses=1):
       after(convolved),
       tf.fill([1], scale),
       [OFFSET],
-      mean=tf.constant([MEAN]),
-      variance=tf.constant([VARIANCE]),
+      mean=None if is_training else tf.constant([MEAN]),
+      variance=None if is_training else tf.constant([VARIANCE]),
       epsilon=EPSILON,
-      is_training=False,
+      is_training=is_training,
     )
     for _ in range(1, uses):
       y = y + convolved
@@ -74,6 +74,15 @@ def test_a_convolution_that_others_use_stays():
   graph = frozen(uses=2)
   assert 'FusedBatchNormV3' in operations(graph)
   np.testing.assert_allclose(run(graph, [0, 1, 2, -1]).ravel(), [2, 42, 82, -38], rtol=1e-6)
+
+
+def test_one_that_takes_each_batch_s_own_mean_stays():
+  """10 and -10 have the mean 0 and the variance 100: 6 / sqrt(100.04) x 10 + 5."""
+  graph = frozen(is_training=True)
+  assert 'FusedBatchNormV3' in operations(graph)
+  factor = 60 / 100.04**0.5
+  expected = [5 + factor, 5 - factor] * 2
+  np.testing.assert_allclose(run(graph, [1, -1, 1, -1]).ravel(), expected, rtol=1e-5)
 
 
 def test_what_is_no_convolution_stays():

@@ -67,6 +67,14 @@ def bare_variable(images, is_training, num_classes):
   return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
 
 
+def one_name_twice(images, is_training, num_classes):
+  """Not what its author meant: both layers would have one kernel."""
+  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+  for _ in range(2):
+    x = tf.matmul(x, tf.compat.v1.get_variable('kernel', [3, 3]))
+  return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
+
+
 def no_parameters():
   return None
 
@@ -95,6 +103,42 @@ class Outside(cifar10.Family):
 
   def describe(self):
     return f'Outside-{self.outside_width}'
+
+
+class _AllConvolutions(MoreLayers):
+  """Has no fully connected layer, whose input would be the features."""
+
+  def __init__(self, options, settings, data):
+    super().__init__(settings)
+    self._num_classes = data.num_classes
+
+  def forward_pass(self, images):
+    return self._global_avg_pool(self._conv(self._input(images), 3, self._num_classes, 4))
+
+
+@dataclasses.dataclass(frozen=True)
+class AllConvolutions(Outside):
+  NETWORK: ClassVar[type] = _AllConvolutions
+
+
+class _Fails(_AllConvolutions):
+  def forward_pass(self, images):
+    raise KeyError('no such layer')
+
+
+@dataclasses.dataclass(frozen=True)
+class FailingFamily(Outside):
+  NETWORK: ClassVar[type] = _Fails
+
+
+@dataclasses.dataclass(frozen=True)
+class BlankInName(Outside):
+  NAME: ClassVar[str] = 'my network'
+
+
+@dataclasses.dataclass(frozen=True)
+class TakenOption(Outside):
+  weight_decay: float = option(0.5, 'taken')
 
 
 class Heard(cifar10.Callback):
