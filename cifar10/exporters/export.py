@@ -1,11 +1,9 @@
 """Exports the network of a checkpoint as a file or folder that other programs read."""
 
-import contextlib
 import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from cifar10.core import files, parts
@@ -48,7 +46,8 @@ def export(process: Process) -> JsonObject:
   made_from['sha256_of_variables'] = network.digest
   exports = os.path.join(options.job_dir, _FOLDER)
   files.make_folder(exports)
-  with _new_folder(exports) as folder:
+  local = None if files.is_url(exports) else exports
+  with tempfile.TemporaryDirectory(prefix='temp-', dir=local) as folder:
     written = os.path.join(folder, 'written')
     form.write(written, network, made_from)
     path = _moved(written, exports, form.suffix)
@@ -67,16 +66,8 @@ def _moved(written: str, exports: str, suffix: str) -> str:
     number += 1
 
 
-@contextlib.contextmanager
-def _new_folder(parent: str) -> Iterator[str]:
-  """A local temporary folder; `_move_in` moves its content to the final place."""
-  local = None if files.is_url(parent) else parent
-  with tempfile.TemporaryDirectory(prefix='temp-', dir=local) as folder:
-    yield folder
-
-
 def _move_in(local: str, path: str, last: str = '') -> None:
-  """Moves a file or folder from `_new_folder` to its final path.
+  """Moves a file or folder from a temporary folder to its final path.
 
   Args:
     local: the file or folder.
@@ -106,16 +97,19 @@ def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
     'weights': weights,
     'data_set': process.data.name,
     'classes': list(process.data.classes),
-    'accuracy': _accuracies(process.options.job_dir, checkpoint, step, weights),
+    'accuracy': _accuracies(process.options.job_dir, checkpoint, step, weights, hparams.tta),
   }
 
 
-def _accuracies(job_dir: str, checkpoint: str, step: int, weights: str) -> dict[str, float]:
+def _accuracies(
+  job_dir: str, checkpoint: str, step: int, weights: str, tta: str
+) -> dict[str, float]:
   """Returns the training's own accuracies by split; {} for a checkpoint from elsewhere."""
   if not files.is_inside(checkpoint, job_dir):
     return {}
+  name = 'accuracy_without_tta' if tta == 'none' else 'accuracy'  # The former is with others.
   return {
-    event['subset']: event['accuracy']
+    event['subset']: event[name] if name in event else event['accuracy']
     for event in metrics_log.read(job_dir)
     if event['event'] == 'evaluate'
     and (event['step'], event.get('weights', 'last')) == (step, weights)

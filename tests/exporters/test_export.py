@@ -1,6 +1,7 @@
 """How an export takes its place in the job dir."""
 
 import os
+import tempfile
 
 import pytest
 
@@ -17,7 +18,7 @@ def folder(request, tmp_path):
 
 
 def test_a_folder_that_was_made_elsewhere_comes_in_whole(folder):
-  with export._new_folder(folder) as made:
+  with tempfile.TemporaryDirectory() as made:
     for name in ('written/saved_model.pb', 'written/variables/index', 'file'):
       os.makedirs(os.path.dirname(os.path.join(made, name)), exist_ok=True)
       files.write_text(os.path.join(made, name), name)
