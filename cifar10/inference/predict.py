@@ -1,6 +1,7 @@
 """Predicts image files with a trained network, as a stream with a few hundred in memory."""
 
 import collections
+import contextlib
 import csv
 import glob
 import io
@@ -51,7 +52,7 @@ def named_images(names: Sequence[str]) -> Images:
       else:
         yield from read_ahead(_read, paths)
 
-  return Images(read, lambda: sum(1 for _ in each_file(names)))
+  return Images(read, lambda: sum(map(_num_images, each_file(names))))
 
 
 def split_images(data_set: Any, classes: Sequence[str]) -> Images:
@@ -200,8 +201,8 @@ def _write_arrays(file: IO[bytes], results: Iterable[Any], classes: Sequence[str
     probabilities.append(np.array([*result.get('probabilities', unknown).values()], np.float32))
   np.savez(
     file,
-    predictions=np.array(predictions),
-    probabilities=np.array(probabilities),
+    predictions=np.array(predictions, np.int64),
+    probabilities=np.array(probabilities, np.float32).reshape([-1, len(classes)]),
     class_names=np.array(classes),
     **{kind: np.array(names)},
   )
@@ -218,9 +219,16 @@ def _read_array(path: str) -> Iterator[_Read]:
       raise ValueError(f'it is {images.dtype} {list(images.shape)}')
     for index, image in enumerate(images):
       yield _Read({'file': f'{path}[{index}]'}, np.array(image))
-  except (OSError, ValueError, EOFError) as error:
+  except Exception as error:  # numpy raises many kinds for a damaged file.
     fault = f'images {path} must be a .npy file of an array uint8 [n, 32, 32, 3] ({error})'
     yield _unread(path, fault)
+
+
+def _num_images(path: str) -> int:
+  if path.endswith('.npy') and os.path.isfile(path):
+    with contextlib.suppress(Exception):  # It counts as one, whose result says what is wrong.
+      return len(np.load(path, mmap_mode='r', allow_pickle=False))
+  return 1
 
 
 def _unread(path: str, error: str) -> _Read:
