@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import logging
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -20,6 +21,7 @@ from cifar10 import modes
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, lazy_tf, logs, option, parts
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
+from cifar10.core.logs import log
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.options import flags
@@ -81,6 +83,7 @@ class Exported(TypedDict, total=False):
   accuracy: dict[str, float]
   dtype: str
   tta: str
+  tta_below: float
   sha256_of_variables: str
 
 
@@ -107,7 +110,7 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
   parsed = command.parse(words)
   _check_names(options, vars(parsed))  # None is short for another.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  with logs.shown():
+  with _log_shown():
     return command.generate(parsed)
 
 
@@ -196,7 +199,7 @@ class Network:
       raise InputError('out is for images in files; it cannot take the answers to an array')
     plan = modes.check(_command('predict', options, ['of an array']))
     lazy_tf.import_tensorflow()
-    with logs.shown(plan.command.verbose):
+    with _log_shown(plan.command.verbose):
       self._build(plan)
 
   def _build(self, plan: modes.Plan) -> None:
@@ -223,7 +226,10 @@ class Network:
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies uint8 images [n, 32, 32, 3]; raises InputError for anything else."""
-    if getattr(images, 'dtype', None) != np.uint8 or images.shape[1:] != (32, 32, 3):
+    if hasattr(images, 'numpy'):  # A tensor.
+      images = images.numpy()
+    is_array = isinstance(images, np.ndarray) and images.dtype == np.uint8
+    if not is_array or images.shape[1:] != (32, 32, 3):
       kind = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
       raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
     # Not every operation accepts an empty batch.
@@ -255,7 +261,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
 
   monitor = _Monitor()
   results = []
-  with logs.shown(plan.command.verbose):
+  with _log_shown(plan.command.verbose):
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
@@ -270,6 +276,44 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   if monitor.heard == 'SIGINT':
     raise KeyboardInterrupt
   return results
+
+
+_calls = 0  # How many are under way: those of several threads share one log.
+_log_of_calls = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def _log_shown(verbose: bool = False) -> Iterator[None]:
+  """A context with the command's log, unless the user has configured the program's log."""
+  global _calls  # noqa: PLW0603
+  _calls += 1
+  if _calls == 1:
+    _log_of_calls.enter_context(_log_set_up(verbose))
+  try:
+    yield
+  finally:
+    _calls -= 1
+    if not _calls:
+      _log_of_calls.close()
+
+
+@contextlib.contextmanager
+def _log_set_up(verbose: bool) -> Iterator[None]:
+  tensorflows = logging.getLogger('tensorflow')
+  before = tensorflows.level, log.level, log.propagate
+  handlers = [] if log.handlers or log.level else [logs.AboveBars()]
+  tensorflows.setLevel(logging.INFO if verbose else logging.ERROR)
+  for handler in handlers:
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+  try:
+    yield
+  finally:
+    level, log.level, log.propagate = before
+    tensorflows.setLevel(level)
+    for handler in handlers:
+      log.removeHandler(handler)
 
 
 class _Monitor(SignalMonitor):

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import cifar10
 import generate_cifar10_tfrecords
+from cifar10 import api
 from cifar10.core.logs import log
 from cifar10.job import metrics_log
 
@@ -149,6 +150,10 @@ def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
     ({'network': lambda images, is_training, num_classes: None}, 'at the top of a module'),
     ({'mode': 'evaluate'}, "mode is 'evaluate': it must be train_and_evaluate or train"),
     (
+      {'callbacks': 3},
+      'callbacks is 3; give instances of cifar10.Callback',
+    ),
+    (
       {'callbacks': [print]},
       'callbacks has <built-in function print>; give instances of cifar10.Callback',
     ),
@@ -266,3 +271,47 @@ def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd, monkeypa
   monkeypatch.setattr(log, 'level', logging.ERROR)
   cifar10.evaluate(folder, data_dir)
   assert 'evaluated at step 4' not in capfd.readouterr().err
+
+
+def test_the_log_of_calls_that_overlap_ends_with_the_last(monkeypatch):
+  monkeypatch.setattr(log, 'level', logging.NOTSET)
+  before = log.level, log.propagate, list(log.handlers)
+  first, second = api._log_shown(), api._log_shown()
+  first.__enter__()
+  second.__enter__()
+  first.__exit__(None, None, None)
+  assert (log.level, len(log.handlers)) == (logging.INFO, len(before[2]) + 1)
+  second.__exit__(None, None, None)
+  assert (log.level, log.propagate, log.handlers) == before
+
+
+def test_an_included_network_loads_in_several_threads():
+  """Each has its own session; they share the job dir that the first one makes."""
+  networks = []
+  threads = [
+    threading.Thread(target=lambda: networks.append(cifar10.load('resnet20'))) for _ in range(3)
+  ]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join(60)
+  assert len(networks) == 3
+  tensor = tf.zeros([1, 32, 32, 3], tf.uint8)
+  answers = {int(network(tensor).classes[0]) for network in networks}
+  assert len(answers) == 1
+  for network in networks:
+    network.close()
+
+
+@pytest.mark.parametrize('made', [lambda each: each, lambda each: iter([each])])
+def test_callbacks_are_one_or_any_iterable(made, data_dir, tmp_path):
+  callback = Counted()
+  cifar10.train(tmp_path / 'job', data_dir, mode='train', callbacks=made(callback), **SMALL)
+  assert callback.steps == 4
+
+
+class Counted(cifar10.Callback):
+  steps = 0
+
+  def on_step_end(self, step):
+    self.steps += 1

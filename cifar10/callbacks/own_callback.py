@@ -28,8 +28,12 @@ class Own(NamedTuple):
   make: Callable[[Run], Any]
 
 
-def named_or_given(names: Sequence[str], objects: Sequence[Any]) -> list[Own]:
+def named_or_given(names: Sequence[str], objects: Any) -> list[Own]:
   """Returns these names' functions and the given objects; raises InputError for other things."""
+  try:
+    objects = [objects] if isinstance(objects, Callback) else list(objects)
+  except TypeError:
+    raise InputError(f'callbacks is {objects!r:.60}; give instances of cifar10.Callback') from None
   for each in objects:
     if not isinstance(each, Callback):
       raise InputError(f'callbacks has {each!r:.60}; give instances of cifar10.Callback alone')

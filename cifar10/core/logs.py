@@ -62,7 +62,7 @@ def one_line(text: str) -> str:
   return ''.join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-class _AboveBars(logging.StreamHandler):
+class AboveBars(logging.StreamHandler):
   """A log handler that writes above a progress bar."""
 
   def __init__(self) -> None:
@@ -76,29 +76,9 @@ class _AboveBars(logging.StreamHandler):
 
 def set_up(verbose: bool = False) -> None:
   """Shows the program's own log, and TensorFlow's if `verbose`."""
-  logging.basicConfig(level=logging.WARNING, handlers=[_AboveBars()])
+  logging.basicConfig(level=logging.WARNING, handlers=[AboveBars()])
   log.setLevel(logging.INFO)
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
-
-
-@contextlib.contextmanager
-def shown(verbose: bool = False) -> Iterator[None]:
-  """A context with the log of `set_up`, unless the user has configured the program's log."""
-  tensorflows = logging.getLogger('tensorflow')
-  before = tensorflows.level, log.level, log.propagate
-  handlers = [] if log.handlers or log.level else [_AboveBars()]
-  tensorflows.setLevel(logging.INFO if verbose else logging.ERROR)
-  for handler in handlers:
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-  try:
-    yield
-  finally:
-    level, log.level, log.propagate = before
-    tensorflows.setLevel(level)
-    for handler in handlers:
-      log.removeHandler(handler)
 
 
 def bar(*items: Any, **settings: Any) -> Any:

@@ -11,12 +11,15 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from typing import Any
 
 from cifar10.core import files, parts
 from cifar10.core.errors import InputError
 from cifar10.job import job_config
 from cifar10.options.run_options import RunOptions
+
+_unpacking = threading.Lock()  # A server's threads may load a network at the same time.
 
 
 def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
@@ -43,18 +46,19 @@ def unpack(options: RunOptions) -> None:
   """Writes the network that `as_job` has accepted into its job dir, unless it is there."""
   from cifar10.job import variable_files  # noqa: PLC0415  (it loads TensorFlow)
 
-  if files.exists(os.path.join(options.job_dir, 'checkpoint')):
-    return
   assert options.pretrained
-  source = variable_files.open_source(options.pretrained, '--pretrained')
-  step = source.global_step
-  values = {each: source.value(each) for each in source.shapes}
-  checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')
-  job_config.write_config(options.job_dir, _config(options.pretrained))
-  if not files.exists(checkpoint + '.index'):  # A process that was killed may have come this far.
-    variable_files.write(checkpoint, values, step, '--job-dir')
-  latest = f'model_checkpoint_path: "model.ckpt-{step}"\n'
-  files.write_text(os.path.join(options.job_dir, 'checkpoint'), latest)
+  with _unpacking:
+    if files.exists(os.path.join(options.job_dir, 'checkpoint')):
+      return
+    source = variable_files.open_source(options.pretrained, '--pretrained')
+    step = source.global_step
+    values = {each: source.value(each) for each in source.shapes}
+    checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')
+    job_config.write_config(options.job_dir, _config(options.pretrained))
+    if not files.exists(checkpoint + '.index'):  # A process that was killed may have come this far.
+      variable_files.write(checkpoint, values, step, '--job-dir')
+    latest = f'model_checkpoint_path: "model.ckpt-{step}"\n'
+    files.write_text(os.path.join(options.job_dir, 'checkpoint'), latest)
 
 
 def _config(name: str) -> dict[str, Any]:
