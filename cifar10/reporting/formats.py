@@ -23,7 +23,7 @@ def percent(rate: Any) -> str:
 
 def probability(value: float) -> str:
   """Formats 0.9162 as '91.62 %', and what would round to zero as '< 0.01 %'."""
-  return percent(value) if value >= 0.00005 else '< 0.01 %'
+  return '< 0.01 %' if value < 0.00005 else percent(value)
 
 
 def percent_range(interval: Interval) -> str:

@@ -79,8 +79,9 @@ class History(NamedTuple):
 
   @property
   def last_step(self) -> int:
-    """Returns the last step in any event."""
-    return max((event['step'] for event in self.events), default=0)
+    """Returns the last step in any event; a command's may be of steps that a kill has lost."""
+    steps = [event['step'] for event in self.events if event['event'] != 'control']
+    return max(steps, default=0)
 
   @property
   def seconds(self) -> float | None:
@@ -211,7 +212,9 @@ def _described_start(event: Event, was_running: bool) -> tuple[str, str]:
     return 'started', ''
   details = []
   if was_running:
-    details.append('the run before has no recorded end: it was killed, or its machine went down')
+    details.append(
+      'the run before has no recorded end: it failed, was killed, or its machine went down'
+    )
   lost = event.get('steps_lost')
   if is_number(lost) and lost:
     details.append(f'{lost:,} steps since the last checkpoint were made again')

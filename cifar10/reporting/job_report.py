@@ -2,18 +2,19 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from cifar10.core import files
+from cifar10.core import files, parts
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.core.logs import log
 from cifar10.core.option import declarations
-from cifar10.data import manifest
+from cifar10.data import input_pipeline, manifest
 from cifar10.data.info import DatasetInfo
-from cifar10.inference.predictions import IMAGES
+from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.job import adopted_config, best_checkpoints, checkpoints, job_config
 from cifar10.options.hparams import HParams, all_values, from_values
 from cifar10.options.run_options import RunOptions
@@ -140,10 +141,11 @@ def _evaluated(
   split = wanted.split or DEFAULT_SPLIT
   try:
     return _predicted(path, events, data, hparams, wanted)
-  except DamagedError:  # Notes tell of missing files; damage is an error.
-    raise
   except InputError as error:
-    if wanted.data_dir or wanted.checkpoint:
+    # Notes tell of missing files; damage is an error. TensorFlow's list may name checkpoints that
+    # the user has deleted.
+    is_damaged = isinstance(error, DamagedError) and checkpoints.all_by_step(path)
+    if is_damaged or wanted.data_dir or wanted.checkpoint:
       raise
     recorded = events.last_evaluation(split)
     if recorded is None and wanted.split is None:
@@ -171,6 +173,8 @@ def _predicted(
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   split = wanted.split or DEFAULT_SPLIT
   use_ema = events.started_with('options').get('use_ema') is True  # As in its last run.
+  if use_ema and wanted.checkpoint:  # It may be one that `checkpoint dump` wrote.
+    use_ema = parts.load('ema').is_in(checkpoints.find(path, wanted.checkpoint))
   weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS
   options = RunOptions(
     job_dir=path,
@@ -180,8 +184,9 @@ def _predicted(
     use_ema=use_ema,
   )
   process = Process(hparams, options)
-  predictions = read_predictions(process)
+  process.check_split(split)
   images, labels = process.held_out(split).all_examples()
+  predictions = read_predictions(process, images)
   recorded = [
     event
     for event in events.of('evaluate')
@@ -201,27 +206,40 @@ def _predicted(
   return evaluation, _doubts(path, hparams, data_dir, split)
 
 
-def read_predictions(process: Process) -> Predictions:
-  """Returns a checkpoint's predictions for all images of the final split."""
-  split = process.final_split
-  process.check_split(split)
-  checkpoint = process.checkpoint()
-  log.info('evaluating %s on %s', checkpoint, split)
+def read_predictions(process: Process, images: np.ndarray) -> Predictions:
+  """Returns a checkpoint's predictions for uint8 images [n, 32, 32, 3].
 
-  def images_only() -> Any:
-    return process.eval_input_fn(split)().map(lambda images, labels: {IMAGES: images[0]})
+  A training may delete the latest checkpoint before it is read: then the next is taken.
+  """
+  while True:
+    checkpoint = process.checkpoint()
+    log.info('evaluating %s on %s', checkpoint, process.final_split)
+    try:
+      return _predictions(process, checkpoint, images)
+    except Exception:
+      if process.options.checkpoint or files.exists(f'{checkpoint}.index'):
+        raise
+    log.info('%s was deleted before it was evaluated; taking the next', checkpoint)
 
-  batches = list(
-    process.estimator().predict(
-      images_only, checkpoint_path=checkpoint, yield_single_examples=False
-    )
+
+def _predictions(process: Process, checkpoint: str, images: np.ndarray) -> Predictions:
+  step = checkpoints.global_step(checkpoint)
+  size = process.hparams.eval_batch_size
+
+  def cut() -> Iterator[dict[str, np.ndarray]]:
+    for start in range(0, len(images), size):
+      yield {IMAGES: images[start : start + size]}
+
+  def input_fn() -> Any:
+    signature = {IMAGES: tf.TensorSpec([None, *images.shape[1:]], tf.uint8)}
+    batches = tf.data.Dataset.from_generator(cut, output_signature=signature)
+    return input_pipeline.without_autotune(batches)
+
+  answers = process.estimator().predict(
+    input_fn, checkpoint_path=checkpoint, yield_single_examples=False
   )
-  return Predictions(
-    checkpoint,
-    checkpoints.global_step(checkpoint),
-    np.concatenate([batch['classes'] for batch in batches]),
-    np.concatenate([batch['probabilities'] for batch in batches]),
-  )
+  classes, probabilities = zip(*((each[CLASSES], each[PROBABILITIES]) for each in answers))
+  return Predictions(checkpoint, step, np.concatenate(classes), np.concatenate(probabilities))
 
 
 def _doubts(path: str, hparams: HParams, data_dir: str, split: str) -> list[str]:

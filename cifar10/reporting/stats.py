@@ -79,10 +79,12 @@ def cross_entropies(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray
 def is_among(labels: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
   """Tells whether the label is among the `count` most probable classes: bool [n].
 
-  Equally probable classes count as more probable, as in tf.math.in_top_k.
+  Equally probable classes count as more probable, as in tf.math.in_top_k; a label is not among
+  probabilities that are no finite numbers.
   """
   of_label = probabilities[np.arange(len(labels)), labels]
-  return (probabilities > of_label[:, np.newaxis]).sum(1) < count
+  is_among = (probabilities > of_label[:, np.newaxis]).sum(1) < count
+  return is_among & np.isfinite(probabilities).all(1)
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -127,12 +129,14 @@ def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
     confidences: the probability of each predicted class: float [n].
     is_right: bool [n].
   """
-  numbers = np.clip(np.ceil(confidences * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+  finite = np.nan_to_num(confidences)
+  numbers = np.clip(np.ceil(finite * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
   counts = np.bincount(numbers, minlength=NUM_BINS)
   with np.errstate(invalid='ignore'):  # An empty bin has no mean.
     confidence = np.bincount(numbers, confidences, NUM_BINS) / counts
     accuracy = np.bincount(numbers, is_right, NUM_BINS) / counts
-  error = np.nansum(counts * np.abs(accuracy - confidence)) / len(confidences)
+  distances = np.abs(accuracy - confidence)[counts > 0]
+  error = (counts[counts > 0] * distances).sum() / len(confidences)
   bins = [
     Bin(i / NUM_BINS, (i + 1) / NUM_BINS, int(counts[i]), float(confidence[i]), float(accuracy[i]))
     for i in range(NUM_BINS)

@@ -7,6 +7,7 @@ from cifar10.core import files, option
 from cifar10.core.logs import format_duration, one_line
 from cifar10.networks.registry import FAMILIES
 from cifar10.reporting import formats, job_report
+from cifar10.reporting.history import is_number
 from cifar10.reporting.job_report import AVERAGED_WEIGHTS, JobReport
 from cifar10.reporting.stats import Interval
 
@@ -48,7 +49,7 @@ def rows(job: JobReport) -> list[Row]:
     Row(
       'Cross-entropy',
       formats.number(evaluation.cross_entropy if evaluation else None),
-      f'{entropy.low:.4f} to {entropy.high:.4f}' if entropy else '',
+      f'{entropy.low:.4f} to {entropy.high:.4f}' if entropy and is_number(entropy.low) else '',
     ),
     Row('Expected calibration error', formats.percent(calibration and calibration.error)),
     Row('Split', formats.split(evaluation.split) if evaluation else formats.NONE),

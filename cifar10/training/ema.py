@@ -102,7 +102,7 @@ def scaffold() -> Any:
   return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
 
 
-def _is_in(checkpoint: str) -> bool:
+def is_in(checkpoint: str) -> bool:
   """Tells whether a checkpoint has moving averages of the weights."""
   reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
   return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
@@ -110,7 +110,7 @@ def _is_in(checkpoint: str) -> bool:
 
 def check_are_in(checkpoint: str) -> None:
   """Raises InputError if a checkpoint has no moving averages of the weights."""
-  if not _is_in(checkpoint):
+  if not is_in(checkpoint):
     raise InputError(
       f'checkpoint {checkpoint} has no average of the weights: its job was trained without '
       '--ema-decay; leave --use-ema out'
@@ -119,7 +119,7 @@ def check_are_in(checkpoint: str) -> None:
 
 def check_resumes(job_dir: str, checkpoint: str | None, ema_decay: float) -> None:
   """Raises InputError for --ema-decay in a job that older code trained without averages."""
-  if checkpoint and not _is_in(checkpoint):
+  if checkpoint and not is_in(checkpoint):
     raise InputError(
       f'--ema-decay {ema_decay} and --job-dir {job_dir} was trained without; leave it out or name '
       'another folder'

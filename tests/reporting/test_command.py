@@ -13,7 +13,7 @@ import pytest
 
 import cifar10.report
 from cifar10.data.input_pipeline import RecordDataset
-from cifar10.job import adopted_config, job_config, metrics_log
+from cifar10.job import adopted_config, checkpoints, job_config, metrics_log
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import job_report
 from cifar10.training.process import Process
@@ -92,7 +92,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
   classes = job.data.classes
   hparams = adopted_config.adopt_config({}, job_config.read_config(path), path, training=False)
   options = RunOptions(job_dir=path, data_dir=data_dir, subset='validation')
-  predictions = job_report.read_predictions(Process(hparams, options))
+  predictions = job_report.read_predictions(Process(hparams, options), images)
   wrong = np.sum(predictions.classes != labels)
   assert job.evaluation.num_mistakes == wrong
   assert len(job.evaluation.mistakes) == min(wrong, 40)
@@ -114,6 +114,53 @@ def test_a_page_and_a_table_in_one(make_job, report, tmp_path):
   assert (result['report'], result['bytes']) == (str(file), file.stat().st_size)
   assert os.listdir(tmp_path) == ['report.html']
   assert 'Wilson' in said
+
+
+def test_a_checkpoint_that_training_deletes_is_followed_by_the_next(make_job, report, monkeypatch):
+  path = make_job()
+  read = checkpoints.global_step
+
+  def rotated(checkpoint):
+    """As the training of another process does it, once, between finding and reading."""
+    if checkpoint.endswith('-8'):
+      for name in checkpoints.files_of(checkpoint):
+        os.rename(name, name.replace('ckpt-8', 'ckpt-9'))
+      with open(os.path.join(path, 'checkpoint'), 'w', encoding='utf-8') as file:
+        file.write('model_checkpoint_path: "model.ckpt-9"\n')
+    return read(checkpoint)
+
+  monkeypatch.setattr(checkpoints, 'global_step', rotated)
+  code, result, said = report(path, '--table')
+  assert code == 0, said
+  assert 'model.ckpt-8 was deleted before it was evaluated; taking the next' in said
+  assert result['jobs'][0]['evaluation']['checkpoint'].endswith('model.ckpt-9')
+
+
+def test_without_checkpoints_a_job_has_its_own_evaluation(make_job, report):
+  """TensorFlow's list still names one."""
+  path = make_job()
+  for name in checkpoints.files_of(os.path.join(path, 'model.ckpt-8')):
+    os.remove(name)
+  code, result, said = report(path, '--table')
+  assert code == 0, said
+  [found] = result['jobs']
+  assert found['evaluation']['accuracy']['value'] == 0.5
+  assert 'could not be made' in found['notes'][0]
+
+
+def test_a_dumped_average_has_the_weights_of_the_file(make_job, report, data_dir, tmp_path):
+  """The job's last run evaluated averages, which the file has under the weights' own names."""
+  path = make_job()
+  [start, *_] = metrics_log.read(path)
+  last = {**start, 'step': 8, 'resumed': True, 'data_dir': data_dir, 'options': {'use_ema': True}}
+  metrics_log.append(path, last)
+  copy = str(tmp_path / 'dumped' / 'model.ckpt')
+  for name in checkpoints.files_of(os.path.join(path, 'model.ckpt-8')):
+    os.makedirs(tmp_path / 'dumped', exist_ok=True)
+    shutil.copy(name, name.replace(os.path.join(path, 'model.ckpt-8'), copy))
+  code, result, said = report(path, '--table', '--checkpoint', copy)
+  assert code == 0, said
+  assert result['jobs'][0]['evaluation']['checkpoint'] == copy
 
 
 def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_path):

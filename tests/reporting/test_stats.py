@@ -92,6 +92,12 @@ def test_calibration_error_by_hand():
   assert math.isnan(found.bins[0].accuracy)
 
 
+def test_probabilities_that_are_no_numbers_are_no_merit():
+  nan = np.full([3, 10], np.nan)
+  assert not stats.is_among(np.array([0, 1, 2]), nan, 5).any()
+  assert math.isnan(stats.calibration(nan[:, 0], np.array([True, False, False])).error)
+
+
 def test_a_bin_holds_its_upper_end():
   found = stats.calibration(np.array([1 / 15, 0.0, 1.0]), np.array([True, True, True]))
   assert [each.examples for each in found.bins] == [2, *[0] * 13, 1]
