@@ -87,6 +87,11 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
   if config is None:
     raise InputError(f'--job-dir {command.job_dir} holds no job; name the job of the checkpoints')
   hparams = adopted_config.adopt_config({}, config, command.job_dir, training=False)
+  if hparams.source:
+    raise InputError(
+      f'--job-dir {command.job_dir} was trained on --source {hparams.source}, whose images average '
+      'does not read for batch norm; train with --ema-decay for an average'
+    )
   data = job_config.described_data(command.job_dir, command.data_dir)
   sources = [variable_files.open_source(path) for path in command.paths]
   shapes, _ = network_size.variable_shapes(hparams, data)
@@ -111,9 +116,7 @@ def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = cli.OneLineParser(description=__doc__)
   verbs = parser.add_subparsers(required=True, metavar='list|dump|average')
   listing = verbs.add_parser('list', help='list the variables')
   listing.set_defaults(run=_list)

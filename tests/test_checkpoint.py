@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -130,6 +132,17 @@ def test_an_average_leaves_frozen_moving_averages_as_they_are(job, run, data_dir
   assert not np.allclose(after[later], before[later], rtol=1e-2)
 
 
+def test_a_copy_of_best_is_the_copy(run, run_here, data_dir, tmp_path):
+  """Not the best/ that lies beside it, which a later training may have changed."""
+  job = tmp_path / 'job'
+  where = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
+  assert run_here(*where, '--train-steps', 2).returncode == 0
+  shutil.copytree(job / 'best', job / 'kept')
+  shutil.rmtree(job / 'best')
+  run('dump', job / 'kept', '--out', tmp_path / 'kept.npz')
+  assert np.load(tmp_path / 'kept.npz')['global_step'] == 2
+
+
 def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   arrays = tmp_path / 'dump.npz'
   run('dump', job, '--out', arrays)
@@ -146,6 +159,11 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   assert 'other.npz is of another network: it has no resnet/init/conv/kernel; name' in said
   said = run('average', arrays, '--job-dir', tmp_path, *where[2:])
   assert 'holds no job; name the job of the checkpoints' in said
+  config = json.loads((pathlib.Path(job) / 'config.json').read_text())
+  (tmp_path / 'job').mkdir()
+  (tmp_path / 'job' / 'config.json').write_text(json.dumps({**config, 'source': 'm:f'}))
+  said = run('average', arrays, '--job-dir', tmp_path / 'job', *where[2:])
+  assert 'was trained on --source m:f, whose images average does not read' in said
   assert not list(tmp_path.glob('mean*'))
 
 

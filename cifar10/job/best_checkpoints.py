@@ -20,12 +20,17 @@ Entry = dict[str, Any]  # An evaluation as the program prints it.
 
 
 def read(job_dir: str) -> list[Entry]:
+  """As `read_folder` for JOB/best."""
+  return read_folder(os.path.join(job_dir, FOLDER))
+
+
+def read_folder(folder: str) -> list[Entry]:
   """Returns the evaluations of the best checkpoints, best first; [] if there are none.
 
   Raises:
     InputError: best.json is damaged.
   """
-  path = os.path.join(job_dir, FOLDER, NAME)
+  path = os.path.join(folder, NAME)
   try:
     best = json.loads(files.read_text(path))
     entries = [best, *best.pop('others')]

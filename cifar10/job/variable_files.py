@@ -170,7 +170,7 @@ def _zipped(path: str) -> Iterator[zipfile.ZipFile]:
 def _checkpoint(path: str, named: str) -> str:
   """Returns the checkpoint that a path stands for; raises InputError."""
   if files.exists(os.path.join(path, best_checkpoints.NAME)):
-    path = best_checkpoints.checkpoint(os.path.dirname(files.absolute(path)))
+    path = os.path.join(path, best_checkpoints.read_folder(path)[0]['checkpoint'])
   if not files.is_dir(path):
     if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
