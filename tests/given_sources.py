@@ -12,6 +12,9 @@ COUNT = 96  # Examples.
 LABELS = np.arange(COUNT) % 10
 
 
+_times = itertools.count()
+
+
 def image(number):
   """Its number is in its first two pixels, its class in all others."""
   pixels = np.full([32, 32, 3], 20 * (number % 10), np.uint8)
@@ -40,9 +43,21 @@ def listed():
   return list(ones())
 
 
+def shuffled():
+  """The examples in another order each time."""
+  examples = listed()
+  for each in np.random.default_rng(next(_times)).permutation(COUNT):
+    yield examples[each]
+
+
 def shards(shard, num_shards):
   for number in range(shard, COUNT, num_shards):
     yield image(number), LABELS[number]
+
+
+def long_flow():
+  """1,056 examples; one reader at a time, like a `Flow`."""
+  return _LongFlow()
 
 
 class Flow:
@@ -69,6 +84,20 @@ class Flow:
 
 exhausted = ones()
 no_function = 7
+
+
+class _LongFlow(Flow):
+  def __len__(self):
+    return 11 * COUNT
+
+  def __iter__(self):
+    assert self._readers == 0
+    self._readers = 1
+    try:
+      for _ in range(11):
+        yield from ones()
+    finally:
+      self._readers = 0
 
 
 def used_up():

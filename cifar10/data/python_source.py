@@ -307,21 +307,12 @@ def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Dr
     with others_code(_FaultError, function):
       drawn.extend(itertools.islice(items, 1))
       if drawn and not _is_batch(drawn[0]):
-        rest: Iterator[Any] = itertools.islice(items, most - 1)
-        first, drawn[0] = drawn[0][0], _copied(drawn[0])
-        drawn.extend(itertools.islice(rest, 1))
-        if _is_in(first, drawn[-1]):  # The function writes every image into one array.
-          drawn[-1] = _copied(drawn[-1])
-          rest = map(_copied, rest)
-        drawn.extend(rest)
+        # Copies: the function may write the next image, or a block of images, in the same place.
+        drawn[0] = _copied(drawn[0])
+        drawn.extend(map(_copied, itertools.islice(items, most - 1)))
   except (_FaultError, SourceError) as error:
     return _Drawn(drawn, error)
   return _Drawn(drawn, None)
-
-
-def _is_in(array: Any, item: Any) -> bool:
-  """Whether an item's image lies in the memory of an array."""
-  return not _is_batch(item) and np.may_share_memory(np.asarray(array), np.asarray(item[0]))
 
 
 def _copied(item: Any) -> Any:

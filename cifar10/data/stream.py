@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,16 +62,22 @@ def naming_faults(fault: Callable[[str], str | None]) -> Iterator[None]:
 
 @dataclasses.dataclass
 class _Reading:
-  chunks: Iterator[Chunk]
+  chunks: Generator[Chunk, None, None]
   number: int = 0  # How many examples have been read.
 
 
 class Server:
   """Serves the chunks of splits to a graph through `tf.numpy_function`; a handle for each split."""
 
-  def __init__(self, read: Callable[[int, int], Iterator[Chunk]]):
-    """`read(split, num_splits)` yields the chunks of a split."""
-    self._read = read
+  def __init__(
+    self, read: Callable[[int, int], Generator[Chunk, None, None]], one_reader: bool = False
+  ):
+    """Args:
+    read: read(split, num_splits) yields the chunks of a split.
+    one_reader: whether who begins a split no longer reads another. A session that a lost parameter
+      server has ended leaves its split in the middle.
+    """
+    self._read, self._one_reader = read, one_reader
     self._readings: dict[int, _Reading] = {}
     self._handles = itertools.count()
 
@@ -84,6 +90,11 @@ class Server:
       SourceError: raised by `read`.
     """
     if handle == _NEW:
+      if self._one_reader:
+        for left in self._readings.values():
+          with contextlib.suppress(ValueError):  # It is being read at this moment.
+            left.chunks.close()
+        self._readings.clear()
       handle = next(self._handles)
       self._readings[handle] = _Reading(self._read(int(split), int(num_splits)))
       return np.int64(handle), *NOTHING, np.int64(0)

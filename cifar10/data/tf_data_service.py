@@ -6,16 +6,16 @@ sent. Instead the graph calls whatever a data worker has registered as its first
 and passes the name of the source.
 """
 
+import functools
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from cifar10.core.errors import SourceError
 from cifar10.data import input_pipeline, stream
-from cifar10.data.python_source import Chunk, PythonSource
+from cifar10.data.python_source import PythonSource
 
 SPLITS = 16  # Of an epoch: a data worker that dies loses the split it reads, and its buffer.
 _TOKEN = 'pyfunc_0'  # TensorFlow's name for the first Python function of a process.
@@ -52,15 +52,9 @@ class Offer:
         f'--source {wanted}'
       )
     if num_classes not in self._servers:
-      self._servers[int(num_classes)] = stream.Server(self._reader(self._source, int(num_classes)))
+      read = functools.partial(self._source.chunks, int(num_classes))
+      self._servers[int(num_classes)] = stream.Server(read)
     return self._servers[int(num_classes)](*asked)
-
-  @staticmethod
-  def _reader(source: PythonSource, num_classes: int) -> Any:
-    def read(split: int, num_splits: int) -> Iterator[Chunk]:
-      return source.chunks(num_classes, split, num_splits)
-
-    return read
 
 
 def from_offers(name: str, num_classes: int) -> stream.ReadSplit:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts
-from cifar10.data import input_pipeline, stream, tf_data_service
+from cifar10.data import input_pipeline, manifest, stream, tf_data_service
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training.feed import Feed
@@ -51,10 +51,13 @@ class ServiceFeed(Feed):
       num_examples=self.num_examples(),
       seed=hparams.seed,
     )
-    # A job that resumes with other batches has another name in the service.
+    # A job that resumes with other batches has another name in the service: by the name alone
+    # TensorFlow would find the earlier batches.
     what = (hparams.source, hparams.train_on, hparams.train_batch_size, hparams.seed)
+    where = None if hparams.source else manifest.digests(options.data_dir or '')
+    of = (where, self.num_examples(), self._num_classes)
     how = (hparams.use_distortion_for_training, hparams.augmentation)
-    digest = hashlib.sha256(repr((what, how)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((what, of, how)).encode()).hexdigest()
     job = f'{options.job_dir} {digest[:16]}'
     return input_pipeline.cut(
       tf_data_service.distributed(batches, options.data_service, job), num_shards

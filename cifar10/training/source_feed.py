@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,9 @@ class HeldOut:
     return stream.naming_faults(lambda message: None)
 
 
-def _read_here(read: Callable[[int, int], Iterator[Chunk]]) -> stream.ReadSplit:
+def _read_here(read: Callable[[int, int], Generator[Chunk, None, None]]) -> stream.ReadSplit:
   """Reads splits in this process."""
-  server = stream.Server(read)
+  server = stream.Server(read, one_reader=True)
 
   def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
     asked = [handle, split, tf.constant(1, tf.int64)]
@@ -141,7 +141,7 @@ class SourceFeed(Feed):
   def _count(self) -> int:
     return self._source.check(self._num_classes, self._hparams.examples_per_epoch)
 
-  def _epoch(self) -> Iterator[Chunk]:
+  def _epoch(self) -> Generator[Chunk, None, None]:
     """Yields one epoch of this process's examples."""
     count = 0
     shard = self._cluster.worker if self._shards > 1 else 0

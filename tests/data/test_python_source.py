@@ -59,6 +59,19 @@ def test_a_function_may_write_each_image_into_the_same_array(made, shape, sizes)
   assert read('reused') == ([number % 10 for number in numbers], numbers, sizes)
 
 
+def test_a_function_may_yield_rows_of_a_block_that_it_fills_again():
+  def reused():
+    block = np.zeros([8, 32, 32, 3], np.uint8)
+    for images, labels in given_sources.batches():
+      for start in range(0, len(labels), 8):
+        block[...] = images[start : start + 8]
+        yield from zip(block, labels[start : start + 8])
+
+  sys.modules['given_sources'].reused = reused
+  numbers = list(range(96))
+  assert read('reused') == ([number % 10 for number in numbers], numbers, [96])
+
+
 def test_chunks_are_of_512():
   """6 x 96 = 576 = 512 + 64."""
   module = sys.modules['given_sources']

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,9 @@ from tasks import ROOT
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import SourceError
+from cifar10.data import manifest
 from cifar10.data.info import CIFAR10
+from cifar10.data.input_pipeline import RecordDataset
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed
@@ -135,6 +138,21 @@ def test_record_files(service, data_dir):
   trainer.close()
   assert len(counts) == len(known)
   assert max(counts.values()) - min(counts.values()) <= 12, counts
+
+
+def test_other_data_are_another_job(service, data_dir, tmp_path):
+  """By the job dir alone the service would go on with the earlier data."""
+  shutil.copytree(data_dir, tmp_path / 'data')
+  shutil.copy(tmp_path / 'data' / 'eval.tfrecords', tmp_path / 'data' / 'train.tfrecords')
+  content = manifest.read_manifest(str(tmp_path / 'data'))
+  content['subsets']['train'] = content['subsets']['eval']
+  manifest.write_manifest(str(tmp_path / 'data'), content)
+  expected, _ = RecordDataset(str(data_dir), 'eval').all_examples()
+  known = {image.tobytes() for image in expected}
+  for folder, is_of_eval in ((data_dir, False), (tmp_path / 'data', True)):
+    trainer = Trainer(service, str(folder), 'again')
+    assert all((image.tobytes() in known) == is_of_eval for image in trainer.images())
+    trainer.close()
 
 
 def test_batches_come_distorted(service, data_dir):
