@@ -62,9 +62,12 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   """
   source = _source(flags)
   with storage_errors.named('--data-dir', flags.data_dir):
+    missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
+    if missing and flags.synthetic is not None:
+      published = archive.PUBLISHED[flags.dataset or 'cifar10']
+      synthetic.check_size(flags.synthetic, flags.data_dir, published)
     with storage_errors.refusing('--data-dir', flags.data_dir):
       files.make_folder(flags.data_dir)
-    missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
     if missing:
       with _lock(flags.data_dir):
         _convert(flags.data_dir, source, missing)
@@ -124,9 +127,6 @@ def _check(flags: argparse.Namespace) -> None:
     _refuse(flags, _OF_IMAGES, 'belongs to --images FOLDER; leave it out')
   if flags.synthetic is not None and flags.synthetic < 1:
     raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
-  if flags.synthetic is not None:
-    published = archive.PUBLISHED[flags.dataset or 'cifar10']
-    synthetic.check_size(flags.synthetic, flags.data_dir, published)
   if flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
   if flags.archive is not None and not _is_there(flags.archive):
@@ -182,7 +182,7 @@ class _Parser(cli.OneLineParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = _Parser(description=__doc__)
   add = parser.add_argument
   add(
     '--data-dir',

@@ -364,3 +364,10 @@ def test_a_data_dir_that_another_process_fills_is_refused(tmp_path):
     process.kill()
   assert generate_here(*flags, 5).returncode == 0
   assert {path.name for path in tmp_path.iterdir()} == FILES | {'cifar-10-synthetic.tar.gz'}
+
+
+def test_what_is_there_is_verified_also_where_no_more_has_room(made, monkeypatch):
+  monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 0)
+  folder, _ = made
+  result = generate_here('--data-dir', folder, '--synthetic', 20)
+  assert result.returncode == 0, result.stderr

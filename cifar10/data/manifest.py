@@ -69,8 +69,8 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
 
 def _check_splits(content: dict[str, Any]) -> None:
   """Raises KeyError, TypeError or ValueError for invalid counts or digests."""
-  if 'subsets' not in content and 'name' in content:
-    return  # Written by hand: the user counts.
+  if 'subsets' not in content:
+    return  # Written by hand: the records are counted.
   for split in SPLITS:
     entry = content['subsets'][split]
     for key, kind in (('examples', int), ('bytes', int), ('sha256', str)):
@@ -136,7 +136,8 @@ def remedy(path: str, *, force: bool = False) -> str:
   if is_made_by_hand(content):
     return f'restore it, or correct {manifest_path(data_dir)}'
   more = (f' {flags}' if flags else '') + (' --force' if force else '')
-  restore = '' if content or not force else 'restore it, or '  # The file may be another program's.
+  # The files may be another program's.
+  restore = '' if 'flags' in content or not force else 'restore it, or '
   return (
     f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
   )

@@ -102,6 +102,14 @@ def test_a_manifest_by_hand_need_not_count(folder):
   manifest.write_manifest(folder, {'name': 'shapes', 'classes': list('abcd')})
   assert records.num_examples(folder, 'train') == 4
   assert manifest.digests(folder) is None
+  manifest.write_manifest(folder, {'format': 2})
+  assert records.num_examples(folder, 'train') == 4
+
+
+def test_the_remedy_for_another_s_files_is_not_to_replace_them_alone(folder):
+  manifest.write_manifest(folder, {'classes': ['circle'], 'subsets': []})
+  with pytest.raises(InputError, match='restore it, or run: '):
+    manifest.read_manifest(folder)
 
 
 def test_a_count_that_is_not_the_files_is_refused(folder):

@@ -2,6 +2,8 @@
 
 import http.server
 import os
+import resource
+import signal
 import threading
 
 import numpy as np
@@ -94,3 +96,17 @@ def test_gives_up_after_five_attempts_and_keeps_the_part(server, tmp_path):
     fetch(server.url, tmp_path / 'a')
   assert len(server.asked) == 5
   assert os.listdir(tmp_path) == ['a.part']
+
+
+def test_a_full_disk_is_not_the_network_s_fault(server, tmp_path):
+  """100 kB are allowed of 300 kB; the second attempt would ask for the rest."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+  try:
+    with pytest.raises(OSError, match='File too large'):
+      fetch(server.url, tmp_path / 'a')
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+  assert server.asked == [None]
