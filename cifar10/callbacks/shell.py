@@ -1,6 +1,7 @@
 """Opens a Python shell inside a paused training, for --debug-shell."""
 
 import code
+import contextlib
 import importlib.util
 import sys
 from typing import Any
@@ -50,4 +51,10 @@ class Shell(Callback):
 
         InteractiveShellEmbed(banner1=banner + '\n')(local_ns=names)
       else:
-        code.interact(banner, local=names, exitmsg='')
+        with contextlib.suppress(SystemExit):
+          code.interact(banner, local={**names, 'exit': _leave, 'quit': _leave}, exitmsg='')
+
+
+def _leave(code: object = None) -> None:
+  """Python's own `exit` would close standard input, too."""
+  raise SystemExit
