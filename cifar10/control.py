@@ -77,10 +77,7 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  parser = cli.OneLineParser(description=__doc__)
   parser.add_argument('job_dir', metavar='JOB', help='the --job-dir of the training')
   rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
   parser.add_argument('order', metavar='REQUEST', help=', '.join([*rates, *control_requests.VERBS]))

@@ -73,9 +73,7 @@ def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = cli.OneLineParser(description=__doc__)
   add = parser.add_argument
   add('role', choices=('dispatcher', 'worker'), help='the kind of server')
   address = _checked(is_address())

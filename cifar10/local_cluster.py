@@ -339,7 +339,6 @@ def _parser() -> argparse.ArgumentParser:
     usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] '
     '[--data-workers N] -- FLAGS',
     description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument(
     '--workers', type=_count, default=1, help='workers beside the chief (default: 1)'

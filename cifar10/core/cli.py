@@ -104,6 +104,7 @@ class OneLineParser(argparse.ArgumentParser):
   """
 
   def __init__(self, prog: str | None = None, **settings: Any):
+    settings.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
     super().__init__(prog or typed_name(), **settings)
     common: dict[str, Any] = {'action': _Common, 'default': argparse.SUPPRESS}
     self.add_argument(

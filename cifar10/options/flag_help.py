@@ -20,9 +20,7 @@ def full_parser(
     description: the command's.
     own: the user's own family by its title, if one is chosen.
   """
-  parser = OneLineParser(
-    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = OneLineParser(description=description)
   group = parser.add_argument_group('what it does')
   add_own_flags(group)
   group.add_argument(

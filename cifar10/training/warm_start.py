@@ -118,22 +118,23 @@ def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
   """Returns the names of variables that fit; logs those that do not, on both sides."""
+  theirs = source.shapes
   # A counter of a user's network begins anew.
-  common = [name for name in shapes if name in source.shapes and source.dtypes[name].is_floating]
+  common = [name for name in shapes if name in theirs and source.dtypes[name].is_floating]
   left = [name for name in common if skipped is not None and re.search(skipped, name)]
-  other = [name for name in common if name not in left and source.shapes[name] != shapes[name]]
+  other = [name for name in common if name not in left and theirs[name] != shapes[name]]
   taken = [name for name in common if name not in left and name not in other]
   if not taken:
     raise InputError(
-      f'--warm-start-from {source.path}: none of its {len(source.shapes)} variables is by name and '
+      f'--warm-start-from {source.path}: none of its {len(theirs)} variables is by name and '
       f"shape one of this network's {len(shapes)}{' that are not skipped' if left else ''}; name "
       'one of the same --network'
     )
   not_taken = {
-    'of another shape': [f'{name} {source.shapes[name]}, here {shapes[name]}' for name in other],
+    'of another shape': [f'{name} {theirs[name]}, here {shapes[name]}' for name in other],
     'skipped': left,
-    'not there': [name for name in shapes if name not in source.shapes],
-    'only there': [name for name in source.shapes if name not in shapes],
+    'not there': [name for name in shapes if name not in theirs],
+    'only there': [name for name in theirs if name not in shapes],
   }
   counts = ', '.join(f'{len(names)} {what}' for what, names in not_taken.items())
   log.info(
