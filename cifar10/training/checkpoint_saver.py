@@ -46,6 +46,14 @@ class Saver(tf.compat.v1.train.Saver):
       self.restore(session, survey.newest or '')
 
 
+class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
+  """Triggers at multiples of a number of steps, wherever training resumed or saved in between."""
+
+  def should_trigger_for_step(self, step: int) -> bool:
+    last = self.last_triggered_step()
+    return last is None or step // self._every_steps > last // self._every_steps
+
+
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
   """TensorFlow's hook for saving checkpoints, which can also save between its steps."""
 
@@ -74,6 +82,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     # disk, each mode builds its own graph, and TensorBoard's is in the summaries.
     all_listeners = [self._tells, *listeners]
     super().__init__(job_dir, save_steps=every_steps, listeners=all_listeners, save_graph_def=False)
+    self._timer: Any = _Multiples(every_steps=every_steps)
 
   def before_run(self, run_context: Any) -> Any:
     if self._computed is not None:
@@ -95,7 +104,8 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
       self._save(session, step)
     finally:
       self._listeners = listeners
-    self._timer.update_last_triggered_step(step)
+    if evaluating:  # Else the evaluation of this step may still be due.
+      self._timer.update_last_triggered_step(step)
     return self._tells.checkpoint
 
   def _save(self, session: Any, step: int) -> Any:

@@ -11,7 +11,7 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.core import files, parts, storage_errors
 from cifar10.core.errors import StorageError, Terminated
 from cifar10.core.logs import log
-from cifar10.job import best_checkpoints, checkpoints
+from cifar10.job import best_checkpoints, checkpoints, metrics_log
 from cifar10.job.stop_record import StopRequest
 from cifar10.training import evaluation
 from cifar10.training.evaluation import JsonObject
@@ -124,20 +124,29 @@ def evaluate_once(process: Process) -> JsonObject:
 
 
 class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
-  """Evaluates each checkpoint that a training saves, except the one that it begins with."""
+  """Evaluates each checkpoint that a training saves.
+
+  The one that it begins with is evaluated if a run before ended between saving and evaluating it.
+  """
 
   def __init__(self, evaluator: Evaluator, process: Process):
     self._evaluator = evaluator
     self._split = process.split_on_the_way
     self._job_dir = process.options.job_dir
+    self._every_steps = process.options.eval_every_steps
     self._is_first = True
     self._evaluated_step = -1
 
   def after_save(self, session: Any, global_step_value: int) -> None:
-    if self._is_first:
-      self._is_first = False
-    elif global_step_value != self._evaluated_step:
+    begins, self._is_first = self._is_first, False
+    if begins and not self._was_missed(global_step_value):
+      return
+    if global_step_value != self._evaluated_step:
       self._evaluate(global_step_value)
+
+  def _was_missed(self, step: int) -> bool:
+    is_due = step > 0 and step % self._every_steps == 0
+    return is_due and not metrics_log.has_evaluation(self._job_dir, step, self._split)
 
   def end(self, session: Any, global_step_value: int) -> None:
     if global_step_value != self._evaluated_step:

@@ -133,6 +133,25 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   assert not np.array_equal(seen[0][0][0], seen[3][0][0])
 
 
+def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path):
+  """And once more at each end. What a killed run saved and did not evaluate is evaluated first."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
+  for steps in (3, 6):
+    succeeded(run_here(*flags, '--train-steps', steps))
+
+  def evaluated():
+    events = metrics_log.read(str(tmp_path))
+    return [each['step'] for each in events if each.get('subset') == 'validation']
+
+  assert evaluated() == [2, 3, 4, 6]
+  path = tmp_path / 'metrics.jsonl'
+  lines = path.read_text().splitlines(keepends=True)
+  lost = {'event': 'evaluate', 'step': 6, 'subset': 'validation'}
+  path.write_text(''.join(each for each in lines if not lost.items() <= json.loads(each).items()))
+  succeeded(run_here(*flags, '--train-steps', 7))
+  assert evaluated() == [2, 3, 4, 6, 7]
+
+
 def test_towers_evaluate_as_one_does(job, run_here, data_dir):
   """Batches of 34, 34 and 2 images for three towers: no part is full."""
   folder, first = job
