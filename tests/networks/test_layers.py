@@ -164,6 +164,21 @@ def test_dropout_differs_by_step_and_layer_and_is_the_same_again():
   assert 400 < (one == later).sum() < 600
 
 
+def test_dropout_is_the_same_whatever_else_is_random():
+  """A resumed warm start has initializers that the first run took from a file."""
+  dropped = []
+  for before in (0, 3):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      tf.compat.v1.set_random_seed(1)
+      step = tf.compat.v1.train.get_or_create_global_step()
+      for _ in range(before):
+        tf.random.normal([])
+      after = make_layers(is_training=True)._dropout(tf.ones([100], name='x'), 0.5)
+      session.run(step.initializer)
+      dropped.append(session.run(after).tolist())
+  assert dropped[0] == dropped[1]
+
+
 def test_dropout_of_nothing_is_its_input():
   x = tf.zeros([2, 3])
   assert make_layers(is_training=True)._dropout(x, 0) is x
