@@ -94,7 +94,7 @@ def dry_run(
 
 def _training_seconds(report: JsonObject) -> float:
   """Estimates the seconds of the steps that are left, and logs them."""
-  steps = report['train_steps'] - report['global_step']
+  steps = max(report['train_steps'] - report['global_step'], 0)
   seconds = round(steps * report['seconds_per_step'], 1)
   duration = format_duration(seconds)
   log.info('training would take about %s, without evaluations and checkpoints', duration)

@@ -25,7 +25,8 @@ class Lookahead:
 
   Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), in airbench's form: after every
   `steps` steps slow = decay * slow + (1 - decay) * fast, and fast = slow, with decay
-  0.95^steps (t / last_step)^3; at the end of training fast = slow. Includes moving averages.
+  0.95^steps (t / last_step)^3; at the end of training fast = slow, unless it has fewer than `steps`
+  steps. Includes moving averages.
   """
 
   def __init__(self, optimizer: Any, steps: int, last_step: int, update_ops: Any = ()):
@@ -63,7 +64,9 @@ class Lookahead:
       with tf.control_dependencies(averaged):
         return tf.constant(True)
 
-    return tf.cond(is_due | (step >= self._last_step), average, lambda: tf.constant(False)).op
+    # Before the first averaging the slow variables have their initial values.
+    ends = (step >= self._last_step) & (self._last_step >= self._steps)
+    return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op
 
 
 def _slow_copy(variable: Any) -> Any:

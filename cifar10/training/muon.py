@@ -4,11 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
 from cifar10.training.step_parts import GroupOf, StepPart
 from cifar10.training.towers import GradientsAndVariables
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 3
+_TINY = 1e-7  # In place of a norm of 0.
 
 
 class Part(StepPart):
@@ -32,7 +34,7 @@ class _Split:
     """Returns the op that makes both updates and counts one step.
 
     Raises:
-      ValueError: a group of Muon's has a learning-rate factor, which would have no effect.
+      InputError: a group of Muon's has a learning-rate factor, which would have no effect.
     """
     kernels: GradientsAndVariables = []
     others: GradientsAndVariables = []
@@ -40,7 +42,7 @@ class _Split:
       group = self._group_of(variable)
       (kernels if group.uses_muon else others).append((gradient, variable))
       if group.uses_muon and group.learning_rate_factor != 1:
-        raise ValueError(
+        raise InputError(
           f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '
           'normalises gradients: its group must have factor 1'
         )
@@ -80,7 +82,7 @@ class Muon(tf.compat.v1.train.Optimizer):
     accumulated = slot.assign(self._momentum * slot + grad)
     direction = orthogonalised(grad + self._momentum * accumulated, self._dtype)
     outputs = handle.shape[-1]
-    unit = handle * (outputs**0.5 / tf.norm(handle))
+    unit = handle * (outputs**0.5 / tf.maximum(tf.norm(handle), _TINY))  # It may begin with zeros.
     # No update for gradient 0: orthogonalised momentum would move the kernel as far as ever.
     has_gradient = tf.reduce_any(tf.not_equal(grad, 0))
     moved = tf.where(has_gradient, unit - self._learning_rate * direction, handle)

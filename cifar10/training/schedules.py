@@ -63,7 +63,7 @@ def triangle(
     float32 scalar.
   """
   peak_step = int(peak * last_step)
-  step = tf.cast(global_step, tf.float32)
+  step = tf.minimum(tf.cast(global_step, tf.float32), float(last_step))
   rise = 1.0 if peak_step == 0 else first + (1 - first) * step / peak_step
   fall = last + (1 - last) * (last_step - step) / max(last_step - peak_step, 1)
-  return tf.where(step <= peak_step, rise, tf.maximum(fall, last))
+  return tf.where(step <= peak_step, rise, fall)

@@ -165,6 +165,13 @@ def test_a_step_of_muon_by_hand():
   assert optimizers.weight_decay(hparams, kernels_by_muon(bias)) == hparams.weight_decay
 
 
+def test_muon_moves_a_kernel_that_begins_with_zeros():
+  """0 has no unit vector; 0.1 times the direction 0.7207 is left."""
+  kernel = variable('conv/kernel', [[[[0.0]]]])
+  apply = muon.Muon(0.1, 0.6).apply_gradients([(tf.constant([[[[-3.0]]]]), kernel)], global_step())
+  assert after_steps(apply, kernel, 1)[0].item() == pytest.approx(0.07207, abs=1e-4)
+
+
 def test_muons_momentum_is_nesterovs():
   """Of one output and two inputs a direction is 0.7207 times the unit vector.
 
@@ -202,6 +209,14 @@ def test_lookahead_ends_with_the_slow_variables():
   optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
   assert after_steps(apply, weight, 3) == pytest.approx([9, 8.534815, 8.534815])
+
+
+def test_lookahead_longer_than_training_keeps_what_was_learned():
+  hparams = HParams(momentum=0.0, lookahead_steps=5, train_steps=3)
+  weight = variable('w', 10.0)
+  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
+  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  assert after_steps(apply, weight, 3) == pytest.approx([9, 8, 7])
 
 
 def test_lookahead_leaves_what_is_frozen_as_it_is():

@@ -86,6 +86,13 @@ def test_a_triangle_by_hand():
   assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
 
 
+def test_a_triangle_may_end_above_its_peak():
+  """Of 10 steps 5 rise from 0.5 to 1, and 5 from 1 to 2."""
+  steps = (0, 5, 6, 9, 10, 11)
+  rates = [float(schedules.triangle(tf.constant(s), 10, 0.5, 0.5, 2.0)) for s in steps]
+  assert rates == pytest.approx([0.5, 1, 1.2, 1.8, 2, 2])
+
+
 @pytest.mark.parametrize(('peak', 'expected'), [(0, [1, 0.75, 0]), (1, [0.5, 0.625, 1])])
 def test_a_triangle_may_only_fall_or_only_rise(peak, expected):
   rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, 0.0)) for s in (0, 1, 4)]
