@@ -225,7 +225,7 @@ class Network:
       scaffold.saver.restore(self._session, self.checkpoint)
 
   def __call__(self, images: np.ndarray) -> Answers:
-    """Classifies uint8 images [n, 32, 32, 3]; raises InputError for anything else."""
+    """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
     if hasattr(images, 'numpy'):  # A tensor.
       images = images.numpy()
     is_array = isinstance(images, np.ndarray) and images.dtype == np.uint8

@@ -130,6 +130,18 @@ def test_a_family_needs_no_fully_connected_layer(run_here, data_dir, tmp_path):
   np.testing.assert_allclose(tf.nn.softmax(features), probabilities, atol=1e-5)
 
 
+def test_an_operation_that_onnx_lacks_is_refused(run_here, data_dir, tmp_path):
+  pytest.importorskip('tf2onnx')
+  job = tmp_path / 'job'
+  succeeded(run_here(*flags(data_dir, job, '--mode', 'train', network='outside_parts:digamma')))
+  result = run_here('--job-dir', job, '--mode', 'export', '--format', 'onnx')
+  assert result.returncode == 2, result.stderr
+  said = result.stderr.splitlines()[-1]
+  assert said.startswith('error: --format onnx cannot hold this network (')
+  assert said.endswith('; use --format saved_model')
+  assert not os.listdir(job / 'export')
+
+
 def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
   more = ['--outside-width', 8]
   place = 'outside_parts:TakenOption'

@@ -149,10 +149,7 @@ def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
     ({'train_steps': 'ten'}, '--train-steps is "ten": it must be a whole number'),
     ({'network': lambda images, is_training, num_classes: None}, 'at the top of a module'),
     ({'mode': 'evaluate'}, "mode is 'evaluate': it must be train_and_evaluate or train"),
-    (
-      {'callbacks': 3},
-      'callbacks is 3; give instances of cifar10.Callback',
-    ),
+    ({'callbacks': 3}, 'callbacks is 3; give instances of cifar10.Callback'),
     (
       {'callbacks': [print]},
       'callbacks has <built-in function print>; give instances of cifar10.Callback',
@@ -303,15 +300,15 @@ def test_an_included_network_loads_in_several_threads():
     network.close()
 
 
-@pytest.mark.parametrize('made', [lambda each: each, lambda each: iter([each])])
-def test_callbacks_are_one_or_any_iterable(made, data_dir, tmp_path):
-  callback = Counted()
-  cifar10.train(tmp_path / 'job', data_dir, mode='train', callbacks=made(callback), **SMALL)
-  assert callback.steps == 4
-
-
 class Counted(cifar10.Callback):
   steps = 0
 
   def on_step_end(self, step):
     self.steps += 1
+
+
+@pytest.mark.parametrize('made', [lambda each: each, lambda each: iter([each])])
+def test_callbacks_are_one_or_any_iterable(made, data_dir, tmp_path):
+  callback = Counted()
+  cifar10.train(tmp_path / 'job', data_dir, mode='train', callbacks=made(callback), **SMALL)
+  assert callback.steps == 4

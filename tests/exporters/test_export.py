@@ -7,6 +7,7 @@ import pytest
 
 from cifar10.core import files, remote_files
 from cifar10.exporters import export
+from cifar10.job import metrics_log
 
 
 @pytest.fixture(params=['local', 'ram://'])
@@ -43,3 +44,12 @@ def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
     (tmp_path / name).touch()
   export._move_in(str(tmp_path), 'ram://last', last='marker')
   assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/marker']
+
+
+@pytest.mark.parametrize(('tta', 'accuracy'), [('mirror+shift', 0.94), ('none', 0.93)])
+def test_the_accuracy_is_with_the_views_that_it_has(tta, accuracy, tmp_path):
+  """A job with --tta mirror+shift, exported with and without."""
+  measured = {'subset': 'eval', 'accuracy': 0.94, 'accuracy_without_tta': 0.93}
+  metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **measured})
+  checkpoint = str(tmp_path / 'model.ckpt-8')
+  assert export._accuracies(str(tmp_path), checkpoint, 8, 'last', tta) == {'eval': accuracy}

@@ -263,12 +263,22 @@ def test_a_probability_that_is_no_number_is_null_in_json_lines(tmp_path):
   }
 
 
+def test_arrays_of_no_image_have_their_types(tmp_path):
+  path = tmp_path / 'a.npz'
+  [summary] = predict.written(iter([]), str(path), ['cat', 'dog'])
+  assert summary['images'] == 0
+  arrays = np.load(path)
+  assert (arrays['predictions'].dtype, arrays['predictions'].shape) == (np.int64, (0,))
+  assert (arrays['probabilities'].dtype, arrays['probabilities'].shape) == (np.float32, (0, 2))
+
+
 def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
   paths = [write_image(tmp_path / f'{number}.png', number) for number in range(3)]
   images = [image_files.read_image(str(path))[0] for path in paths]
   np.save(tmp_path / 'images.npy', np.stack(images))
   np.save(tmp_path / 'floats.npy', np.zeros([2, 32, 32, 3]))
   (tmp_path / 'text.npy').write_text('no array')
+  assert predict.named_images([str(tmp_path / 'images.npy'), str(paths[0])]).num_images() == 4
   with open(tmp_path / 'several.npy', 'wb') as file:
     np.savez(file, images=np.stack(images))
   os.mkfifo(tmp_path / 'pipe.npy')

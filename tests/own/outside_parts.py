@@ -67,6 +67,12 @@ def bare_variable(images, is_training, num_classes):
   return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
 
 
+def digamma(images, is_training, num_classes):
+  """Has an operation that ONNX lacks."""
+  x = tf.math.digamma(2 + tf.reduce_mean(tf.cast(images, tf.float32) ** 2, [1, 2]))
+  return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
+
+
 def one_name_twice(images, is_training, num_classes):
   """Not what its author meant: both layers would have one kernel."""
   x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])

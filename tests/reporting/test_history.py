@@ -40,6 +40,13 @@ def test_a_run_that_wrote_its_end_was_not_killed(tmp_path):
   assert (last.what, last.detail) == ('went on', '')
 
 
+def test_a_command_of_lost_steps_made_none(tmp_path):
+  """Killed after a command at step 40, gone on from step 20: metrics.jsonl keeps commands."""
+  for event, step in (('start', 0), ('control', 40), ('start', 20), ('train', 30)):
+    metrics_log.append(str(tmp_path), {'event': event, 'step': step})
+  assert history.read(str(tmp_path)).last_step == 30
+
+
 def test_other_tasks_start_no_run(tmp_path):
   for task in ('chief 0', 'evaluator 0'):
     metrics_log.append(str(tmp_path), {'event': 'start', 'step': 0, 'task': task, 'time': 1})

@@ -161,3 +161,8 @@ def test_belongs_to_training(run_here, data_dir, tmp_path):
   result = run_here('--job-dir', tmp_path, '--mode', 'evaluate', '--dry-run')
   assert result.returncode == 2
   assert result.stderr == 'error: --dry-run belongs to training, not to --mode evaluate\n'
+
+
+def test_a_job_beyond_its_last_step_takes_no_time():
+  report = {'train_steps': 100, 'global_step': 200, 'seconds_per_step': 0.05}
+  assert dry_run._training_seconds(report) == 0
