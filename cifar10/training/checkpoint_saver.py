@@ -83,6 +83,16 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     all_listeners = [self._tells, *listeners]
     super().__init__(job_dir, save_steps=every_steps, listeners=all_listeners, save_graph_def=False)
     self._timer: Any = _Multiples(every_steps=every_steps)
+    self._finite: Any = None
+
+  def begin(self) -> None:
+    super().begin()
+    with tf.name_scope('finite'):
+      self._finite = [
+        tf.reduce_all(tf.math.is_finite(weight))
+        for weight in tf.compat.v1.trainable_variables()
+        if weight.dtype.is_floating
+      ]
 
   def before_run(self, run_context: Any) -> Any:
     if self._computed is not None:
@@ -109,6 +119,10 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     return self._tells.checkpoint
 
   def _save(self, session: Any, step: int) -> Any:
+    # The Estimator looks at the loss after its step: weights that a step has spoiled it sees a step
+    # later. Saved before, they would be what the same command resumes from.
+    if not all(session.run(self._finite)):
+      raise tf.compat.v1.train.NanLossDuringTrainingError
     try:
       return super()._save(session, step)
     except (tf.errors.OpError, ValueError):

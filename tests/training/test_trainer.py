@@ -304,11 +304,17 @@ def test_predicts_files_as_the_exported_model_does(job, run_here, tmp_path):
 
 
 def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_path):
-  flags = ['--train-steps', 50, '--learning-rate', '1e30']
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  """A checkpoint is saved after each step, but none of weights that are no numbers."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 50]
+  flags += ['--save-every-steps', 1]
+  result = run_here(*flags, '--learning-rate', '1e30')
   assert result.returncode == 2
   assert 'the loss became NaN with --learning-rate 1e+30' in result.stderr.splitlines()[-1]
   assert 'Traceback' not in result.stderr
+  for path in tmp_path.glob('model.ckpt-*.index'):
+    reader = tf.train.load_checkpoint(str(path.with_suffix('')))
+    for name in reader.get_variable_to_shape_map():
+      assert np.isfinite(reader.get_tensor(name)).all(), (path.name, name)
 
 
 FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
