@@ -131,8 +131,11 @@ def _check(flags: argparse.Namespace) -> None:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
   if flags.archive is not None and not _is_there(flags.archive):
     raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
-  if flags.archive is not None and flags.synthetic:
-    raise InputError('--archive and --synthetic name two sources; give one of them')
+  given = [
+    f'--{name}' for name in ('archive', 'synthetic', 'url') if getattr(flags, name) is not None
+  ]
+  if len(given) > 1:
+    raise InputError(f'{given[0]} and {given[1]} name two sources; give one of them')
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
 

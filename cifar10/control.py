@@ -34,9 +34,10 @@ def main() -> None:
   except OSError as error:  # An error of a URL.
     raise InputError(f'{arguments.job_dir} cannot be read ({error.strerror})') from None
   if not is_training:
-    if command.verb != 'go-on' or not _lift(arguments.job_dir):
+    if not _lift(arguments.job_dir, command):
       raise TaskLostError(f'nobody trains in {arguments.job_dir}; start the training first')
-    answer = {'ok': True, 'answer': 'the job goes on when it is started'}
+    then = 'the job goes on' if command.verb == 'go-on' else f'{command.verb} follows the schedule'
+    answer = {'ok': True, 'answer': f'{then} when it is started'}
   else:
     answer = _ask(arguments.job_dir, command)
   print(answer['answer'], file=sys.stderr)
@@ -45,8 +46,16 @@ def main() -> None:
     sys.exit(2)
 
 
-def _lift(job_dir: str) -> bool:
-  """Removes the record of an earlier `stop`; returns whether there was one."""
+def _lift(job_dir: str, command: Command) -> bool:
+  """Takes back an earlier `stop` or learning rate; returns whether there was one."""
+  if command.verb in control_requests.RATES and command.value is None:
+    rates = control_requests.read_rates(job_dir)
+    if rates.pop(command.verb, None) is None:
+      return False
+    control_requests.remember_rates(job_dir, rates)
+    return True
+  if command.verb != 'go-on':
+    return False
   ended = stop_record.read(job_dir)
   if not ended or ended[0].name != stop_record.BY_CONTROL:
     return False

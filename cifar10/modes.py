@@ -81,15 +81,15 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
   command, hparams, options, cluster = plan
   # Only the main thread can receive signals.
   hears = threading.current_thread() is threading.main_thread()
+  own = []
+  if callbacks or options.callback:
+    own = parts.load('own_callback').named_or_given(options.callback, callbacks)
   if command.dry_run:
     evaluating = command.mode == 'train_and_evaluate'
     monitor = monitor or signals.SignalMonitor()
     with monitor if hears else contextlib.nullcontext():
       dry_run = parts.load('dry_run').dry_run
       return [dry_run(hparams, options, cluster, monitor, evaluating=evaluating)]
-  own = []
-  if callbacks or options.callback:
-    own = parts.load('own_callback').named_or_given(options.callback, callbacks)
   role = roles.choose(cluster, options, None if cluster.addresses else monitor)
   # Prediction and export do not save anything that SIGTERM could damage.
   ends_when_told = hears and (plan.trains or command.mode == 'evaluate')

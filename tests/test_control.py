@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cifar10.job import metrics_log
+from cifar10.job import control_requests, metrics_log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -114,6 +114,33 @@ def test_nobody_trains(tmp_path, order):
   assert os.listdir(tmp_path) == []
 
 
+def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
+  """While nobody trains: a training with that rate would only end again."""
+  job = tmp_path / 'job'
+  flags = [
+    '--data-dir',
+    data_dir,
+    '--job-dir',
+    job,
+    *SMALL,
+    '--mode',
+    'train',
+    '--save-every-steps',
+    1,
+  ]
+  assert run_here(*flags, '--train-steps', 1).returncode == 0
+  control_requests.remember_rates(str(job), {'learning_rate': 1e30})
+  spoilt = run_here(*flags, '--train-steps', 6)
+  assert spoilt.returncode == 2
+  last = spoilt.stderr.splitlines()[-1]
+  assert 'the loss became NaN with learning_rate=1e+30, as control set it' in last
+  assert f'`python -m cifar10.control {job} learning_rate=schedule` goes back' in last
+  said = obeyed(job, 'learning_rate=schedule').splitlines()
+  assert said[-1] == 'learning_rate follows the schedule when it is started'
+  assert 'control' not in json.loads((job / 'config.json').read_text())
+  assert control(job, 'learning_rate=schedule').returncode == 1  # There is nothing to take back.
+
+
 @pytest.mark.parametrize('order', ['fly', 'learning_rate=-1', 'learning_rate=fast'])
 def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
   result = control(tmp_path, order)
@@ -126,8 +153,6 @@ def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
 @pytest.mark.long
 def test_an_order_of_an_earlier_training_is_forgotten(run_here, data_dir, tmp_path):
   """A person's `stop` that nobody took, because the training had just ended."""
-  from cifar10.job import control_requests  # noqa: PLC0415
-
   job = tmp_path / 'job'
   control_requests.request(str(job), control_requests.Command('stop'))
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 3]

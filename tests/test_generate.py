@@ -176,6 +176,8 @@ def test_bad_sources(tmp_path):
     (['--archive', file], 'cannot be read'),
     (['--archive', file, '--dataset', 'cifar100'], 'cannot be read'),
     (['--url', 'nonsense'], 'could not be downloaded'),
+    (['--url', 'nonsense', '--archive', file], '--archive and --url name two sources'),
+    (['--url', 'nonsense', '--synthetic', 1], '--synthetic and --url name two sources'),
   ]:
     assert message in refused(generate_here('--data-dir', tmp_path / 'data', *flags))
   assert not FILES & set(os.listdir(tmp_path / 'data'))

@@ -138,7 +138,7 @@ REFUSED = [
   (['--num-cpu-towers', 1025], '--num-cpu-towers is 1025: it must be 1 to 1024'),
   (['--network', 'wrn', '--wrn-widen-factor', 101], 'must be 1 to 100'),
   (['--network', 'wrn', '--wrn-depth', 11], '--wrn-depth 11 is not 6n+4'),
-  (['--lr-boundaries-epochs', '1,2,1e300'], 'must be below a million'),
+  (['--lr-boundaries-epochs', '1,2,1e30'], 'must be below a million'),
   (['--learning-rate', 'nan'], '--learning-rate is nan'),
   (['--weight-decay', 'inf'], '--weight-decay is inf'),
   (['--lr-triangle', '0.2,0.5'], '--lr-triangle is 0.2,0.5'),
@@ -175,6 +175,17 @@ REFUSED = [
   (['--images', 'a.png'], 'belongs to --mode predict'),
   (['--checkpoint', 'model.ckpt-1'], '--checkpoint model.ckpt-1 belongs to --mode evaluate'),
   (['--mode', 'train', '--subset', 'eval'], '--subset eval belongs to evaluations'),
+  (['--checkpoint', ''], '--checkpoint is "": it must be the name of a checkpoint'),
+  (['--out', ''], '--out is empty'),
+  (['--learning-rate', '1e39'], '--learning-rate is 1e+39: it must be a finite number'),
+  (['--train-epochs', '2e9'], '--train-epochs 2e+09: its 4,000,000,000 steps are too many'),
+  (['--eval-every-epochs', '2e9'], '--eval-every-epochs 2e+09: its 4,000,000,000 steps'),
+  (['--save-every-epochs', '2e9'], '--save-every-epochs 2e+09: its 4,000,000,000 steps'),
+  (['--train-epochs', 2, '--profile-steps', '5:7'], '5:7 goes beyond the last step, 4'),
+  (['--mode', 'train', '--on-evaluation', 'true'], '--on-evaluation needs evaluations'),
+  (['--warm-start-skip', 'conv'], '--warm-start-skip conv belongs to --warm-start-from'),
+  (['--format', 'onnx'], '--format onnx belongs to --mode export'),
+  (['--mode', 'evaluate', '--export-batch', 8], '--export-batch 8 belongs to --mode export'),
   (['--mode', 'evaluate'], 'holds no trained network'),
   (['--mode', 'export'], 'holds no trained network'),
 ]
@@ -252,6 +263,7 @@ finally:
     ('{"num_layers": 9}', 'is damaged (--num-layers 9 is not 6n+2'),
     ('{"padding_mode": "Reflect"}', 'is "Reflect": it must be one of zeros, reflect'),
     ('{"lr_values": [1, "a"]}', 'it must be finite numbers with commas between'),
+    (f'{{"momentum": 1{"0" * 400}}}', 'it must be a finite number'),
     ('{"learning_rate": NaN}', 'is damaged (--learning-rate is nan: it must be a finite number'),
     ('{"network": "resnext"}', "is damaged (--network is 'resnext': it must be one of resnet"),
     ('{"network": ["resnet"]}', "is damaged (--network is ['resnet']"),
@@ -315,6 +327,13 @@ def test_other_commands_take_over_what_was_trained():
   assert adopted == from_values(
     {**CONFIG, 'lr_values': (1.0, 0.1), 'lr_boundaries_steps': (5,), 'tta': 'none'}
   )
+
+
+def test_other_commands_take_no_learning_rate_of_a_recipe():
+  """vgg16's three values would not fit the job's one boundary."""
+  given = {'lr_values': (1.0, 0.1, 0.01), 'tta': 'none'}
+  adopted = adopted_config.adopt_config(given, CONFIG, 'job', training=False)
+  assert adopted == adopted_config.adopt_config({'tta': 'none'}, CONFIG, 'job', training=False)
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():

@@ -106,9 +106,7 @@ class ControlCommands:
     ordered: dict[str, Any] = {command.verb: command.value}
     control.state = control.state._replace(**ordered)
     control.tell(session)
-    now = {rate: getattr(control.state, rate) for rate in RATES}
-    rates = {rate: value for rate, value in now.items() if value is not None}
-    control_requests.remember_rates(self._run.job_dir, rates)
+    control_requests.remember_rates(self._run.job_dir, control.state.rates())
     rate = 'it follows the schedule' if command.value is None else f'it is {command.value:g}'
     return f'{rate} after step {self._step:,}'
 

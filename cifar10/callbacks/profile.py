@@ -84,8 +84,12 @@ class Profile(Callback):
       self._finish()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    if self._traced and not self._is_over:  # Training ended before the last of the steps.
+    if self._is_over:
+      return
+    if self._traced:  # Training ended before the last of the steps.
       self._finish()
+    else:
+      log.info('--profile-steps %s:%s: training ended before', self._first, self._last)
 
   def _finish(self) -> None:
     self._is_over = True

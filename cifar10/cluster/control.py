@@ -22,6 +22,11 @@ class ControlState(NamedTuple):
   learning_rate: float | None = None  # replaces the schedule's rate
   muon_learning_rate: float | None = None
 
+  def rates(self) -> dict[str, float]:
+    """Returns the rates that replace the schedule's, by name."""
+    names = self._fields[2:]
+    return {name: rate for name, rate in zip(names, self[2:]) if rate is not None}
+
   def vector(self) -> np.ndarray:
     """Returns float32 [4]; -1 stands for the schedule's rate."""
     rates = (-1.0 if rate is None else rate for rate in self[2:])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import shlex
 import types
@@ -23,7 +22,9 @@ from cifar10.core.errors import InputError
 _ADDRESS = re.compile(
   r'(?:[\w-]{1,63}(?:\.[\w-]{1,63})*\.?|\[(?P<ipv6>[^]]+)\]):(?P<port>[0-9]{1,6})', re.ASCII
 )
-_LARGEST = 1 << 31  # Of whole numbers: TensorFlow holds most of them in 32 bits.
+# TensorFlow holds most numbers in 32 bits.
+_LARGEST = 1 << 31  # Of whole numbers.
+_LARGEST_FLOAT = 3.4e38
 
 
 class Check(NamedTuple):
@@ -230,7 +231,7 @@ def _is_a(value: Any, kind: Any) -> bool:
     return isinstance(value, tuple) and all(_is_a(each, typing.get_args(kind)[0]) for each in value)
   if kind is float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    return is_number and abs(value) <= _LARGEST_FLOAT  # NaN is not.
   if kind is int:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
   if kind is str:  # Python has bytes that are no UTF-8 as what cannot be encoded.

@@ -9,6 +9,7 @@ from typing import Any
 from cifar10.core import files, parts
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
+from cifar10.data import input_pipeline
 from cifar10.exporters import freeze_graph
 from cifar10.job import checkpoints, metrics_log
 from cifar10.training.evaluation import JsonObject
@@ -27,6 +28,7 @@ def export(process: Process) -> JsonObject:
   options = process.options
   form: freeze_graph.Format = parts.EXPORT_FORMATS[options.format]
   form.check()
+  input_pipeline.check_memory(options.export_batch or 1, '--export-batch')
   checkpoint = process.checkpoint()
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
   if hparams.tta != 'none' and not form.has_views:

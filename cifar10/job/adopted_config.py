@@ -11,6 +11,15 @@ from cifar10.data.augmentation import Augmentation
 from cifar10.networks.registry import DEFAULT, FAMILIES
 from cifar10.options.hparams import HParams, all_values, from_values
 
+# Options that must fit others of the training, which a recipe sets in all modes.
+_OF_TRAINING = (
+  'lr_values',
+  'lr_boundaries_epochs',
+  'lr_boundaries_steps',
+  'lr_triangle',
+  'train_on',
+)
+
 
 def adopt_config(
   given: Mapping[str, Any], config: Mapping[str, Any], path: str, *, training: bool
@@ -34,8 +43,9 @@ def adopt_config(
   job, known = _trained_with(config, path)
   here = {**all_values(from_values({'network': job['network']})), **given}
   fixed = _names_where(job['network'], lambda declared: declared.fixed) | {'network'}
-  if not training:  # An evaluation may use another split.
+  if not training:  # An evaluation may use another split, and has no learning rate.
     fixed -= names(HParams)
+    given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
     switches = _names_where(job['network'], lambda declared: declared.switch) & known

@@ -15,7 +15,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from cifar10.core import files
+from cifar10.core.errors import InputError
 
+_FORBIDDEN = (PermissionError, tf.errors.PermissionDeniedError)
 NO_STEP = 'it is no training: it has no global_step'  # The one fault that others need not mind.
 _END = bytes.fromhex('57fb808b247547db')
 _MOST_DIMENSIONS = 32  # Of numpy's arrays.
@@ -24,7 +26,11 @@ _LONGEST_NAME = 1000
 
 
 def fault(checkpoint: str, sizes: Mapping[str, int]) -> str:
-  """Returns what is wrong with a checkpoint whose files have these sizes; '' if it is whole."""
+  """Returns what is wrong with a checkpoint whose files have these sizes; '' if it is whole.
+
+  Raises:
+    InputError: it may not be read.
+  """
   name = os.path.basename(checkpoint)
   if f'{name}.index' not in sizes:
     return f'{name}.index is missing'
@@ -45,6 +51,8 @@ def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
   try:
     entries = _read(f'{checkpoint}.index', len(sizes))
     reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  except _FORBIDDEN:
+    raise _forbidden(f'{checkpoint}.index') from None
   except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
     return f'{name}.index is damaged'
   try:
@@ -53,6 +61,8 @@ def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
         raise ValueError('the file ends before it')
       if entry.dtype != tf.string.as_datatype_enum:  # Of which the network has none.
         reader.get_tensor(tensor)
+  except _FORBIDDEN:
+    raise _forbidden(f'{checkpoint}.data-...') from None
   except Exception:  # As above.
     return f'{name}.data-{"00000-of-00001" if len(sizes) == 1 else "..."} is damaged'
   step = entries.get('global_step')
@@ -61,6 +71,11 @@ def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
   is_step = step.dtype == tf.int64.as_datatype_enum and not step.shape.dim
   is_step = is_step and reader.get_tensor('global_step') >= 0
   return '' if is_step else 'its global_step is no number of steps'
+
+
+def _forbidden(path: str) -> InputError:
+  """The file may be whole: nothing that is done about damaged ones may be done."""
+  return InputError(f'{path} cannot be read (Permission denied); allow it')
 
 
 def _read(path: str, num_files: int) -> dict[str, Any]:

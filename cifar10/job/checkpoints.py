@@ -44,7 +44,11 @@ class Survey(NamedTuple):
 
 
 def survey(job_dir: str) -> Survey:
-  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one."""
+  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one.
+
+  Raises:
+    InputError: a file may not be read.
+  """
   listed, fault = _read_list(job_dir)
   damaged = {os.path.join(job_dir, LIST): fault} if fault else {}
   if listed:
@@ -182,6 +186,8 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
   try:
     files.read_text(path)  # It may be a pipe, which TensorFlow would wait for.
     state = tf.train.get_checkpoint_state(job_dir)
+  except PermissionError as error:
+    raise InputError(f'{path} cannot be read ({error.strerror}); allow it') from None
   except (tf.errors.OpError, OSError, ValueError):  # It is a folder; it is no text.
     state = None
   if state and state.model_checkpoint_path:

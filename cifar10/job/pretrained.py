@@ -50,7 +50,9 @@ def unpack(options: RunOptions) -> None:
   with _unpacking:
     if files.exists(os.path.join(options.job_dir, 'checkpoint')):
       return
-    source = variable_files.open_source(options.pretrained, '--pretrained')
+    # By its path: a folder of the user's may have the network's name.
+    path = parts.PRETRAINED[options.pretrained] + '.npz'
+    source = variable_files.open_source(path, '--pretrained')
     step = source.global_step
     values = {each: source.value(each) for each in source.shapes}
     checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')

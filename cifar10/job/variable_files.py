@@ -244,6 +244,8 @@ def check_new(path: str, flag: str = '--out') -> None:
   """Raises InputError where the path is taken, or is none."""
   if not path:
     raise InputError(f'{flag} is empty; name a file')
+  if path.endswith('/'):
+    raise InputError(f'{flag} {path} is a folder; name a file in it')
   if files.exists(path) or files.exists(path + '.index'):
     raise InputError(f'{flag} {path} is there already; name another')
 

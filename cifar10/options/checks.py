@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ def check_mode(
     out: where predictions are written to.
   """
   training = mode.startswith('train')
-  _check_prediction(mode, options, images, out)
+  _check_results(mode, options, images, out)
   if dry_run and not training:
     raise InputError(f'--dry-run belongs to training, not to --mode {mode}')
   if options.checkpoint and training:
@@ -62,7 +61,10 @@ def check_mode(
     raise InputError(f'--mode {mode} needs --data-dir DIR')
 
 
-def _check_prediction(mode: str, options: RunOptions, images: Sequence[str], out: str) -> None:
+def _check_results(mode: str, options: RunOptions, images: Sequence[str], out: str) -> None:
+  for flag, value in (('format', options.format), ('export-batch', options.export_batch)):
+    if value not in (None, 'saved_model') and mode != 'export':
+      raise InputError(f'--{flag} {value} belongs to --mode export, not to {mode}')
   if mode == 'predict' and bool(images) == bool(options.subset):
     raise InputError('--mode predict needs --images PATH..., or --subset in their place')
   if out and mode != 'predict':
@@ -113,22 +115,28 @@ def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
     )
   if not mode.startswith('train'):
     return
-  last = math.inf if hparams.train_epochs else hparams.train_steps
-  if options.profile_steps and first_and_last(options.profile_steps)[1] > last:
-    raise InputError(
-      f'--profile-steps {options.profile_steps} goes beyond the last step, {hparams.train_steps}; '
-      'lower it'
-    )
+  if not hparams.train_epochs:  # Else the data will say which step is the last.
+    check_profiled(options, hparams.train_steps)
   if options.source_processes > 1 and not hparams.source:
     raise InputError(f'--source-processes {options.source_processes} belongs to --source; add it')
   _check_early_stopping(hparams, options, mode)
 
 
+def check_profiled(options: RunOptions, last_step: int) -> None:
+  """Raises InputError if a step to profile lies beyond the last one."""
+  if options.profile_steps and first_and_last(options.profile_steps)[1] > last_step:
+    raise InputError(
+      f'--profile-steps {options.profile_steps} goes beyond the last step, {last_step}; lower it'
+    )
+
+
 def _check_early_stopping(hparams: HParams, options: RunOptions, mode: str) -> None:
   """Raises InputError if early stopping has no evaluations that it may use."""
-  for rule in early_stopping_rules(options):
-    if mode == 'train':
-      raise InputError(f'{rule} needs evaluations on the way; use --mode train_and_evaluate')
+  rules = early_stopping_rules(options)
+  on_the_way = [*rules, *(['--on-evaluation'] if options.on_evaluation else [])]
+  if mode == 'train' and on_the_way:
+    raise InputError(f'{on_the_way[0]} needs evaluations on the way; use --mode train_and_evaluate')
+  for rule in rules:
     hinders = f'--train-on {hparams.train_on}' if hparams.train_on != 'train' else ''
     if options.subset not in (None, 'validation'):
       hinders = hinders or f'--subset {options.subset}'

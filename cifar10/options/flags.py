@@ -77,13 +77,15 @@ def command_of(given: dict[str, Any]) -> Command:
   checks.check_units(given)
   learning = dict(given)
   mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
-  images, out = learning.pop('images', []), learning.pop('out', '')
+  images, out = learning.pop('images', []), learning.pop('out', None)
+  if out == '':
+    raise InputError('--out is empty; name a file')
   run = picked(RunOptions, given)
   for name in run:
     del learning[name]
   if recipe:
     learning = recipe_values(recipe, learning)
-  return Command(mode, images, out, dry_run, verbose, run, learning)
+  return Command(mode, images, out or '', dry_run, verbose, run, learning)
 
 
 class _NotParsedError(Exception):
@@ -119,6 +121,7 @@ def add_own_flags(group: Any) -> None:
     group.add_argument(
       '--images',
       nargs='+',
+      action='extend',
       metavar='PATH',
       default=[],
       help="for --mode predict: PNG or JPEG files, folders of them, patterns as 'photos/*.png', or "
@@ -127,7 +130,7 @@ def add_own_flags(group: Any) -> None:
     group.add_argument(
       '--out',
       metavar='FILE',
-      default='',
+      default=argparse.SUPPRESS,
       help='for --mode predict: the file of all predictions, .jsonl, .csv or .npz (default: a line '
       'for each image on standard output)',
     )

@@ -60,13 +60,15 @@ class RunOptions(Options):
   )
   subset: str | None = option(
     None,
-    'the split to evaluate (default: validation during training; eval, the test set, at the end)',
+    'the split to evaluate (default: during training validation, or eval where that is trained on; '
+    'eval, the test set, at the end)',
     choices=('train', 'validation', 'eval'),
   )
   checkpoint: str | None = option(
     None,
     'the checkpoint to evaluate, predict with or export; best: the one in best/ (default: the '
     'latest)',
+    check=Check(bool, 'must be the name of a checkpoint'),
   )
   pretrained: str | None = option(
     None,
@@ -266,6 +268,10 @@ class RunOptions(Options):
     """Raises InputError for a missing job dir, and values that contradict each other."""
     if not (self.job_dir or self.pretrained):
       raise InputError('--job-dir is missing; name a folder')
+    if self.warm_start_skip is not None and not self.warm_start_from:
+      raise InputError(
+        f'--warm-start-skip {self.warm_start_skip} belongs to --warm-start-from; add it'
+      )
     if self.backup_workers and self.distribute:
       raise InputError(
         f'--distribute {self.distribute} waits for all workers; leave --backup-workers '

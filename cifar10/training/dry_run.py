@@ -75,8 +75,9 @@ def dry_run(
   if cluster.task_type == 'ps':
     log.info('%s computes no steps: none is timed', cluster.name)
     return report
-  if cluster.is_chief:  # Other tasks may not see the folder.
-    _check_job_dir(hparams, options)
+  has_ended = cluster.is_chief and _check_job_dir(
+    hparams, options
+  )  # Others may not see the folder.
   report.update(_plan(hparams, options, role))
   with _temporary_process(hparams, options, monitor) as process:
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
@@ -88,7 +89,7 @@ def dry_run(
   if cluster.is_distributed:
     log.info('timed on this host alone: communication with other tasks adds to each step')
   else:
-    report['training_seconds'] = _training_seconds(report)
+    report['training_seconds'] = 0.0 if has_ended else _training_seconds(report)
   return report
 
 
@@ -121,7 +122,10 @@ def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
   }
 
 
-def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
+def _check_job_dir(hparams: HParams, options: RunOptions) -> bool:
+  """Checks what a training would read there; returns whether the job has ended early."""
+  if trainer.still_ended(options):
+    return True
   assert options.data_dir  # The command requires it.
   data = job_config.described_data(options.job_dir, options.data_dir)
   digests = manifest.digests(options.data_dir)
@@ -130,6 +134,8 @@ def _check_job_dir(hparams: HParams, options: RunOptions) -> None:
   changes = adopted_config.changes(before, now, options.job_dir) if before else []
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
+  trainer.check_resumes(hparams, options)
+  return False
 
 
 def _check_writable(job_dir: str) -> None:

@@ -13,9 +13,11 @@ from cifar10.cluster import roles
 from cifar10.cluster.roles import Role
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts, sessions
+from cifar10.core.errors import InputError
 from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.job import checkpoints, job_config
+from cifar10.options import checks
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn, placement, schedules
@@ -155,7 +157,11 @@ class Process:
 def in_steps(
   hparams: HParams, options: RunOptions, role: Role, examples_per_epoch: int
 ) -> tuple[HParams, RunOptions]:
-  """The options with the numbers of global steps that they give in epochs."""
+  """The options with the numbers of global steps that they give in epochs.
+
+  Raises:
+    InputError: these are too many, or do not fit each other.
+  """
   per_step = schedules.examples_per_global_step(
     hparams.train_batch_size, role.gradients_per_update or 1
   )
@@ -166,9 +172,18 @@ def in_steps(
       for name in names
       if (epochs := getattr(cls, f'{name}_epochs'))
     }
+    for name, number in steps.items():
+      if number >= 1 << 31:  # As options hold them.
+        given = name.replace('steps', 'epochs')
+        flag = '--' + given.replace('_', '-')
+        raise InputError(
+          f'{flag} {getattr(cls, given):g}: its {number:,} steps are too many; lower it'
+        )
     return dataclasses.replace(cls, **steps)
 
-  return counted(hparams, 'train'), counted(options, 'eval_every', 'save_every')
+  hparams, options = counted(hparams, 'train'), counted(options, 'eval_every', 'save_every')
+  checks.check_profiled(options, hparams.train_steps)
+  return hparams, options
 
 
 def run_config(

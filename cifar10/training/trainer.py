@@ -16,8 +16,10 @@ from cifar10.core import devices, parts, storage_errors
 from cifar10.core.errors import InputError, MisfitError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
-from cifar10.job import checkpoints, job_config, stop_record
+from cifar10.job import best_checkpoints, checkpoints, job_config, stop_record
 from cifar10.networks.family import Start
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, feed, schedules
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import EvaluateListener, Evaluator
@@ -95,18 +97,15 @@ def _train(
     evaluator: evaluates on the way and calls the callbacks; or None.
     more_hooks: more session hooks.
   """
-  job_dir, role = process.options.job_dir, process.role
-  ended = stop_record.read(job_dir)
-  if ended and _still_holds(process, *ended):
+  role = process.role
+  if reason := still_ended(process.options):
     role.announce_done()
-    return ended[0].name, 0
+    return reason.name, 0
   # Everything that can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
   num_examples, beginning = _check_data(process, examples)
   process.count_in_steps(num_examples)
   with _lock(process):
-    if ended and role.saves:
-      stop_record.lift(job_dir)
     _claim(process)
     _log_start(process, num_examples)
     stop_request = stop_record.StopRequest()
@@ -156,14 +155,36 @@ def _make_run(
   )
 
 
-def _still_holds(process: Process, reason: stop_record.StopReason, step: int) -> bool:
-  """Tells whether the job's early end still holds with these options; logs it."""
+def still_ended(options: RunOptions) -> stop_record.StopReason | None:
+  """Returns the reason of the job's early end if it still holds with these options; logs it."""
+  ended = stop_record.read(options.job_dir)
+  if not ended or checkpoints.survey(options.job_dir).is_new:
+    return None
+  reason, step = ended
   ending = f'the job ended at step {step:,}: {reason.message}'
-  if stop_record.holds(reason, process.options):
-    log.info('%s; %s', ending, stop_record.remedy(reason, process.options.job_dir))
-    return True
+  if stop_record.holds(reason, options):
+    log.info('%s; %s', ending, stop_record.remedy(reason, options.job_dir))
+    return reason
   log.info('%s; that no longer holds', ending)
-  return False
+  return None
+
+
+def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Survey, ControlState]:
+  """Checks what the job dir holds; returns its checkpoints, and the rates that `control` has set.
+
+  Raises:
+    InputError: a file there is damaged, or the checkpoints lack the averages of --ema-decay.
+  """
+  surveyed = checkpoints.to_resume_from(options.job_dir)
+  if hparams.ema_decay:
+    parts.load('ema').check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
+  if options.keep_best:
+    best_checkpoints.read(options.job_dir)
+  if job_config.CONTROL not in (job_config.read_config(options.job_dir) or {}):
+    return surveyed, ControlState()
+  from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
+
+  return surveyed, ControlState(**control_requests.read_rates(options.job_dir))
 
 
 def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
@@ -225,9 +246,7 @@ def _claim(process: Process) -> None:
   options, hparams, role = process.options, process.hparams, process.role
   if not role.saves:
     return
-  surveyed = checkpoints.to_resume_from(options.job_dir)
-  if hparams.ema_decay:
-    parts.load('ema').check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
+  surveyed, role.control.state = check_resumes(hparams, options)
   digests = manifest.digests(process.data_dir)
   changes = job_config.update_config(
     options.job_dir, hparams, process.data_dir, process.data, digests
@@ -238,10 +257,7 @@ def _claim(process: Process) -> None:
     from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
     damaged_checkpoints.set_aside(options.job_dir, surveyed)
-  if job_config.CONTROL in (job_config.read_config(options.job_dir) or {}):
-    from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
-
-    role.control.state = ControlState(**control_requests.read_rates(options.job_dir))
+  stop_record.lift(options.job_dir)
 
 
 def _log_start(process: Process, num_examples: int) -> None:
@@ -374,6 +390,11 @@ def _naming_nan(process: Process) -> Iterator[None]:
   try:
     yield
   except tf.compat.v1.train.NanLossDuringTrainingError:
+    for name, rate in process.role.control.state.rates().items():
+      raise InputError(
+        f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
+        f'{process.options.job_dir} {name}=schedule` goes back to the options'
+      ) from None
     raise InputError(
       f'the loss became NaN with --learning-rate {process.hparams.learning_rate}; lower '
       'it, name a new --job-dir or resume from the last checkpoint'

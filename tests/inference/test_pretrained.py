@@ -104,6 +104,13 @@ def test_from_python_it_is_called_by_its_name(data_dir, tmp_path, monkeypatch):
   assert os.listdir() == []
 
 
+def test_a_folder_of_its_name_is_not_it(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  os.mkdir('resnet20')
+  exported = cifar10.export('job', pretrained='resnet20')
+  assert exported['global_step'] == 64_000
+
+
 def test_a_new_job_dir_becomes_its_job(data_dir, tmp_path):
   job = str(tmp_path / 'job')
   exported = cifar10.export(job, pretrained='resnet20')

@@ -1,5 +1,6 @@
 """Checkpoints that cannot be read: training goes on from the newest whole one, others name it."""
 
+import errno
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from cifar10 import report
+from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.job import checkpoints, damaged_checkpoints, metrics_log, variable_files
 
@@ -113,6 +115,28 @@ def test_goes_back_to_the_newest_whole_one(job, name):
     assert kept[path.name] == content
     assert path.name.startswith('model.ckpt-6.')
   assert not any(path.name.startswith('model.ckpt-6') for path in job.glob('model.*'))
+
+
+@pytest.mark.parametrize('name', [f'model.ckpt-6{DATA}', 'model.ckpt-6.index', 'checkpoint'])
+def test_what_may_not_be_read_is_not_damaged(job, monkeypatch, name):
+  """root may read everything: so the system's answer to others is given here."""
+  opened, reader = files.opened, tf.compat.v1.train.NewCheckpointReader
+
+  def refuse(path):
+    if path == str(job / name):
+      raise PermissionError(errno.EACCES, 'Permission denied', path)
+    return opened(path)
+
+  def refused(prefix):
+    if name.startswith('model.ckpt-6.data') and prefix.endswith('-6'):
+      raise tf.errors.PermissionDeniedError(None, None, 'Permission denied')
+    return reader(prefix)
+
+  monkeypatch.setattr(files, 'opened', refuse)
+  monkeypatch.setattr(tf.compat.v1.train, 'NewCheckpointReader', refused)
+  with pytest.raises(InputError, match=r'cannot be read \(Permission denied\); allow it') as error:
+    checkpoints.to_resume_from(str(job))
+  assert str(job / name.partition('.data')[0]) in str(error.value)
 
 
 LISTS = {

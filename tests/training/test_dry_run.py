@@ -143,6 +143,46 @@ def test_refuses_what_a_training_refuses(data_dir, tmp_path):
   assert sorted(os.listdir(job)) == ['checkpoint', 'config.json']
 
 
+DAMAGES = {
+  'ended.json': '{',
+  'best/best.json': '{',
+  'config.json': '{"num_layers": 8, "control": {"learning_rate": "fast"}}',
+}
+
+
+@pytest.mark.parametrize('name', DAMAGES)
+def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path, name):
+  """With the same line, and the training changes nothing either."""
+  job = tmp_path / 'job'
+  (job / 'best').mkdir(parents=True)
+  (job / 'config.json').write_text('{"num_layers": 8}')
+  (job / 'best' / 'model.ckpt-3.index').touch()  # So that it has begun.
+  (job / name).write_text(DAMAGES[name])
+  before = {path: path.read_bytes() for path in job.rglob('*') if path.is_file()}
+  for flag in ('--dry-run', '--no-sync'):
+    result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, flag)
+    assert (result.returncode, result.stdout) == (2, '')
+    assert f'{name} is damaged' in result.stderr.splitlines()[-1]
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_refuses_a_callback_that_is_not_there(run_here, data_dir, tmp_path):
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
+  result = run_here(*flags, '--callback', 'no_such_module:make')
+  assert result.returncode == 2
+  assert 'no_such_module' in result.stderr.splitlines()[-1]
+
+
+def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
+  job = tmp_path / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 4]
+  flags += ['--eval-every-steps', 1, '--stop-at-accuracy', 0.01]
+  assert json.loads(run_here(*flags).stdout)['ended_by'] == 'stop_at_accuracy'
+  planned = run_here(*flags, '--dry-run')
+  assert json.loads(planned.stdout)['training_seconds'] == 0
+  assert 'it goes on with another --stop-at-accuracy' in planned.stderr
+
+
 def test_refuses_a_job_dir_that_cannot_be_written():
   """root can write everywhere: it becomes nobody for the question."""
   with tempfile.TemporaryDirectory(dir='/tmp') as folder:

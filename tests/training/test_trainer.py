@@ -283,7 +283,8 @@ def test_predicts_files_as_the_exported_model_does(job, run_here, tmp_path):
   png, jpeg = str(tmp_path / 'a.png'), str(tmp_path / 'b.jpg')
   tf.io.write_file(png, tf.io.encode_png(image))
   tf.io.write_file(jpeg, tf.io.encode_jpeg(tf.image.resize(image, [50, 80], 'nearest')))
-  result = run_here('--job-dir', job[0], '--mode', 'predict', '--images', png, jpeg)
+  images = ['--images', png, '--images', jpeg]
+  result = run_here('--job-dir', job[0], '--mode', 'predict', *images)
   succeeded(result)
   lines = [json.loads(line) for line in result.stdout.splitlines()]
   assert [line['file'] for line in lines] == [png, jpeg]
