@@ -14,9 +14,10 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
   run_process('cifar10.data_service')
 
 import argparse
+import itertools
 import os
 import signal
-import threading
+import time
 from typing import Any
 
 from cifar10.cluster import sockets
@@ -35,22 +36,33 @@ def main() -> None:
     raise InputError('--dispatcher and --source belong to a worker; leave them out')
   if flags.role == 'worker' and not flags.dispatcher:
     raise InputError('a worker needs --dispatcher HOST:PORT')
-  ended = threading.Event()
-  signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+  # At once: stopping would wait for a dispatcher that may be gone, and for trainings that request
+  # batches. Without a lock, for which a second signal would wait for ever.
+  signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
   source = PythonSource(flags.source) if flags.source else None
   if source:
     source.check_shards('a data worker')
   lazy_tf.import_tensorflow()
   logs.set_up(verbose=False)
+  if flags.dispatcher:  # Or TensorFlow would wait for it, with Python's lock, and hear no signal.
+    _wait_for(flags.dispatcher)
   server = _started(flags, source)
   if is_loopback(flags.address):
     sockets.keep_others_out(int(flags.address.rpartition(':')[2]))
   log.info('the data %s serves at %s', flags.role, flags.address)
-  while not ended.wait(1):  # Python handles signals between two waits on every system.
-    pass
   assert server
-  # Stopping would wait for a dispatcher that may be gone, and for trainings that request batches.
-  os._exit(0)
+  while True:
+    time.sleep(1)
+
+
+def _wait_for(dispatcher: str) -> None:
+  """Returns when the dispatcher can be reached; logs every 15 s that it cannot."""
+  for second in itertools.count():
+    if sockets.reachable(dispatcher):
+      return
+    if second % 15 == 0:
+      log.info('waiting for the dispatcher (%s)', dispatcher)
+    time.sleep(1)
 
 
 def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
@@ -61,6 +73,10 @@ def _started(flags: argparse.Namespace, source: PythonSource | None) -> Any:
 
   service = tf.data.experimental.service
   port = int(flags.address.rpartition(':')[2])
+  if sockets.reachable(f'127.0.0.1:{port}'):  # TensorFlow would share the port with it.
+    raise InputError(
+      f'--address {flags.address}: another process serves there; end it, or name another'
+    )
   try:
     if flags.role == 'dispatcher':
       return service.DispatchServer(service.DispatcherConfig(port=port))

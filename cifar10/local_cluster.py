@@ -299,10 +299,10 @@ def _signals() -> Iterator[Sequence[int]]:
     del frame
     received.append(number)
 
-  numbers = [signal.SIGINT, signal.SIGTERM]
-  if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As after `nohup`.
-    numbers.append(signal.SIGHUP)
-  before = {each: signal.signal(each, handle) for each in numbers}
+  numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+  # Ignored after `nohup`, and Ctrl-C behind a script's `&`.
+  heard = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+  before = {each: signal.signal(each, handle) for each in heard}
   try:
     yield received
   finally:

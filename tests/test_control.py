@@ -74,6 +74,9 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
     before = events(job, 'train')[-1]['step']
     time.sleep(1)
     assert events(job, 'train')[-1]['step'] == before
+    answer = obeyed(job, 'evaluate')
+    assert answer.startswith('accuracy ')
+    assert obeyed(job, 'evaluate') == answer  # Of the same step.
     assert 'training goes on' in obeyed(job, 'go-on')
     until(lambda: events(job, 'train')[-1]['step'] > before)
 
@@ -90,6 +93,8 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
     'save',
     'evaluate',
     'pause',
+    'evaluate',
+    'evaluate',
     'go-on',
     'stop',
   ]

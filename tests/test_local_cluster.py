@@ -515,6 +515,7 @@ def test_orders_reach_every_task(cluster, flags):
   assert [line for line in tasks.log[before:] if 'images/s' in line[1]] == []
   tasks.order('go-on')
   tasks.until(lambda: any('images/s' in line for _, line in tasks.log[before:]))
+  tasks.order('pause')
   tasks.order('stop')
   check_ended(tasks, 'control')
 
@@ -704,6 +705,18 @@ def test_a_signal_while_tasks_are_started_leaves_nothing_behind(data_dir, tmp_pa
   assert end.value.code == 143
   assert started
   assert not left
+
+
+def test_a_shell_that_ignores_ctrl_c_is_obeyed():
+  """As a script's does for what it starts with `&`."""
+  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  try:
+    with local_cluster._signals() as received:
+      signal.raise_signal(signal.SIGINT)
+      signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM]
+  finally:
+    signal.signal(signal.SIGINT, before)
 
 
 def wait_for_children(pid, count=3):

@@ -25,12 +25,12 @@ class ControlCommands:
     evaluation: the last one; `ControlListener` sets it.
   """
 
-  def __init__(self, run: Run):
+  def __init__(self, run: Run, evaluation: Evaluation | None = None):
     self._run = run
     self._step = 0
     self._hyper_signature = (0, 0)
     self.paused = False
-    self.evaluation: Evaluation | None = None
+    self.evaluation = evaluation
 
   def forget_old(self) -> None:
     """Refuses what was asked before this run; obeys an evaluator's request to stop at a limit."""
@@ -111,11 +111,11 @@ class ControlCommands:
     return f'{rate} after step {self._step:,}'
 
   def _save(self, session: Any, evaluating: bool) -> str:
-    self.evaluation = None
     checkpoint = self._run.save(session, evaluating)
     if not evaluating:
       return f'saved {checkpoint}'
-    if not self.evaluation:
+    # A step that has been evaluated is not evaluated again.
+    if not self.evaluation or self.evaluation.checkpoint != checkpoint:
       evaluator = self._run.cluster.has_evaluator
       follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this cluster'
       return f'saved {checkpoint}; {follows}'

@@ -27,6 +27,7 @@ class ControlListener(Callback):
     self._looked = 0.0
     self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
     self._step = 0
+    self._evaluation: Evaluation | None = None  # The last one.
     self._commands: Any = None  # A ControlCommands, from the first request on.
     if job_config.has_requests(run.job_dir):
       self._commands = parts.load('control').ControlCommands(run)
@@ -36,6 +37,7 @@ class ControlListener(Callback):
     self._step = step.step
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    self._evaluation = evaluation
     if self._commands:
       self._commands.evaluation = evaluation
 
@@ -52,5 +54,6 @@ class ControlListener(Callback):
   def _look(self, session: Any) -> None:
     self._looked = time.monotonic()
     if self._commands or job_config.has_requests(self._run.job_dir):
-      self._commands = self._commands or parts.load('control').ControlCommands(self._run)
+      if not self._commands:
+        self._commands = parts.load('control').ControlCommands(self._run, self._evaluation)
       self._commands.obey(session, self._step)

@@ -86,7 +86,7 @@ class SharedControl:
 
   def end(self, run_context: Any) -> None:
     """Ends training in all replicas, beginning with this process."""
-    self.state = self.state._replace(ends=True)
+    self.state = self.state._replace(ends=True, pauses=False)  # Who pauses looks for no end.
     run_context.request_stop()
 
 

@@ -85,6 +85,9 @@ def dry_run(
     if is_evaluator:
       log.info('%s trains nothing: no step is timed', cluster.name)
       return report
+    if options.data_service and hparams.source:  # Which this host may not have.
+      log.info('data workers run --source %s: no step is timed', hparams.source)
+      return report
     report.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
     log.info('timed on this host alone: communication with other tasks adds to each step')

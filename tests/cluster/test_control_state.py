@@ -1,10 +1,13 @@
 """Orders in a graph: what replicas read before, and after, the chief tells them."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from cifar10.cluster import roles
+from cifar10.cluster.all_reduce import SummedControl
 from cifar10.cluster.control import ControlState, SharedControl, from_vector
 from cifar10.cluster.tasks import Cluster
 from cifar10.options.run_options import RunOptions
@@ -36,6 +39,15 @@ def test_replicas_read_what_the_chief_tells():
         control.tell(session)
         assert from_vector(session.run(control.values)) == state
       np.testing.assert_allclose(session.run(rates), [0, 0.25])
+
+
+def test_an_end_ends_a_pause():
+  """In which a worker looks at nothing else."""
+  context = types.SimpleNamespace(request_stop=lambda: None)
+  for control in (SharedControl(), SummedControl(None, is_chief=True)):
+    control.state = ControlState(pauses=True, learning_rate=0.5)
+    control.end(context)
+    assert control.state == ControlState(ends=True, learning_rate=0.5)
 
 
 def test_orders_are_in_no_collection():

@@ -38,8 +38,8 @@ class Service:
     self.processes = {}
     self.dispatcher = self.start('dispatcher')
 
-  def start(self, name, *flags, address=None):
-    """Starts one, and waits until it serves -> its address."""
+  def start(self, name, *flags, address=None, until='serves at {}'):
+    """Starts one, and waits until it says so -> its address."""
     address = address or f'127.0.0.1:{free_port()}'
     role = ['dispatcher'] if name == 'dispatcher' else ['worker', '--dispatcher', self.dispatcher]
     log = open(self._folder / f'{name}.log', 'a+')  # noqa: SIM115 - it is read at the end.
@@ -49,12 +49,15 @@ class Service:
       env={**os.environ, 'PYTHONPATH': TESTS, 'GIVEN_LOG': str(self._folder / 'begun')},
       stderr=log,
     )
+    self.until(name, until.format(address))
+    return address
+
+  def until(self, name, text):
     deadline = time.monotonic() + 120
-    while f'serves at {address}' not in self.said(name):
+    while text not in self.said(name):
       assert self.processes[name].poll() is None, self.said(name)
       assert time.monotonic() < deadline, self.said(name)
       time.sleep(0.1)
-    return address
 
   def said(self, name):
     return (self._folder / f'{name}.log').read_text()
@@ -283,6 +286,41 @@ def test_sigterm_ends_each_with_code_0(tmp_path):
     service.end()
 
 
+def test_a_worker_waits_for_its_dispatcher_and_hears_sigterm(tmp_path):
+  service = Service(tmp_path)
+  try:
+    for number in (signal.SIGTERM, signal.SIGTERM):
+      service.processes['dispatcher'].send_signal(number)
+    assert service.processes['dispatcher'].wait(60) == 0
+    waits = f'waiting for the dispatcher ({service.dispatcher})'
+    service.start('worker', until=waits)
+    service.processes['worker'].send_signal(signal.SIGTERM)
+    assert service.processes['worker'].wait(60) == 0
+    address = service.start('another worker', until=waits)
+    service.start('dispatcher', address=service.dispatcher)
+    service.until('another worker', f'serves at {address}')
+  finally:
+    service.end()
+
+
+@pytest.fixture
+def sigterm():
+  """The command leaves its handler in this process."""
+  before = signal.getsignal(signal.SIGTERM)
+  yield
+  signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures('sigterm')
+def test_an_address_is_one_servers(service, run_here):
+  """TensorFlow would let two servers share it, and each client find one of them."""
+  from cifar10 import data_service  # noqa: PLC0415
+
+  result = run_here('dispatcher', '--address', service.dispatcher, command=data_service)
+  assert result.returncode == 2
+  assert f'--address {service.dispatcher}: another process serves there' in result.stderr
+
+
 def test_ports_are_closed_to_other_hosts(service):
   """The kernel drops what does not come from this host: as a cluster's own, with its filter."""
   for process in service.processes.values():
@@ -296,6 +334,7 @@ def test_ports_are_closed_to_other_hosts(service):
       socket.create_connection((address, int(service.dispatcher.rpartition(':')[2])), 2)
 
 
+@pytest.mark.usefixtures('sigterm')
 @pytest.mark.parametrize(
   ('flags', 'message'),
   [
