@@ -347,7 +347,7 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument(
     '--evaluator',
     action='store_true',
-    help='start a task that evaluates every checkpoint while training runs',
+    help='start a task that evaluates checkpoints while training runs',
   )
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
   parser.add_argument(

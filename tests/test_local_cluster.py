@@ -150,6 +150,21 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
   assert 'is gone' in line
 
 
+@long
+@pytest.mark.parametrize('name', ['chief 0', 'worker 0'])
+def test_all_reduce_ends_when_one_is_started_again_alone(cluster, name):
+  """By a supervisor, before the other has noticed."""
+  tasks = cluster(*FOREVER, *ALL_REDUCE, '--start-timeout', 40, ps=0)
+  tasks.start()
+  tasks.until_step(10)
+  tasks.kill(name)
+  tasks.start(name)
+  assert tasks.ended() == [1, 1], tasks.text()
+  assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
+  [other] = {'chief 0', 'worker 0'} - {name}
+  assert f'{name} ' in tasks.said(other, 'error: .*')[-1]
+
+
 @pytest.mark.parametrize(
   ('flags', 'counts'),
   [
@@ -172,18 +187,22 @@ def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tm
 
 @long
 @pytest.mark.parametrize(
-  'flags',
-  [['--recipe', 'fast94'], ['--recipe', 'fast95', '--sync']],
-  ids=['muon-async', 'lookahead-sync'],
+  ('flags', 'ps'),
+  [
+    (['--recipe', 'fast94'], 1),
+    (['--recipe', 'fast95', '--sync'], 1),
+    (['--recipe', 'fast95', *ALL_REDUCE], 0),
+  ],
+  ids=['muon-async', 'lookahead-sync', 'lookahead-all-reduce'],
 )
-def test_fast_recipes_run_on_a_cluster(cluster, flags):
-  tasks = cluster(*flags, '--train-steps', 6, network=['--widths', '24,24,32'])
+def test_fast_recipes_run_on_a_cluster(cluster, flags, ps):
+  tasks = cluster(*flags, '--train-steps', 6, network=['--widths', '24,24,32'], ps=ps)
   tasks.start()
-  assert tasks.ended() == [0, 0, 0], tasks.text()
+  assert tasks.ended() == [0] * (2 + ps), tasks.text()
   assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
   slow = [name for name in variables(tasks.job_dir, tasks.step()) if name.endswith('/slow')]
-  assert bool(slow) == ('--sync' in flags)
+  assert bool(slow) == ('fast95' in flags)
 
 
 @long

@@ -14,7 +14,7 @@ from cifar10.cluster.control import ControlState, SharedControl, StopRequested, 
 from cifar10.cluster.roles import Role
 from cifar10.cluster.task_roles import TaskRole
 from cifar10.cluster.tasks import Cluster
-from cifar10.core.errors import InputError
+from cifar10.core.errors import InputError, TaskLostError
 
 
 class Mirrored(Role):
@@ -66,7 +66,19 @@ class MultiWorker(TaskRole):
   def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
     """Waits for the others before TensorFlow does, which would hear no signal."""
     self.monitor.wait_for_peers()
-    super().train(estimator, input_fn, last_step, hooks)
+    try:
+      super().train(estimator, input_fn, last_step, hooks)
+    except tf.errors.OpError as error:
+      if 'ollective ops' not in str(error):
+        raise
+      self.monitor.check()
+      raise TaskLostError(
+        'another task of the all-reduce was lost, or is at another step; start all tasks again: '
+        'they go on from the last checkpoint'
+      ) from None
+
+  def first_hooks(self) -> list[Any]:
+    return [_InStepHook(self.monitor)]
 
   def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
     del optimizer, last_step
@@ -158,6 +170,19 @@ class SummedControl(SharedControl):
     """For a step that adds the vectors up: the chief's orders, and whether this process stops."""
     orders = self.state.vector() if self._is_chief else [0] * len(ControlState._fields)
     return {self._fed: [*orders, stops]}
+
+
+class _InStepHook(tf.compat.v1.train.SessionRunHook):
+  """Tells the monitor when this process waits for all others: not while it saves, after a step."""
+
+  def __init__(self, monitor: Any):
+    self._monitor = monitor
+
+  def before_run(self, run_context: Any) -> Any:
+    self._monitor.in_step = True
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._monitor.in_step = False
 
 
 class _AgreementHook(tf.compat.v1.train.SessionRunHook):

@@ -15,9 +15,8 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
       f'--backup-workers {options.backup_workers} of {cluster.num_workers} worker(s), the chief '
       'among them; leave at least one'
     )
-  if hparams.lookahead_steps and (
-    options.distribute == 'mirrored' or (cluster.is_distributed and not options.sync)
-  ):
+  together = options.sync or options.distribute or not cluster.is_distributed
+  if hparams.lookahead_steps and (options.distribute == 'mirrored' or not together):
     raise InputError(
       f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
       'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0'

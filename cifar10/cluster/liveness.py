@@ -18,8 +18,11 @@ from cifar10.core.logs import log
 REPORT_SECONDS = 15  # Between two log lines on missing tasks.
 _LOOK_SECONDS = 0.25
 _OPEN_SECONDS = 0.05  # Between two checks for the server whose port is to be closed to other hosts.
-_LOST_SECONDS = 5  # All-reduce: seconds without a step before tasks are checked.
-_LOST_LOOKS = 3  # Failed checks in a row, one per second: a starting server may fail one.
+# All-reduce: seconds without a step before tasks are checked, and failed checks in a row, one per
+# second: a starting server may fail one, and a cable be cut for a moment.
+_LOST_SECONDS = 5
+_LOST_LOOKS = 3
+_RESTART_SECONDS = 1  # So soon a task that was lost and started again does not listen yet.
 _BRIEF_SECONDS = 0.2  # To wait for an answer where every second is asked; SIGTERM waits meanwhile.
 _DATA_SERVICE = 'data service'
 
@@ -198,20 +201,30 @@ class LivenessMonitor(SignalMonitor):
 
   def _give_up_on_lost(self, now: float) -> None:
     """Ends the process if another task is gone: an all-reduce would wait for it forever."""
-    if now - self._waiting_since < _LOST_SECONDS:
+    waited = now - self._waiting_since
+    patience = _RESTART_SECONDS if self._stepped else _LOST_SECONDS
+    if waited < patience or (self._stepped and not self.in_step):
       self._times_gone = dict.fromkeys(self._peers, 0)
       return
     gone = sockets.unreachable(self._peers)
-    self._times_gone = {name: (n + 1) * (name in gone) for name, n in self._times_gone.items()}
+    counts = waited >= _LOST_SECONDS
+    self._times_gone = {n: (times + counts) * (n in gone) for n, times in self._times_gone.items()}
+    # The server of a task that has made a step listens as long as the task lives.
     lost = {
-      name: self._peers[name]
-      for name, times in self._times_gone.items()
-      if times >= _LOST_LOOKS and name != _DATA_SERVICE
+      name: address
+      for name, address in gone.items()
+      if self._times_gone[name] >= _LOST_LOOKS or (self._stepped and sockets.refuses(address))
     }
+    lost.pop(_DATA_SERVICE, None)
     if lost:
       end_process(
         f'{_listed(lost)} is gone, and all-reduce needs every task; start all tasks again: they go '
         'on from the last checkpoint'
+      )
+    if not self._stepped and waited >= self._start_timeout and _DATA_SERVICE not in self._peers:
+      end_process(
+        f'no step was made in {self._start_timeout:g} s, though all tasks listen: one may have '
+        'been started again alone; start all tasks again, or raise --start-timeout'
       )
 
   def _give_up_on_gone(self) -> None:

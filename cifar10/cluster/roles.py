@@ -113,6 +113,10 @@ class Role:
     del optimizer, last_step
     return []
 
+  def first_hooks(self) -> list[Any]:
+    """Returns the session hooks that precede all others."""
+    return []
+
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
     """Returns the session hooks that send or obey the chief's control state."""
     return [ChiefControlHook(self.control, stop_request)]

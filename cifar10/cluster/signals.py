@@ -33,6 +33,7 @@ class SignalMonitor:
   def __init__(self) -> None:
     self.stopping = False  # A signal came, or tasks are lost: finish the step, save, and leave.
     self.heard = 'SIGTERM'  # Or what else asked for it.
+    self.in_step = False  # Whether an all-reduce runs, which needs every task.
     self.lost = ''  # Which tasks are lost, and what to do about it.
     # Where a chief without a server accepts an evaluator's connections, which check that it lives.
     self._doors: list[socket.socket] = []

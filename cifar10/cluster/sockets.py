@@ -58,6 +58,16 @@ def reachable(address: str, timeout: float = 1) -> bool:
     return False
 
 
+def refuses(address: str, timeout: float = 1) -> bool:
+  """Tells whether the host of 'host:port' is there, and nobody listens."""
+  host, _, port = address.rpartition(':')
+  try:
+    socket.create_connection((host.strip('[]'), int(port)), timeout).close()
+  except OSError as error:
+    return isinstance(error, ConnectionRefusedError)
+  return False
+
+
 def unreachable(addresses: Mapping[str, str], timeout: float = 1) -> dict[str, str]:
   """Returns those named addresses at which nobody listens; asks all at once.
 

@@ -43,7 +43,7 @@ def follow(process: Process) -> JsonObject:
       seen, seen_at = checkpoint, time.monotonic()
       if fault:  # The chief may be about to move it away.
         log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
-      else:
+      elif checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
         evaluator.evaluated(process.split_on_the_way, on_the_way=True)
     elif checkpoint and not fault and _is_last(process, checkpoint):
       return evaluator.evaluated(process.final_split)

@@ -116,7 +116,7 @@ def _train(
     task_hook = _TaskHook(role)
     # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
-    hooks = [meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
+    hooks = [*role.first_hooks(), meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
     hooks += role.control_hooks(stop_request)
     estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
     with (

@@ -334,7 +334,7 @@ def test_a_parameter_server_remembers_who_came_and_went(addresses, monkeypatch, 
 
 
 def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
-  """After five seconds without a step, and three looks in a row that find nobody."""
+  """Five seconds after the beginning, and three looks in a row that find nobody."""
   said = []
   now = [100.0]
   monkeypatch.setattr('cifar10.cluster.liveness.end_process', said.append)
@@ -350,15 +350,43 @@ def test_all_reduce_gives_up_on_who_is_gone(addresses, monkeypatch):
   for seconds in (5, 6, 7, 8):
     monitor._give_up_on_lost(100 + seconds)
   assert len(said) == 1
-  # Two looks found nobody before a step, and one after it.
+  for seconds in (599, 600):  # It listens, but makes no step: one that was started again alone.
+    assert len(said) == 1
+    monitor._give_up_on_lost(100 + seconds)
+  assert 'no step was made in 600 s, though all tasks listen' in said.pop()
+
+
+def test_all_reduce_sees_a_restart_within_a_step(addresses, monkeypatch):
+  """At the first refusal: seconds later the task that was started again would listen there."""
+  said = []
+  now = [100.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.end_process', said.append)
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
   monitor = LivenessMonitor(Cluster({'chief': ('127.0.0.1:1',), 'worker': (addresses['nowhere'],)}))
-  now[0] = 100
-  monitor._give_up_on_lost(106)
-  monitor._give_up_on_lost(107)
-  now[0] = 108
   monitor.progressed()
-  monitor._give_up_on_lost(109)
-  monitor._give_up_on_lost(113)
+  monitor._give_up_on_lost(110)  # It saves the last step: the worker may have ended.
+  monitor.in_step = True
+  monitor._give_up_on_lost(100.9)
+  assert not said
+  monitor._give_up_on_lost(101)
+  [line] = said
+  assert f'worker 0 ({addresses["nowhere"]}) is gone' in line
+
+
+def test_all_reduce_waits_longer_for_a_host_that_does_not_answer(monkeypatch):
+  """As behind a cable that is cut: it may come back."""
+  said = []
+  monkeypatch.setattr('cifar10.cluster.liveness.end_process', said.append)
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: 100.0)
+  with contextlib.ExitStack() as stack:
+    hole = _silent(stack)
+    monitor = LivenessMonitor(Cluster({'chief': ('127.0.0.1:1',), 'worker': (hole,)}))
+    monitor.progressed()
+    monitor.in_step = True
+    for seconds in (1, 4, 5, 6):
+      monitor._give_up_on_lost(100 + seconds)
+    assert not said
+    monitor._give_up_on_lost(107)
   assert len(said) == 1
 
 
