@@ -166,11 +166,7 @@ class Layers:
       )
 
   def _kernel(
-    self,
-    kernel_size: int | tuple[int, int],
-    in_filters: int,
-    filters: int,
-    initializer: Any = None,
+    self, kernel_size: int | tuple[int, int], in_filters: int, filters: int, initializer: Any = None
   ) -> Any:
     """Returns the kernel of the enclosing scope's convolution."""
     height, width = _height_and_width(kernel_size)

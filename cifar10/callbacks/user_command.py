@@ -54,12 +54,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> str:
   """Runs a command with stdout sent to stderr; returns what went wrong, or ''."""
   try:
     done = subprocess.run(
-      command,
-      env=environment,
-      stdin=subprocess.DEVNULL,
-      stdout=2,
-      timeout=_SECONDS,
-      check=False,
+      command, env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=_SECONDS, check=False
     )
   except subprocess.TimeoutExpired:
     return f'did not end in {_SECONDS} s, and was killed'

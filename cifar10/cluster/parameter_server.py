@@ -75,11 +75,7 @@ class SyncReplica(Replica):
   def optimizer(self, optimizer: Any) -> Any:
     """Returns the optimizer that gathers gradients; the chief's applies their mean."""
     return parts.load('sync').SyncReplicas(
-      optimizer,
-      self.cluster,
-      self.gradients_per_update,
-      self.control,
-      in_order=self._in_order,
+      optimizer, self.cluster, self.gradients_per_update, self.control, in_order=self._in_order
     )
 
   def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:

@@ -210,10 +210,7 @@ class SourceProcesses:
     return self
 
   def __exit__(
-    self,
-    kind: type[BaseException] | None,
-    error: BaseException | None,
-    trace: TracebackType | None,
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
   ) -> None:
     for process in self._processes:
       process.terminate()

@@ -36,11 +36,7 @@ def export(process: Process) -> JsonObject:
   if options.export_batch:  # A fixed batch fixes all shapes; --tta-below needs any number.
     hparams = dataclasses.replace(hparams, tta_below=1.0)
   network = freeze_graph.freeze(
-    hparams,
-    process.data,
-    checkpoint,
-    use_ema=options.use_ema,
-    batch=options.export_batch,
+    hparams, process.data, checkpoint, use_ema=options.use_ema, batch=options.export_batch
   )
   made_from = {**_made_from(process, checkpoint), 'dtype': hparams.dtype, 'tta': hparams.tta}
   if hparams.tta != 'none':

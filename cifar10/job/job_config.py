@@ -100,11 +100,7 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
 
 
 def update_config(
-  job_dir: str,
-  hparams: HParams,
-  data_dir: str,
-  data_set: DatasetInfo,
-  data: dict[str, str] | None,
+  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
 ) -> list[str]:
   """Writes the configuration of this run into the job dir, if it has changed.
 
@@ -132,11 +128,7 @@ def update_config(
 
 
 def before_and_now(
-  job_dir: str,
-  hparams: HParams,
-  data_dir: str,
-  data_set: DatasetInfo,
-  data: dict[str, str] | None,
+  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
   """Returns the old configuration and this run's; raises InputError for other data."""
   before = read_begun(job_dir) or {}

@@ -27,9 +27,8 @@ class Recipe(NamedTuple):
 class Group(NamedTuple):
   """How the variables of one parameter group learn."""
 
-  learning_rate_factor: float = (
-    1.0  # Factor of the scheduled learning rate; the weight decay shrinks by the same factor.
-  )
+  # Factor of the scheduled learning rate; the weight decay shrinks by the same factor.
+  learning_rate_factor: float = 1.0
   uses_muon: bool = False  # Muon fixes the norm of such variables, so they have no weight decay.
   # Global steps after which the group's gradient and weight decay are 0 (momentum still moves
   # the variables a little). 0: the group learns to the end of training.

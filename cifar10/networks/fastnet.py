@@ -314,11 +314,7 @@ class FastNetFamily(Family):
 
   NAME: ClassVar[str] = 'fastnet'
   TITLE: ClassVar[str] = 'the networks of airbench (Jordan 2024)'
-  RECIPES: ClassVar[dict[str, Recipe]] = {
-    'fast94': _FAST94,
-    'fast95': _FAST95,
-    'fast96': _FAST96,
-  }
+  RECIPES: ClassVar[dict[str, Recipe]] = {'fast94': _FAST94, 'fast95': _FAST95, 'fast96': _FAST96}
 
   widths: tuple[int, ...] = option(
     (64, 256, 256),

@@ -79,9 +79,7 @@ class HParams(Options):
     128, 'training examples in a step of one process, shared by its towers', check=at_least(1)
   )
   eval_batch_size: int = option(
-    100,
-    'evaluation batch size; changes the speed, not the results',
-    check=at_least(1),
+    100, 'evaluation batch size; changes the speed, not the results', check=at_least(1)
   )
   learning_rate: float = option(
     0.1, 'base learning rate, which the schedule multiplies', check=above(0)
@@ -136,12 +134,7 @@ class HParams(Options):
     switch=True,
     part='muon',
   )
-  muon_momentum: float = option(
-    0.6,
-    'Muon momentum',
-    check=below_one(),
-    part='muon',
-  )
+  muon_momentum: float = option(0.6, 'Muon momentum', check=below_one(), part='muon')
   label_smoothing: float = option(
     0.0,
     'label smoothing: part of the target that is spread evenly over the classes',

@@ -42,9 +42,8 @@ class Line(NamedTuple):
 
   label: str  # Fixed words, or a job's letter.
   points: Sequence[tuple[float, float]]  # Sorted by x.
-  style: int | None = (
-    0  # Lines of one number look the same in all charts; None: pale, behind the others.
-  )
+  # Lines of one number look the same in all charts; None: pale, behind the others.
+  style: int | None = 0
   has_dots: bool = False  # Draws a dot at each point, for single measurements.
 
 
@@ -108,10 +107,7 @@ def learning_curves(history: History) -> list[Chart]:
     if kind.is_evaluated:
       lines += [
         Line(
-          formats.split(split),
-          history.curve('evaluate', kind.name, split),
-          style,
-          has_dots=True,
+          formats.split(split), history.curve('evaluate', kind.name, split), style, has_dots=True
         )
         for style, split in enumerate(history.splits())
       ]
@@ -252,11 +248,8 @@ def _heat_map(matrix: np.ndarray) -> str:
     axes = figure.add_subplot()
     rates = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     colours = np.empty([*matrix.shape, 4])
-    colours[..., :3] = (
-      0.24,
-      0.51,
-      0.74,
-    )  # Pixels cannot use the page's variables: a blue for light and dark pages.
+    # Pixels cannot use the page's variables: a blue for light and dark pages.
+    colours[..., :3] = (0.24, 0.51, 0.74)
     colours[..., 3] = np.sqrt(rates)  # The root makes rare mistakes visible.
     axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
     axes.set_xlabel('taken for class number')

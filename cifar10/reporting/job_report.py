@@ -177,11 +177,7 @@ def _predicted(
     use_ema = parts.load('ema').is_in(checkpoints.find(path, wanted.checkpoint))
   weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS
   options = RunOptions(
-    job_dir=path,
-    data_dir=data_dir,
-    subset=split,
-    checkpoint=wanted.checkpoint,
-    use_ema=use_ema,
+    job_dir=path, data_dir=data_dir, subset=split, checkpoint=wanted.checkpoint, use_ema=use_ema
   )
   process = Process(hparams, options)
   process.check_split(split)

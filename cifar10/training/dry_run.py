@@ -25,13 +25,7 @@ from cifar10.data import manifest
 from cifar10.job import adopted_config, checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import (
-  feed,
-  network_size,
-  placement,
-  schedules,
-  trainer,
-)
+from cifar10.training import feed, network_size, placement, schedules, trainer
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process, in_steps

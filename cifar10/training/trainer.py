@@ -335,10 +335,7 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _end(
-  process: Process,
-  callbacks: Sequence[Callback],
-  stop_request: stop_record.StopRequest,
-  step: int,
+  process: Process, callbacks: Sequence[Callback], stop_request: stop_record.StopRequest, step: int
 ) -> None:
   """Calls callbacks, records an early end, and releases the parameter servers."""
   role, job_dir = process.role, process.options.job_dir

@@ -27,11 +27,7 @@ class ImageFolder:
   """A source of PNG and JPEG files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE."""
 
   def __init__(
-    self,
-    folder: str,
-    name: str | None = None,
-    split: Sequence[float] | None = None,
-    seed: int = 0,
+    self, folder: str, name: str | None = None, split: Sequence[float] | None = None, seed: int = 0
   ):
     """Lists the files without reading any.
 

@@ -23,11 +23,7 @@ from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _TEXTURES = 5
 _PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes are single textures
-_LAYERED_PERIODS = (
-  3.5,
-  7.0,
-  14.0,
-)  # pixels, of the three textures of an image; an octave apart
+_LAYERED_PERIODS = (3.5, 7.0, 14.0)  # pixels, of the three textures of an image; an octave apart
 MOST_CLASSES = _TEXTURES ** len(_LAYERED_PERIODS)
 _FINE_CLASSES = 100  # CIFAR-100's. Each coarse class has as many fine ones as there are textures.
 # Bytes of memory for one image of a batch while it is made, measured with 500 and 1,500 images; and
