@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 import model_base
+from cifar10.core.errors import InputError
 from cifar10.core.option import Options
 from cifar10.data.info import DatasetInfo
 
@@ -33,6 +34,17 @@ class Group(NamedTuple):
   # Global steps after which the group's gradient and weight decay are 0 (momentum still moves
   # the variables a little). 0: the group learns to the end of training.
   learns_until: int = 0
+
+
+def check_depth(flag: str, depth: int, per_n: int, others: int, kind: str = '') -> None:
+  """Raises InputError unless the depth is `per_n` layers times an n of 1 or more, and `others`."""
+  n, rest = divmod(depth - others, per_n)
+  if n < 1 or rest:
+    nearest = [str(per_n * m + others) for m in sorted({max(n, 1), max(n + 1, 1)})]
+    raise InputError(
+      f'{flag} {depth} is not {per_n}n+{others}{kind} with n of 1 or more; nearest: '
+      f'{" or ".join(nearest)}'
+    )
 
 
 class Rates(Protocol):

@@ -33,12 +33,10 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import model_base
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Check, below_one, option
-from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family
-from cifar10.networks.layers import MoreLayers
+from cifar10.networks.layers import FamilyNetwork
 
 _FEWEST_CHANNELS = 16  # Least channels of a convolution in a thin network, as in TF-Slim.
 
@@ -46,15 +44,8 @@ _FEWEST_CHANNELS = 16  # Least channels of a convolution in a thin network, as i
 Conv = tuple[int | tuple[int, int], int]
 
 
-class InceptionV3(MoreLayers):
+class InceptionV3(FamilyNetwork):
   """Inception v3: blocks of several parallel branches, on three grid sizes."""
-
-  def __init__(
-    self, options: InceptionFamily, settings: model_base.LayerSettings, data: DatasetInfo
-  ):
-    super().__init__(settings)
-    self._options = options
-    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._stem(self._input(images))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import model_base
 from cifar10.core.lazy_tf import tf
+from cifar10.data.info import DatasetInfo
 
 
 class MoreLayers(model_base.Layers):
@@ -62,6 +64,15 @@ class MoreLayers(model_base.Layers):
     after = self._zeros_after(x, pool_size, stride)
     x = self._pad_for_valid(x, pool_size, after, x.dtype.min)
     return tf.nn.max_pool2d(x, pool_size, stride, 'VALID', data_format=self._op_data_format)
+
+
+class FamilyNetwork(MoreLayers):
+  """A network that its family's options describe, for the classes of a data set."""
+
+  def __init__(self, options: Any, settings: model_base.LayerSettings, data: DatasetInfo):
+    super().__init__(settings)
+    self._options = options
+    self._num_classes = data.num_classes
 
 
 def _seeds_of(name: str) -> list[int]:

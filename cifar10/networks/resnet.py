@@ -21,28 +21,12 @@ from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import at_most, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import MOST_LAYERS, Family, Recipe
+from cifar10.networks.family import MOST_LAYERS, Family, Recipe, check_depth
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
 _BOTTLENECK_EXPANSION = 4
-
-
-def check_num_layers(num_layers: int, bottleneck: bool) -> None:
-  """Raises InputError unless `num_layers` is 6n+2 (with `bottleneck`: 9n+2) for an n of 1 or more.
-
-  Each of three stages has n blocks of two convolutions (three with `bottleneck`); the first
-  convolution and the fully connected layer are the other two layers.
-  """
-  step = _layers_per_n(bottleneck)
-  n, rest = divmod(num_layers - 2, step)
-  if n >= 1 and rest == 0:
-    return
-  nearest = [str(step * m + 2) for m in (n, n + 1) if m >= 1] or [str(step + 2)]
-  form = '9n+2 (bottleneck)' if bottleneck else '6n+2'
-  raise InputError(
-    f'--num-layers {num_layers} is not {form} with n of 1 or more; nearest: {" or ".join(nearest)}'
-  )
+_OTHER_LAYERS = 2  # Than those in blocks: the first convolution and the fully connected layer.
 
 
 class ResNetCifar10(model_base.ResNet):
@@ -53,7 +37,7 @@ class ResNetCifar10(model_base.ResNet):
     self._options = options
     self._num_classes = data.num_classes
     # The number of blocks in each stage.
-    self._num_blocks = (options.num_layers - 2) // _layers_per_n(options.bottleneck)
+    self._num_blocks = (options.num_layers - _OTHER_LAYERS) // _layers_per_n(options.bottleneck)
     expansion = _BOTTLENECK_EXPANSION if options.bottleneck else 1
     self._stage_filters = [filters * expansion for filters in _FILTERS]
     if options.bottleneck:
@@ -150,7 +134,9 @@ class ResNetFamily(Family):
   def check(self) -> None:
     if self.bottleneck and self.resnet_version == 1:
       raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
-    check_num_layers(self.num_layers, self.bottleneck)
+    kind = ' (bottleneck)' if self.bottleneck else ''
+    per_n = _layers_per_n(self.bottleneck)
+    check_depth('--num-layers', self.num_layers, per_n, _OTHER_LAYERS, kind)
 
   def describe(self) -> str:
     return f'ResNet-{self.num_layers}'

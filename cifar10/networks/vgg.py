@@ -19,12 +19,10 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import model_base
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import below_one, option
-from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import Family, Recipe
-from cifar10.networks.layers import MoreLayers
+from cifar10.networks.layers import FamilyNetwork
 
 _CONVS_PER_GROUP = {
   11: (1, 1, 2, 2, 2),
@@ -34,15 +32,10 @@ _CONVS_PER_GROUP = {
 }
 
 
-class Vgg(MoreLayers):
+class Vgg(FamilyNetwork):
   """Five groups of 3x3 convolutions, each with a max pool after it, and one dense layer."""
 
   WIDTHS = (64, 128, 256, 512, 512)  # Channels of the groups' convolutions.
-
-  def __init__(self, options: VggFamily, settings: model_base.LayerSettings, data: DatasetInfo):
-    super().__init__(settings)
-    self._options = options
-    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._input(images)

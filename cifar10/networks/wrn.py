@@ -17,43 +17,21 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import model_base
-from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import at_most, below_one, between, option
-from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import MOST_LAYERS, Family, Recipe
-from cifar10.networks.layers import MoreLayers
+from cifar10.networks.family import MOST_LAYERS, Family, Recipe, check_depth
+from cifar10.networks.layers import FamilyNetwork
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
 _FIRST_FILTERS = 16
+# The paper counts convolutions: two in each block, n blocks in each of three stages; and the first
+# convolution, and one in the shortcut of each stage.
+_PER_N, _OTHERS = 6, 4
 
 
-def check_num_layers(num_layers: int) -> None:
-  """Raises InputError unless `num_layers` is 6n+4 for an n of 1 or more.
-
-  The paper counts convolutions: two in each block, n blocks in each of three stages, the first
-  convolution, and one in the shortcut of each stage.
-  """
-  n, rest = divmod(num_layers - 4, 6)
-  if n >= 1 and rest == 0:
-    return
-  nearest = [str(6 * m + 4) for m in (n, n + 1) if m >= 1] or ['10']
-  raise InputError(
-    f'--wrn-depth {num_layers} is not 6n+4 with n of 1 or more; nearest: {" or ".join(nearest)}'
-  )
-
-
-class WideResNet(MoreLayers):
+class WideResNet(FamilyNetwork):
   """The WRN-d-k that the options describe."""
-
-  def __init__(
-    self, options: WideResNetFamily, settings: model_base.LayerSettings, data: DatasetInfo
-  ):
-    super().__init__(settings)
-    self._options = options
-    self._num_classes = data.num_classes
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     with tf.compat.v1.variable_scope('init'):
@@ -69,7 +47,7 @@ class WideResNet(MoreLayers):
   def _stage(self, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
     """Applies the n blocks of a stage; the first one changes the size and the width."""
     x = self._wide_residual(x, filters, stride, name='block0')
-    for block in range(1, (self._options.wrn_depth - 4) // 6):
+    for block in range(1, (self._options.wrn_depth - _OTHERS) // _PER_N):
       x = self._wide_residual(x, filters, 1, name=f'block{block}')
     return x
 
@@ -136,7 +114,7 @@ class WideResNetFamily(Family):
 
   def check(self) -> None:
     """Raises InputError if no wide ResNet has this depth."""
-    check_num_layers(self.wrn_depth)
+    check_depth('--wrn-depth', self.wrn_depth, _PER_N, _OTHERS)
 
   def describe(self) -> str:
     """Returns for example 'WRN-16-4'."""

@@ -84,12 +84,12 @@ def reference_logits(images, params, network, is_training):
 
 @pytest.mark.parametrize('num_layers', [8, 14, 20, 32, 44, 56, 110, 1202])
 def test_6n_plus_2_layers_are_accepted(num_layers):
-  resnet.check_num_layers(num_layers, bottleneck=False)
+  resnet.ResNetFamily(num_layers)
 
 
 @pytest.mark.parametrize('num_layers', [11, 20, 29, 164, 1001])
 def test_9n_plus_2_layers_are_accepted_with_bottleneck(num_layers):
-  resnet.check_num_layers(num_layers, bottleneck=True)
+  resnet.ResNetFamily(num_layers, resnet_version=2, bottleneck=True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_9n_plus_2_layers_are_accepted_with_bottleneck(num_layers):
 )
 def test_other_depths_are_refused_with_the_nearest(num_layers, bottleneck, nearest):
   with pytest.raises(InputError, match=nearest):
-    resnet.check_num_layers(num_layers, bottleneck)
+    resnet.ResNetFamily(num_layers, resnet_version=2, bottleneck=bottleneck)
 
 
 def test_networks_that_do_not_exist_are_refused():

@@ -46,7 +46,7 @@ def twin_block(x, scope, filters, stride):
 
 @pytest.mark.parametrize('num_layers', [10, 16, 22, 28, 40])
 def test_6n_plus_4_layers_are_accepted(num_layers):
-  wrn.check_num_layers(num_layers)
+  wrn.WideResNetFamily(num_layers)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_6n_plus_4_layers_are_accepted(num_layers):
 )
 def test_other_depths_are_refused_with_the_nearest(num_layers, nearest):
   with pytest.raises(InputError, match=nearest):
-    wrn.check_num_layers(num_layers)
+    wrn.WideResNetFamily(num_layers)
 
 
 def test_networks_that_do_not_exist_are_refused():
