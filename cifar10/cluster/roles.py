@@ -77,6 +77,15 @@ class Role:
     """Tells whether this process updates batch norm's moving averages."""
     return self.saves or not self.gradients_per_update
 
+  def examples_per_step(self, batch_size: int) -> int:
+    """Returns how many examples one global step learns from, all workers together.
+
+    In synchronous training a step takes a batch from every worker, N fewer with N backup workers
+    (further batches that arrive in time are used, but not counted). In asynchronous training each
+    worker's batch is a step of its own. The schedule and the examples/s counter both call this.
+    """
+    return batch_size * (self.gradients_per_update or 1)
+
   @property
   def counts_steps(self) -> bool:
     """Tells whether each run of this process's session makes one global step."""

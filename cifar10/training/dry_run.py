@@ -150,9 +150,7 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject
   """Returns how many steps to train, and how many an epoch has."""
   data = job_config.described_data(options.job_dir, options.data_dir)
   num_examples = feed.make(hparams, options, role.cluster, data).num_examples()
-  examples_per_step = schedules.examples_per_global_step(
-    hparams.train_batch_size, role.gradients_per_update or 1
-  )
+  examples_per_step = role.examples_per_step(hparams.train_batch_size)
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   hparams, _ = in_steps(hparams, options, role, num_examples)
   epochs = hparams.train_steps * examples_per_step / num_examples

@@ -200,9 +200,7 @@ def _build_towers(
 
 def _learning_rates(hparams: HParams, role: Role, examples_per_epoch: int) -> tuple[Any, Any]:
   """Returns the rates of the optimizer and of Muon at this step, as scheduled or controlled."""
-  examples_per_step = schedules.examples_per_global_step(
-    hparams.train_batch_size, role.gradients_per_update or 1
-  )
+  examples_per_step = role.examples_per_step(hparams.train_batch_size)
   scheduled = (
     _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
     for rate in (hparams.learning_rate, hparams.muon_learning_rate)

@@ -162,9 +162,7 @@ def in_steps(
   Raises:
     InputError: these are too many, or do not fit each other.
   """
-  per_step = schedules.examples_per_global_step(
-    hparams.train_batch_size, role.gradients_per_update or 1
-  )
+  per_step = role.examples_per_step(hparams.train_batch_size)
 
   def counted(cls: Any, *names: str) -> Any:
     steps = {

@@ -7,17 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 
-def examples_per_global_step(batch_size: int, gradients_per_update: int = 1) -> int:
-  """Returns how many examples one global step learns from.
-
-  In synchronous training a step takes a batch from every worker, N fewer with N backup workers
-  (further batches that arrive in time are used, but not counted). In asynchronous training each
-  worker's batch is a step of its own. The schedule and the examples/s counter both call this
-  function.
-  """
-  return batch_size * gradients_per_update
-
-
 def boundaries_in_steps(
   epochs: Sequence[float], examples_per_epoch: int, examples_per_step: int
 ) -> list[int]:

@@ -20,7 +20,7 @@ from cifar10.job import best_checkpoints, checkpoints, job_config, stop_record
 from cifar10.networks.family import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, feed, schedules
+from cifar10.training import checkpoint_saver, feed
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
@@ -147,9 +147,7 @@ def _make_run(
     role,
     stop_request,
     examples_per_epoch=num_examples,
-    examples_per_step=schedules.examples_per_global_step(
-      process.hparams.train_batch_size, role.gradients_per_update or 1
-    ),
+    examples_per_step=role.examples_per_step(process.hparams.train_batch_size),
     evaluates=evaluating and role.evaluates_on_the_way,
     save=saver_hooks[0].save_now if saver_hooks else Run.save,
   )

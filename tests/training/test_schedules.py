@@ -11,6 +11,12 @@ from cifar10.training import schedules
 from cifar10.training.process import in_steps
 
 
+def with_gradients(count):
+  role = roles.Role()
+  role.gradients_per_update = count
+  return role
+
+
 @pytest.mark.parametrize(
   ('workers', 'sync', 'backup', 'gradients', 'examples'),
   [
@@ -32,7 +38,7 @@ def test_a_synchronous_step_takes_a_batch_from_every_worker(
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2')[: workers - 1], 'ps': ('c:1',)})
   options = RunOptions('job', sync=sync, backup_workers=backup)
   assert task_roles.gradients_per_update(cluster, options) == gradients
-  assert schedules.examples_per_global_step(128, gradients or 1) == examples
+  assert with_gradients(gradients).examples_per_step(128) == examples
 
 
 def test_boundaries_come_from_the_true_number_of_examples():
@@ -51,7 +57,7 @@ def test_boundaries_come_from_the_true_number_of_examples():
   ],
 )
 def test_boundaries_of_synchronous_workers(gradients, boundaries):
-  examples = schedules.examples_per_global_step(128, gradients)
+  examples = with_gradients(gradients).examples_per_step(128)
   assert schedules.boundaries_in_steps([82, 123, 300], 40_000, examples) == boundaries
 
 
