@@ -19,7 +19,7 @@ import model_base
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import PROXY
 from cifar10.options.hparams import HParams
-from cifar10.training import network_builder, optimizers, towers
+from cifar10.training import network_builder, towers
 from cifar10.training.step_parts import Step, StepPart
 
 _LEARNS_EVERY = 4  # Global steps: its backward pass costs twice as much as its forward pass.
@@ -42,13 +42,10 @@ class Part(StepPart):
     self._halves: list[HarderHalf] = []
 
   def examples(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    hparams, group_of, proxy = self._step.hparams, self._step.group_of, self._step.proxy
-    assert proxy
-
-    def weight_decay(variable: Any) -> float:
-      return optimizers.weight_decay(hparams, group_of(variable))
-
-    half = harder_half(images, labels, proxy, weight_decay, hparams.label_smoothing)
+    step = self._step
+    assert step.proxy
+    smoothing = step.hparams.label_smoothing
+    half = harder_half(images, labels, step.proxy, step.weight_decay, smoothing)
     self._halves.append(half)
     return half.images, half.labels
 

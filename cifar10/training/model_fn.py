@@ -169,10 +169,6 @@ def _build_towers(
 ) -> tuple[list[towers.Tower], list[tf.Operation]]:
   """Builds all towers over one set of variables; returns them and the moving averages' updates."""
   hparams = step.hparams
-
-  def weight_decay(variable: Any) -> float:
-    return optimizers.weight_decay(hparams, step.group_of(variable))
-
   built: list[towers.Tower] = []
   update_ops: list[tf.Operation] = []
   for index, (device, shard) in enumerate(zip(step.tower_devices, shards)):
@@ -186,7 +182,7 @@ def _build_towers(
       for part in added:
         images, labels = part.examples(images, labels)
       built.append(
-        towers.build_tower(images, labels, network, weight_decay, hparams.label_smoothing)
+        towers.build_tower(images, labels, network, step.weight_decay, hparams.label_smoothing)
       )
       if index == 0:
         # Tower 0 only: else every tower would update the same moving averages at each step.
@@ -285,14 +281,12 @@ def _eval_spec(
 ) -> Any:
   """All towers and the metrics."""
   images, labels = shard
-  group_of = _groups(hparams, network)
+  step = step_parts.Step(hparams, _groups(hparams, network))
   inferred = _inferred(hparams, placement, network, images)
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=labels, logits=inferred.logits
   )
-  weight_penalty = towers.weight_penalty(
-    network, lambda variable: optimizers.weight_decay(hparams, group_of(variable))
-  )
+  weight_penalty = towers.weight_penalty(network, step.weight_decay)
   plain_logits = None if hparams.tta == 'none' else inferred.own_logits
   metrics = evaluation.metrics(
     labels,

@@ -17,11 +17,6 @@ from cifar10.training.step_parts import GroupOf, StepPart
 from cifar10.training.towers import GradientsAndVariables
 
 
-def weight_decay(hparams: HParams, group: Group) -> float:
-  """Returns the L2 coefficient of a group's variables: 0 if Muon fixes their norm."""
-  return 0.0 if group.uses_muon else hparams.weight_decay / group.learning_rate_factor
-
-
 def in_groups(gradients: GradientsAndVariables, group_of: GroupOf) -> GradientsAndVariables:
   """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
   return [(_in_group(gradient, group_of(variable)), variable) for gradient, variable in gradients]

@@ -21,7 +21,7 @@ Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # Images and labels of each towe
 
 
 class Step(NamedTuple):
-  """The training step that parts belong to."""
+  """The training step that parts belong to; of an evaluation the first two fields."""
 
   hparams: HParams
   group_of: GroupOf
@@ -29,6 +29,11 @@ class Step(NamedTuple):
   prefetches_to_gpu: bool = False
   mean_device: str = ''  # Computes the towers' mean gradients; '': each variable's device.
   proxy: model_base.Layers | None = None  # The network that picks the harder half of each batch.
+
+  def weight_decay(self, variable: Any) -> float:
+    """Returns a variable's L2 coefficient: 0 if Muon fixes its norm."""
+    group = self.group_of(variable)
+    return 0.0 if group.uses_muon else self.hparams.weight_decay / group.learning_rate_factor
 
 
 class StepPart:

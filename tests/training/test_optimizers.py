@@ -51,9 +51,10 @@ def global_step():
 def test_groups_learn_faster_and_decay_less():
   hparams = HParams(weight_decay=6.0)
   groups = [Group(64.0), Group(3.0), Group()]
-  assert [optimizers.weight_decay(hparams, group) for group in groups] == [6 / 64, 2, 6]
   variables = [variable(name, 1.0) for name in 'abc']
   by_name = {v.op.name: group for v, group in zip(variables, groups)}
+  step = step_parts.Step(hparams, lambda v: by_name[v.op.name])
+  assert list(map(step.weight_decay, variables)) == [6 / 64, 2, 6]
   pairs = [(tf.constant(1.0), v) for v in variables]
   scaled = optimizers.in_groups(pairs, lambda v: by_name[v.op.name])
   with tf.compat.v1.Session() as session:
@@ -161,8 +162,9 @@ def test_a_step_of_muon_by_hand():
   assert moved.item() == pytest.approx(1 + 0.07207, abs=1e-4)
   assert learned == pytest.approx(0.9)  # Everything else by SGD.
   assert step == 1
-  assert optimizers.weight_decay(hparams, kernels_by_muon(kernel)) == 0
-  assert optimizers.weight_decay(hparams, kernels_by_muon(bias)) == hparams.weight_decay
+  made = step_parts.Step(hparams, kernels_by_muon)
+  assert made.weight_decay(kernel) == 0
+  assert made.weight_decay(bias) == hparams.weight_decay
 
 
 def test_muon_moves_a_kernel_that_begins_with_zeros():
