@@ -44,17 +44,18 @@ def metrics(
   mean = tf.compat.v1.metrics.mean
   top5 = tf.cast(tf.nn.in_top_k(labels, logits, min(5, len(classes))), tf.float32)
   metrics_by_name = {
-    'accuracy': mean(_is_correct(labels, logits)),
+    'accuracy': mean(is_correct(labels, logits)),
     'other_accuracies/top5': mean(top5),
     'loss_parts/cross_entropy': mean(cross_entropy),
     'loss_parts/weight_penalty': mean(weight_penalty),
   }
   if plain_logits is not None:
-    metrics_by_name['other_accuracies/without_tta'] = mean(_is_correct(labels, plain_logits))
+    metrics_by_name['other_accuracies/without_tta'] = mean(is_correct(labels, plain_logits))
   return {**metrics_by_name, **_by_class(labels, tf.argmax(logits, 1, tf.int32), classes)}
 
 
-def _is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+  """Returns 1 where the likeliest class is the label, else 0: float32 [n]."""
   return tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32)
 
 

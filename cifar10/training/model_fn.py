@@ -136,7 +136,10 @@ def _train_spec(
     train_op = part.train_op(train_op)
     hooks += part.hooks()
     loss_parts.update(part.loss_parts())
-  scalars = {'loss': loss, 'accuracy': _mean_accuracy(built), 'learning_rate': rates[0]}
+  # On all images that the towers learn from.
+  correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
+  accuracy = tf.reduce_mean(tf.concat(correct, 0))
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates[0]}
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
   if not tf.distribute.has_strategy():
     _add_saver(config)
@@ -253,13 +256,6 @@ def _update(
   return train_op, hooks
 
 
-def _mean_accuracy(built: Sequence[towers.Tower]) -> tf.Tensor:
-  """Returns the accuracy on all images that the towers learn from: float32 scalar."""
-  correct = [
-    tf.cast(tf.equal(tf.argmax(tower.logits, 1, tf.int32), tower.labels), tf.float32)
-    for tower in built
-  ]
-  return tf.reduce_mean(tf.concat(correct, 0))
 
 
 def _add_saver(config: Any) -> None:
