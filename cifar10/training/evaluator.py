@@ -139,10 +139,8 @@ class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
 
   def after_save(self, session: Any, global_step_value: int) -> None:
     begins, self._is_first = self._is_first, False
-    if begins and not self._was_missed(global_step_value):
-      return
-    if global_step_value != self._evaluated_step:
-      self._evaluate(global_step_value)
+    if not begins or self._was_missed(global_step_value):
+      self.end(session, global_step_value)
 
   def _was_missed(self, step: int) -> bool:
     is_due = step > 0 and step % self._every_steps == 0
@@ -150,8 +148,5 @@ class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
 
   def end(self, session: Any, global_step_value: int) -> None:
     if global_step_value != self._evaluated_step:
-      self._evaluate(global_step_value)
-
-  def _evaluate(self, step: int) -> None:
-    self._evaluated_step = step
-    self._evaluator.evaluate(self._split, tf.train.latest_checkpoint(self._job_dir), True)
+      self._evaluated_step = global_step_value
+      self._evaluator.evaluate(self._split, tf.train.latest_checkpoint(self._job_dir), True)
