@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.job.checkpoints import EMA_SUFFIX
-from cifar10.training.step_parts import StepPart
+from cifar10.training.step_parts import StepPart, companion
 from cifar10.training.towers import GradientsAndVariables
 
 
@@ -67,20 +67,9 @@ def _move_all(strategy: Any, part: Any) -> tf.Operation:
   moved = []
   for variable in _averaged_variables():
     with tf.init_scope():  # Initial values must not depend on the update.
-      average = _average(variable)
+      average = companion(variable, EMA_SUFFIX)
     moved.append(strategy.extended.update(average, _move, args=(variable, part)))
   return tf.group(*moved)
-
-
-def _average(variable: Any) -> Any:
-  """Returns the variable's average, whose initial value is the variable's."""
-  with tf.compat.v1.device(variable.device):
-    return tf.compat.v1.get_variable(
-      variable.op.name + EMA_SUFFIX,
-      initializer=variable.initial_value,
-      trainable=False,
-      use_resource=True,
-    )
 
 
 def _move(average: Any, variable: Any, part: tf.Tensor) -> tf.Operation:

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.training.step_parts import StepPart
+from cifar10.training.step_parts import StepPart, companion
 from cifar10.training.towers import GradientsAndVariables
 
 # The part of a slow variable that stays when it is averaged with its fast one:
@@ -46,7 +46,7 @@ class Lookahead:
     pairs = list(gradients)
     moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
     fast = [variable for _, variable in pairs] + [v for v in moving if v.dtype.is_floating]
-    slow = [_slow_copy(variable) for variable in fast]
+    slow = [companion(variable, '/slow') for variable in fast]
     applied = self._optimizer.apply_gradients(pairs, global_step)
     with tf.control_dependencies([applied, *self._update_ops]):
       step = global_step.read_value()
@@ -67,13 +67,3 @@ class Lookahead:
     # Before the first averaging the slow variables have their initial values.
     ends = (step >= self._last_step) & (self._last_step >= self._steps)
     return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op
-
-
-def _slow_copy(variable: Any) -> Any:
-  with tf.compat.v1.device(variable.device):
-    return tf.compat.v1.get_variable(
-      variable.op.name + '/slow',
-      initializer=variable.initial_value,
-      trainable=False,
-      use_resource=True,
-    )

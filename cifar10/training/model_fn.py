@@ -256,8 +256,6 @@ def _update(
   return train_op, hooks
 
 
-
-
 def _add_saver(config: Any) -> None:
   """Makes the chief write whole checkpoints.
 

@@ -81,6 +81,17 @@ class StepPart:
     return []
 
 
+def companion(variable: Any, suffix: str) -> Any:
+  """Returns a variable beside another, saved under its name with this suffix; begins as it does."""
+  with tf.compat.v1.device(variable.device):
+    return tf.compat.v1.get_variable(
+      variable.op.name + suffix,
+      initializer=variable.initial_value,
+      trainable=False,
+      use_resource=True,
+    )
+
+
 # The name of each part, and which steps need it.
 _PARTS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
   ('gpu_prefetch', lambda step: step.prefetches_to_gpu),
