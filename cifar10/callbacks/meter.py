@@ -130,11 +130,9 @@ class Averaging(Callback):
     """Is called with the means of a finished window."""
     raise NotImplementedError
 
-  def begin(self) -> None:
-    self._global_step = tf.compat.v1.train.get_global_step()
-
   def after_create_session(self, session: Any, coord: Any) -> None:
-    self._window.restart(int(session.run(self._global_step)))
+    global_step = tf.compat.v1.train.get_global_step(session.graph)
+    self._window.restart(int(session.run(global_step)))
 
   def on_step_end(self, step: Step) -> None:
     is_due = self.is_due(step.step)

@@ -57,11 +57,8 @@ class Profile(Callback):
     self._operations: list[Operation] = []
     self._is_over = False
 
-  def begin(self) -> None:
-    self._global_step = tf.compat.v1.train.get_global_step()
-
   def after_create_session(self, session: Any, coord: Any) -> None:
-    self._step = int(session.run(self._global_step))
+    self._step = int(session.run(tf.compat.v1.train.get_global_step(session.graph)))
     if self._step >= self._last and not self._is_over:
       log.info('--profile-steps %s:%s: these steps are already done', self._first, self._last)
       self._is_over = True
