@@ -66,10 +66,6 @@ class Process:
     self.placement = placement.placement(options, num_gpus)
     self.strategy = self.role.strategy(self.placement.tower_devices)
 
-  def count_in_steps(self, examples_per_epoch: int) -> None:
-    """Makes global steps of what the options give in epochs of so many examples."""
-    self.hparams, self.options = in_steps(self.hparams, self.options, self.role, examples_per_epoch)
-
   @property
   def final_split(self) -> str:
     """Returns the split of the last evaluation."""
@@ -121,11 +117,8 @@ class Process:
 
   def eval_input_fn(self, split: str) -> Callable[[], Any]:
     """Returns an input function that reads each example of a split once."""
-
-    def input_fn() -> Any:
-      return input_pipeline.cut(self.held_out(split).one_pass(self.hparams.eval_batch_size), 1)
-
-    return input_fn
+    size = self.hparams.eval_batch_size
+    return lambda: input_pipeline.cut(self.held_out(split).one_pass(size), 1)
 
   def held_out(self, split: str) -> Any:
     """A split's examples: of its records, or of --validation-source."""

@@ -25,7 +25,7 @@ from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
 from cifar10.training.network_builder import Initialization
-from cifar10.training.process import Process, tf_config
+from cifar10.training.process import Process, in_steps, tf_config
 
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 
@@ -104,7 +104,7 @@ def _train(
   # Everything that can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
   num_examples, beginning = _check_data(process, examples)
-  process.count_in_steps(num_examples)
+  process.hparams, process.options = in_steps(process.hparams, process.options, role, num_examples)
   with _lock(process):
     _claim(process)
     _log_start(process, num_examples)
