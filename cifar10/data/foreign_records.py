@@ -48,7 +48,10 @@ def count(path: str, num_classes: int) -> int:
   # allocate that much.
   framed = frames(path)
   try:
-    for number, (_, record) in enumerate(zip(framed, _read(path)), 1):
+    # TensorFlow calls it deprecated, in a log that is off. tf.data, the alternative, would start
+    # the runtime before a training sets the number of threads.
+    read = tf.compat.v1.io.tf_record_iterator(path)
+    for number, (_, record) in enumerate(zip(framed, read), 1):
       fault = _fault(record, num_classes)
       if fault:
         raise record_error(path, number, fault)
@@ -56,12 +59,6 @@ def count(path: str, num_classes: int) -> int:
     fault = 'its bytes do not match its checksum'
     raise record_error(path, number + 1, fault) from None
   return number
-
-
-def _read(path: str) -> Iterator[bytes]:
-  # TensorFlow calls it deprecated, in a log that is off. tf.data, the alternative, would start the
-  # runtime before a training sets the number of threads.
-  return tf.compat.v1.io.tf_record_iterator(path)
 
 
 def _fault(record: bytes, num_classes: int) -> str:

@@ -88,23 +88,12 @@ def as_text(content: Mapping[str, Any]) -> str:
   return files.json_text(content, indent=2) + '\n'
 
 
-def is_made_by_hand(content: Mapping[str, Any]) -> bool:
-  """Tells whether a user wrote the manifest: this program adds the flags that made the files."""
-  return 'name' in content and not isinstance(content.get('flags'), str)
-
-
 def digests(data_dir: str) -> dict[str, str] | None:
   """Returns each split's SHA-256, which identifies data; None if no manifest has them."""
   content = read_manifest(data_dir)
   if content is None or 'subsets' not in content:
     return None
   return {split: content['subsets'][split]['sha256'] for split in SPLITS}
-
-
-def require_file(path: str) -> None:
-  """Raises InputError if a record file is missing or not a file."""
-  if not files.is_file(path):
-    raise InputError(f'{path} is missing; {remedy(path)}')
 
 
 def check_file(path: str, entry: Mapping[str, Any]) -> None:
@@ -132,8 +121,8 @@ def remedy(path: str, *, force: bool = False) -> str:
   """Returns the command that makes a data dir's file again, with the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
   content = files.read_object(manifest_path(data_dir)) or {}
-  flags = content.get('flags', '')
-  if is_made_by_hand(content):
+  flags = content.get('flags')
+  if 'name' in content and not isinstance(flags, str):  # A user wrote it: this program adds flags.
     return f'restore it, or correct {manifest_path(data_dir)}'
   more = (f' {flags}' if flags else '') + (' --force' if force else '')
   # The files may be another program's.

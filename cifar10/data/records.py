@@ -77,7 +77,8 @@ def num_examples(data_dir: str, split: str) -> int:
   path = manifest.record_path(data_dir, split)
   num_classes = describe(data_dir).num_classes
   try:
-    manifest.require_file(path)
+    if not files.is_file(path):
+      raise InputError(f'{path} is missing; {manifest.remedy(path)}')
     entry = (manifest.read_manifest(data_dir) or {}).get('subsets', {}).get(split)
     if entry:
       manifest.check_file(path, entry)

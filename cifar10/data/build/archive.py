@@ -148,8 +148,7 @@ class Archive:
       return self._published.description.classes
     member = self._published.names_member
     [content] = self._verified([member])
-    names = decode_names(content, f'{member} in {self._path}', self._labels, self._published.title)
-    return names
+    return decode_names(content, f'{member} in {self._path}', self._labels, self._published.title)
 
   def read_split(self, split: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns one split's images and labels, verified.
