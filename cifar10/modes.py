@@ -132,19 +132,8 @@ def _run(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
   if command.mode == 'export':
     return [parts.load('export').export(process)]
   if command.mode == 'predict':
-    return _predict(command, process)
+    return parts.load('predict').run(process, command.images, command.out)
   if command.mode == 'evaluate':
     return [evaluator.evaluate_once(process)]
   modes = {'train_and_evaluate': trainer.train_and_evaluate, 'train': trainer.train}
   return [modes[command.mode](process)]
-
-
-def _predict(command: flags.Command, process: Any) -> Iterable[dict[str, Any]]:
-  """Classifies the images that the command names, or a split."""
-  predict, classes = parts.load('predict'), process.data.classes
-  if process.options.subset:
-    images = predict.split_images(process.held_out(process.options.subset), classes)
-  else:
-    images = predict.named_images(command.images)
-  results = predict.predict(process.estimator(), images, process.checkpoint(), classes)
-  return predict.written(results, command.out, classes) if command.out else results

@@ -42,6 +42,14 @@ class Images(NamedTuple):
   num_images: Callable[[], int]
 
 
+def run(process: Any, names: Sequence[str], out: str) -> Iterator[dict[str, Any]]:
+  """Classifies the named images, or a split, with a process's checkpoint; into a file if named."""
+  classes, split = process.data.classes, process.options.subset
+  images = split_images(process.held_out(split), classes) if split else named_images(names)
+  results = predict(process.estimator(), images, process.checkpoint(), classes)
+  return written(results, out, classes) if out else results
+
+
 def named_images(names: Sequence[str]) -> Images:
   """The images of files, folders and patterns; of a .npy file each image of its array."""
 
