@@ -14,7 +14,7 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build.sources import SplitExamples
+from cifar10.data.build.sources import ImageSource, SplitExamples
 from cifar10.data.image_files import read_ahead
 from cifar10.data.info import IMAGE_BYTES
 
@@ -23,7 +23,7 @@ DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
 Image = TypeVar('Image')  # An image's path, or its index in a file.
 
 
-class ImageFolder:
+class ImageFolder(ImageSource):
   """A source of PNG and JPEG files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE."""
 
   def __init__(
@@ -79,10 +79,6 @@ class ImageFolder:
     split = ['--split', ','.join(map(str, self._split))] if self._split else []
     folder = os.path.abspath(self._folder)
     return ['--images', folder, '--name', self._name, *split, '--seed', str(self._seed)]
-
-  @property
-  def description(self) -> None:
-    """Returns None: without reading the images nothing is known of the data set."""
 
   @contextlib.contextmanager
   def open(self, data_dir: str) -> Iterator[tuple[str, ...]]:

@@ -34,7 +34,8 @@ class ImageSource(Protocol):
 
   @property
   def description(self) -> info.DatasetInfo | None:
-    """Returns what is known of the data set without reading it."""
+    """Returns what is known of the data set without reading it; None: nothing."""
+    return None
 
   def open(self, data_dir: str) -> contextlib.AbstractContextManager[tuple[str, ...]]:
     """Opens the source for `examples` in a context that gives the classes; raises InputError."""
@@ -44,9 +45,10 @@ class ImageSource(Protocol):
 
   def remarks(self) -> dict[str, Any]:
     """Returns more entries for the manifest, known only after everything was read."""
+    return {}  # As of an archive: one with missing examples is refused.
 
 
-class ArchiveSource:
+class ArchiveSource(ImageSource):
   """A published archive, from any place, or a synthetic archive of the same format."""
 
   def __init__(
@@ -124,10 +126,6 @@ class ArchiveSource:
     assert self._archive  # `open` has set it.
     images, labels = self._archive.read_split(split, self._num_classes)
     return SplitExamples(len(labels), zip(images, map(int, labels)))
-
-  def remarks(self) -> dict[str, Any]:
-    """Returns nothing: an archive with missing examples is refused."""
-    return {}
 
   def _found(self, data_dir: str) -> tuple[str, dict[str, str]]:
     """Returns the archive to read, made or downloaded if needed, and its members' digests."""
