@@ -79,8 +79,7 @@ class _Translation:
     for op in graph.get_operations():
       is_computed = op.type == 'Placeholder' or any(map(self._layer_of, op.inputs))
       if is_computed and not self._layer_of(op.outputs[0]):
-        if op.type not in _METHODS:
-          self._refuse(op)
+        self._require(op, op.type in _METHODS)
         _METHODS[op.type](self, op)
       if op.name == features:
         source = self._made[op.outputs[0].name]
@@ -124,15 +123,12 @@ class _Translation:
   def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
     return self._weight(op, index)[0]
 
-  def _refuse(self, op: tf.Operation) -> None:
-    raise InputError(
-      f'--format keras has no layer for the operation {op.type} as {op.name} has it; export with '
-      '--format saved_model or onnx'
-    )
-
   def _require(self, op: tf.Operation, condition: bool) -> None:
     if not condition:
-      self._refuse(op)
+      raise InputError(
+        f'--format keras has no layer for the operation {op.type} as {op.name} has it; export with '
+        '--format saved_model or onnx'
+      )
 
   # Operations without computation.
 
