@@ -72,10 +72,10 @@ class History(NamedTuple):
     """Returns the evaluated splits in the order of their first evaluations."""
     return list(dict.fromkeys(str(event.get('subset')) for event in self.of('evaluate')))
 
-  def last_evaluation(self, split: str) -> Event | None:
-    """Returns the last evaluation of a split, or None."""
-    evaluations = [event for event in self.of('evaluate') if event.get('subset') == split]
-    return evaluations[-1] if evaluations else None
+  def last_evaluation(self, split: str | None = None) -> Event | None:
+    """Returns the last evaluation of a split, or of any, or None."""
+    found = [each for each in self.of('evaluate') if split in (None, each.get('subset'))]
+    return found[-1] if found else None
 
   @property
   def last_step(self) -> int:

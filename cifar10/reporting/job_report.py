@@ -147,10 +147,7 @@ def _evaluated(
     is_damaged = isinstance(error, DamagedError) and checkpoints.all_by_step(path)
     if is_damaged or wanted.data_dir or wanted.checkpoint:
       raise
-    recorded = events.last_evaluation(split)
-    if recorded is None and wanted.split is None:
-      evaluations = events.of('evaluate')
-      recorded = evaluations[-1] if evaluations else None
+    recorded = events.last_evaluation(split) or events.last_evaluation(wanted.split)
     missing = 'Worst mistakes and calibration' if recorded else 'An evaluation'
     evaluation = from_event(recorded, data.classes) if recorded else None
     return evaluation, [f'{missing} could not be made: {formats.text(error)}.']

@@ -114,14 +114,11 @@ def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
 def _with_own_ids(prefix: str, drawn: Sequence[Chart]) -> list[Chart]:
   """Returns the charts with ids that are unique on the page; each was drawn separately."""
   return [
-    chart._replace(svg=Markup(_prefix_ids(chart.svg, f'{prefix}{number}-')))
+    chart._replace(
+      svg=Markup(re.sub(r'(\bid="|href="#|url\(#)', rf'\g<1>{prefix}{number}-', chart.svg))
+    )
     for number, chart in enumerate(drawn)
   ]
-
-
-def _prefix_ids(svg: str, prefix: str) -> str:
-  svg = re.sub(r'\bid="', f'id="{prefix}', svg)
-  return re.sub(r'(href="#|url\(#)', rf'\1{prefix}', svg)
 
 
 def _cells(evaluation: SplitReport) -> list[tuple[str, list[Cell]]]:
