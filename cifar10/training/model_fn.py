@@ -1,8 +1,7 @@
 """The Estimator's model function: towers, optimizer and metrics as EstimatorSpecs."""
 
 import collections
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -55,7 +54,6 @@ def get_model_fn(
     a shard for each tower; EVAL takes one, and shares it. In PREDICT features is {'images': uint8
     [n, 32, 32, 3]}.
   """
-  build = functools.partial(network_builder.build, hparams, data, data_format=placement.data_format)
 
   def with_weights(spec: Any) -> Any:
     return spec._replace(scaffold=parts.load('ema').scaffold()) if use_ema else spec
@@ -63,20 +61,12 @@ def get_model_fn(
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.TRAIN:
       assert training
-      network = build(is_training=True, beginning=training.beginning)
-      proxy = None
-      if hparams.family.has_proxy:
-        proxy = parts.load('hard_examples').build_proxy(
-          hparams, data, placement.data_format, training.beginning.prepared
-        )
-      shards = list(zip(features, labels))
-      shapes = {}
-      if training.role.cluster.num_ps:
-        shapes = parts.load('network_size').trained_shapes(hparams, data)
-      return _train_spec(
-        hparams, placement, training, network, shards, proxy=proxy, shapes=shapes, config=config
-      )
-    network = build(is_training=False)
+      if not tf.distribute.has_strategy():
+        _add_saver(config)
+      return _train_spec(hparams, placement, data, training, list(zip(features, labels)))
+    network = network_builder.build(
+      hparams, data, is_training=False, data_format=placement.data_format
+    )
     if mode == tf_estimator.ModeKeys.PREDICT:
       return with_weights(_predict_spec(hparams, placement, network, features[IMAGES]))
     return with_weights(_eval_spec(hparams, placement, network, data, (features[0], labels[0])))
@@ -97,27 +87,30 @@ def _groups(hparams: HParams, *networks: model_base.Layers) -> GroupOf:
 def _train_spec(
   hparams: HParams,
   placement: Placement,
+  data: DatasetInfo,
   training: Training,
-  network: model_base.Layers,
   shards: Shards,
-  *,
-  proxy: model_base.Layers | None,
-  shapes: Mapping[str, Sequence[int]],
-  config: Any,
 ) -> Any:
   """Builds every tower, the mean of their gradients, and the update.
 
-  Under a strategy of tf.distribute each replica calls this function and builds one tower. `shapes`:
-  of the network's trained variables by name, if they are at parameter servers.
+  Under a strategy of tf.distribute each replica calls this function and builds one tower.
   """
-  role = training.role
+  role, beginning, data_format = training.role, training.beginning, placement.data_format
+  network = network_builder.build(
+    hparams, data, is_training=True, data_format=data_format, beginning=beginning
+  )
+  proxy = None
+  if hparams.family.has_proxy:
+    make = parts.load('hard_examples').build_proxy
+    proxy = make(hparams, data, data_format, beginning.prepared)
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.
   prefetches = placement.prefetches_to_gpu and not tf.distribute.has_strategy()
   host = f'{role.cluster.job}/device:CPU:0' if role.cluster.num_ps else ''
   step = step_parts.Step(hparams, group_of, tower_devices, prefetches, host, proxy)
-  if shapes:
+  if role.cluster.num_ps:
+    shapes = parts.load('network_size').trained_shapes(hparams, data)
     network.take_values(parts.load('packing').pull(shapes, place_variable, host))
   added = step_parts.make_all(step)
   for part in added:
@@ -141,8 +134,6 @@ def _train_spec(
   accuracy = tf.reduce_mean(tf.concat(correct, 0))
   scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates[0]}
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
-  if not tf.distribute.has_strategy():
-    _add_saver(config)
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
     loss=loss / _num_replicas(),  # The Estimator sums it over the replicas.
