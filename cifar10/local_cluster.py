@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from cifar10.core import cli, errors, files
@@ -35,6 +35,7 @@ _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
+_DISPATCHER, _OF_DATA = 'dispatcher 0', ('dispatcher ', 'data ')  # Processes of the data service.
 _MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
 
 
@@ -70,13 +71,12 @@ class LocalCluster:
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
-    self._reserved = {job: [_reserve_port() for _ in range(counts[job])] for job in counts}
-    data_counts = {'dispatcher': int(data_workers > 0), 'data': data_workers}
-    self._reserved_data = {
-      job: [_reserve_port() for _ in range(data_counts[job])] for job in data_counts
+    counts |= {'dispatcher': int(data_workers > 0), 'data': data_workers}
+    self._reserved = {
+      f'{job} {index}': _reserve_port() for job, count in counts.items() for index in range(count)
     }
     if data_workers:
-      self._flags += ['--data-service', _address(self._reserved_data['dispatcher'][0])]
+      self._flags += ['--data-service', self._address(_DISPATCHER)]
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
     self.results: dict[str, str] = {}  # The last line of each task's standard output.
@@ -85,20 +85,21 @@ class LocalCluster:
   @property
   def names(self) -> list[str]:
     """Returns all tasks, the chief first: 'chief 0', 'worker 0', ..."""
-    return _names(self._reserved)
+    return [name for name in self._reserved if not name.startswith(_OF_DATA)]
 
   @property
   def data_names(self) -> list[str]:
     """Returns the data service's processes, which run until a signal: 'dispatcher 0', ..."""
-    return _names(self._reserved_data)
+    return [name for name in self._reserved if name.startswith(_OF_DATA)]
+
+  def _address(self, name: str) -> str:
+    return f'127.0.0.1:{self._reserved[name].getsockname()[1]}'
 
   def tf_config(self, name: str) -> str:
     """Returns the TF_CONFIG of a task."""
-    cluster = {
-      job: [_address(reserved) for reserved in ports]
-      for job, ports in self._reserved.items()
-      if ports
-    }
+    cluster: dict[str, list[str]] = {}
+    for each in self.names:
+      cluster.setdefault(each.split()[0], []).append(self._address(each))
     job, index = name.split()
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
@@ -106,18 +107,15 @@ class LocalCluster:
     """Returns the command line of a task or a process of the data service."""
     if name in self.names:
       return [sys.executable, _PROGRAM, *self._flags]
-    job, index = name.split()
-    address = _address(self._reserved_data[job][int(index)])
-    role = ['dispatcher'] if job == 'dispatcher' else ['worker', *self._of_data_workers()]
-    return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', address]
+    role = ['dispatcher'] if name == _DISPATCHER else ['worker', *self._of_data_workers()]
+    return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', self._address(name)]
 
   def _of_data_workers(self) -> list[str]:
     """Returns the flags of all data workers: the tasks' flags on the source."""
-    dispatcher = ['--dispatcher', _address(self._reserved_data['dispatcher'][0])]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('--source')
     source = parser.parse_known_args(self._flags)[0].source
-    return [*dispatcher, *(['--source', source] if source else [])]
+    return ['--dispatcher', self._address(_DISPATCHER), *(['--source', source] if source else [])]
 
   def start(self, *names: str) -> None:
     """Starts or restarts the named processes; without names all, the data service first."""
@@ -190,9 +188,8 @@ class LocalCluster:
 
   def __exit__(self, *exception: object) -> None:
     self.end(signal.SIGKILL)
-    for ports in (*self._reserved.values(), *self._reserved_data.values()):
-      for reserved in ports:
-        reserved.close()
+    for reserved in self._reserved.values():
+      reserved.close()
 
   def _read(self, stream: IO[str], name: str, use: Callable[[str, str], None]) -> None:
     def read() -> None:
@@ -260,7 +257,7 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
     for name in failed.keys() - let_go:
       code = failed[name]
       end = f'signal {-code}' if code < 0 else f'code {code}'
-      restarts_it = name.startswith('data ') or (restart and name != 'dispatcher 0')
+      restarts_it = name.startswith('data ') or (restart and name != _DISPATCHER)
       # Code 2 is a mistake in the flags, which a restart would repeat.
       if not restarts_it or code == 2 or len(restarted) == _MAX_RESTARTS:
         show(name, f'ended with {end}; ending all tasks')
@@ -308,14 +305,6 @@ def _signals() -> Iterator[Sequence[int]]:
   finally:
     for each, handler in before.items():
       signal.signal(each, handler)
-
-
-def _names(reserved: Mapping[str, Sequence[Any]]) -> list[str]:
-  return [f'{job} {index}' for job, ports in reserved.items() for index in range(len(ports))]
-
-
-def _address(reserved: socket.socket) -> str:
-  return f'127.0.0.1:{reserved.getsockname()[1]}'
 
 
 def _reserve_port() -> socket.socket:
