@@ -70,23 +70,19 @@ class InceptionV3(FamilyNetwork):
     """Concatenates 1x1; 5x5; two 3x3 (they see as much as a 5x5); a 3x3 mean pool (figure 5)."""
     with tf.compat.v1.variable_scope(name):
       return self._concat(
-        [
-          self._branch(x, 'branch1x1', (1, 64)),
-          self._branch(x, 'branch5x5', (1, 48), (5, 64)),
-          self._branch(x, 'branch3x3', (1, 64), (3, 96), (3, 96)),
-          self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, pool_filters)),
-        ]
+        self._branch(x, 'branch1x1', (1, 64)),
+        self._branch(x, 'branch5x5', (1, 48), (5, 64)),
+        self._branch(x, 'branch3x3', (1, 64), (3, 96), (3, 96)),
+        self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, pool_filters)),
       )
 
   def _mixed_6a(self, x: tf.Tensor) -> tf.Tensor:
     """Reduces the grid with stride 2: [batch, 16, 16, 288] -> [batch, 8, 8, 768]."""
     with tf.compat.v1.variable_scope('mixed_6a'):
       return self._concat(
-        [
-          self._branch(x, 'branch3x3', (3, 384), stride=2),
-          self._branch(x, 'branch3x3_twice', (1, 64), (3, 96), (3, 96), stride=2),
-          self._overlapping_max_pool(x, 3, 2),
-        ]
+        self._branch(x, 'branch3x3', (3, 384), stride=2),
+        self._branch(x, 'branch3x3_twice', (1, 64), (3, 96), (3, 96), stride=2),
+        self._overlapping_max_pool(x, 3, 2),
       )
 
   def _mixed_6(self, x: tf.Tensor, inner: int, name: str) -> tf.Tensor:
@@ -95,12 +91,10 @@ class InceptionV3(FamilyNetwork):
     twice: list[Conv] = [(column, inner), (row, inner), (column, inner), (row, 192)]
     with tf.compat.v1.variable_scope(name):
       return self._concat(
-        [
-          self._branch(x, 'branch1x1', (1, 192)),
-          self._branch(x, 'branch7x7', (1, inner), (row, inner), (column, 192)),
-          self._branch(x, 'branch7x7_twice', (1, inner), *twice),
-          self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, 192)),
-        ]
+        self._branch(x, 'branch1x1', (1, 192)),
+        self._branch(x, 'branch7x7', (1, inner), (row, inner), (column, 192)),
+        self._branch(x, 'branch7x7_twice', (1, inner), *twice),
+        self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, 192)),
       )
 
   def _mixed_7a(self, x: tf.Tensor) -> tf.Tensor:
@@ -108,11 +102,9 @@ class InceptionV3(FamilyNetwork):
     wide: list[Conv] = [((1, 7), 192), ((7, 1), 192), (3, 192)]
     with tf.compat.v1.variable_scope('mixed_7a'):
       return self._concat(
-        [
-          self._branch(x, 'branch3x3', (1, 192), (3, 320), stride=2),
-          self._branch(x, 'branch7x7', (1, 192), *wide, stride=2),
-          self._overlapping_max_pool(x, 3, 2),
-        ]
+        self._branch(x, 'branch3x3', (1, 192), (3, 320), stride=2),
+        self._branch(x, 'branch7x7', (1, 192), *wide, stride=2),
+        self._overlapping_max_pool(x, 3, 2),
       )
 
   def _mixed_7(self, x: tf.Tensor, name: str) -> tf.Tensor:
@@ -121,12 +113,10 @@ class InceptionV3(FamilyNetwork):
       direct = self._branch(x, 'branch3x3', (1, 384))
       after_another = self._branch(x, 'branch3x3_twice', (1, 448), (3, 384))
       return self._concat(
-        [
-          self._branch(x, 'branch1x1', (1, 320)),
-          *self._row_and_column(direct, 'branch3x3'),
-          *self._row_and_column(after_another, 'branch3x3_twice'),
-          self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, 192)),
-        ]
+        self._branch(x, 'branch1x1', (1, 320)),
+        *self._row_and_column(direct, 'branch3x3'),
+        *self._row_and_column(after_another, 'branch3x3_twice'),
+        self._branch(self._avg_pool(x, 3, 1), 'branch_pool', (1, 192)),
       )
 
   def _row_and_column(self, x: tf.Tensor, name: str) -> list[tf.Tensor]:

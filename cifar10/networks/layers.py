@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import model_base
@@ -52,7 +51,7 @@ class MoreLayers(model_base.Layers):
     dropped = tf.nn.experimental.stateless_dropout(tf.cast(x, tf.float32), rate, seed)
     return tf.cast(dropped, x.dtype)
 
-  def _concat(self, branches: Sequence[tf.Tensor]) -> tf.Tensor:
+  def _concat(self, *branches: tf.Tensor) -> tf.Tensor:
     """Concatenates activations of the same height and width along the channels."""
     return tf.concat(branches, self._channel_axis)
 

@@ -118,7 +118,7 @@ def test_overlapping_pools_and_strided_convolutions_agree_on_the_size(size):
 def test_branches_stand_side_by_side_in_the_channels():
   for data_format, shape in (('channels_last', [2, 4, 4, 3]), ('channels_first', [2, 3, 4, 4])):
     parts = tf.split(tf.zeros(shape), [1, 2], shape.index(3))
-    assert make_layers(data_format=data_format)._concat(parts).shape == shape
+    assert make_layers(data_format=data_format)._concat(*parts).shape == shape
 
 
 @pytest.mark.bfloat16
