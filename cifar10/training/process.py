@@ -90,14 +90,25 @@ class Process:
       model_fn.get_model_fn(
         self.hparams, self.placement, self.data, training, use_ema=self.options.use_ema
       ),
-      config=run_config(
-        self.options,
-        self.hparams.seed,
-        self.session_config(cluster),
-        cluster,
-        self.strategy if training else None,
-      ),
+      config=self.run_config(cluster, self.strategy if training else None),
     )
+
+  def run_config(self, cluster: Cluster, strategy: Any = None) -> Any:
+    """Returns the Estimator's RunConfig for this task of a cluster, whose tasks all train."""
+    with tf_config(cluster):
+      return tf_estimator.RunConfig(
+        model_dir=self.options.job_dir,
+        tf_random_seed=self.hparams.seed,
+        save_summary_steps=None,  # callbacks/summaries.py writes means of many steps instead.
+        # The Estimator needs some number, but the trainer's savers save.
+        save_checkpoints_steps=self.options.eval_every_steps if cluster.is_chief else None,
+        save_checkpoints_secs=None,
+        keep_checkpoint_max=self.options.keep_checkpoints,
+        log_step_count_steps=None,  # Callbacks count steps, in examples.
+        session_config=self.session_config(cluster),
+        experimental_max_worker_delay_secs=0,  # By default worker i first sleeps 5 (i + 1) seconds.
+        train_distribute=strategy,
+      )
 
   def session_config(self, cluster: Any = roles.ALONE) -> Any:
     """Returns the ConfigProto of sessions: this machine's threads, and the visible tasks."""
@@ -175,34 +186,6 @@ def in_steps(
   hparams, options = counted(hparams, 'train'), counted(options, 'eval_every', 'save_every')
   checks.check_profiled(options, hparams.train_steps)
   return hparams, options
-
-
-def run_config(
-  options: RunOptions, seed: int, session: Any, cluster: Cluster, strategy: Any = None
-) -> Any:
-  """Returns the Estimator's RunConfig for this task.
-
-  Args:
-    options: how many checkpoints to keep, and when to save.
-    seed: of initial values, order and augmentation.
-    session: the ConfigProto of sessions.
-    cluster: all tasks that train.
-    strategy: of tf.distribute, or None.
-  """
-  with tf_config(cluster):
-    return tf_estimator.RunConfig(
-      model_dir=options.job_dir,
-      tf_random_seed=seed,
-      save_summary_steps=None,  # callbacks/summaries.py writes means of many steps instead.
-      # The Estimator needs some number, but the trainer's savers save.
-      save_checkpoints_steps=options.eval_every_steps if cluster.is_chief else None,
-      save_checkpoints_secs=None,
-      keep_checkpoint_max=options.keep_checkpoints,
-      log_step_count_steps=None,  # Callbacks count steps, in examples.
-      session_config=session,
-      experimental_max_worker_delay_secs=0,  # By default worker i first sleeps 5 (i + 1) seconds.
-      train_distribute=strategy,
-    )
 
 
 @contextlib.contextmanager

@@ -10,8 +10,9 @@ import pytest
 from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core import sessions
+from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import process
+from cifar10.training.process import Process
 
 TF_CONFIG = (
   '{"cluster": {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]},'
@@ -20,9 +21,8 @@ TF_CONFIG = (
 
 
 def make(tmp_path, cluster):
-  session = sessions.session_config(device_filters=cluster.device_filters)
-  options = RunOptions(str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
-  return process.run_config(options, 4, session, cluster)
+  options = RunOptions(str(tmp_path), str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
+  return Process(HParams(seed=4), options).run_config(cluster)
 
 
 def test_threads_devices_and_logging_reach_the_session():
