@@ -26,7 +26,7 @@ class Part(StepPart):
     return tf.group(train_op, self._prefetch.put)
 
   def hooks(self) -> list[Any]:
-    return [self._prefetch.make_hook()]
+    return [FirstBatchHook(self._prefetch)]
 
 
 class GpuPrefetch:
@@ -35,6 +35,7 @@ class GpuPrefetch:
   Attributes:
     shards: for each tower, its (images, labels) on its device.
     put: the op that puts the next batch there; each step runs it.
+    clear: the op that drops what is there.
   """
 
   def __init__(self, shards: Shards, devices: Sequence[str]):
@@ -54,20 +55,17 @@ class GpuPrefetch:
       labels.set_shape(shard[1].shape)
       self.shards.append((images, labels))
     self.put = tf.group(*puts)
-    self._clear = tf.group(*clears)
-
-  def make_hook(self) -> tf.compat.v1.train.SessionRunHook:
-    """Returns a hook that puts the first batch there in each new session."""
-    return _FirstBatchHook(self._clear, self.put)
+    self.clear = tf.group(*clears)
 
 
-class _FirstBatchHook(tf.compat.v1.train.SessionRunHook):
-  def __init__(self, clear: tf.Operation, put: tf.Operation):
-    self._clear = clear
-    self._put = put
+class FirstBatchHook(tf.compat.v1.train.SessionRunHook):
+  """Puts the first batch there in each new session."""
+
+  def __init__(self, prefetch: GpuPrefetch):
+    self._prefetch = prefetch
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     # Clears what an earlier session of this process left: a worker that lost a parameter server
     # creates another session.
-    session.run(self._clear)
-    session.run(self._put)
+    session.run(self._prefetch.clear)
+    session.run(self._prefetch.put)

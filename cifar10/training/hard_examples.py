@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
-from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import PROXY
-from cifar10.options.hparams import HParams
-from cifar10.training import network_builder, towers
+from cifar10.training import towers
 from cifar10.training.step_parts import Step, StepPart
 
 _LEARNS_EVERY = 4  # Global steps: its backward pass costs twice as much as its forward pass.
@@ -56,22 +54,6 @@ class Part(StepPart):
   def loss_parts(self) -> dict[str, tf.Tensor]:
     total = tf.add_n([half.cross_entropy for half in self._halves])
     return {'proxy_cross_entropy': total / len(self._halves)}
-
-
-def build_proxy(
-  hparams: HParams, data: DatasetInfo, data_format: str, prepared: Any
-) -> model_base.Layers:
-  """Returns the proxy; it has random initial values and no frozen variables in any case.
-
-  Args:
-    hparams: of a family that has a proxy.
-    data: the data set.
-    data_format: as in model_base.Layers.
-    prepared: returned by the family's `prepare`.
-  """
-  family: Any = hparams.family
-  settings = network_builder.layer_settings(hparams, True, data_format)
-  return family.build_proxy(settings, data, prepared)
 
 
 def harder_half(

@@ -101,8 +101,10 @@ def _train_spec(
   )
   proxy = None
   if hparams.family.has_proxy:
-    make = parts.load('hard_examples').build_proxy
-    proxy = make(hparams, data, data_format, beginning.prepared)
+    family: Any = hparams.family
+    settings = network_builder.layer_settings(hparams, True, data_format)
+    # With random initial values and no frozen variables in any case.
+    proxy = family.build_proxy(settings, data, beginning.prepared)
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.

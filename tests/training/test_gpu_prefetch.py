@@ -22,7 +22,7 @@ def test_each_step_takes_the_batch_that_the_step_before_put_there(devices):
     staged, taken = staged_numbers(devices)
     config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
     with tf.compat.v1.train.SingularMonitoredSession(
-      hooks=[staged.make_hook()], config=config
+      hooks=[gpu_prefetch.FirstBatchHook(staged)], config=config
     ) as session:
       seen = [session.run([taken, staged.put])[0] for _ in range(20)]
   assert seen == [[step, 10 * step][: len(devices)] for step in range(20)]
@@ -34,7 +34,7 @@ def test_a_new_session_leaves_nothing_of_the_one_before():
     with tf.Graph().as_default():
       staged, taken = staged_numbers(['/cpu:0'])
       with tf.compat.v1.train.SingularMonitoredSession(
-        hooks=[staged.make_hook()], master=server.target
+        hooks=[gpu_prefetch.FirstBatchHook(staged)], master=server.target
       ) as session:
         assert [session.run([taken, staged.put])[0] for _ in range(3)] == [[0], [1], [2]]
 
