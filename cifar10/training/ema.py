@@ -21,14 +21,7 @@ from cifar10.training.towers import GradientsAndVariables
 
 
 class Part(StepPart):
-  """Adds the moving average to a training step."""
-
-  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
-    return EmaOptimizer(optimizer, self._step.hparams.ema_decay, update_ops)
-
-
-class EmaOptimizer:
-  """An optimizer whose updates are followed by an update of the averages.
+  """Is an optimizer whose updates, made by another, are followed by an update of the averages.
 
   After update t: average = d * average + (1 - d) * variable, d = min(decay, (1 + t) / (10 + t)), as
   in tf.train.ExponentialMovingAverage with `num_updates`. So the random initial values soon lose
@@ -36,22 +29,17 @@ class EmaOptimizer:
   steps.
   """
 
-  def __init__(self, optimizer: Any, decay: float, update_ops: Any = ()):
-    """Args:
-    optimizer: makes the updates.
-    decay: the part of an average that stays at each step, at most.
-    update_ops: the updates of batch norm's moving averages, to run first.
-    """
-    self._optimizer = optimizer
-    self._decay = decay
-    self._update_ops = tuple(update_ops)
+  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
+    self._optimizer, self._update_ops = optimizer, update_ops
+    return self
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
     """Returns the op that updates the variables and then the averages."""
     applied = self._optimizer.apply_gradients(gradients, global_step)
     with tf.control_dependencies([applied, *self._update_ops]):
       step = tf.cast(global_step.read_value(), tf.float32)
-      part = tf.maximum(1 - self._decay, 9 / (10 + step))  # 1 - d, without rounding.
+      decay = self._step.hparams.ema_decay
+      part = tf.maximum(1 - decay, 9 / (10 + step))  # 1 - d, without rounding.
       # Runs once for all replicas of a strategy; also without a strategy.
       return tf.distribute.get_replica_context().merge_call(_move_all, args=(part,))
 

@@ -13,15 +13,7 @@ _POWER = 3  # times this power of the finished fraction of training.
 
 
 class Part(StepPart):
-  """Adds lookahead to a training step."""
-
-  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
-    hparams = self._step.hparams
-    return Lookahead(optimizer, hparams.lookahead_steps, hparams.train_steps, update_ops)
-
-
-class Lookahead:
-  """Averages fast variables into slow ones every few steps, and continues from the average.
+  """Is an optimizer that averages another's variables into slow ones, and goes on from the average.
 
   Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), in airbench's form: after every
   `steps` steps slow = decay * slow + (1 - decay) * fast, and fast = slow, with decay
@@ -29,20 +21,13 @@ class Lookahead:
   steps. Includes moving averages.
   """
 
-  def __init__(self, optimizer: Any, steps: int, last_step: int, update_ops: Any = ()):
-    """Args:
-    optimizer: makes the fast updates.
-    steps: global steps between two averagings.
-    last_step: the last step of training.
-    update_ops: the updates of batch norm's moving averages, to run first.
-    """
-    self._optimizer = optimizer
-    self._steps = steps
-    self._last_step = last_step
-    self._update_ops = tuple(update_ops)
+  def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
+    self._optimizer, self._update_ops = optimizer, update_ops
+    return self
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
     """Returns the op that updates the variables, and every few steps averages them."""
+    steps, last_step = self._step.hparams.lookahead_steps, self._step.hparams.train_steps
     pairs = list(gradients)
     moving = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
     fast = [variable for _, variable in pairs] + [v for v in moving if v.dtype.is_floating]
@@ -50,9 +35,9 @@ class Lookahead:
     applied = self._optimizer.apply_gradients(pairs, global_step)
     with tf.control_dependencies([applied, *self._update_ops]):
       step = global_step.read_value()
-    is_due = tf.equal(step % self._steps, 0)
-    progress = tf.cast(step, tf.float32) / self._last_step
-    decay = _DECAY**self._steps * progress**_POWER
+    is_due = tf.equal(step % steps, 0)
+    progress = tf.cast(step, tf.float32) / last_step
+    decay = _DECAY**steps * progress**_POWER
     decay = tf.where(is_due, decay, 1.0)  # The last step may not be due.
 
     def average() -> tf.Tensor:
@@ -65,5 +50,5 @@ class Lookahead:
         return tf.constant(True)
 
     # Before the first averaging the slow variables have their initial values.
-    ends = (step >= self._last_step) & (self._last_step >= self._steps)
+    ends = (step >= last_step) & (last_step >= steps)
     return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op

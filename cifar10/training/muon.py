@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
-from cifar10.training.step_parts import GroupOf, StepPart
+from cifar10.training.step_parts import StepPart
 from cifar10.training.towers import GradientsAndVariables
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -14,21 +14,13 @@ _TINY = 1e-7  # In place of a norm of 0.
 
 
 class Part(StepPart):
-  """Adds Muon to a training step."""
+  """Is an optimizer: Muon for the variables of Muon's groups, and another one for all others."""
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:
     hparams = self._step.hparams
-    muon = Muon(muon_learning_rate, hparams.muon_momentum, tf.as_dtype(hparams.dtype))
-    return _Split(self._step.group_of, muon, optimizer)
-
-
-class _Split:
-  """Updates the variables of Muon's groups with Muon, and all others with another optimizer."""
-
-  def __init__(self, group_of: GroupOf, muon: Any, other: Any):
-    self._group_of = group_of
-    self._muon = muon
-    self._other = other
+    self._muon = Muon(muon_learning_rate, hparams.muon_momentum, tf.as_dtype(hparams.dtype))
+    self._other = optimizer
+    return self
 
   def apply_gradients(self, gradients: GradientsAndVariables, global_step: Any) -> tf.Operation:
     """Returns the op that makes both updates and counts one step.
@@ -39,7 +31,7 @@ class _Split:
     kernels: GradientsAndVariables = []
     others: GradientsAndVariables = []
     for gradient, variable in gradients:
-      group = self._group_of(variable)
+      group = self._step.group_of(variable)
       (kernels if group.uses_muon else others).append((gradient, variable))
       if group.uses_muon and group.learning_rate_factor != 1:
         raise InputError(

@@ -62,7 +62,7 @@ class StepPart:
   def optimizer(
     self, optimizer: Any, muon_learning_rate: Any, update_ops: Sequence[tf.Operation]
   ) -> Any:
-    """Returns an optimizer that wraps this one.
+    """Returns an optimizer that wraps this one: mostly the part itself.
 
     Args:
       optimizer: has `apply_gradients(gradients, global_step)`.
