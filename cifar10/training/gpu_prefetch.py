@@ -7,7 +7,6 @@ there, like tensorpack's StagingInput and TensorFlow's guide "High-Performance M
 put there before the first step, also when a job resumes.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,36 +15,12 @@ from cifar10.training.step_parts import Shards, StepPart
 
 
 class Part(StepPart):
-  """Adds the prefetch to a training step."""
+  """Keeps one batch ahead on the towers' devices."""
 
   def shards(self, shards: Shards) -> Shards:
-    self._prefetch = GpuPrefetch(shards, self._step.tower_devices)
-    return self._prefetch.shards
-
-  def train_op(self, train_op: tf.Operation) -> tf.Operation:
-    return tf.group(train_op, self._prefetch.put)
-
-  def hooks(self) -> list[Any]:
-    return [FirstBatchHook(self._prefetch)]
-
-
-class GpuPrefetch:
-  """Keeps one batch ahead on the towers' devices.
-
-  Attributes:
-    shards: for each tower, its (images, labels) on its device.
-    put: the op that puts the next batch there; each step runs it.
-    clear: the op that drops what is there.
-  """
-
-  def __init__(self, shards: Shards, devices: Sequence[str]):
-    """Args:
-    shards: for each tower, (images, labels).
-    devices: the towers' devices.
-    """
     puts, clears = [], []
-    self.shards: list[tuple[tf.Tensor, tf.Tensor]] = []
-    for index, (device, shard) in enumerate(zip(devices, shards)):
+    taken: list[tuple[tf.Tensor, tf.Tensor]] = []
+    for index, (device, shard) in enumerate(zip(self._step.tower_devices, shards)):
       area, dtypes = f'batches_of_tower_{index}', [part.dtype for part in shard]
       with tf.compat.v1.device(device), tf.name_scope(f'staging_{index}'):
         puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area))
@@ -53,19 +28,26 @@ class GpuPrefetch:
         images, labels = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=area)
       images.set_shape(shard[0].shape)
       labels.set_shape(shard[1].shape)
-      self.shards.append((images, labels))
-    self.put = tf.group(*puts)
-    self.clear = tf.group(*clears)
+      taken.append((images, labels))
+    self._put, self._clear = tf.group(*puts), tf.group(*clears)
+    return taken
+
+  def train_op(self, train_op: tf.Operation) -> tf.Operation:
+    return tf.group(train_op, self._put)
+
+  def hooks(self) -> list[Any]:
+    return [_FirstBatchHook(self._clear, self._put)]
 
 
-class FirstBatchHook(tf.compat.v1.train.SessionRunHook):
+class _FirstBatchHook(tf.compat.v1.train.SessionRunHook):
   """Puts the first batch there in each new session."""
 
-  def __init__(self, prefetch: GpuPrefetch):
-    self._prefetch = prefetch
+  def __init__(self, clear: tf.Operation, put: tf.Operation):
+    self._clear = clear
+    self._put = put
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     # Clears what an earlier session of this process left: a worker that lost a parameter server
     # creates another session.
-    session.run(self._prefetch.clear)
-    session.run(self._prefetch.put)
+    session.run(self._clear)
+    session.run(self._put)

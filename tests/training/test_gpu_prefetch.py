@@ -5,26 +5,28 @@ import pytest
 import tensorflow as tf
 from recomputed import assert_close, assert_equal
 
-from cifar10.training import gpu_prefetch, placement
+from cifar10.networks.family import Group
+from cifar10.options.hparams import HParams
+from cifar10.training import gpu_prefetch, placement, step_parts
 
 
 def staged_numbers(devices):
-  """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> Staging, what a step takes."""
+  """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> what a step runs, its hooks."""
   numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
   images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
-  staged = gpu_prefetch.GpuPrefetch(list(zip(images, labels))[: len(devices)], devices)
-  return staged, [images for images, _ in staged.shards]
+  step = step_parts.Step(HParams(), lambda variable: Group(), devices)
+  staged = gpu_prefetch.Part(step)
+  shards = staged.shards(list(zip(images, labels))[: len(devices)])
+  return [[images for images, _ in shards], staged.train_op(tf.no_op())], staged.hooks()
 
 
 @pytest.mark.parametrize('devices', [['/cpu:0'], ['/cpu:0', '/cpu:1']], ids=['one', 'two'])
 def test_each_step_takes_the_batch_that_the_step_before_put_there(devices):
   with tf.Graph().as_default():
-    staged, taken = staged_numbers(devices)
+    run, hooks = staged_numbers(devices)
     config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
-    with tf.compat.v1.train.SingularMonitoredSession(
-      hooks=[gpu_prefetch.FirstBatchHook(staged)], config=config
-    ) as session:
-      seen = [session.run([taken, staged.put])[0] for _ in range(20)]
+    with tf.compat.v1.train.SingularMonitoredSession(hooks=hooks, config=config) as session:
+      seen = [session.run(run)[0] for _ in range(20)]
   assert seen == [[step, 10 * step][: len(devices)] for step in range(20)]
 
 
@@ -32,11 +34,11 @@ def test_a_new_session_leaves_nothing_of_the_one_before():
   server = tf.distribute.Server.create_local_server()
   for _ in range(2):  # On one server, as a worker's sessions are.
     with tf.Graph().as_default():
-      staged, taken = staged_numbers(['/cpu:0'])
+      run, hooks = staged_numbers(['/cpu:0'])
       with tf.compat.v1.train.SingularMonitoredSession(
-        hooks=[gpu_prefetch.FirstBatchHook(staged)], master=server.target
+        hooks=hooks, master=server.target
       ) as session:
-        assert [session.run([taken, staged.put])[0] for _ in range(3)] == [[0], [1], [2]]
+        assert [session.run(run)[0] for _ in range(3)] == [[0], [1], [2]]
 
 
 @pytest.mark.gpu
