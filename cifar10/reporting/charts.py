@@ -63,14 +63,6 @@ class Key(NamedTuple):
   dashes: str  # In the format of stroke-dasharray.
 
 
-class Axis(NamedTuple):
-  """How a chart's numbers are written."""
-
-  is_percent: bool = False
-  from_zero: bool = False
-  may_be_logarithmic: bool = False
-
-
 class Chart(NamedTuple):
   """A chart of the page."""
 
@@ -83,16 +75,18 @@ class Chart(NamedTuple):
 class _Kind(NamedTuple):
   title: str
   name: str  # The name in training events; also in evaluation events if `is_evaluated`.
-  axis: Axis
   shown: Callable[[float], str]
   is_evaluated: bool = False
+  is_percent: bool = False  # This and the next two: how the axis is.
+  from_zero: bool = False
+  may_be_logarithmic: bool = False
 
 
 _KINDS = (
-  _Kind('Accuracy', 'accuracy', Axis(is_percent=True), formats.percent, True),
-  _Kind('Loss', 'loss', Axis(), formats.number, True),
-  _Kind('Learning rate', 'learning_rate', Axis(may_be_logarithmic=True), formats.number),
-  _Kind('Images per second', 'images_per_second', Axis(from_zero=True), formats.number),
+  _Kind('Accuracy', 'accuracy', formats.percent, is_evaluated=True, is_percent=True),
+  _Kind('Loss', 'loss', formats.number, is_evaluated=True),
+  _Kind('Learning rate', 'learning_rate', formats.number, may_be_logarithmic=True),
+  _Kind('Images per second', 'images_per_second', formats.number, from_zero=True),
 )
 
 
@@ -173,7 +167,7 @@ def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]
   restarts = sum(mark.label == 'restart' for mark in marks)
   if restarts:
     words += f'; {restarts} restart(s)'
-  svg, keys = _line_chart(drawn, kind.axis, marks)
+  svg, keys = _line_chart(drawn, kind, marks)
   return [Chart(title, svg, f'{title} by step. {words}.', keys)]
 
 
@@ -190,7 +184,7 @@ def _described(line: Line, shown: Callable[[float], str]) -> str:
 
 
 def _line_chart(
-  lines: Sequence[Line], axis: Axis, marks: Sequence[Mark] = ()
+  lines: Sequence[Line], kind: _Kind, marks: Sequence[Mark] = ()
 ) -> tuple[str, list[Key]]:
   """Draws numbers by step; returns SVG and legend. The group of line i has the id `line-i`."""
   keys: dict[str, Key] = {}
@@ -205,7 +199,7 @@ def _line_chart(
       dashes = _MARK_DASHES[mark.is_dotted]
       axes.axvline(mark.step, color=_MUTED, lw=0.9, ls=(0, dashes), zorder=1)
       keys[mark.label] = _key(mark.label, _MUTED, dashes)
-    _scale(axes, lines, axis)
+    _scale(axes, lines, kind)
     axes.set_xlabel('step')
     return _svg(figure), list(keys.values()) if len(keys) > 1 else []
 
@@ -282,24 +276,24 @@ def _draw_line(axes: Any, line: Line, number: int) -> None:
   drawn.set_gid(f'line-{number}')
 
 
-def _scale(axes: Any, lines: Sequence[Line], axis: Axis) -> None:
+def _scale(axes: Any, lines: Sequence[Line], kind: _Kind) -> None:
   """Sets the axes' limits and number formats."""
   values = [y for line in lines for _, y in line.points]
   last = max(x for line in lines for x, _ in line.points) or 1
   axes.set_xlim(-0.02 * last, 1.02 * last)
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
   axes.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
-  if axis.may_be_logarithmic and min(values) > 0 and max(values) > 20 * min(values):
+  if kind.may_be_logarithmic and min(values) > 0 and max(values) > 20 * min(values):
     axes.set_yscale('log')
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:g}'))
     axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     return
   axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
-  if axis.is_percent:
+  if kind.is_percent:
     axes.yaxis.set_major_formatter(ticker.PercentFormatter(1, symbol=' %'))
   else:
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,g}'))
-  if axis.from_zero:
+  if kind.from_zero:
     axes.set_ylim(0, max(values) * 1.08 or 1)
 
 
