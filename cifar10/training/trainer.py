@@ -206,7 +206,7 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
 
 def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initialization]:
   """Checks the data before writing anything; returns their count and the initial values."""
-  hparams, options, role = process.hparams, process.options, process.role
+  hparams = process.hparams
   input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   num_examples = examples.num_examples()
@@ -214,11 +214,9 @@ def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initializat
     examples.first_images, process.data, process.session_config(), process.placement.num_gpus
   )
   prepared = hparams.family.prepare(start)
-  if not (hparams.freeze or options.warm_start_from):
+  if not (hparams.freeze or process.options.warm_start_from):
     return num_examples, Initialization(prepared)
-  initializers = parts.load('warm_start').initializers_of_job(
-    hparams, options, process.data, role.saves, role.cluster.job
-  )
+  initializers = parts.load('warm_start').initializers_of_job(process)
   return num_examples, Initialization(prepared, initializers)
 
 

@@ -14,12 +14,10 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
-from cifar10.data.info import DatasetInfo
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.variable_files import VariableFile
-from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
 from cifar10.training import network_size
+from cifar10.training.process import Process
 
 _FLAG = '--warm-start-from'
 # What Keras calls the weights of a layer, and what they are called here.
@@ -27,29 +25,20 @@ _LEAVES = {'gamma': 'scale', 'beta': 'offset'}
 _LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_variance')}
 
 
-def initializers_of_job(
-  hparams: HParams, options: RunOptions, data: DatasetInfo, saves: bool, task: str
-) -> dict[str, Any]:
-  """Returns initializers for --freeze and --warm-start-from; checks both before any write.
+def initializers_of_job(process: Process) -> dict[str, Any]:
+  """Returns the chief's initializers of a new job, for --freeze and --warm-start-from.
 
-  Args:
-    hparams: the network's.
-    options: with the sources.
-    data: the data set that it classifies.
-    saves: whether this process is the chief; the other tasks get its values.
-    task: the start of its device names: '' for a single process.
-
-  Returns:
-    The chief's initializers for a new job.
+  Checks both before any write. The other tasks get the chief's values.
   """
-  shapes, trained = network_size.variable_shapes(hparams, data)
-  check_frozen(hparams.freeze, shapes, trained)
-  if not (options.warm_start_from and saves):
+  options, role = process.options, process.role
+  shapes, trained = network_size.variable_shapes(process.hparams, process.data)
+  check_frozen(process.hparams.freeze, shapes, trained)
+  if not (options.warm_start_from and role.saves):
     return {}
   if not checkpoints.survey(options.job_dir).is_new:
     log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
     return {}
-  device = task + '/device:CPU:0'
+  device = f'{role.cluster.job}/device:CPU:0'
   return initializers(options.warm_start_from, options.warm_start_skip, shapes, device)
 
 
