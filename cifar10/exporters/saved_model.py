@@ -23,13 +23,7 @@ _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
 
 
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
-  """Writes the folder `path`, which does not exist yet.
-
-  Args:
-    path: the folder to write.
-    network: the frozen network.
-    made_from: what it was made from.
-  """
+  """Writes the folder `path`, which does not exist yet."""
   module = tf.Module()
   module.network = _function(network.graph)
   batch = module.network.inputs[0].shape[0]

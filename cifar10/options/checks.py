@@ -15,15 +15,7 @@ from cifar10.options.run_options import RunOptions, first_and_last
 def check_mode(
   mode: str, options: RunOptions, images: Sequence[str] = (), dry_run: bool = False, out: str = ''
 ) -> None:
-  """Raises InputError if options that a mode needs are missing, or given options do not fit it.
-
-  Args:
-    mode: as --mode has it.
-    options: where it runs.
-    images: what to predict.
-    dry_run: whether the mode is only tried.
-    out: where predictions are written to.
-  """
+  """Raises InputError if options that a mode needs are missing, or given options do not fit it."""
   training = mode.startswith('train')
   _check_results(mode, options, images, out)
   if dry_run and not training:

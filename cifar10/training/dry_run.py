@@ -47,13 +47,6 @@ def dry_run(
   In a cluster it checks this task's configuration and connects to no other task: the chief and the
   workers time the network as single processes; other tasks time nothing.
 
-  Args:
-    hparams: the network and its optimization.
-    options: where the training would run.
-    cluster: the cluster, with this process's task in it.
-    monitor: reports SIGTERM.
-    evaluating: whether the training would evaluate, too.
-
   Raises:
     InputError: a training would be refused for this reason.
     Terminated: the process received SIGTERM.

@@ -156,13 +156,9 @@ def make_evaluation(
   on_the_way: bool,
   use_ema: bool = False,
 ) -> Evaluation:
-  """Args:
-  measured: returned by `KeptEvaluation.evaluate`.
-  split: the name of the split.
-  checkpoint: the path of the evaluated checkpoint.
-  classes: the names, by label.
-  on_the_way: whether training continues after it.
-  use_ema: whether the weights' moving average was evaluated.
+  """Returns what `KeptEvaluation.evaluate` has measured as the program prints it.
+
+  With `on_the_way` training continues after it; with `use_ema` the weights are moving averages.
   """
   metrics, matrix = measured
   values = {name: round(float(value), 6) for name, value in metrics.items()}

@@ -44,11 +44,7 @@ class Process:
   ):
     """Checks devices and data set; writes nothing but the job of --pretrained.
 
-    Args:
-      hparams: the network and its optimization.
-      options: the run's options.
-      role: this process's role; default: a single process.
-      own_callbacks: the user's, from callbacks/own_callback.py.
+    Without a role it is a single process. `own_callbacks` are of callbacks/own_callback.py.
 
     Raises:
       InputError: devices that cannot run, or another data set than the job's.
