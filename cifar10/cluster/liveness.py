@@ -4,6 +4,7 @@ TensorFlow waits for a missing task without a line in the log.
 """
 
 import contextlib
+import itertools
 import math
 import socket
 import time
@@ -60,8 +61,9 @@ class LivenessMonitor(SignalMonitor):
     self._own_host, self._own_port = _place(cluster) if cluster and listens else ('', 0)
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
-    # No other host needs to reach a cluster on this machine.
-    self._keeps_out = bool(self._own_port) and cluster is not None and _is_local(cluster)
+    # No other host needs to reach a cluster on this machine, at addresses that none can reach.
+    everyone = itertools.chain(*(cluster.addresses.values() if cluster else ()))
+    self._keeps_out = bool(self._own_port) and all(map(is_loopback, everyone))
     self._kept_out = False
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
@@ -277,11 +279,6 @@ def _place(cluster: Cluster) -> tuple[str, int]:
   """Returns the host and the port of this task."""
   host, _, port = cluster.addresses[cluster.task_type][cluster.task_index].rpartition(':')
   return host.strip('[]'), int(port)
-
-
-def _is_local(cluster: Cluster) -> bool:
-  """Tells whether all tasks are on this machine, at addresses that no other machine can reach."""
-  return all(is_loopback(address) for listed in cluster.addresses.values() for address in listed)
 
 
 def lost_tasks(tasks: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ck
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from cifar10.core import files
@@ -98,9 +98,14 @@ def keep(
   for path in [*of_source, f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
       files.copy(path, os.path.join(folder, os.path.basename(path)))
-  _write(folder, ranked)
-  _remove_others(folder, ranked)
-  return ranked[0]['checkpoint'] == name
+  best, *others = ranked
+  content = files.json_text({**best, 'others': others}, indent=2)
+  files.write_text(os.path.join(folder, NAME), content + '\n')
+  named = tuple(entry['checkpoint'] + '.' for entry in ranked)
+  for path in files.matching(folder, 'model.ckpt-*'):
+    if not os.path.basename(path).startswith(named):
+      files.remove(path)
+  return best['checkpoint'] == name
 
 
 def _rank(entry: Entry, by: str) -> float:
@@ -109,16 +114,3 @@ def _rank(entry: Entry, by: str) -> float:
   if not isinstance(value, (int, float)) or math.isnan(value):
     return math.inf
   return -value if by.startswith('accuracy') else value
-
-
-def _write(folder: str, ranked: Sequence[Entry]) -> None:
-  best, *others = ranked
-  content = files.json_text({**best, 'others': others}, indent=2)
-  files.write_text(os.path.join(folder, NAME), content + '\n')
-
-
-def _remove_others(folder: str, ranked: Sequence[Entry]) -> None:
-  named = tuple(entry['checkpoint'] + '.' for entry in ranked)
-  for path in files.matching(folder, 'model.ckpt-*'):
-    if not os.path.basename(path).startswith(named):
-      files.remove(path)
