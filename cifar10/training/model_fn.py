@@ -68,7 +68,9 @@ def get_model_fn(
       hparams, data, is_training=False, data_format=placement.data_format
     )
     if mode == tf_estimator.ModeKeys.PREDICT:
-      return with_weights(_predict_spec(hparams, placement, network, features[IMAGES]))
+      logits = _inferred(hparams, placement, network, features[IMAGES]).logits
+      predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
+      return with_weights(tf_estimator.EstimatorSpec(mode, predictions=predictions))
     return with_weights(_eval_spec(hparams, placement, network, data, (features[0], labels[0])))
 
   return model_fn
@@ -288,15 +290,6 @@ def _eval_spec(
     loss=tf.reduce_mean(cross_entropy) + weight_penalty,
     eval_metric_ops=metrics,
   )
-
-
-def _predict_spec(
-  hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
-) -> Any:
-  """Returns classes and probabilities of uint8 images [n, 32, 32, 3]."""
-  logits = _inferred(hparams, placement, network, images).logits
-  predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
-  return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.PREDICT, predictions=predictions)
 
 
 def _inferred(
