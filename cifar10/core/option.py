@@ -13,7 +13,7 @@ import re
 import shlex
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cifar10.core import parts
@@ -192,15 +192,6 @@ def picked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
   """Returns those of the given values that are options of this class."""
   own = names(cls)
   return {name: value for name, value in given.items() if name in own}
-
-
-def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-  """Yields the options of these classes in a JSON object, with tuples for JSON's lists."""
-  for declared in (each for cls in classes for each in declarations(cls)):
-    if declared.name in config:
-      value = config[declared.name]
-      is_tuple = typing.get_origin(declared.kind) is tuple and isinstance(value, list)
-      yield declared.name, tuple(value) if is_tuple else value
 
 
 def described_kind(kind: Any) -> str:

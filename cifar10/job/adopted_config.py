@@ -2,11 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import Option, declarations, from_json, names
+from cifar10.core.option import Option, declarations, names
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks.registry import DEFAULT, FAMILIES
 from cifar10.options.hparams import HParams, all_values, from_values
@@ -75,6 +76,15 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   except InputError as error:
     file = os.path.join(path, 'config.json')
     raise InputError(f'{file} is damaged ({error}); restore it or name another --job-dir') from None
+
+
+def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+  """Yields the options of these classes in a JSON object, with tuples for JSON's lists."""
+  for declared in (each for cls in classes for each in declarations(cls)):
+    if declared.name in config:
+      value = config[declared.name]
+      is_tuple = typing.get_origin(declared.kind) is tuple and isinstance(value, list)
+      yield declared.name, tuple(value) if is_tuple else value
 
 
 def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:

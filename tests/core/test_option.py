@@ -14,11 +14,11 @@ from cifar10.core.option import (
   below_one,
   between,
   declarations,
-  from_json,
   option,
   picked,
   values,
 )
+from cifar10.job.adopted_config import from_json
 
 
 @dataclasses.dataclass(frozen=True)
