@@ -24,11 +24,6 @@ class Plan(NamedTuple):
   options: RunOptions
   cluster: Cluster
 
-  @property
-  def trains(self) -> bool:
-    """Tells whether the mode trains, and so belongs to the cluster of TF_CONFIG."""
-    return self.command.mode.startswith('train')
-
 
 def check(command: flags.Command) -> Plan:
   """Checks all that does not need TensorFlow, and sets what TensorFlow reads on import.
@@ -39,7 +34,7 @@ def check(command: flags.Command) -> Plan:
   options = RunOptions(**command.run)
   checks.check_mode(command.mode, options, command.images, command.dry_run, command.out)
   training = command.mode.startswith('train')
-  cluster = _cluster(options) if training else Cluster()
+  cluster = _cluster(options) if training else Cluster()  # TF_CONFIG's tasks train.
   if options.pretrained:
     options, config = parts.load('pretrained').as_job(options)
   else:
@@ -92,7 +87,7 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
       return [dry_run(hparams, options, cluster, monitor, evaluating=evaluating)]
   role = roles.choose(cluster, options, None if cluster.addresses else monitor)
   # Prediction and export do not save anything that SIGTERM could damage.
-  ends_when_told = hears and (plan.trains or command.mode == 'evaluate')
+  ends_when_told = hears and command.mode not in ('predict', 'export')
   watching = role.monitor if ends_when_told else contextlib.nullcontext()
   with storage_errors.named('--job-dir', options.job_dir), watching:
     return _run(command, Process(hparams, options, role, own))

@@ -16,7 +16,6 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import connection, parent_process
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,9 +208,7 @@ class SourceProcesses:
   def __enter__(self) -> 'SourceProcesses':
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *exception: object) -> None:
     for process in self._processes:
       process.terminate()
     for process in self._processes:

@@ -16,14 +16,6 @@ from cifar10.options import checks
 from cifar10.options.hparams import HParams, recipe_values
 from cifar10.options.run_options import RunOptions
 
-# Each mode, with the part of the program that it loads.
-_MODES = {
-  'train_and_evaluate': '',
-  'train': '',
-  'evaluate': '',
-  'predict': 'predict',
-  'export': 'export',
-}
 DEFAULT_RECIPE = 'classic'  # It sets no options.
 # The groups of options for all networks: a title, and the class that declares the options.
 COMMON: dict[str, type] = {
@@ -101,7 +93,8 @@ class _QuietParser(argparse.ArgumentParser):
 
 def add_own_flags(group: Any) -> None:
   """Adds the command's flags that are not declared options."""
-  modes = [mode for mode, part in _MODES.items() if not part or part in parts.PARTS]
+  modes = ['train_and_evaluate', 'train', 'evaluate']
+  modes += [mode for mode in ('predict', 'export') if mode in parts.PARTS]
   group.add_argument(
     '--mode', choices=modes, default=modes[0], help='what to do (default: %(default)s)'
   )
