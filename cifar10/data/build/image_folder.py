@@ -120,7 +120,9 @@ class ImageFolder(ImageSource):
       for path, image in zip(paths, read_ahead(_read, paths)):
         bar.update()
         if image is None:
-          self._leave_out(path)
+          self._num_unreadable += 1
+          if self._num_unreadable <= MOST_NAMED:
+            log.info('%s cannot be read as PNG or JPEG: left out', shown(path))
         else:
           scratch.write(image.tobytes())
           places[path] = len(places)
@@ -134,11 +136,6 @@ class ImageFolder(ImageSource):
       split: {name: _readable(name, files, places) for name, files in classes.items()}
       for split, classes in self._listed.items()
     }
-
-  def _leave_out(self, path: str) -> None:
-    self._num_unreadable += 1
-    if self._num_unreadable <= MOST_NAMED:
-      log.info('%s cannot be read as PNG or JPEG: left out', shown(path))
 
 
 def _read(path: str) -> np.ndarray | None:

@@ -136,7 +136,8 @@ class ArchiveSource(ImageSource):
       digests = synthetic.write_synthetic(path, self._synthetic_images, self._seed, published)
       log.info('made %s: %s images a batch', path, f'{self._synthetic_images:,}')
       return path, digests
-    path = self._path or _local_archive(data_dir, published)
+    local = [os.path.join(data_dir, name) for name in (published.file_name, published.folder)]
+    path = self._path or next(filter(files.exists, local), '')
     if not path:
       path = os.path.join(data_dir, published.file_name)
       log.info('downloading %s', self._url)
@@ -190,14 +191,6 @@ def _intact(data_dir: str, split: str, entry: dict[str, Any]) -> bool:
     log.info('%s is damaged: making it again', path)
     return False
   return True
-
-
-def _local_archive(data_dir: str, published: archive.Published) -> str:
-  """Returns the archive or unpacked folder in the data dir; '' if there is none."""
-  for name in (published.file_name, published.folder):
-    if files.exists(path := os.path.join(data_dir, name)):
-      return path
-  return ''
 
 
 def _download(url: str, path: str) -> None:
