@@ -50,6 +50,7 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
     return Cluster()
   addresses = _read_jobs(jobs)
   evaluators = addresses.pop('evaluator', ())
+  _require(len(evaluators) < 2, 'cluster.evaluator', list(evaluators), 'list one: all write best/')
   task_type, index = _read_task(config.get('task'), {**addresses, 'evaluator': evaluators or ('',)})
   if not addresses:  # The Estimator takes this for a single process, or for an evaluator alone.
     alone = task_type == 'evaluator' or (task_type, index) == ('worker', 0)

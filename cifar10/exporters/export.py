@@ -110,5 +110,6 @@ def _accuracies(
     event['subset']: event[name] if name in event else event['accuracy']
     for event in metrics_log.read(job_dir)
     if event['event'] == 'evaluate'
+    and (tta == 'none' or 'accuracy_without_tta' in event)
     and (event['step'], event.get('weights', 'last')) == (step, weights)
   }

@@ -83,8 +83,9 @@ def take(job_dir: str) -> list[tuple[str, Command | None]]:
   for path in filter(files.is_file, files.matching(os.path.join(job_dir, CONTROL), REQUESTS)):
     name = os.path.basename(path)[len('request-') : -len('.json')]
     with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
-      requests.append((name, _as_command(files.read_object(path))))
+      command = _as_command(files.read_object(path))
       files.remove(path)
+      requests.append((name, command))
   return requests
 
 
@@ -147,14 +148,15 @@ def who_trains(job_dir: str) -> dict[str, Any] | None:
 
 def _as_command(content: dict[str, Any] | None) -> Command | None:
   """Returns the command of a file, checked like typed text; None if it is damaged."""
+  if content is None:
+    return None
   try:
-    assert content
     reason = content.get('reason')
     if reason:
       name, value, message = reason
       return Command('stop', None, (str(name), float(value), str(message)))
     return parse(str(Command(content['verb'], content.get('value'))))
-  except (AssertionError, KeyError, TypeError, ValueError):
+  except (KeyError, TypeError, ValueError):
     return None
 
 

@@ -124,6 +124,7 @@ REFUSED = [
   (with_task(type='worker', index=True), ['task.index is true', 'write a number']),
   (with_task(type='worker', index=-1), ['task.index is -1']),
   (with_task(type='worker', index=2), ['task.index is 2', 'lists 2 worker task(s)']),
+  (config({**ADDRESSES, 'evaluator': ['d:1', 'd:2']}), ['cluster.evaluator', 'list one']),
   (with_task(type='evaluator', index=1), ['task.index is 1', 'lists 1 evaluator task(s)']),
   (config({'chief': ['a:1'], 'ps': ['c:1']}), ['task.type is "worker"', 'lists no worker']),
   ('{"task": {"type": "ps", "index": 0}}', ['cluster is {}', 'list the tasks']),

@@ -53,3 +53,13 @@ def test_the_accuracy_is_with_the_views_that_it_has(tta, accuracy, tmp_path):
   metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **measured})
   checkpoint = str(tmp_path / 'model.ckpt-8')
   assert export._accuracies(str(tmp_path), checkpoint, 8, 'last', tta) == {'eval': accuracy}
+
+
+@pytest.mark.parametrize(('tta', 'known'), [('mirror', {}), ('none', {'eval': 0.94})])
+def test_views_that_were_not_evaluated_have_no_accuracy(tta, known, tmp_path):
+  """A job without --tta."""
+  metrics_log.append(
+    str(tmp_path), {'event': 'evaluate', 'step': 8, 'subset': 'eval', 'accuracy': 0.94}
+  )
+  checkpoint = str(tmp_path / 'model.ckpt-8')
+  assert export._accuracies(str(tmp_path), checkpoint, 8, 'last', tta) == known

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import control_requests, job_config
 from cifar10.job.control_requests import Command
@@ -78,6 +79,19 @@ def test_a_damaged_request_is_taken_as_none(tmp_path, text):
   (tmp_path / 'control').mkdir()
   (tmp_path / 'control' / 'request-x.json').write_text(text)
   assert control_requests.take(str(tmp_path)) == [('x', None)]
+
+
+def test_a_request_that_is_withdrawn_while_it_is_read_is_not_obeyed(tmp_path, monkeypatch):
+  name = control_requests.request(str(tmp_path), control_requests.Command('stop'))
+  read = files.read_object
+
+  def read_and_lose(path):
+    content = read(path)
+    control_requests.withdraw(str(tmp_path), name)
+    return content
+
+  monkeypatch.setattr(files, 'read_object', read_and_lose)
+  assert control_requests.take(str(tmp_path)) == []
 
 
 def test_who_trains(tmp_path):
