@@ -15,6 +15,7 @@ from cifar10.cluster.roles import Role
 from cifar10.cluster.task_roles import TaskRole
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError, TaskLostError
+from cifar10.core.logs import log, one_line
 
 
 class Mirrored(Role):
@@ -72,6 +73,7 @@ class MultiWorker(TaskRole):
       if 'ollective ops' not in str(error):
         raise
       self.monitor.check()
+      log.info('%s', one_line(str(error)))
       raise TaskLostError(
         'another task of the all-reduce was lost, or is at another step; start all tasks again: '
         'they go on from the last checkpoint'

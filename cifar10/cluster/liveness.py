@@ -23,7 +23,7 @@ _OPEN_SECONDS = 0.05  # Between two checks for the server whose port is to be cl
 # second: a starting server may fail one, and a cable be cut for a moment.
 _LOST_SECONDS = 5
 _LOST_LOOKS = 3
-_RESTART_SECONDS = 1  # So soon a task that was lost and started again does not listen yet.
+_RESTART_SECONDS = 1  # The first look: so soon a task that was started again does not listen yet.
 _BRIEF_SECONDS = 0.2  # To wait for an answer where every second is asked; SIGTERM waits meanwhile.
 _DATA_SERVICE = 'data service'
 
@@ -67,6 +67,7 @@ class LivenessMonitor(SignalMonitor):
     self._kept_out = False
     self._all_reduce = all_reduce
     self._times_gone = dict.fromkeys(self._peers, 0)
+    self._refused: set[str] = set()  # All-reduce: who did not listen at the last look.
     self._gone_since: dict[str, float] = {}  # Since when each task is unreachable, without a step.
     self._never_seen = dict(self._peers)
     self._stepped = False
@@ -204,29 +205,39 @@ class LivenessMonitor(SignalMonitor):
   def _give_up_on_lost(self, now: float) -> None:
     """Ends the process if another task is gone: an all-reduce would wait for it forever."""
     waited = now - self._waiting_since
-    patience = _RESTART_SECONDS if self._stepped else _LOST_SECONDS
-    if waited < patience or (self._stepped and not self.in_step):
+    if waited < _RESTART_SECONDS:
+      self._refused.clear()
+    elif self._stepped:
+      self._give_up_on_restarted()
+    # Between steps others may have ended.
+    if waited < _LOST_SECONDS or (self._stepped and not self.in_step):
       self._times_gone = dict.fromkeys(self._peers, 0)
       return
     gone = sockets.unreachable(self._peers)
-    counts = waited >= _LOST_SECONDS
-    self._times_gone = {n: (times + counts) * (n in gone) for n, times in self._times_gone.items()}
-    # The server of a task that has made a step listens as long as the task lives.
+    self._times_gone = {name: (n + 1) * (name in gone) for name, n in self._times_gone.items()}
     lost = {
-      name: address
-      for name, address in gone.items()
-      if self._times_gone[name] >= _LOST_LOOKS or (self._stepped and sockets.refuses(address))
+      name: self._peers[name]
+      for name, times in self._times_gone.items()
+      if times >= _LOST_LOOKS and name != _DATA_SERVICE
     }
-    lost.pop(_DATA_SERVICE, None)
     if lost:
       end_process(
         f'{_listed(lost)} is gone, and all-reduce needs every task; start all tasks again: they go '
         'on from the last checkpoint'
       )
-    if not self._stepped and waited >= self._start_timeout and _DATA_SERVICE not in self._peers:
+
+  def _give_up_on_restarted(self) -> None:
+    """Ends the process if another task was started again alone: both would wait forever.
+
+    The server of a task that has made a step listens as long as the task lives.
+    """
+    gone = sockets.unreachable(self._peers)
+    back = {name: self._peers[name] for name in self._refused - gone.keys() - {_DATA_SERVICE}}
+    self._refused = {name for name, address in gone.items() if sockets.refuses(address)}
+    if back:
       end_process(
-        f'no step was made in {self._start_timeout:g} s, though all tasks listen: one may have '
-        'been started again alone; start all tasks again, or raise --start-timeout'
+        f'{_listed(back)} was lost and started again alone, and all-reduce needs every task; start '
+        'all tasks again: they go on from the last checkpoint'
       )
 
   def _give_up_on_gone(self) -> None:

@@ -5,6 +5,7 @@ a table as LevelDB writes it: blocks of names and protocol buffers, a block that
 are, and at the end where that is. What is accepted here is what TensorFlow writes, no more.
 """
 
+import errno
 import math
 import os
 import struct
@@ -14,10 +15,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from cifar10.core import files
+from cifar10.core import files, storage_faults
 from cifar10.core.errors import InputError
 
-_FORBIDDEN = (PermissionError, tf.errors.PermissionDeniedError)
 NO_STEP = 'it is no training: it has no global_step'  # The one fault that others need not mind.
 _END = bytes.fromhex('57fb808b247547db')
 _MOST_DIMENSIONS = 32  # Of numpy's arrays.
@@ -51,9 +51,8 @@ def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
   try:
     entries = _read(f'{checkpoint}.index', len(sizes))
     reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  except _FORBIDDEN:
-    raise _forbidden(f'{checkpoint}.index') from None
-  except Exception:  # Errors of TensorFlow, and of Python: each fault of the bytes has its own.
+  except Exception as error:  # Of TensorFlow, and of Python: each fault of the bytes has its own.
+    _check_allowed(error, f'{checkpoint}.index')
     return f'{name}.index is damaged'
   try:
     for tensor, entry in entries.items():
@@ -61,9 +60,8 @@ def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
         raise ValueError('the file ends before it')
       if entry.dtype != tf.string.as_datatype_enum:  # Of which the network has none.
         reader.get_tensor(tensor)
-  except _FORBIDDEN:
-    raise _forbidden(f'{checkpoint}.data-...') from None
-  except Exception:  # As above.
+  except Exception as error:  # As above.
+    _check_allowed(error, f'{checkpoint}.data-...')
     return f'{name}.data-{"00000-of-00001" if len(sizes) == 1 else "..."} is damaged'
   step = entries.get('global_step')
   if not step:
@@ -73,9 +71,10 @@ def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:
   return '' if is_step else 'its global_step is no number of steps'
 
 
-def _forbidden(path: str) -> InputError:
-  """The file may be whole: nothing that is done about damaged ones may be done."""
-  return InputError(f'{path} cannot be read (Permission denied); allow it')
+def _check_allowed(error: Exception, path: str) -> None:
+  """Raises InputError if the file may not be read: it may be whole, and must not be set aside."""
+  if storage_faults.number(error) in (errno.EACCES, errno.EPERM):
+    raise InputError(f'{path} cannot be read (Permission denied); allow it') from None
 
 
 def _read(path: str, num_files: int) -> dict[str, Any]:

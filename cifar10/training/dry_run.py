@@ -195,6 +195,7 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
     max_minutes=None,  # All twenty steps are timed.
     on_evaluation=None,
     on_end=None,
+    profile_steps=None,
     data_service=None,
   )
 

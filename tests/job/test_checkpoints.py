@@ -129,7 +129,8 @@ def test_what_may_not_be_read_is_not_damaged(job, monkeypatch, name):
 
   def refused(prefix):
     if name.startswith('model.ckpt-6.data') and prefix.endswith('-6'):
-      raise tf.errors.PermissionDeniedError(None, None, 'Permission denied')
+      text = f'{prefix}{DATA}; Permission denied'  # Its type is none of TensorFlow's own.
+      raise tf.errors.OpError(None, None, text, tf.errors.UNKNOWN)
     return reader(prefix)
 
   monkeypatch.setattr(files, 'opened', refuse)
