@@ -36,8 +36,10 @@ def main() -> None:
   if not is_training:
     if not _lift(arguments.job_dir, command):
       raise TaskLostError(f'nobody trains in {arguments.job_dir}; start the training first')
-    then = 'the job goes on' if command.verb == 'go-on' else f'{command.verb} follows the schedule'
-    answer = {'ok': True, 'answer': f'{then} when it is started'}
+    then = 'the job goes on when it'
+    if command.verb != 'go-on':
+      then = f'{command.verb} follows the schedule when the job'
+    answer = {'ok': True, 'answer': f'{then} is started'}
   else:
     answer = _ask(arguments.job_dir, command)
   print(answer['answer'], file=sys.stderr)

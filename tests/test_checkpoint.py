@@ -148,6 +148,8 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   run('dump', job, '--out', arrays)
   before = arrays.read_bytes()
   assert 'is there already; name another' in run('dump', job, '--out', arrays)
+  folder = f'{tmp_path}/folder/'
+  assert f'--out {folder} is a folder' in run('dump', job, '--out', folder)
   assert arrays.read_bytes() == before
   assert 'does not exist; name a job dir' in run('list', tmp_path / 'none')
   assert 'has no averages of the weights' in run(

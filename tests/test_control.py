@@ -122,17 +122,8 @@ def test_nobody_trains(tmp_path, order):
 def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
   """While nobody trains: a training with that rate would only end again."""
   job = tmp_path / 'job'
-  flags = [
-    '--data-dir',
-    data_dir,
-    '--job-dir',
-    job,
-    *SMALL,
-    '--mode',
-    'train',
-    '--save-every-steps',
-    1,
-  ]
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
+  flags += ['--mode', 'train', '--save-every-steps', 1]
   assert run_here(*flags, '--train-steps', 1).returncode == 0
   control_requests.remember_rates(str(job), {'learning_rate': 1e30})
   spoilt = run_here(*flags, '--train-steps', 6)
@@ -140,8 +131,8 @@ def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
   last = spoilt.stderr.splitlines()[-1]
   assert 'the loss became NaN with learning_rate=1e+30, as control set it' in last
   assert f'`python -m cifar10.control {job} learning_rate=schedule` goes back' in last
-  said = obeyed(job, 'learning_rate=schedule').splitlines()
-  assert said[-1] == 'learning_rate follows the schedule when it is started'
+  answer = obeyed(job, 'learning_rate=schedule')
+  assert answer == 'learning_rate follows the schedule when the job is started'
   assert 'control' not in json.loads((job / 'config.json').read_text())
   assert control(job, 'learning_rate=schedule').returncode == 1  # There is nothing to take back.
 

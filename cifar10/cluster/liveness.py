@@ -8,6 +8,7 @@ import itertools
 import math
 import socket
 import time
+from collections.abc import Mapping
 
 from cifar10.cluster import sockets
 from cifar10.cluster.signals import SignalMonitor
@@ -207,14 +208,16 @@ class LivenessMonitor(SignalMonitor):
     waited = now - self._waiting_since
     if waited < _RESTART_SECONDS:
       self._refused.clear()
-    elif self._stepped:
-      self._give_up_on_restarted()
-    # Between steps others may have ended.
-    if waited < _LOST_SECONDS or (self._stepped and not self.in_step):
       self._times_gone = dict.fromkeys(self._peers, 0)
       return
     gone = sockets.unreachable(self._peers)
-    self._times_gone = {name: (n + 1) * (name in gone) for name, n in self._times_gone.items()}
+    if self._stepped:
+      self._give_up_on_restarted(gone)
+    # Between steps others may have ended.
+    counts = waited >= _LOST_SECONDS and (self.in_step or not self._stepped)
+    self._times_gone = {
+      name: times + 1 if counts and name in gone else 0 for name, times in self._times_gone.items()
+    }
     lost = {
       name: self._peers[name]
       for name, times in self._times_gone.items()
@@ -226,12 +229,11 @@ class LivenessMonitor(SignalMonitor):
         'on from the last checkpoint'
       )
 
-  def _give_up_on_restarted(self) -> None:
+  def _give_up_on_restarted(self, gone: Mapping[str, str]) -> None:
     """Ends the process if another task was started again alone: both would wait forever.
 
     The server of a task that has made a step listens as long as the task lives.
     """
-    gone = sockets.unreachable(self._peers)
     back = {name: self._peers[name] for name in self._refused - gone.keys() - {_DATA_SERVICE}}
     self._refused = {name for name, address in gone.items() if sockets.refuses(address)}
     if back:

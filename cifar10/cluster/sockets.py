@@ -50,22 +50,26 @@ _FROM_LOOPBACK = (
 
 def reachable(address: str, timeout: float = 1) -> bool:
   """Tells whether a process listens at 'host:port'."""
-  host, _, port = address.rpartition(':')
   try:
-    with socket.create_connection((host.strip('[]'), int(port)), timeout):
-      return True
+    _knock(address, timeout)
   except OSError:
     return False
+  return True
 
 
 def refuses(address: str, timeout: float = 1) -> bool:
   """Tells whether the host of 'host:port' is there, and nobody listens."""
-  host, _, port = address.rpartition(':')
   try:
-    socket.create_connection((host.strip('[]'), int(port)), timeout).close()
+    _knock(address, timeout)
   except OSError as error:
     return isinstance(error, ConnectionRefusedError)
   return False
+
+
+def _knock(address: str, timeout: float) -> None:
+  """Connects and hangs up; raises OSError."""
+  host, _, port = address.rpartition(':')
+  socket.create_connection((host.strip('[]'), int(port)), timeout).close()
 
 
 def unreachable(addresses: Mapping[str, str], timeout: float = 1) -> dict[str, str]:

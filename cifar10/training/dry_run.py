@@ -62,9 +62,8 @@ def dry_run(
   if cluster.task_type == 'ps':
     log.info('%s computes no steps: none is timed', cluster.name)
     return report
-  has_ended = cluster.is_chief and _check_job_dir(
-    hparams, options
-  )  # Others may not see the folder.
+  # Other tasks may not see the folder.
+  has_ended = cluster.is_chief and _check_job_dir(hparams, options)
   report.update(_plan(hparams, options, role))
   with _temporary_process(hparams, options, monitor) as process:
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):

@@ -1,6 +1,7 @@
 """--profile-steps: in whole jobs, and from StepStats whose times were made up."""
 
 import json
+import os
 import re
 
 import pytest
@@ -65,6 +66,13 @@ def test_what_cannot_be_profiled_is_refused(run_here, data_dir, tmp_path, value,
   )
   assert said in line
   assert not job.exists()
+
+
+def test_an_end_before_the_first_of_the_steps_is_said(tmp_path, caplog):
+  with caplog.at_level('INFO', 'cifar10'):
+    profile.Profile(str(tmp_path), 3, 4).on_train_end('max_minutes', 'm', 2)
+  assert caplog.messages == ['--profile-steps 3:4: training ended before']
+  assert not os.listdir(tmp_path)
 
 
 def step_stats(*nodes):

@@ -378,6 +378,8 @@ def test_all_reduce_sees_a_task_that_was_started_again_alone(addresses, monkeypa
   monitor.progressed()
   monitor.in_step = True
   monitor._give_up_on_lost(101)
+  monitor._give_up_on_lost(100.5)  # No look is made so soon: it did not listen again.
+  monitor._give_up_on_lost(101)
   monitor._give_up_on_lost(102)
   assert not said
   port = int(place.rpartition(':')[2])

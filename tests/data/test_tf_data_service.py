@@ -289,8 +289,7 @@ def test_sigterm_ends_each_with_code_0(tmp_path):
 def test_a_worker_waits_for_its_dispatcher_and_hears_sigterm(tmp_path):
   service = Service(tmp_path)
   try:
-    for number in (signal.SIGTERM, signal.SIGTERM):
-      service.processes['dispatcher'].send_signal(number)
+    service.processes['dispatcher'].send_signal(signal.SIGTERM)
     assert service.processes['dispatcher'].wait(60) == 0
     waits = f'waiting for the dispatcher ({service.dispatcher})'
     service.start('worker', until=waits)

@@ -159,11 +159,14 @@ def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path, 
   (job / 'best' / 'model.ckpt-3.index').touch()  # So that it has begun.
   (job / name).write_text(DAMAGES[name])
   before = {path: path.read_bytes() for path in job.rglob('*') if path.is_file()}
-  for flag in ('--dry-run', '--no-sync'):
-    result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, flag)
+  said = []
+  for flags in (['--dry-run'], []):
+    result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *flags)
     assert (result.returncode, result.stdout) == (2, '')
-    assert f'{name} is damaged' in result.stderr.splitlines()[-1]
+    said.append(result.stderr.splitlines()[-1])
     assert {path: path.read_bytes() for path in before} == before
+  assert f'{name} is damaged' in said[0]
+  assert said[0] == said[1]
 
 
 def test_refuses_a_callback_that_is_not_there(run_here, data_dir, tmp_path):
@@ -181,6 +184,27 @@ def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
   planned = run_here(*flags, '--dry-run')
   assert json.loads(planned.stdout)['training_seconds'] == 0
   assert 'it goes on with another --stop-at-accuracy' in planned.stderr
+
+
+def test_epochs_say_which_steps_there_are_to_profile(run_here, data_dir, tmp_path):
+  """6,000 epochs of 16 steps: 96,000, which are more than the default's 80,000."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
+  flags += ['--mode', 'train', '--train-epochs', 6000]
+  planned = run_here(*flags, '--profile-steps', '95999:96000')
+  assert planned.returncode == 0, planned.stderr
+  assert json.loads(planned.stdout)['train_steps'] == 96_000
+  refused = run_here(*flags, '--profile-steps', '96000:96001')
+  assert refused.returncode == 2
+  assert '96000:96001 goes beyond the last step, 96000' in refused.stderr
+
+
+def test_a_source_that_only_data_workers_have_is_not_asked_for(run_here, data_dir, tmp_path):
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
+  flags += ['--data-service', '127.0.0.1:1', '--source', 'of_the_workers:rows']
+  planned = run_here(*flags, '--examples-per-epoch', 160)
+  assert planned.returncode == 0, planned.stderr
+  assert json.loads(planned.stdout)['steps_per_epoch'] == 10
+  assert 'data workers run --source of_the_workers:rows: no step is timed' in planned.stderr
 
 
 def test_refuses_a_job_dir_that_cannot_be_written():
