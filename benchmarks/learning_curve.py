@@ -4,34 +4,31 @@
     --title TITLE --command 'python cifar10_main.py ...' --commit COMMIT --minutes MINUTES
 
 RESULT.json is the standard output of the training command; NAME.json gets it with the command, the
-commit and the environment, NAME.csv one line for each evaluation on the way.
+commit and the environment, NAME.csv one line for each evaluation in JOB/metrics.jsonl.
 """
 
 import argparse
 import csv
-import glob
 import json
 import os
 import sys
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import environment
-import tensorflow as tf
+from records import RESULTS
 
-RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'results')
+from cifar10.reporting import history
 
 
 def main() -> None:
   """Reads the job dir, writes both files."""
   flags = _parse_flags()
-  rows = list(_curve(flags.job_dir))
+  rows = _curve(flags.job_dir)
   with open(os.path.join(RESULTS, flags.name + '.csv'), 'w', newline='', encoding='utf-8') as file:
-    writer = csv.DictWriter(
-      file, ['step', 'split', 'accuracy', 'cross_entropy'], lineterminator='\n'
-    )
-    writer.writeheader()
+    writer = csv.writer(file, lineterminator='\n')
+    writer.writerow(('step', 'split', 'accuracy', 'cross_entropy'))
     writer.writerows(rows)
   with open(flags.result, encoding='utf-8') as file:
     result = json.loads(file.read().splitlines()[-1])
@@ -52,22 +49,14 @@ def main() -> None:
   print(json.dumps(record))
 
 
-def _curve(job_dir: str):
-  """A row for each evaluation, in order of split and step."""
-  for folder in sorted(glob.glob(os.path.join(job_dir, 'eval_*'))):
-    split = os.path.basename(folder)[len('eval_') :]
-    rows: dict[int, dict] = {}
-    for path in sorted(glob.glob(os.path.join(folder, 'events.*'))):
-      for event in tf.compat.v1.train.summary_iterator(path):
-        values = {value.tag: value.simple_value for value in event.summary.value}
-        if 'accuracy' in values:
-          rows[event.step] = {
-            'step': event.step,
-            'split': split,
-            'accuracy': round(values['accuracy'], 4),
-            'cross_entropy': round(values['cross_entropy'], 4),
-          }
-    yield from (rows[step] for step in sorted(rows))
+def _curve(job_dir: str) -> list[tuple]:
+  """A row for each evaluation, in order of split and step; of one step the last evaluation."""
+  events = history.read(job_dir).of('evaluate')
+  found = {(event['subset'], event['step']): event for event in events}
+  return [
+    (step, split, round(event['accuracy'], 4), round(event['cross_entropy'], 4))
+    for (split, step), event in sorted(found.items())
+  ]
 
 
 def _parse_flags() -> argparse.Namespace:

@@ -117,8 +117,12 @@ def curves(records: Records) -> list[Curve]:
     if 'result' not in record or not os.path.exists(path):
       continue
     with open(path, encoding='utf-8', newline='') as file:
-      lines = [line for line in csv.DictReader(file) if line['split'] == 'eval']
+      lines = list(csv.DictReader(file))
+    # That of the training's evaluations; a single one of another split may come at its end.
+    split = statistics.mode(line['split'] for line in lines)
+    lines = [line for line in lines if line['split'] == split]
     label = _reached(_name(record), [100 * accuracy(record)])
+    label += '' if split == 'eval' else f'; curve: {split}'
     steps = [int(line['step']) for line in lines]
     found.append(Curve(label, steps, [100 * float(line['accuracy']) for line in lines]))
   return sorted(found, key=lambda curve: -curve.steps[-1])
@@ -237,7 +241,7 @@ def draw_curves(found: Iterable[Curve], path: str) -> None:
   axes.set_xscale('log')
   _plain_ticks(axes.xaxis, (100, 300, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000))
   axes.set_xlabel('global step (logarithmic)')
-  axes.set_ylabel('accuracy on the test images, %')
+  axes.set_ylabel('accuracy, %')
   axes.legend(loc='lower right', frameon=False)
   _save(figure, path)
 

@@ -1,4 +1,4 @@
-"""Reads a job's history from metrics.jsonl, or from the TensorBoard files of older jobs."""
+"""Reads a job's history from metrics.jsonl, or where it is missing from the TensorBoard files."""
 
 import datetime
 import math
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from cifar10.core import files
 from cifar10.core.logs import format_duration
+from cifar10.data.manifest import SPLITS
 from cifar10.job import metrics_log
 from cifar10.job.metrics_log import Event
 
@@ -134,9 +135,10 @@ def read_event_files(job_dir: str) -> list[dict[str, Any]]:
     }
     for step, values in _scalars(job_dir).items()
   ]
-  for folder in files.matching(job_dir, 'eval_*'):
-    split = os.path.basename(folder).removeprefix('eval_')
-    events += [_evaluation(split, step, values) for step, values in _scalars(folder).items()]
+  for split in SPLITS:
+    for name in (f'eval_{split}', split):  # In older and newer jobs.
+      evaluated = _scalars(os.path.join(job_dir, name))
+      events += [_evaluation(split, step, values) for step, values in evaluated.items()]
   # Other summaries, such as images, hold none of these numbers.
   return sorted((event for event in events if len(event) > 3), key=lambda event: event['step'])
 

@@ -70,10 +70,11 @@ def write(folder, *steps_and_values):
     writer.close()
 
 
-def test_an_older_job_has_its_event_files(tmp_path):
+@pytest.mark.parametrize('folder', ['validation', 'eval_validation'])  # Newer and older jobs'.
+def test_without_metrics_a_job_has_its_event_files(tmp_path, folder):
   write(tmp_path, (100, {'loss': 2.0, 'examples_per_second': 50.0, 'gradient_norm': 1.0}))
   evaluation = {'accuracy': 0.5, 'accuracy/a cat': 0.25, 'cross_entropy': 1.0}
-  write(tmp_path / 'eval_validation', (100, {**evaluation, 'weight_penalty': 0.5, 'loss': 9.0}))
+  write(tmp_path / folder, (100, {**evaluation, 'weight_penalty': 0.5, 'loss': 9.0}))
   found = history.read(str(tmp_path))
   assert found.is_from_event_files
   assert found.curve('train', 'images_per_second') == [(100, 50.0)]
