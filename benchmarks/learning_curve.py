@@ -25,7 +25,7 @@ from cifar10.reporting import history
 def main() -> None:
   """Reads the job dir, writes both files."""
   flags = _parse_flags()
-  rows = _curve(flags.job_dir)
+  rows = curve(flags.job_dir)
   with open(os.path.join(RESULTS, flags.name + '.csv'), 'w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file, lineterminator='\n')
     writer.writerow(('step', 'split', 'accuracy', 'cross_entropy'))
@@ -49,7 +49,7 @@ def main() -> None:
   print(json.dumps(record))
 
 
-def _curve(job_dir: str) -> list[tuple]:
+def curve(job_dir: str) -> list[tuple]:
   """A row for each evaluation, in order of split and step; of one step the last evaluation."""
   events = history.read(job_dir).of('evaluate')
   found = {(event['subset'], event['step']): event for event in events}

@@ -1,7 +1,7 @@
 """Trains to the end through deaths: kills the command at random times, moves the job, goes on.
 
   python benchmarks/soak.py --data-dir data --work-dir runs/soak -- --dtype bfloat16 \
-    > benchmarks/results/classic_soak.json
+    > runs/soak.json
 
 Each life of the training command ends by SIGKILL or SIGTERM after a random time; each second time
 its job dir gets another name before the same command goes on. The script itself may be killed and

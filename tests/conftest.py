@@ -14,6 +14,7 @@ from typing import NamedTuple
 import gpus
 import hypothesis
 import numpy as np
+import outcome
 import pytest
 
 import cifar10_main
@@ -147,15 +148,16 @@ def hears_ctrl_c():
 
 @pytest.fixture(scope='session')
 def start_main():
-  """Starts cifar10_main.py in a process of its own -> Popen, to be used as a context."""
+  """Starts cifar10_main.py in a process of its own -> a context of Popen."""
 
   def start(*flags):
-    return subprocess.Popen(
+    process = subprocess.Popen(
       [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)],
       stderr=subprocess.PIPE,
       stdout=subprocess.DEVNULL,
       text=True,
     )
+    return outcome.followed(process)
 
   return start
 

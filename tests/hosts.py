@@ -163,7 +163,8 @@ def _sweep():
   """Removes what a killed process left behind."""
   for name in re.findall(rf'^{PREFIX}-\d+-\S+', _ip('netns', 'list'), re.MULTILINE):
     if not os.path.exists(f'/proc/{name.split("-")[1]}'):
-      _remove(name)
+      with contextlib.suppress(subprocess.CalledProcessError):  # Another process was faster.
+        _remove(name)
 
 
 def pids(namespace):

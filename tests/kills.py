@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+import outcome
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -203,7 +205,8 @@ class Cluster(Kind):
 
   def kill_once(self, folder, seconds):
     with tempfile.TemporaryFile('w+') as said:
-      with self.start(self.flags(folder), said=said) as process:
+      started = self.start(self.flags(folder), said=said)
+      with outcome.followed(started, subprocess.Popen.terminate) as process:
         time.sleep(seconds)
         said.seek(0)
         tasks = re.findall(r'(\w+ \d+) \| started as process (\d+)', said.read())

@@ -1,6 +1,8 @@
-"""What a command that a test ran came to."""
+"""What a command that a test runs comes to."""
 
+import contextlib
 import json
+import subprocess
 import time
 
 from cifar10.job import metrics_log
@@ -10,6 +12,20 @@ def succeeded(result):
   """The JSON of its last line; a failure shows what it said."""
   assert result.returncode == 0, result.stderr
   return json.loads(result.stdout.splitlines()[-1])
+
+
+@contextlib.contextmanager
+def followed(process, end=subprocess.Popen.kill):
+  """A process as a context that waits for it, and first ends it where a test fails inside.
+
+  subprocess.Popen's own context only waits: for ever, when a training has no last step.
+  """
+  with process:
+    try:
+      yield process
+    except BaseException:
+      end(process)
+      raise
 
 
 def wait_for_start(process, job_dir, seconds):

@@ -3,9 +3,9 @@
   python tests/support.py 3.11:full newest:short [--write]
 
 Each has an environment of its own, .venv-3.11 for instance, made where it is missing. A Python that
-is not on PATH is reported as not tested. With two environments, what is written under one is read
-under the other. --write keeps the outcome in benchmarks/results/support.json, from which
-benchmarks/report.py makes the table of docs/support.md.
+is not on PATH is reported as not tested, and that is a failure, except with --write. With two
+environments, what is written under one is read under the other. --write keeps the outcome in
+benchmarks/results/support.json, from which benchmarks/report.py makes the table of docs/support.md.
 """
 
 import argparse
@@ -57,7 +57,8 @@ def main():
       json.dump(record, file, indent=1)
       file.write('\n')
   print(json.dumps(outcomes))
-  sys.exit(any(outcome['outcome'].startswith('failed') for outcome in outcomes.values()))
+  bad = ('failed',) if flags.write else ('failed', NOT_TESTED)
+  sys.exit(any(outcome['outcome'].startswith(bad) for outcome in outcomes.values()))
 
 
 def is_present(version):

@@ -14,11 +14,7 @@ import time
 import hosts
 import pytest
 
-pytestmark = [
-  pytest.mark.hosts,
-  pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
-  pytest.mark.timeout(1200),
-]
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(1200)]
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
@@ -29,6 +25,12 @@ CHIEF_AND_SLOWLY_OTHERS = [
   'chief 0',
   *(pytest.param(name, marks=pytest.mark.slow) for name in ('worker 0', 'ps 0')),
 ]
+
+
+@pytest.fixture(scope='module', autouse=True)
+def can_make_hosts():
+  if reason := hosts.why_not():
+    pytest.skip(reason)
 
 
 @pytest.fixture
@@ -246,9 +248,9 @@ def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_p
     [command] = re.findall(r'```sh\n(.*?)\n```', file.read(), re.S)
   short = shlex.join(map(str, ['--data-dir', data_dir, *SMALL, '--train-steps', 5]))
   for written, ours in (
-    ('python -m', f'{sys.executable} -m'),
+    ('python -m', f'{shlex.quote(sys.executable)} -m'),
     ('--data-dir data', short),
-    ('job-fenced', str(tmp_path / 'job')),
+    ('job-fenced', shlex.quote(str(tmp_path / 'job'))),
   ):
     assert command.count(written) == 1
     command = command.replace(written, ours)

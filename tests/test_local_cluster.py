@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from outcome import followed
 from recomputed import AVERAGED, SUFFIX, assert_close, assert_equal, check_averages, variables
 from tasks import PATIENCE_SECONDS, Tasks
 
@@ -587,13 +588,14 @@ def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
 def run(data_dir, job_dir, *flags, own=('--workers', '1', '--ps', '1')):
   command = [sys.executable, '-m', 'cifar10.local_cluster', *own, '--']
   flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *RESNET, *flags]
-  return subprocess.Popen(
+  process = subprocess.Popen(
     [*command, *map(str, flags)],
     cwd=ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
   )
+  return followed(process, subprocess.Popen.terminate)  # It ends its tasks, which SIGKILL leaves.
 
 
 def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):

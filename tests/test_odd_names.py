@@ -94,17 +94,13 @@ def test_a_training_takes_control(run_here, start_main, data_dir, tmp_path):
   train = ['--data-dir', data_dir, '--job-dir', job, '--num-layers', 8, '--train-batch-size', 8]
   early = control_requests.request(job, control_requests.Command('stop'))
   with start_main(*train, '--mode', 'train', '--train-steps', 10**6) as process:
-    try:
-      wait_for_start(process, job, 120)
-      answer = control_requests.take_answer(job, early)
-      assert answer == {'ok': False, 'answer': 'the training was only starting; ask again'}
-      assert succeeded(run_here(job, 'learning_rate=0.01', command=control))['ok']
-      saved = succeeded(run_here(job, 'save', command=control))['answer'].removeprefix('saved ')
-      assert os.path.samefile(os.path.dirname(saved), job)
-      assert os.path.exists(f'{saved}.index')
-      assert succeeded(run_here(job, 'stop', command=control))['ok']
-      assert process.wait(120) == 0
-    finally:
-      process.kill()
-      process.stderr.close()
+    wait_for_start(process, job, 120)
+    answer = control_requests.take_answer(job, early)
+    assert answer == {'ok': False, 'answer': 'the training was only starting; ask again'}
+    assert succeeded(run_here(job, 'learning_rate=0.01', command=control))['ok']
+    saved = succeeded(run_here(job, 'save', command=control))['answer'].removeprefix('saved ')
+    assert os.path.samefile(os.path.dirname(saved), job)
+    assert os.path.exists(f'{saved}.index')
+    assert succeeded(run_here(job, 'stop', command=control))['ok']
+    assert process.wait(120) == 0
   assert os.listdir(tmp_path / 'runs') == [ODD]

@@ -150,18 +150,14 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
   train = ['--mode', 'train', '--data-dir', f'file://{data_dir}', '--job-dir', job, *SMALL]
   train += ['--train-steps', 10**6, '--save-every-steps', 10**6]
   with start_main(*train) as process:
-    try:
-      wait_for_start(process, job, 300)
-      second = run_here(*train)
-      assert second.returncode == 2
-      assert f'--job-dir {job}: process {process.pid} on ' in second.stderr
-      assert control_requests.who_trains(job)['pid'] == process.pid
-      stopped = succeeded(run_here(job, 'stop', command=control))
-      assert stopped['ok']
-      assert process.wait(300) == 0
-    finally:
-      process.kill()
-      process.stderr.close()
+    wait_for_start(process, job, 300)
+    second = run_here(*train)
+    assert second.returncode == 2
+    assert f'--job-dir {job}: process {process.pid} on ' in second.stderr
+    assert control_requests.who_trains(job)['pid'] == process.pid
+    stopped = succeeded(run_here(job, 'stop', command=control))
+    assert stopped['ok']
+    assert process.wait(300) == 0
   [end] = [event for event in metrics_log.read(job) if event['event'] == 'end']
   assert end['reason'] == 'control'
   assert checkpoints.latest_step(job) == end['step'] > 0

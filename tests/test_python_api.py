@@ -196,6 +196,7 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch)
   assert leftovers() == left
 
 
+@pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
   class Interrupts(cifar10.Callback):
     def on_step_end(self, step):
@@ -211,6 +212,7 @@ def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
   assert cifar10.train(job_dir, data_dir, **SMALL)['global_step'] == 4
 
 
+@pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_in_a_task_of_a_cluster_saves_and_is_raised(data_dir, tmp_path, monkeypatch):
   class Interrupts(cifar10.Callback):
     def on_step_end(self, step):

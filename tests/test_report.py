@@ -12,10 +12,13 @@ BENCHMARKS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file
 sys.path.insert(0, BENCHMARKS)  # As for the scripts there.
 
 import commands  # noqa: E402
+import learning_curve  # noqa: E402
 import networks  # noqa: E402
 import report  # noqa: E402
 import tables  # noqa: E402
 from records import foremost  # noqa: E402
+
+from cifar10.job import metrics_log  # noqa: E402
 
 
 def run(script, *flags):
@@ -155,6 +158,23 @@ def test_networks_with_twins():
     'wrn_depth': 16,
     'wrn_widen_factor': 4,
   }
+
+
+def test_a_curve_has_the_last_evaluation_of_each_step(tmp_path):
+  for step, split, accuracy in (
+    (20, 'validation', 0.25),
+    (10, 'validation', 0.5),
+    (20, 'validation', 0.75),
+    (20, 'eval', 0.7),
+  ):
+    event = {'event': 'evaluate', 'step': step, 'subset': split, 'accuracy': accuracy}
+    metrics_log.append(str(tmp_path), {**event, 'cross_entropy': 1.0})
+  metrics_log.append(str(tmp_path), {'event': 'train', 'step': 30, 'loss': 1.0})
+  assert learning_curve.curve(str(tmp_path)) == [
+    (20, 'eval', 0.7, 1.0),
+    (10, 'validation', 0.5, 1.0),
+    (20, 'validation', 0.75, 1.0),
+  ]
 
 
 @pytest.mark.skipif(not importlib.util.find_spec('matplotlib'), reason='needs matplotlib')

@@ -6,6 +6,7 @@ Two nodes of two tasks each: a chief and a parameter server, a worker and an eva
 import json
 import os
 import re
+import shlex
 import stat
 import sys
 
@@ -47,7 +48,7 @@ class Job:
     folder.mkdir()
     python = folder / 'python'
     held_training = os.path.join(ROOT, 'tests', 'held_training.py')
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {held_training} "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, held_training])} "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     options = [*TASKS, '--time=30', *options]
     flags = [*SMALL, *updates, *flags]

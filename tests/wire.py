@@ -71,14 +71,14 @@ def main():
   parser.add_argument('--data-dir', required=True, help='record files of a few images')
   parser.add_argument('--num-layers', type=commands.count, default=20)
   parser.add_argument('--steps', type=commands.count, default=100, help='at least, between counts')
-  parser.add_argument('--only', help='clusters whose name has this')
+  parser.add_argument('--only', help='clusters whose name begins so')
   flags = parser.parse_args()
   if hosts.why_not():
     parser.error(hosts.why_not())
   sizes = _network_bytes(flags.num_layers)
   counted = {}
   for name in CLUSTERS:
-    if not flags.only or flags.only in name:
+    if not flags.only or name.startswith(flags.only):
       counted[name] = _count(flags, name)
       print(f'{name}: {json.dumps(counted[name])}', file=sys.stderr, flush=True)
   record = {

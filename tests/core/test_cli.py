@@ -13,7 +13,7 @@ import pytest
 import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
-from cifar10 import control, data_service, local_cluster, report
+from cifar10 import checkpoint, control, data_service, local_cluster, report
 from cifar10.core import cli, errors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -25,6 +25,7 @@ COMMANDS = {
   'cifar10-data-service': data_service,
   'cifar10-control': control,
   'cifar10-report': report,
+  'cifar10-checkpoint': checkpoint,
 }
 
 
@@ -69,7 +70,7 @@ def test_every_script_of_the_package_is_named_as_such():
   with open(os.path.join(ROOT, 'pyproject.toml'), encoding='utf-8') as file:
     table = re.search(r'^\[project.scripts\]\n(.*?)\n\n', file.read(), re.M | re.S)[1]
   scripts = dict(re.findall(r'^(\S+) = "(.*)"$', table, re.M))
-  assert set(scripts) == set(cli.SCRIPTS.values())
+  assert set(scripts) == set(cli.SCRIPTS.values()) == set(COMMANDS)
   for target in scripts.values():
     module, _, function = target.partition(':')
     assert callable(getattr(importlib.import_module(module), function))

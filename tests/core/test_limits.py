@@ -11,8 +11,7 @@ from cifar10.data.build import synthetic
 
 def test_this_machine_has_some_of_both(tmp_path):
   assert 2**26 < limits.memory() < 2**50
-  free = synthetic.free_disk(str(tmp_path))
-  assert 0 < free == synthetic.free_disk(str(tmp_path / 'not' / 'there'))
+  assert 0 < synthetic.free_disk(str(tmp_path / 'not' / 'there')) < 2**60
 
 
 @pytest.fixture

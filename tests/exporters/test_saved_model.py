@@ -54,7 +54,7 @@ def test_encoded_images_are_decoded_and_resized_as_predict_does(exported, job, f
     np.testing.assert_allclose(ours, list(theirs.values()), rtol=1e-4, atol=2e-6)
 
 
-def test_features_make_the_probabilities(exported, job):
+def test_features_make_the_probabilities(exported):
   """softmax(features kernel + bias), by the checkpoint's head."""
   signatures = tf.saved_model.load(exported['saved_model']).signatures
   images = tf.constant(np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3]).astype(np.uint8))

@@ -27,6 +27,7 @@ CASES = [
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures('hears_ctrl_c')
 @cases(CASES)
 def test_interrupted(run_case, case):
   run_case(case)

@@ -75,7 +75,7 @@ def test_cifar100(generate, run_job, tmp_path):
 
 
 @pytest.mark.long
-def test_a_folder_of_images(generate, run_job, tmp_path, run_here):
+def test_a_folder_of_images(generate, run_job, tmp_path):
   """Two classes of 20 images: 16, 2 and 2 of each; fewer classes than the five of top 5."""
   write_images(tmp_path / 'photos' / 'day & <b>', 200, 20)
   write_images(tmp_path / 'photos' / 'night', 30, 20)

@@ -221,7 +221,7 @@ def test_refuses_a_job_dir_that_cannot_be_written():
       os.seteuid(user)
 
 
-def test_belongs_to_training(run_here, data_dir, tmp_path):
+def test_belongs_to_training(run_here, tmp_path):
   result = run_here('--job-dir', tmp_path, '--mode', 'evaluate', '--dry-run')
   assert result.returncode == 2
   assert result.stderr == 'error: --dry-run belongs to training, not to --mode evaluate\n'

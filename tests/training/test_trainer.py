@@ -14,7 +14,8 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
-from recomputed import assert_close
+from outcome import followed
+from recomputed import assert_close, variables
 
 import generate_cifar10_tfrecords
 from cifar10.cluster import roles
@@ -50,11 +51,6 @@ def job(run_shared, data_dir, tmp_path_factory):
   flags = ['--train-steps', 8, '--eval-every-steps', 4, '--save-every-steps', 2]
   result = run_shared('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags, *ONE_THREAD)
   return folder, result
-
-
-def variables(job_dir, step):
-  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def test_ends_with_one_evaluation_of_the_test_set(job):
@@ -241,13 +237,14 @@ def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
   main += ['--job-dir', tmp_path / 'job', '--train-steps', 10**6, '--eval-every-steps', 10**6]
   main += ['--source', 'given_sources:shards', '--source-processes', 2, '--log-every', 1]
   main += ['--examples-per-epoch', given_sources.COUNT]
-  with subprocess.Popen(
+  process = subprocess.Popen(
     ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],
     env={**os.environ, 'PYTHONPATH': os.path.join(ROOT, 'tests')},
     stderr=subprocess.PIPE,
     text=True,
     start_new_session=True,
-  ) as process:
+  )
+  with followed(process, lambda process: os.killpg(process.pid, signal.SIGKILL)):
     log = []
     for line in process.stderr:
       log.append(line)

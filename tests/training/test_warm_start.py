@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from recomputed import variables
 
 from cifar10.core.errors import InputError
 from cifar10.core.estimator import tf_estimator
@@ -22,11 +23,6 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '
 # Shortcuts have none. And the head's kernel and bias.
 VARIABLES = 7 + 7 * 4 + 2
 HEAD = 'resnet/fully_connected'
-
-
-def variables(job_dir, step):
-  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 @pytest.fixture(scope='module')
