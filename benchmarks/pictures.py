@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from records import RESULTS, ROOT, Records, accuracies, accuracy, foremost, hardware, minutes, read
+from records import RESULTS, ROOT, Records, accuracies, foremost, hardware, minutes, read
 
 PICTURES = os.path.join(ROOT, 'docs', 'pictures')
 # Dark enough for white, and apart from each other for those who see few colours (Okabe and Ito).
@@ -121,7 +121,7 @@ def curves(records: Records) -> list[Curve]:
     # That of the training's evaluations; a single one of another split may come at its end.
     split = statistics.mode(line['split'] for line in lines)
     lines = [line for line in lines if line['split'] == split]
-    label = _reached(_name(record), [100 * accuracy(record)])
+    label = _reached(_name(record), [100 * value for value in accuracies(record)])
     label += '' if split == 'eval' else f'; curve: {split}'
     steps = [int(line['step']) for line in lines]
     found.append(Curve(label, steps, [100 * float(line['accuracy']) for line in lines]))

@@ -415,13 +415,6 @@ def _protocol_cost(record: dict) -> str:
   return '\n'.join(['', 'A synchronous step, all on the same cores:', '', *lines, ''])
 
 
-def _stands(record: dict) -> str:
-  """A training that has not come to its end: its accuracy on `validation` so far."""
-  so_far = record['stands']
-  rows = ''.join(f'| {each["step"]:,} | {100 * each["accuracy"]:.2f} % |\n' for each in so_far)
-  return f'| step of {record["steps"]:,} | on `validation` |\n|---:|---:|\n{rows}'
-
-
 def _shown(name: str) -> str:
   return _SHOWN.get(name, name)
 
@@ -441,5 +434,4 @@ _TABLES = {
   'cuts': _cuts,
   'bytes_per_step': _wire,
   'pretrained': _pretrained,
-  'stands': _stands,
 }

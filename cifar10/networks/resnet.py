@@ -115,7 +115,11 @@ class ResNetFamily(Family):
   )
 
   RECIPES: ClassVar[dict[str, Recipe]] = {
-    'classic': Recipe('not measured', '80,000 steps of 128 images, of 40,000', {}),
+    'classic': Recipe(
+      '92.45 % with --dtype bfloat16 (one seed)',
+      '80,000 steps of 128 images, of 40,000; 6.5 hours on two cores with AVX-512 BF16 (computed)',
+      {},
+    ),
     # He et al. 2015, 'Deep Residual Learning', section 4.2.
     'he2015': Recipe(
       '91.48 % with --num-layers 20 --dtype bfloat16 (the mean of 2 seeds: 91.62, 91.35); in the '
