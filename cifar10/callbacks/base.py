@@ -47,11 +47,12 @@ class Evaluation(NamedTuple):
   result: Mapping[str, Any]  # as the program prints it
   confusion_matrix: Sequence[Sequence[int]]  # [true class][predicted class]
   on_the_way: bool  # False: the final evaluation
+  is_held_out: bool = True  # False: training learns from the split, too
 
   @property
   def chooses(self) -> bool:
     """Tells whether it may choose weights or the end of training: the test set never may."""
-    return self.on_the_way and self.split == 'validation'
+    return self.on_the_way and self.is_held_out and self.split == 'validation'
 
 
 @dataclasses.dataclass

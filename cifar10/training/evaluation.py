@@ -154,6 +154,7 @@ def make_evaluation(
   classes: Sequence[str],
   *,
   on_the_way: bool,
+  is_held_out: bool = True,
   use_ema: bool = False,
 ) -> Evaluation:
   """Returns what `KeptEvaluation.evaluate` has measured as the program prints it.
@@ -176,4 +177,6 @@ def make_evaluation(
     'checkpoint': checkpoint,
     **({'weights': 'ema'} if use_ema else {}),
   }
-  return Evaluation(result['global_step'], split, checkpoint, result, matrix.tolist(), on_the_way)
+  return Evaluation(
+    result['global_step'], split, checkpoint, result, matrix.tolist(), on_the_way, is_held_out
+  )

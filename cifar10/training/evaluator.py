@@ -94,6 +94,7 @@ class Evaluator:
       checkpoint,
       process.data.classes,
       on_the_way=on_the_way,
+      is_held_out=split not in process.hparams.train_on.split('+'),
       use_ema=process.options.use_ema,
     )
     self.last = dict(made.result)

@@ -109,9 +109,10 @@ def test_the_best_is_kept_and_can_be_evaluated(run_here, data_dir, tmp_path):
   assert exported['checkpoint'] == best_checkpoints.checkpoint(str(job))
 
 
-def test_the_test_set_chooses_nothing(run_here, data_dir, tmp_path):
+@pytest.mark.parametrize('subset', [[], ['--subset', 'validation']], ids=['eval', 'validation'])
+def test_no_split_chooses_that_is_the_test_set_or_trained_on(run_here, data_dir, tmp_path, subset):
   job = tmp_path / 'job'
-  more = ['--train-steps', 4, '--train-on', 'train+validation']
+  more = ['--train-steps', 4, '--train-on', 'train+validation', *subset]
   result = run_here(*flags(data_dir, job, *more))
   succeeded(result)
   assert 'no best/: with --train-on train+validation no split is left' in result.stderr
