@@ -438,6 +438,8 @@ def test_sigterm(cluster, sync):
   tasks.start('chief 0')
   tasks.until(tasks.resumed)
   check_resumed_at(tasks.resumed(), step, sync)
+  events = metrics_log.read(tasks.job_dir)
+  assert [each['step'] for each in events if each['event'] == 'end'] == [step]
   codes, seconds = tasks.terminate(*tasks.names)
   assert codes == [143, 143, 143], tasks.text()
   assert seconds < 20

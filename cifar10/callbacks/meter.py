@@ -151,5 +151,6 @@ class AveragingHundreds(Averaging):
     return step // EVERY_STEPS > self._window.step // EVERY_STEPS or step >= self._run.last_step
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    if not self._window.is_empty and step >= self._window.step:
+    self._window.step = min(self._window.step, step)  # The last batch may have made no update.
+    if not self._window.is_empty:
       self.averaged(self._window.take())

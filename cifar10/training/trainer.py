@@ -336,12 +336,14 @@ def _end(
   """Calls callbacks, records an early end, and releases the parameter servers."""
   role, job_dir = process.role, process.options.job_dir
   role.monitor.closed()
+  if role.saves:  # A finished job made no step, a synchronous chief no update of its last batch.
+    step = checkpoints.latest_step(job_dir)
   if role.monitor.stopping:
     _tell_stop(callbacks, role.monitor, step)
     role.monitor.check()
   reason = stop_request.reason or _LAST_STEP
   if stop_request.reason and role.saves:
-    stop_record.write(job_dir, reason, checkpoints.latest_step(job_dir))
+    stop_record.write(job_dir, reason, step)
   _tell_train_end(callbacks, reason.name, reason.message, step)
   role.announce_done()
 

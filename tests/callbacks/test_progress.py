@@ -3,8 +3,31 @@
 import logging
 import types
 
+import pytest
+
 from cifar10.callbacks import meter, progress
 from cifar10.callbacks.base import Step
+
+
+class Heard(meter.AveragingHundreds):
+  """Remembers means."""
+
+  def __init__(self):
+    super().__init__(types.SimpleNamespace(last_step=1000))
+    self.means = []
+
+  def averaged(self, means):
+    self.means.append((means.step, means.values['loss']))
+
+
+@pytest.mark.parametrize(('step', 'means'), [(3, [(3, 2)]), (2, [(2, 2)]), (0, [])])
+def test_the_last_means_end_with_the_last_update(step, means):
+  """A synchronous chief that is told to end makes no update of its last batch."""
+  heard = Heard()
+  for number in (1, 2, 3):
+    heard.on_step_end(Step(number, {'loss': number, 'accuracy': 0.5, 'learning_rate': 0.1}))
+  heard.on_train_end('SIGTERM', 'SIGTERM came', step)
+  assert heard.means == means
 
 
 def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog):

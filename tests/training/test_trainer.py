@@ -173,6 +173,8 @@ def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
   # On other threads: rounding may decide about one image in 70.
   assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
   assert line['loss'] == pytest.approx(before['loss'], rel=1e-4)
+  ends = [each['step'] for each in metrics_log.read(folder) if each['event'] == 'end']
+  assert set(ends) == {8}
 
 
 @pytest.mark.bfloat16
