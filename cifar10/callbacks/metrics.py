@@ -53,8 +53,12 @@ class Metrics(AveragingHundreds):
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
-    # A process that was killed after an evaluation, before its next save, repeats the evaluation.
-    if not metrics_log.has_evaluation(self._run.job_dir, evaluation.step, evaluation.split):
+    same = {'event': 'evaluate', 'step': evaluation.step, 'subset': evaluation.split}
+    events = metrics_log.read(self._run.job_dir)
+    recorded = [event for event in events if same.items() <= event.items()]
+    # A process that was killed after an evaluation, before its next save, repeats the evaluation; a
+    # finished job's command makes the last one again, perhaps with other options.
+    if not recorded or not (evaluation.on_the_way or result.items() <= recorded[-1].items()):
       self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
     super().on_evaluate_end(evaluation)
 

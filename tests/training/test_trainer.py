@@ -177,6 +177,20 @@ def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
   assert set(ends) == {8}
 
 
+def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
+  copy = shutil.copytree(job[0], tmp_path / 'job')
+  flags = ['--data-dir', data_dir, '--job-dir', copy, *SMALL, '--train-steps', 8]
+  printed, recorded = [], []
+  for _ in range(2):
+    printed.append(succeeded(run_here(*flags, '--eval-every-steps', 4, '--tta', 'mirror')))
+    events = metrics_log.read(str(copy))
+    recorded.append([event for event in events if event.get('subset') == 'eval'])
+  assert [len(each) for each in recorded] == [2, 2]
+  assert 'accuracy_without_tta' not in recorded[1][0]
+  for name in ('accuracy', 'accuracy_without_tta', 'loss', 'checkpoint'):
+    assert recorded[1][1][name] == printed[1][name] == printed[0][name]
+
+
 @pytest.mark.bfloat16
 def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
   flags = ['--train-steps', 3, '--num-cpu-towers', 2, '--dtype', 'bfloat16', '--sync']
