@@ -159,6 +159,15 @@ def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
     ('outside_parts:one_name_twice', 'ValueError: Variable network/kernel already exists'),
     ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
+    (
+      'outside_parts:NoDataclass',
+      'is no dataclass; put @dataclasses.dataclass(frozen=True) before',
+    ),
+    ('outside_parts:NoDefault', "missing 1 required positional argument: 'outside_depth'"),
+    ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
+    ('outside_parts:FailingGroup', "FailingGroup fails: KeyError: 'convolution' ("),
+    ('outside_parts:NoProxy', "NoProxy fails: AttributeError: 'super' object has no attribute"),
+    ('outside_parts:FailingProxy', "FailingProxy fails: KeyError: 'no such layer' ("),
     ('outside_parts:BlankInName', "has the NAME 'my network', a scope of variables"),
     ('outside_parts:no_parameters', 'must have (images, is_training, num_classes)'),
     ('outside_parts:KerasLike', 'Keras models cannot be built in these graphs'),
@@ -173,6 +182,15 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   code, said = refused(run_here, data_dir, tmp_path, network=network)
   assert code == 2
   assert says in said
+
+
+def test_a_family_without_a_name_is_refused_before_anything_is_written(
+  run_here, data_dir, tmp_path
+):
+  code, said = refused(run_here, data_dir, tmp_path, network='outside_parts:FailingDescribe')
+  assert code == 2
+  assert "FailingDescribe fails: KeyError: 'no such name' (" in said
+  assert not (tmp_path / 'job').exists()
 
 
 def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_path):

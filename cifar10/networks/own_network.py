@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from cifar10.core.errors import CommandError, InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, Start
+from cifar10.networks.family import Family
 
 _FLAG = '--network'
 _KERAS = ('keras', 'tf_keras')
@@ -63,33 +64,42 @@ def _check_family(place: str, named: type[Family]) -> None:
       f'{_FLAG} {place} has the NAME {named.NAME!r}, a scope of variables; use letters, digits, '
       '_, - and .'
     )
-  if any(isinstance(value, dataclasses.Field) for value in vars(named).values()):
+  undeclared = any(isinstance(value, dataclasses.Field) for value in vars(named).values())
+  if undeclared or not dataclasses.is_dataclass(named):
     raise InputError(
-      f'{_FLAG} {place} has options but is no dataclass; put @dataclasses.dataclass(frozen=True) '
-      'before it'
+      f'{_FLAG} {place} is no dataclass; put @dataclasses.dataclass(frozen=True) before it'
     )
+
+
+def _guarded(name: str) -> Any:
+  """Returns a method, or a property's function, that is the next base class's."""
+
+  def call(self: Any, *args: Any, **given: Any) -> Any:
+    with _others_code(self.PLACE):
+      found = getattr(super(_NamesFaults, self), name)
+      value = found(*args, **given) if callable(found) else found
+      if name.startswith('build'):  # A network, which makes its layers later.
+        value.forward_pass = functools.partial(_called, self.PLACE, value.forward_pass)
+      return value
+
+  return call
+
+
+def _called(place: str, function: Callable[..., Any], *args: Any) -> Any:
+  with _others_code(place):
+    return function(*args)
 
 
 class _NamesFaults(Family):
   """Raises InputError for what the user's own family, the next base class, raises."""
 
-  def prepare(self, start: Start) -> Any:
-    with _others_code(self.PLACE):
-      return super().prepare(start)
-
-  def build(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> model_base.Layers:
-    with _others_code(self.PLACE):
-      network: Any = super().build(settings, data, prepared)
-      forward_pass = network.forward_pass
-
-    def guarded(images: tf.Tensor) -> tf.Tensor:
-      with _others_code(self.PLACE):
-        return forward_pass(images)
-
-    network.forward_pass = guarded
-    return network
+  __init__: Any = _guarded('__init__')  # And so `check`.
+  describe: Any = _guarded('describe')
+  prepare: Any = _guarded('prepare')
+  group: Any = _guarded('group')
+  has_proxy: Any = property(_guarded('has_proxy'))
+  build: Any = _guarded('build')
+  build_proxy: Any = _guarded('build_proxy')
 
 
 def _others_code(

@@ -207,6 +207,7 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
 def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initialization]:
   """Checks the data before writing anything; returns their count and the initial values."""
   hparams = process.hparams
+  hparams.family.describe()  # A user's own may fail.
   input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   num_examples = examples.num_examples()

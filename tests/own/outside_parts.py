@@ -137,6 +137,49 @@ class FailingFamily(Outside):
   NETWORK: ClassVar[type] = _Fails
 
 
+class NoDataclass(cifar10.Family):
+  NAME: ClassVar[str] = 'outside'
+  TITLE: ClassVar[str] = 'a family without options'
+  NETWORK: ClassVar[type] = _AllConvolutions
+
+  def describe(self):
+    return 'NoDataclass'
+
+
+@dataclasses.dataclass(frozen=True)
+class NoDefault(NoDataclass):
+  outside_depth: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FailingCheck(Outside):
+  def check(self):
+    raise KeyError('no such option')
+
+
+@dataclasses.dataclass(frozen=True)
+class FailingDescribe(Outside):
+  def describe(self):
+    raise KeyError('no such name')
+
+
+@dataclasses.dataclass(frozen=True)
+class FailingGroup(AllConvolutions):
+  def group(self, role, rates):
+    raise KeyError(role)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoProxy(AllConvolutions):
+  has_proxy: ClassVar[bool] = True
+
+
+@dataclasses.dataclass(frozen=True)
+class FailingProxy(NoProxy):
+  def build_proxy(self, settings, data, prepared):
+    return _Fails(self, settings, data)
+
+
 @dataclasses.dataclass(frozen=True)
 class BlankInName(Outside):
   NAME: ClassVar[str] = 'my network'
