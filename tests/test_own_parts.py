@@ -253,6 +253,7 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
   ('callback', 'ends'),
   [
     ('outside_parts:Fails', (1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad')),
+    ('outside_parts:ReadsTooMuch', (1, 'on_step_end: OutOfRangeError: no more images')),
     ('outside_parts:OWN', (2, '--callback outside_parts:OWN: there is no OWN in')),
     ('outside_parts', (2, 'it must be package.module:function')),
     ('builtins:repr', (2, '--callback builtins:repr returned str; it must return a subclass of')),

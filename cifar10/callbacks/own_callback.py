@@ -13,12 +13,7 @@ from cifar10.core.errors import CallbackError, InputError
 from cifar10.core.user_code import imported, others_code
 
 # A lost parameter server: the session is made again.
-_PASSING = (
-  InputError,
-  tf.errors.AbortedError,
-  tf.errors.UnavailableError,
-  tf.errors.OutOfRangeError,
-)
+_PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 class Own(NamedTuple):

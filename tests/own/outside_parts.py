@@ -216,6 +216,16 @@ class Fails(cifar10.Callback):
     raise ValueError(f'step {step.step} is\nbad')
 
 
+class ReadsTooMuch(cifar10.Callback):
+  """Fails as a data set does that has ended, upon which TensorFlow ends a training."""
+
+  def __init__(self, run):
+    pass
+
+  def on_step_end(self, step):
+    raise tf.errors.OutOfRangeError(None, None, 'no more images')
+
+
 class Threads(cifar10.Callback):
   """Says how many threads the process has, the main one and Python's among them."""
 
