@@ -36,18 +36,16 @@ def check_mode(
     raise InputError(
       f'--subset {options.subset} belongs to evaluations and predict, not to --mode {mode}'
     )
-  if options.data_service and not training:
-    raise InputError(f'--data-service belongs to training, not to --mode {mode}')
   if options.callback and mode in ('predict', 'export'):
     raise InputError(
       f'--callback {options.callback[0]} belongs to training and evaluations, not to --mode {mode}'
     )
   if options.use_ema and mode == 'train':
     raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
-  if options.profile_steps and not training:
-    raise InputError(
-      f'--profile-steps {options.profile_steps} belongs to training, not to --mode {mode}'
-    )
+  for name in ('data_service', 'profile_steps', 'on_evaluation', 'on_end'):
+    if not training and (value := getattr(options, name)):
+      flag = f'--{name.replace("_", "-")}'
+      raise InputError(f'{flag} {value} belongs to training, not to --mode {mode}; leave it out')
   reads_data = mode not in ('predict', 'export') or (mode == 'predict' and options.subset)
   if reads_data and not options.data_dir:
     raise InputError(f'--mode {mode} needs --data-dir DIR')

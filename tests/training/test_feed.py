@@ -253,7 +253,7 @@ def test_flags_that_belong_to_a_source(train):
       '--source-processes 2 runs the source here, and --data-service a:9 in data workers',
     ),
     (['--data-service', 'a:9', '--deterministic'], 'leave --deterministic out'),
-    (['--data-service', 'a:9', '--mode', 'evaluate'], '--data-service belongs to training'),
+    (['--data-service', 'a:9', '--mode', 'evaluate'], '--data-service a:9 belongs to training'),
     (['--data-service', 'a'], 'it must be HOST:PORT'),
   ]:
     result = train(None, *flags)
