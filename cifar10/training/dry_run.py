@@ -65,6 +65,8 @@ def dry_run(
   # Other tasks may not see the folder.
   has_ended = cluster.is_chief and _check_job_dir(hparams, options)
   report.update(_plan(hparams, options, role))
+  if not (role.saves and checkpoints.survey(options.job_dir).is_new):  # A training takes no values.
+    options = dataclasses.replace(options, warm_start_from=(), warm_start_skip=None)
   with _temporary_process(hparams, options, monitor) as process:
     if is_evaluator or (evaluating and cluster.is_chief and not cluster.has_evaluator):
       Evaluator(process).check_splits()

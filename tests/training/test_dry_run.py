@@ -64,10 +64,11 @@ def test_a_new_job(run_here, data_dir, tmp_path):
 
 
 def test_a_job_that_goes_on(run_here, data_dir, tmp_path):
-  """From step 8 to 20; the job dir stays as it was, byte for byte."""
+  """From step 8 to 20; the job dir stays as it was, byte for byte. What it began with is gone."""
   job = shutil.copytree(os.path.join(JOBS, 'resnet8'), tmp_path / 'job')
   before = contents(job)
   flags = ['--train-batch-size', 16, '--train-steps', 20, '--num-gpus', 0, '--dry-run']
+  flags += ['--warm-start-from', tmp_path / 'gone', '--warm-start-skip', 'conv']
   result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
   assert result.returncode == 0, result.stderr
   line = json.loads(result.stdout)
