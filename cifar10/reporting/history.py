@@ -14,14 +14,18 @@ from cifar10.data.manifest import SPLITS
 from cifar10.job import metrics_log
 from cifar10.job.metrics_log import Event
 
-_TRAINING = {  # TensorBoard's tag -> the name in events.
-  'loss': 'loss',
-  'accuracy': 'accuracy',
-  'learning_rate': 'learning_rate',
-  'examples_per_second': 'images_per_second',
-}
+_TRAINING = ('loss', 'accuracy', 'learning_rate', 'images_per_second')
 _EVALUATION = ('accuracy', 'accuracy_top5', 'accuracy_without_tta', 'loss', 'cross_entropy')
-_BY_CLASS = ('accuracy/', 'accuracy_by_class/')  # Tags of older and newer jobs.
+_NAMES = {  # TensorBoard's tags, where they are not the names in events.
+  'optimizer/learning_rate': 'learning_rate',
+  'resources/images_per_second': 'images_per_second',
+  'other_accuracies/top5': 'accuracy_top5',
+  'other_accuracies/without_tta': 'accuracy_without_tta',
+  'loss_parts/cross_entropy': 'cross_entropy',
+  'loss_parts/weight_penalty': 'weight_penalty',
+  'examples_per_second': 'images_per_second',  # In jobs of before 1.0.0.
+}
+_BY_CLASS = ('per_class_accuracy/', 'accuracy/', 'accuracy_by_class/')  # The last two: before it.
 
 
 class Moment(NamedTuple):
@@ -131,7 +135,7 @@ def read_event_files(job_dir: str) -> list[dict[str, Any]]:
       'event': 'train',
       'step': step,
       'time': values.pop('time'),
-      **{name: values[tag] for tag, name in _TRAINING.items() if tag in values},
+      **{name: values[name] for name in _TRAINING if name in values},
     }
     for step, values in _scalars(job_dir).items()
   ]
@@ -159,7 +163,7 @@ def _evaluation(split: str, step: int, values: dict[str, Any]) -> dict[str, Any]
 
 
 def _scalars(folder: str) -> dict[int, dict[str, Any]]:
-  """Returns a folder's scalars: step -> tag -> value, with 'time' of the last one."""
+  """Returns a folder's scalars: step -> name -> value, with 'time' of the last one."""
   by_step: dict[int, dict[str, Any]] = {}
   for path in files.matching(folder, 'events.out.tfevents.*'):
     try:
@@ -168,7 +172,7 @@ def _scalars(folder: str) -> dict[int, dict[str, Any]]:
           number = _scalar(value)
           if number is not None:
             at_step = by_step.setdefault(event.step, {})
-            at_step[value.tag] = number
+            at_step[_NAMES.get(value.tag, value.tag)] = number
             at_step['time'] = event.wall_time
     except tf.errors.DataLossError:
       continue  # A killed process may leave half a record at the end.

@@ -337,9 +337,14 @@ def _likeliest_first(probabilities: np.ndarray, classes: Sequence[str]) -> list[
 
 
 def _rate(rate: Any, examples: int | None) -> Interval | None:
-  """Returns the interval of a rate that was recorded with six digits, which give the count."""
-  if not is_number(rate) or not examples or not 0 <= rate <= 1:
+  """Returns the interval of a rate that was recorded with six digits, which give the count.
+
+  Where nobody knows of how many examples, its bounds are unknown.
+  """
+  if not is_number(rate) or not 0 <= rate <= 1:
     return None
+  if not examples:
+    return Interval(rate, math.nan, math.nan)
   return stats.wilson(round(rate * examples), examples)
 
 

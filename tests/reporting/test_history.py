@@ -1,8 +1,12 @@
 """What is read from a job's metrics.jsonl, and from the event files of an older one."""
 
+import os
+
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 
+import cifar10.report
 from cifar10.job import metrics_log
 from cifar10.reporting import history
 
@@ -82,6 +86,38 @@ def test_without_metrics_a_job_has_its_event_files(tmp_path, folder):
   assert evaluated['subset'] == 'validation'
   assert evaluated['accuracy_by_class'] == {'a cat': 0.25}
   assert evaluated['loss'] == 1.5  # Not the Estimator's, a mean over batches.
+
+
+def test_without_metrics_a_job_of_today_has_the_same_numbers(run_here, data_dir, tmp_path):
+  """Those that a real training wrote for TensorBoard."""
+  job, page = str(tmp_path / 'job'), tmp_path / 'report.html'
+  flags = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--tta', 'mirror']
+  flags += ['--train-steps', 4, '--eval-every-steps', 2, '--data-dir', data_dir]
+  measured = succeeded(run_here(*flags, '--job-dir', job))
+  recorded = history.read(job)
+  os.remove(os.path.join(job, metrics_log.NAME))
+  found = history.read(job)
+  curves = [('train', name, None) for name in history._TRAINING]
+  curves += [
+    ('evaluate', name, split) for name in history._EVALUATION for split in ('validation', 'eval')
+  ]
+  for each in curves:
+    steps, numbers = zip(*recorded.curve(*each))
+    expected = about(numbers, 0.2 if each[1] == 'images_per_second' else 1e-5)  # By two clocks.
+    assert tuple(zip(*found.curve(*each))) == (steps, expected), each
+  assert found.last_evaluation('eval')['accuracy_by_class'] == about(measured['accuracy_by_class'])
+  ran = run_here(job, '--table', '--out', page, command=cifar10.report)
+  [reported] = succeeded(ran)['jobs']
+  # Of how many examples is not known, and so no interval.
+  for name in ('accuracy', 'accuracy_top5', 'accuracy_without_tta'):
+    expected = {'value': about(measured[name]), 'low': None, 'high': None}
+    assert reported['evaluation'][name] == expected
+  assert '<span>test accuracy</span>' in page.read_text(encoding='utf-8')
+
+
+def about(numbers, rel=1e-5):
+  """As rounded to six digits, or to float32."""
+  return pytest.approx(numbers, rel=rel, abs=1e-6)
 
 
 def test_half_an_event_file_is_read_to_where_it_ends(tmp_path):
