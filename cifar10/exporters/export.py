@@ -12,6 +12,7 @@ from cifar10.core.logs import log
 from cifar10.data import input_pipeline
 from cifar10.exporters import freeze_graph
 from cifar10.job import checkpoints, metrics_log
+from cifar10.options.hparams import HParams
 from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
 
@@ -38,7 +39,7 @@ def export(process: Process) -> JsonObject:
   network = freeze_graph.freeze(
     hparams, process.data, checkpoint, use_ema=options.use_ema, batch=options.export_batch
   )
-  made_from = {**_made_from(process, checkpoint), 'dtype': hparams.dtype, 'tta': hparams.tta}
+  made_from = _made_from(process, hparams, checkpoint)
   if hparams.tta != 'none':
     made_from['tta_below'] = hparams.tta_below
   made_from['sha256_of_variables'] = network.digest
@@ -85,8 +86,8 @@ def _move_in(local: str, path: str, last: str = '') -> None:
     parts.load('urls').copy(each, target)
 
 
-def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
-  hparams, step = process.hparams, checkpoints.global_step(checkpoint)
+def _made_from(process: Process, hparams: HParams, checkpoint: str) -> dict[str, Any]:
+  step = checkpoints.global_step(checkpoint)
   weights = 'ema' if process.options.use_ema else 'last'
   return {
     'checkpoint': checkpoint,
@@ -95,21 +96,29 @@ def _made_from(process: Process, checkpoint: str) -> dict[str, Any]:
     'weights': weights,
     'data_set': process.data.name,
     'classes': list(process.data.classes),
-    'accuracy': _accuracies(process.options.job_dir, checkpoint, step, weights, hparams.tta),
+    'accuracy': _accuracies(process.options.job_dir, hparams, checkpoint, step, weights),
+    'dtype': hparams.dtype,
+    'tta': hparams.tta,
   }
 
 
 def _accuracies(
-  job_dir: str, checkpoint: str, step: int, weights: str, tta: str
+  job_dir: str, hparams: HParams, checkpoint: str, step: int, weights: str
 ) -> dict[str, float]:
-  """Returns the training's own accuracies by split; {} for a checkpoint from elsewhere."""
-  if not files.is_inside(checkpoint, job_dir):
-    return {}
-  name = 'accuracy_without_tta' if tta == 'none' else 'accuracy'  # The former is with others.
-  return {
-    event['subset']: event[name] if name in event else event['accuracy']
-    for event in metrics_log.read(job_dir)
-    if event['event'] == 'evaluate'
-    and (tta == 'none' or 'accuracy_without_tta' in event)
-    and (event['step'], event.get('weights', 'last')) == (step, weights)
-  }
+  """Returns the training's own accuracies by split; only those of these weights and views."""
+  found: dict[str, float] = {}
+  if not checkpoints.is_saved(checkpoint, job_dir, step):
+    return found
+  options: dict[str, Any] = {}  # Of the run that evaluated: a later one may have other views.
+  for event in metrics_log.read(job_dir):
+    if event['event'] == 'start':
+      options = event.get('options', {})
+    elif event['event'] == 'evaluate':
+      if (event['step'], event.get('weights', 'last')) != (step, weights):
+        continue
+      plain = event.get('accuracy_without_tta')  # None: `accuracy` is that.
+      if hparams.tta == 'none':
+        found[event['subset']] = event['accuracy'] if plain is None else plain
+      elif all(options.get(name) == getattr(hparams, name) for name in ('tta', 'tta_below')):
+        found[event['subset']] = event['accuracy']
+  return found

@@ -108,6 +108,13 @@ def step_of(checkpoint: str) -> int | None:
   return int(named[1]) if named else None
 
 
+def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
+  """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
+  homes = (job_dir, os.path.join(job_dir, best_checkpoints.FOLDER))
+  is_home = os.path.realpath(os.path.dirname(checkpoint)) in map(os.path.realpath, homes)
+  return is_home and step_of(checkpoint) == step
+
+
 def find(job_dir: str, named: str | None) -> str:
   """Returns the path of a checkpoint: the named one, the best or the latest.
 

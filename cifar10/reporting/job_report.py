@@ -183,7 +183,8 @@ def _predicted(
   recorded = [
     event
     for event in events.of('evaluate')
-    if event['step'] == predictions.global_step
+    if checkpoints.is_saved(predictions.checkpoint, path, event['step'])
+    and event['step'] == predictions.global_step
     and event.get('subset') == split
     and event.get('weights', LAST_WEIGHTS) == weights
   ]

@@ -1,13 +1,19 @@
 """How an export takes its place in the job dir."""
 
 import os
+import shutil
 import tempfile
 
 import pytest
+from outcome import succeeded
 
 from cifar10.core import files, remote_files
 from cifar10.exporters import export
 from cifar10.job import metrics_log
+from cifar10.options.hparams import from_values
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MEASURED = {'subset': 'eval', 'accuracy': 0.94, 'accuracy_without_tta': 0.93}
 
 
 @pytest.fixture(params=['local', 'ram://'])
@@ -46,20 +52,74 @@ def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
   assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/marker']
 
 
-@pytest.mark.parametrize(('tta', 'accuracy'), [('mirror+shift', 0.94), ('none', 0.93)])
-def test_the_accuracy_is_with_the_views_that_it_has(tta, accuracy, tmp_path):
-  """A job with --tta mirror+shift, exported with and without."""
-  measured = {'subset': 'eval', 'accuracy': 0.94, 'accuracy_without_tta': 0.93}
-  metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **measured})
-  checkpoint = str(tmp_path / 'model.ckpt-8')
-  assert export._accuracies(str(tmp_path), checkpoint, 8, 'last', tta) == {'eval': accuracy}
+def record(job, tta, tta_below=1.0, measured=MEASURED, step=8):
+  """A run with these views, and what it evaluated."""
+  views = {'tta': tta, 'tta_below': tta_below}
+  metrics_log.append(str(job), {'event': 'start', 'step': 0, 'options': views})
+  metrics_log.append(str(job), {'event': 'evaluate', 'step': step, **measured})
+
+
+def accuracies(job, tta, tta_below=1.0, name='model.ckpt-8'):
+  """Of an export with these views."""
+  hparams = from_values({'tta': tta, 'tta_below': tta_below})
+  return export._accuracies(str(job), hparams, str(job / name), 8, 'last')
+
+
+@pytest.mark.parametrize(
+  ('tta', 'tta_below', 'known'),
+  [
+    ('mirror+shift', 0.7, {'eval': 0.94}),
+    ('none', 0.7, {'eval': 0.93}),
+    ('mirror+shift', 1.0, {}),  # As with --export-batch.
+    ('mirror', 0.7, {}),
+  ],
+)
+def test_the_accuracy_is_with_the_views_that_it_has(tta, tta_below, known, tmp_path):
+  """A job with --tta mirror+shift --tta-below 0.7."""
+  record(tmp_path, 'mirror+shift', 0.7)
+  assert accuracies(tmp_path, tta, tta_below) == known
 
 
 @pytest.mark.parametrize(('tta', 'known'), [('mirror', {}), ('none', {'eval': 0.94})])
 def test_views_that_were_not_evaluated_have_no_accuracy(tta, known, tmp_path):
   """A job without --tta."""
-  metrics_log.append(
-    str(tmp_path), {'event': 'evaluate', 'step': 8, 'subset': 'eval', 'accuracy': 0.94}
-  )
-  checkpoint = str(tmp_path / 'model.ckpt-8')
-  assert export._accuracies(str(tmp_path), checkpoint, 8, 'last', tta) == known
+  record(tmp_path, 'none', measured={'subset': 'eval', 'accuracy': 0.94})
+  assert accuracies(tmp_path, tta) == known
+
+
+def test_a_run_with_other_views_does_not_change_what_was_measured(tmp_path):
+  record(tmp_path, 'mirror')
+  record(tmp_path, 'mirror+shift', step=16)
+  assert accuracies(tmp_path, 'mirror') == {'eval': 0.94}
+  assert accuracies(tmp_path, 'mirror+shift') == {}
+
+
+@pytest.mark.parametrize(
+  ('name', 'known'),
+  [
+    ('model.ckpt-8', True),
+    ('best/model.ckpt-8', True),
+    ('mean', False),  # Of an average, whose global step is the last checkpoint's.
+    ('model.ckpt-16', False),
+    ('mean/model.ckpt-8', False),
+    ('../model.ckpt-8', False),
+  ],
+)
+def test_only_what_the_training_saved_was_measured(name, known, tmp_path):
+  record(tmp_path, 'none')
+  assert accuracies(tmp_path, 'none', name=name) == ({'eval': 0.93} if known else {})
+
+
+@pytest.fixture
+def job(tmp_path):
+  """A trained ResNet-8."""
+  kept = os.path.join(ROOT, 'tests', 'jobs_of_e632993', 'resnet8')
+  return shutil.copytree(kept, tmp_path / 'job')
+
+
+def test_all_images_in_all_views_is_another_network(job, run_here):
+  record(job, 'mirror', 0.7)
+  flags = ['--job-dir', job, '--mode', 'export', '--tta', 'mirror', '--tta-below', 0.7]
+  assert succeeded(run_here(*flags))['accuracy'] == {'eval': 0.94}
+  made = succeeded(run_here(*flags, '--export-batch', 2))
+  assert (made['tta'], made['tta_below'], made['accuracy']) == ('mirror', 1.0, {})

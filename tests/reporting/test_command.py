@@ -163,6 +163,16 @@ def test_a_dumped_average_has_the_weights_of_the_file(make_job, report, data_dir
   assert result['jobs'][0]['evaluation']['checkpoint'] == copy
 
 
+def test_what_was_measured_of_a_checkpoint_is_not_said_of_another(make_job, report):
+  path, other = make_job(), make_job('other')
+  recorded = {'subset': 'eval', 'accuracy': 0.5, 'accuracy_without_tta': 0.4}
+  metrics_log.append(path, {'event': 'evaluate', 'step': 8, **recorded})
+  for name, known in (('best', True), (os.path.join(other, 'model.ckpt-8'), False)):
+    code, result, said = report(path, '--table', '--checkpoint', name)
+    assert code == 0, said
+    assert bool(result['jobs'][0]['evaluation']['accuracy_without_tta']) == known
+
+
 def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_path):
   path = make_job()
   events = [event for event in metrics_log.read(path) if event['event'] != 'start']
