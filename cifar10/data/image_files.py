@@ -31,7 +31,8 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
   if not os.path.lexists(path):
     raise InputError(f'image {path} does not exist')
   if not os.path.isfile(path):  # A folder, a dangling link, or a pipe, which would block.
-    raise InputError(f'image {path} is no file')
+    of_folder = ', but a folder that is empty or may not be read' if os.path.isdir(path) else ''
+    raise InputError(f'image {path} is no file{of_folder}')
   try:
     content = tf.io.read_file(os.fsencode(path))  # The name may be other than UTF-8.
     image = decode(content)

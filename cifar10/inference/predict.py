@@ -7,6 +7,7 @@ import glob
 import io
 import itertools
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
@@ -288,27 +289,38 @@ def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
 def each_file(names: Iterable[str]) -> Iterator[str]:
   """Yields the files of each name in sorted order, with one folder's files at a time in memory.
 
-  A folder stands for all files in and below it, without hidden ones. A name that exists is no
-  pattern. A name of nothing at all is yielded as it is, and fails when it is read.
+  A folder stands for all files in and below it, also behind links, without hidden ones. A name that
+  exists is no pattern. A name of nothing at all is yielded as it is, and fails when it is read.
   """
   for name in names:
     if os.path.lexists(name):
       yield from _files_in(name)
       continue
     matches = sorted(glob.glob(name, recursive=True))
+    found = set(map(pathlib.Path, matches))
     for path in matches:
-      yield from _files_in(path)
+      if found.isdisjoint(pathlib.Path(path).parents):  # Else a folder that matches has brought it.
+        yield from _files_in(path)
     if not matches:
       yield name
 
 
 def _files_in(path: str) -> Iterator[str]:
-  """Yields the files in and below a folder; if it is no folder, or empty, the path itself."""
+  """Yields the files in and below a folder, then what cannot be listed; for no file the path."""
   is_empty = True
-  for folder, folders, names in os.walk(path):
-    folders[:] = sorted(name for name in folders if not name.startswith('.'))
+  unlisted: list[str] = []  # The path itself, where it is no folder.
+  walk = os.walk(path, onerror=lambda error: unlisted.append(error.filename), followlinks=True)
+  for folder, folders, names in walk:
+    folders[:] = sorted(
+      name for name in folders if not name.startswith('.') and not _is_above(folder, name)
+    )
     for name in sorted(name for name in names if not name.startswith('.')):
       is_empty = False
       yield os.path.join(folder, name)
-  if is_empty:
-    yield path
+  yield from unlisted or ([path] if is_empty else [])
+
+
+def _is_above(folder: str, name: str) -> bool:
+  """Tells whether a name in a folder is a link to a folder on the way there: a loop."""
+  link = pathlib.Path(folder, name)
+  return link.is_symlink() and os.path.realpath(link) in map(os.path.realpath, link.parents)

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from cifar10.inference import predict
 from cifar10.inference.predict import each_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SUB = ['photos/sub/c.png']
 BAD = [b'', b'no image', b'\x89PNG\r\n\x1a\n' + bytes(50), b'\xff\xd8\xff\xe0' + bytes(50)]
 
 
@@ -70,12 +72,37 @@ def photos(tmp_path):
     (['photos/[x].png'], ['photos/[x].png']),  # It is there.
     (['photos/**/c.png'], ['photos/sub/c.png']),
     (['photos/s*'], ['photos/sub/c.png']),  # A folder.
+    (['photos/**'], ['photos/[x].png', 'photos/a.png', 'photos/b.png', 'photos/sub/c.png']),
+    (['photos/*'], ['photos/[x].png', 'photos/a.png', 'photos/b.png', 'photos/empty', *SUB]),
     (['photos/*.jpg', 'photos/empty', 'gone.png'], ['photos/*.jpg', 'photos/empty', 'gone.png']),
     (['photos/a.png', 'photos/a.png'], ['photos/a.png', 'photos/a.png']),
   ],
 )
 def test_which_files_are_meant(photos, given, found):
   assert names(photos, *given) == found
+
+
+def test_folders_behind_links_count_and_a_loop_ends(photos):
+  write_image(photos / 'elsewhere' / 'd.png')
+  (photos / 'photos' / 'sub' / 'link').symlink_to(photos / 'elsewhere')
+  (photos / 'elsewhere' / 'back').symlink_to(photos / 'photos')
+  for name in ('photos', 'photos/sub', 'photos/**'):
+    assert names(photos, name)[-2:] == [*SUB, 'photos/sub/link/d.png']
+  (photos / 'elsewhere' / 'again').symlink_to('.')
+  assert names(photos, 'photos')[-2:] == [*SUB, 'photos/sub/link/d.png']
+
+
+def test_a_folder_that_may_not_be_listed_is_named(photos, monkeypatch):
+  scandir = os.scandir
+
+  def refusing(path):
+    if os.path.basename(path) == 'sub':
+      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return scandir(path)
+
+  monkeypatch.setattr(os, 'scandir', refusing)
+  assert names(photos, 'photos')[-2:] == ['photos/b.png', 'photos/sub']
+  assert names(photos, 'photos/sub') == ['photos/sub']
 
 
 def test_bad_files_have_an_error_and_the_others_go_on(job, run_here, tmp_path):
