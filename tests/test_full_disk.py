@@ -157,6 +157,15 @@ def test_exporting(run_here, trained, disk):
   assert tf.saved_model.contains_saved_model(path)
 
 
+def test_predicting(run_main, trained, disk):
+  """In a process of its own, where nothing catches what Python says of an object's end."""
+  disk.fill()
+  path, image = disk.folder / 'a.npz', os.path.join(ROOT, 'tests', 'hostile', 'grey.png')
+  result = run_main('--job-dir', trained, '--mode', 'predict', '--images', image, '--out', path)
+  failed(result, f'--out {path} cannot be written (No space left on device); name another')
+  assert os.listdir(disk.folder) == ['filler']
+
+
 def test_results_to_a_full_disk(trained, data_dir):
   """Predictions and results are what standard output is led to."""
   command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--mode', 'evaluate']

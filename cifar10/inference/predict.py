@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, logs
+from cifar10.core import files, logs, storage_errors
 from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.core.logs import IMAGES_BAR, log
 from cifar10.data import image_files, input_pipeline, records
@@ -134,19 +134,23 @@ def written(
 
   Args:
     results: from `predict`.
-    path: .jsonl has the results as they are printed; .csv a column for each value; .npz the arrays
+    path: .jsonl has the results as they are printed; .csv the columns `file`, or `index` and
+      `label`, `class`, `error` and one of probabilities for each class; .npz the arrays
       `predictions` int64 [n] (-1: not read), `probabilities` float32 [n, classes], `class_names`,
       and `files` or `labels` int64 [n].
     classes: their names, by label.
 
   Raises:
     SomeFailedError: as `predict`, after the file is written.
-    StorageError: the file cannot be written.
+    InputError: the file cannot be opened.
+    StorageError: the disk is full, or fails.
   """
   write = {'npz': _write_arrays, 'csv': _write_table}.get(path.rpartition('.')[2], _write_lines)
   counted = _Counted(results)
   try:
-    with files.writing(path) as file:
+    with contextlib.ExitStack() as stack:
+      with storage_errors.refusing('--out', path):
+        file = stack.enter_context(files.writing(path))
       write(file, counted, classes)
   except OSError as error:
     raise StorageError(f'--out {path} cannot be written ({error.strerror}); name another') from None
@@ -187,13 +191,13 @@ def _write_lines(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]
 def _write_table(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:
   text = io.TextIOWrapper(file, 'utf-8', 'backslashreplace', newline='', write_through=True)
   columns = [f'probability of {name}' for name in classes]
-  table: Any = None
-  for result in results:
+  rows = iter(results)
+  first = list(itertools.islice(rows, 1))
+  names = ['index', 'label'] if first and 'label' in first[0] else ['file']
+  table = csv.DictWriter(text, [*names, 'class', 'error', *columns])
+  table.writeheader()
+  for result in itertools.chain(first, rows):
     probabilities = zip(columns, result.pop('probabilities', {}).values())
-    if table is None:
-      names = dict.fromkeys([*result, 'class', 'error'])
-      table = csv.DictWriter(text, [*names, *columns])
-      table.writeheader()
     table.writerow({**result, **dict(probabilities)})
   text.detach()
 
@@ -208,13 +212,15 @@ def _write_arrays(file: IO[bytes], results: Iterable[Any], classes: Sequence[str
     names.append(label_of[result['label']] if kind == 'labels' else result['file'])
     predictions.append(label_of.get(result.get('class'), -1))
     probabilities.append(np.array([*result.get('probabilities', unknown).values()], np.float32))
+  content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
   np.savez(
-    file,
+    content,
     predictions=np.array(predictions, np.int64),
     probabilities=np.array(probabilities, np.float32).reshape([-1, len(classes)]),
     class_names=np.array(classes),
     **{kind: np.array(names)},
   )
+  file.write(content.getbuffer())
 
 
 def _read_array(path: str) -> Iterator[_Read]:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
 from cifar10.data import image_files
 from cifar10.inference import predict
 from cifar10.inference.predict import each_file
@@ -297,6 +298,27 @@ def test_arrays_of_no_image_have_their_types(tmp_path):
   arrays = np.load(path)
   assert (arrays['predictions'].dtype, arrays['predictions'].shape) == (np.int64, (0,))
   assert (arrays['probabilities'].dtype, arrays['probabilities'].shape) == (np.float32, (0, 2))
+
+
+@pytest.mark.parametrize('order', [[0, 1], [1, 0], []])
+def test_the_columns_of_a_table_do_not_depend_on_its_rows(tmp_path, order):
+  good = {'file': 'a.png', 'class': 'cat', 'probabilities': {'cat': 0.75, 'dog': 0.25}}
+  results = [good, {'file': 'b.png', 'error': 'it is none'}]
+  path = tmp_path / 'a.csv'
+  list(predict.written((results[each] for each in order), str(path), ['cat', 'dog']))
+  header, *rows = path.read_text().splitlines()
+  assert header == 'file,class,error,probability of cat,probability of dog'
+  expected = ['a.png,cat,,0.75,0.25', 'b.png,,it is none,,']
+  assert rows == [expected[each] for each in order]
+
+
+def test_a_file_that_cannot_be_opened_is_a_mistake_of_the_command(tmp_path):
+  path = str(tmp_path / 'gone' / 'a.csv')
+  with pytest.raises(InputError) as refused:
+    list(predict.written(iter([]), path, ['cat']))
+  assert str(refused.value) == (
+    f'--out {path} cannot be written (No such file or directory); name another'
+  )
 
 
 def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
