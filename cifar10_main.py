@@ -11,6 +11,8 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 
   run_process('cifar10_main')
 
+import contextlib
+
 from cifar10 import modes
 from cifar10.core import errors, files, lazy_tf, logs
 from cifar10.options import flags
@@ -22,5 +24,7 @@ def main() -> None:
   plan = modes.check(command)
   lazy_tf.import_tensorflow(command.verbose)  # So late that --help and refusals do not wait.
   logs.set_up(command.verbose)
-  for result in modes.run(plan):
-    errors.print_result(files.json_text(result))
+  writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
+  with errors.ended_by_sigterm() if writes_once else contextlib.nullcontext():
+    for result in modes.run(plan):
+      errors.print_result(files.json_text(result))

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cifar10.core import limits, logs
 from cifar10.core.logs import log, one_line
@@ -102,6 +102,23 @@ def interrupted_later() -> Iterator[None]:
       signal.signal(signal.SIGINT, signal.default_int_handler)
   if heard:
     raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+  """A context that SIGTERM leaves as an exception does: what is half written is removed."""
+
+  def end(number: int, frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)
+
+  before = signal.signal(signal.SIGTERM, end)
+  try:
+    yield
+  except SystemExit:
+    print('ended by SIGTERM', file=sys.stderr)
+    raise
+  finally:  # A handler of C code, which Python cannot restore, is None.
+    signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def run_process(module: str) -> NoReturn:

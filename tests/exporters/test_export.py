@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -123,3 +124,15 @@ def test_all_images_in_all_views_is_another_network(job, run_here):
   assert succeeded(run_here(*flags))['accuracy'] == {'eval': 0.94}
   made = succeeded(run_here(*flags, '--export-batch', 2))
   assert (made['tta'], made['tta_below'], made['accuracy']) == ('mirror', 1.0, {})
+
+
+def test_sigterm_leaves_no_half_export(job, run_here, monkeypatch):
+  monkeypatch.setattr(export, '_moved', lambda *_: signal.raise_signal(signal.SIGTERM))
+  own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+  try:
+    result = run_here('--job-dir', job, '--mode', 'export')
+  finally:
+    signal.signal(signal.SIGTERM, own)
+  assert (result.returncode, result.stdout) == (143, '')
+  assert result.stderr.splitlines()[-1] == 'ended by SIGTERM'
+  assert os.listdir(job / 'export') == []

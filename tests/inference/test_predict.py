@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -319,6 +320,21 @@ def test_a_file_that_cannot_be_opened_is_a_mistake_of_the_command(tmp_path):
   assert str(refused.value) == (
     f'--out {path} cannot be written (No such file or directory); name another'
   )
+
+
+def test_sigterm_leaves_no_half_file(job, run_here, tmp_path, monkeypatch):
+  monkeypatch.setattr(predict, '_write_lines', lambda *_: signal.raise_signal(signal.SIGTERM))
+  own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+  try:
+    flags = ['--images', write_image(tmp_path / 'a.png'), '--out', tmp_path / 'a.jsonl']
+    result = run_here('--job-dir', job, '--mode', 'predict', *flags)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGTERM, own)
+  assert (result.returncode, result.stdout) == (143, '')
+  assert result.stderr.splitlines()[-1] == 'ended by SIGTERM'
+  assert 'Traceback' not in result.stderr
+  assert sorted(os.listdir(tmp_path)) == ['a.png', 'job']
 
 
 def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
