@@ -36,9 +36,7 @@ Event = dict[str, Any]
 def read(job_dir: str) -> list[Event]:
   """Returns the events in order, without the half line of a killed process."""
   events = _read_file(os.path.join(job_dir, NAME))
-  if not files.is_url(job_dir):
-    return events
-  others = files.matching(job_dir, _OF_TASK.format('*'))
+  others = files.matching(job_dir, _OF_TASK.format('*'))  # Also of a job that was at a URL.
   if others:
     events += [event for path in others for event in _read_file(path)]
     events.sort(key=_time)
@@ -86,14 +84,10 @@ def go_back(job_dir: str, step: int) -> int:
     OSError: the file cannot be written.
   """
   path = os.path.join(job_dir, NAME)
-  if files.is_url(job_dir):
+  has_lock = not files.is_url(job_dir) and files.exists(path)
+  with _locked(path) if has_lock else contextlib.nullcontext():
     paths = [path, *files.matching(job_dir, _OF_TASK.format('*'))]
     reached = max(_go_back(each, step) for each in paths)
-  elif not files.exists(path):
-    return 0
-  else:
-    with _locked(path):
-      reached = _go_back(path, step)
   return max(reached - step, 0)
 
 
