@@ -106,15 +106,16 @@ def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
 
 def _source(flags: argparse.Namespace) -> sources.ImageSource:
   """Returns the source that the flags select."""
+  seed = flags.seed or 0
   if flags.images is not None:
-    return image_folder.ImageFolder(flags.images, flags.name, flags.split, flags.seed)
+    return image_folder.ImageFolder(flags.images, flags.name, flags.split, seed)
   return sources.ArchiveSource(
     archive.PUBLISHED[flags.dataset or 'cifar10'],
     flags.labels or 'fine',
     path=flags.archive,
     url=flags.url,
     synthetic_images=flags.synthetic,
-    seed=flags.seed,
+    seed=seed,
   )
 
 
@@ -127,8 +128,12 @@ def _check(flags: argparse.Namespace) -> None:
     _refuse(flags, _OF_IMAGES, 'belongs to --images FOLDER; leave it out')
   if flags.synthetic is not None and flags.synthetic < 1:
     raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
-  if flags.seed < 0:
+  if flags.seed is not None and flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
+  if flags.images is None and flags.synthetic is None:
+    _refuse(flags, ('seed',), 'belongs to --synthetic N and --images FOLDER; leave it out')
+  if flags.url == '':
+    raise InputError('--url is empty; name an address, or leave it out')
   if flags.archive is not None and not _is_there(flags.archive):
     raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
   given = [
@@ -196,8 +201,7 @@ def _parser() -> argparse.ArgumentParser:
   add(
     '--seed',
     type=int,
-    default=0,
-    help='random seed of --synthetic and of dividing --images (default: %(default)s)',
+    help='random seed of --synthetic and of dividing --images (default: 0)',
   )
   group = parser.add_argument_group('published archives')
   add = group.add_argument

@@ -56,6 +56,9 @@ def main() -> None:
 
 def _check(command: argparse.Namespace) -> None:
   """Raises InputError for flags that can be refused before anything is read."""
+  for name in ('out', 'checkpoint', 'data_dir'):
+    if getattr(command, name) == '':
+      raise InputError(f'--{name.replace("_", "-")} is empty; give a path, or leave it out')
   if not command.out and not command.table:
     raise InputError('nothing to make: give --out FILE for a page, --table for text')
   if len(command.jobs) > len(string.ascii_uppercase):

@@ -143,6 +143,9 @@ def test_bad_input(tmp_path):
     (['--synthetic', 0], '--synthetic is 0'),
     (['--synthetic', 'x'], "invalid int value: 'x'"),
     (['--seed', -1], '--seed is -1'),
+    (['--seed', 0], '--seed belongs to --synthetic N and --images FOLDER'),
+    (['--archive', file, '--seed', 1], '--seed belongs to --synthetic N and --images FOLDER'),
+    (['--url', ''], '--url is empty; name an address'),
     (['--archive', tmp_path / 'none'], 'does not exist'),
     (['--archive', ''], "--archive '' does not exist"),
     (['--archive', file, '--synthetic', 5], 'two sources'),
@@ -181,6 +184,16 @@ def test_bad_sources(tmp_path):
   ]:
     assert message in refused(generate_here('--data-dir', tmp_path / 'data', *flags))
   assert not FILES & set(os.listdir(tmp_path / 'data'))
+
+
+def test_an_archive_that_is_there_is_read_in_place_of_an_address(tmp_path):
+  archive = tmp_path / 'cifar-10-python.tar.gz'
+  archive.touch()
+  result = generate_here('--data-dir', tmp_path, '--url', 'http://nowhere/a.tar.gz')
+  assert f'{archive} cannot be read' in refused(result)
+  assert (
+    f'{archive} is there: it is read, and --url http://nowhere/a.tar.gz is not' in result.stderr
+  )
 
 
 def test_a_refusal_is_one_line_of_the_process_and_its_code_2(tmp_path):

@@ -266,6 +266,8 @@ def test_mistakes_are_refused(make_job, report, tmp_path, monkeypatch):
   assert 'there is no folder' in refused(report(path, '--out', tmp_path / 'no' / 'r.html'))
   assert 'is a folder' in refused(report(path, '--out', tmp_path))
   assert 'eval.tfrecords is missing' in refused(report(path, '--table', '--data-dir', tmp_path))
+  for flag in ('--out', '--checkpoint', '--data-dir'):
+    assert f'{flag} is empty; give a path' in refused(report(path, '--table', flag, ''))
   assert 'does not exist' in refused(report(path, '--table', '--checkpoint', 'gone'))
   find_spec = importlib.util.find_spec
   monkeypatch.setattr(

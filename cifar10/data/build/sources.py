@@ -142,6 +142,8 @@ class ArchiveSource(ImageSource):
       path = os.path.join(data_dir, published.file_name)
       log.info('downloading %s', self._url)
       _download(self._url, path)
+    elif self._url != published.url:
+      log.info('%s is there: it is read, and --url %s is not', path, self._url)
     return path, dict(published.digests)
 
 
