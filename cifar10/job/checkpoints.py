@@ -110,8 +110,10 @@ def step_of(checkpoint: str) -> int | None:
 
 def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
   """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
+  folder = os.path.dirname(checkpoint)
   homes = (job_dir, os.path.join(job_dir, best_checkpoints.FOLDER))
-  is_home = os.path.realpath(os.path.dirname(checkpoint)) in map(os.path.realpath, homes)
+  # Each inside the other: the same one, by whatever name.
+  is_home = any(files.is_inside(folder, home) and files.is_inside(home, folder) for home in homes)
   return is_home and step_of(checkpoint) == step
 
 
