@@ -86,7 +86,7 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
       dry_run = parts.load('dry_run').dry_run
       return [dry_run(hparams, options, cluster, monitor, evaluating=evaluating)]
   role = roles.choose(cluster, options, None if cluster.addresses else monitor)
-  # Prediction and export end at once, and have no step to finish.
+  # Prediction and export have no step to finish.
   ends_when_told = hears and command.mode not in ('predict', 'export')
   watching = role.monitor if ends_when_told else contextlib.nullcontext()
   with storage_errors.named('--job-dir', options.job_dir), watching:

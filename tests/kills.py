@@ -22,11 +22,11 @@ import sys
 import tempfile
 import time
 
-import outcome
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+import outcome  # noqa: E402
 
 STEPS, SAVE_EVERY = 120, 20
 NETWORK = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]

@@ -52,6 +52,8 @@ class Metrics(AveragingHundreds):
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
+    if (tta := self._run.hparams.tta) != 'none':
+      result |= {'tta': tta, 'tta_below': self._run.hparams.tta_below}
     matrix = np.asarray(evaluation.confusion_matrix).astype(int).tolist()
     same = {'event': 'evaluate', 'step': evaluation.step, 'subset': evaluation.split}
     events = metrics_log.read(self._run.job_dir)

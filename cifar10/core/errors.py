@@ -106,17 +106,22 @@ def interrupted_later() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-  """A context that SIGTERM leaves as an exception does: what is half written is removed."""
+  """A context that the first SIGTERM leaves as Ctrl-C does: what is half written is removed."""
+  heard: list[int] = []
 
   def end(number: int, frame: Any) -> NoReturn:
-    raise SystemExit(128 + number)
+    signal.signal(number, signal.SIG_IGN)  # `timeout` sends two, and the second may come later.
+    heard.append(number)
+    raise KeyboardInterrupt
 
   before = signal.signal(signal.SIGTERM, end)
   try:
     yield
-  except SystemExit:
+  except KeyboardInterrupt:
+    if not heard:
+      raise
     print('ended by SIGTERM', file=sys.stderr)
-    raise
+    raise SystemExit(128 + heard[0]) from None
   finally:  # A handler of C code, which Python cannot restore, is None.
     signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 

@@ -109,16 +109,18 @@ def _accuracies(
   found: dict[str, float] = {}
   if not checkpoints.is_saved(checkpoint, job_dir, step):
     return found
-  options: dict[str, Any] = {}  # Of the run that evaluated: a later one may have other views.
+  views = {'tta': hparams.tta, 'tta_below': hparams.tta_below}
+  options: dict[str, Any] = {}  # Of the run that evaluated, whose views older events do not have.
   for event in metrics_log.read(job_dir):
     if event['event'] == 'start':
-      options = event.get('options', {})
+      options = event.get('options') or {}
     elif event['event'] == 'evaluate':
       if (event['step'], event.get('weights', 'last')) != (step, weights):
         continue
       plain = event.get('accuracy_without_tta')  # None: `accuracy` is that.
+      measured = {'tta_below': 1.0, **options, **event}
       if hparams.tta == 'none':
         found[event['subset']] = event['accuracy'] if plain is None else plain
-      elif all(options.get(name) == getattr(hparams, name) for name in ('tta', 'tta_below')):
+      elif plain is not None and views.items() <= measured.items():
         found[event['subset']] = event['accuracy']
   return found

@@ -328,5 +328,5 @@ def _files_in(path: str) -> Iterator[str]:
 
 def _is_above(folder: str, name: str) -> bool:
   """Tells whether a name in a folder is a link to a folder on the way there: a loop."""
-  link = pathlib.Path(folder, name)
+  link = pathlib.Path(os.path.abspath(folder), name)
   return link.is_symlink() and os.path.realpath(link) in map(os.path.realpath, link.parents)

@@ -23,6 +23,7 @@ from cifar10.core import files
 NAME = 'metrics.jsonl'
 _MOST_BYTES = 1 << 30
 _OF_TASK = 'metrics-{}.jsonl'
+_OF_EVALUATORS = _OF_TASK.format('evaluator-*')
 # Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
 
@@ -36,7 +37,7 @@ Event = dict[str, Any]
 def read(job_dir: str) -> list[Event]:
   """Returns the events in order, without the half line of a killed process."""
   events = _read_file(os.path.join(job_dir, NAME))
-  others = files.matching(job_dir, _OF_TASK.format('*'))  # Also of a job that was at a URL.
+  others = files.matching(job_dir, _OF_EVALUATORS)  # Also of a job that was at a URL.
   if others:
     events += [event for path in others for event in _read_file(path)]
     events.sort(key=_time)
@@ -86,7 +87,7 @@ def go_back(job_dir: str, step: int) -> int:
   path = os.path.join(job_dir, NAME)
   has_lock = not files.is_url(job_dir) and files.exists(path)
   with _locked(path) if has_lock else contextlib.nullcontext():
-    paths = [path, *files.matching(job_dir, _OF_TASK.format('*'))]
+    paths = [path, *files.matching(job_dir, _OF_EVALUATORS)]
     reached = max(_go_back(each, step) for each in paths)
   return max(reached - step, 0)
 

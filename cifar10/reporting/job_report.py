@@ -169,7 +169,10 @@ def _predicted(
   if not files.is_dir(data_dir):
     raise InputError(f'its data dir {data_dir} is not there; give --data-dir DIR')
   split = wanted.split or DEFAULT_SPLIT
-  use_ema = events.started_with('options').get('use_ema') is True  # As in its last run.
+  if last := events.last_evaluation():  # Perhaps of a command that began no run.
+    use_ema = last.get('weights') == AVERAGED_WEIGHTS
+  else:
+    use_ema = events.started_with('options').get('use_ema') is True
   if use_ema and wanted.checkpoint:  # It may be one that `checkpoint dump` wrote.
     use_ema = parts.load('ema').is_in(checkpoints.find(path, wanted.checkpoint))
   weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS

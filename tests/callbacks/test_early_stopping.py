@@ -32,6 +32,7 @@ def evaluations(*accuracies, split='validation'):
 )
 def test_evaluations_without_a_gain(accuracies, count):
   events = [*evaluations(*accuracies), *evaluations(0.9, split='eval'), {'event': 'save'}]
+  events += [{**event, 'accuracy': 0.8} for event in events[: len(accuracies)]]  # In other views.
   assert early_stopping.evaluations_without_gain(events) == count
 
 
@@ -53,10 +54,11 @@ def run(tmp_path):
 
 
 def hear(run, accuracy, split='validation', on_the_way=True):
-  event = metrics_log.event('evaluate', 1, 'chief 0', subset=split, accuracy=accuracy)
+  step = len(metrics_log.read(run.job_dir))  # A later one each time.
+  event = metrics_log.event('evaluate', step, 'chief 0', subset=split, accuracy=accuracy)
   metrics_log.append(run.job_dir, event)
   callback = early_stopping.make(run)
-  callback.on_evaluate_end(Evaluation(1, split, 'c', {'accuracy': accuracy}, [[1]], on_the_way))
+  callback.on_evaluate_end(Evaluation(step, split, 'c', {'accuracy': accuracy}, [[1]], on_the_way))
 
 
 def test_without_an_option_there_is_no_rule(run):

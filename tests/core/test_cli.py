@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, data_service, local_cluster, report
-from cifar10.core import cli, errors
+from cifar10.core import cli, errors, user_code
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # A command that is added stands here, and is tested as the others are.
@@ -59,6 +60,22 @@ finally:
   result = python('-c', code)
   assert result.returncode == 0, result.stderr
   assert 'cifar10-train' in result.stdout
+
+
+def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):
+  before = signal.getsignal(signal.SIGTERM)
+  with pytest.raises(SystemExit) as end, errors.ended_by_sigterm():
+    try:
+      with user_code.others_code(errors.InputError, None):
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+      signal.raise_signal(signal.SIGTERM)
+      print('removed')
+  assert end.value.code == 143
+  assert capfd.readouterr() == ('removed\n', 'ended by SIGTERM\n')
+  assert signal.getsignal(signal.SIGTERM) == before
+  with pytest.raises(KeyboardInterrupt), errors.ended_by_sigterm():
+    raise KeyboardInterrupt
 
 
 def test_the_citation_has_the_programs_version():

@@ -88,6 +88,22 @@ def test_views_that_were_not_evaluated_have_no_accuracy(tta, known, tmp_path):
   assert accuracies(tmp_path, tta) == known
 
 
+def test_an_evaluation_that_says_its_views_needs_no_run(tmp_path):
+  """As of a finished job whose command was given again with --tta mirror."""
+  record(tmp_path, 'none', measured={'subset': 'eval', 'accuracy': 0.93})
+  views = {'tta': 'mirror', 'tta_below': 1.0}
+  metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **MEASURED, **views})
+  assert accuracies(tmp_path, 'mirror') == {'eval': 0.94}
+  assert accuracies(tmp_path, 'mirror+shift') == {}
+
+
+def test_a_run_of_before_there_was_tta_below_had_all_images_in_all_views(tmp_path):
+  metrics_log.append(str(tmp_path), {'event': 'start', 'step': 0, 'options': {'tta': 'mirror'}})
+  metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **MEASURED})
+  assert accuracies(tmp_path, 'mirror') == {'eval': 0.94}
+  assert accuracies(tmp_path, 'mirror', 0.7) == {}
+
+
 def test_a_run_with_other_views_does_not_change_what_was_measured(tmp_path):
   record(tmp_path, 'mirror')
   record(tmp_path, 'mirror+shift', step=16)

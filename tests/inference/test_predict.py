@@ -84,12 +84,15 @@ def test_which_files_are_meant(photos, given, found):
   assert names(photos, *given) == found
 
 
-def test_folders_behind_links_count_and_a_loop_ends(photos):
+def test_folders_behind_links_count_and_a_loop_ends(photos, monkeypatch):
   write_image(photos / 'elsewhere' / 'd.png')
   (photos / 'photos' / 'sub' / 'link').symlink_to(photos / 'elsewhere')
   (photos / 'elsewhere' / 'back').symlink_to(photos / 'photos')
   for name in ('photos', 'photos/sub', 'photos/**'):
     assert names(photos, name)[-2:] == [*SUB, 'photos/sub/link/d.png']
+  monkeypatch.chdir(photos / 'photos')
+  (photos / 'photos' / 'sub' / 'out').symlink_to(photos)
+  assert list(each_file(['sub'])) == ['sub/c.png', 'sub/link/d.png']
   (photos / 'elsewhere' / 'again').symlink_to('.')
   assert names(photos, 'photos')[-2:] == [*SUB, 'photos/sub/link/d.png']
 

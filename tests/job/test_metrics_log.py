@@ -165,6 +165,7 @@ def test_a_job_that_was_trained_behind_a_url_keeps_its_evaluations(tmp_path):
   for name, events in (
     ('metrics.jsonl', [('train', 10), ('train', 20)]),
     ('metrics-evaluator-0.jsonl', [('evaluate', 10), ('evaluate', 20)]),
+    ('metrics-copy.jsonl', [('train', 10), ('train', 20)]),  # The user's own.
   ):
     lines = [json.dumps({'event': event, 'step': step, 'time': step}) for event, step in events]
     (tmp_path / name).write_text('\n'.join([*lines, '']))

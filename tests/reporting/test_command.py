@@ -154,6 +154,8 @@ def test_a_dumped_average_has_the_weights_of_the_file(make_job, report, data_dir
   [start, *_] = metrics_log.read(path)
   last = {**start, 'step': 8, 'resumed': True, 'data_dir': data_dir, 'options': {'use_ema': True}}
   metrics_log.append(path, last)
+  evaluated = {'subset': 'eval', 'accuracy': 0.5, 'weights': 'ema'}
+  metrics_log.append(path, {'event': 'evaluate', 'step': 8, **evaluated})
   copy = str(tmp_path / 'dumped' / 'model.ckpt')
   for name in checkpoints.files_of(os.path.join(path, 'model.ckpt-8')):
     os.makedirs(tmp_path / 'dumped', exist_ok=True)

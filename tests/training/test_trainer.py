@@ -189,6 +189,9 @@ def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, da
   assert 'accuracy_without_tta' not in recorded[1][0]
   for name in ('accuracy', 'accuracy_without_tta', 'loss', 'checkpoint'):
     assert recorded[1][1][name] == printed[1][name] == printed[0][name]
+  for tta, name in (('mirror', 'accuracy'), ('none', 'accuracy_without_tta')):
+    exported = succeeded(run_here('--job-dir', copy, '--mode', 'export', '--tta', tta))
+    assert exported['accuracy']['eval'] == printed[0][name]
 
 
 @pytest.mark.bfloat16
