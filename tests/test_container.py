@@ -50,7 +50,7 @@ def check_that_it_has_the_program_and_nothing_else(images):
   top = {line.split('/')[1] for line in listed.stdout.splitlines() if '/' in line}
   assert top == {
     *('cifar10', 'cifar10_main.py', 'generate_cifar10_tfrecords.py', 'model_base.py'),
-    *('requirements.txt', 'requirements-gpu.txt'),
+    *('requirements.txt', 'requirements-gpu.txt', 'pyproject.toml'),
   }
   assert '__pycache__' not in listed.stdout
 

@@ -188,15 +188,14 @@ class LivenessMonitor(SignalMonitor):
     self._look_for_new()
     missing = dict(self._never_seen) if is_starting else {}
     now = time.monotonic()
-    gone = {}
-    if now - self._waiting_since >= REPORT_SECONDS:
-      gone = sockets.unreachable(self._peers)
+    waited = now - self._waiting_since
+    gone = sockets.unreachable(self._peers) if waited >= REPORT_SECONDS else {}
     self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
     missing.update(gone)
     if missing:
       log.info('waiting for %s', _listed(missing))
-    elif not self._stepped and _DATA_SERVICE in self._peers:
-      log.info('no step yet: the data service answers, and needs a data worker for batches')
+    elif waited >= REPORT_SECONDS and _DATA_SERVICE in self._peers:
+      log.info('no step for %.0f s: the data service answers; has it a data worker?', waited)
 
   def _look_for_new(self, timeout: float = 1) -> None:
     looked_for = dict(self._never_seen)

@@ -94,11 +94,17 @@ def go_back(job_dir: str, step: int) -> int:
 
 def _go_back(path: str, step: int) -> int:
   """Removes the events of later steps from one file; returns its last step."""
-  lines = [(line, event) for line in _lines(path) if (event := _parsed(line))]
-  kept = [line for line, event in lines if event['step'] <= step or event['event'] in _STAYS]
-  if len(kept) < len(lines):
-    _write(path, kept)
-  return max((event['step'] for _, event in lines if event['event'] not in _STAYS), default=0)
+  lines = _lines(path)
+  reached = [_repeated_step(line) for line in lines]
+  if max(reached, default=0) > step:
+    _write(path, [line for line, reaches in zip(lines, reached, strict=True) if reaches <= step])
+  return max(reached, default=0)
+
+
+def _repeated_step(line: bytes) -> int:
+  """Returns the step without which a line goes; 0 if it stays, as what is no event does."""
+  event = _parsed(line)
+  return event['step'] if event and event['event'] not in _STAYS else 0
 
 
 def _read_file(path: str) -> list[Event]:

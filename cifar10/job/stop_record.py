@@ -81,5 +81,5 @@ def holds(reason: StopReason, options: RunOptions) -> bool:
 def remedy(reason: StopReason, job_dir: str) -> str:
   """Returns what to do so that the job continues."""
   if reason.name in LIMITS:
-    return f'it goes on with another --{reason.name.replace("_", "-")}, or without it'
+    return f'it goes on with a higher --{reason.name.replace("_", "-")}, or without it'
   return f'`python -m cifar10.control {job_dir} go-on` lifts that'

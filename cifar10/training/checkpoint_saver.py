@@ -15,7 +15,7 @@ from cifar10.job import checkpoints
 
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
 _HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
-_OURS = ('config.json', 'ended.json', 'metrics.jsonl')
+_OURS = ('checkpoint', 'config.json', 'ended.json', 'metrics.jsonl')
 
 
 def remove_half_saved(job_dir: str) -> None:

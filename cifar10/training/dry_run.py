@@ -32,6 +32,7 @@ from cifar10.training.process import Process, in_steps
 
 _WARM_UP_STEPS = 5  # TensorFlow allocates memory, compiles and chooses kernels in the first steps.
 _TIMED_STEPS = 20
+_NEVER = 1 << 30  # A step that no dry run reaches.
 
 
 def dry_run(
@@ -193,7 +194,11 @@ def _alone(options: RunOptions, folder: str) -> RunOptions:
     distribute=None if between else options.distribute,
     sync=False,
     backup_workers=0,
-    max_minutes=None,  # All twenty steps are timed.
+    max_minutes=None,  # All twenty steps are timed, and nothing is saved between them.
+    eval_every_steps=_NEVER,
+    eval_every_epochs=None,
+    save_every_steps=None,
+    save_every_epochs=None,
     on_evaluation=None,
     on_end=None,
     profile_steps=None,

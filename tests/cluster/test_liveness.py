@@ -429,14 +429,18 @@ def test_missing_tasks_are_named(addresses, caplog, monkeypatch):
   assert [record.getMessage() for record in caplog.records] == [line, line]
 
 
-def test_a_data_service_without_data_workers_is_told_until_a_step_is_made(caplog):
+def test_a_data_service_without_data_workers_is_told_while_no_step_is_made(caplog, monkeypatch):
   """Its dispatcher answers, and TensorFlow waits for batches without a word."""
   caplog.set_level('INFO', logger='cifar10')
+  now = [1000.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
   with socket.create_server(('127.0.0.1', 0)) as dispatcher:
     monitor = LivenessMonitor(data_service=f'127.0.0.1:{dispatcher.getsockname()[1]}')
+    now[0] += 15
     monitor._report(is_starting=True)
-    said = 'no step yet: the data service answers, and needs a data worker for batches'
-    assert caplog.messages == [said]
     monitor.progressed()
     monitor._report(is_starting=False)
-  assert caplog.messages == [said]
+    now[0] += 40  # The last data worker has died.
+    monitor._report(is_starting=False)
+  said = 'no step for {} s: the data service answers; has it a data worker?'
+  assert caplog.messages == [said.format(15), said.format(40)]

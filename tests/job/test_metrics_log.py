@@ -50,6 +50,16 @@ def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
   assert curve(tmp_path) == [*expected, ('start', 150), ('train', 200)]
 
 
+def test_going_back_keeps_lines_that_are_no_events(tmp_path):
+  add(tmp_path, ('train', 100))
+  with open(tmp_path / 'metrics.jsonl', 'ab') as file:
+    file.write(b'# a note\n{"mine": 1}\n')
+  add(tmp_path, ('train', 200))
+  first, *mine, _ = written(tmp_path).splitlines()
+  assert metrics_log.go_back(str(tmp_path), 100) == 100
+  assert written(tmp_path).splitlines() == [first, *mine]
+
+
 def test_going_back_to_the_last_step_changes_nothing(tmp_path):
   add(tmp_path, ('start', 0), ('train', 100))
   before = written(tmp_path)

@@ -145,7 +145,7 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
   again = run_here(*train, '--train-steps', 400, *limit)
   assert succeeded(again)['global_step'] == step
   assert f'the job ended at step {step}: ' in again.stderr
-  assert f'it goes on with another {limit[0]}, or without it' in again.stderr
+  assert f'it goes on with a higher {limit[0]}, or without it' in again.stderr
 
   on = run_here(*train, '--train-steps', step + 2, *lifted)
   assert (succeeded(on)['global_step'], json.loads(on.stdout)['ended_by']) == (

@@ -12,7 +12,7 @@ from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import dry_run
+from cifar10.training import checkpoint_saver, dry_run
 
 JOBS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993')
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
@@ -77,6 +77,18 @@ def test_a_job_that_goes_on(run_here, data_dir, tmp_path):
   assert line['timed_steps'] == 20  # Though the training has 12 left.
   assert 'unlike before in this job: train_steps 8 -> 20' in result.stderr
   assert contents(job) == before
+
+
+def test_nothing_is_saved_between_timed_steps(monkeypatch, run_here, data_dir, tmp_path):
+  """However often the training would save: before the first step and after the last."""
+  saves, save = [], checkpoint_saver.SaveHook._save
+  monkeypatch.setattr(
+    checkpoint_saver.SaveHook, '_save', lambda *call: saves.append(call[-1]) or save(*call)
+  )
+  flags = [*SMALL, '--save-every-steps', 2, '--eval-every-epochs', 0.25, '--dry-run']
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
+  assert result.returncode == 0, result.stderr
+  assert saves == [0, 25]
 
 
 def cluster(task_type, index=0):
@@ -184,7 +196,7 @@ def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
   assert json.loads(run_here(*flags).stdout)['ended_by'] == 'stop_at_accuracy'
   planned = run_here(*flags, '--dry-run')
   assert json.loads(planned.stdout)['training_seconds'] == 0
-  assert 'it goes on with another --stop-at-accuracy' in planned.stderr
+  assert 'it goes on with a higher --stop-at-accuracy' in planned.stderr
 
 
 def test_epochs_say_which_steps_there_are_to_profile(run_here, data_dir, tmp_path):
