@@ -122,9 +122,8 @@ def _trained(trained: Iterable[dict]) -> str:
   """What came out of each training, where, and by which command."""
   rows, notes = '', ''
   for r in trained:
-    rows += (
-      f'| {title(r)} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {hardware(r)} |\n'
-    )
+    name = title(r) + (f', {r["form"]}' if 'form' in r else '')
+    rows += f'| {name} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {hardware(r)} |\n'
     versions = r['versions']
     # With peers it has a table of its own, which says its note.
     said = f' {r["note"]}' if 'note' in r and not r.get('twins') else ''

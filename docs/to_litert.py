@@ -3,9 +3,9 @@
   PYTHONPATH=. python docs/to_litert.py job/export/1700000000 data
 
 writes network.tflite in float32 and network_int8.tflite, whose weights and activations are 8-bit
-integers, beside the SavedModel. The range of each activation comes from training images. The last
-line on standard output has the accuracy on the test set and the size of both, and on how many of
-these images they agree.
+integers, into the SavedModel's folder. The range of each activation comes from training images. The
+last line on standard output has the accuracy on the test set and the size of both, and on how many
+of these images they agree.
 """
 
 import json
