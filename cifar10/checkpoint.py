@@ -77,10 +77,7 @@ def _dump(command: argparse.Namespace) -> dict[str, Any]:
 
 def _average(command: argparse.Namespace) -> dict[str, Any]:
   from cifar10.job import adopted_config, job_config, variable_files  # noqa: PLC0415
-  from cifar10.training import (  # noqa: PLC0415
-    batch_norm_recalibration,
-    network_size,
-  )
+  from cifar10.training import batch_norm_recalibration, network_size  # noqa: PLC0415
 
   variable_files.check_new(command.out)
   config = job_config.read_config(command.job_dir)
@@ -94,9 +91,11 @@ def _average(command: argparse.Namespace) -> dict[str, Any]:
     )
   data = job_config.described_data(command.job_dir, command.data_dir)
   sources = [variable_files.open_source(path) for path in command.paths]
-  shapes, _ = network_size.variable_shapes(hparams, data)
+  shapes, trained = network_size.variable_shapes(hparams, data)
   for source in sources:
     variable_files.check_network(source, shapes, hparams.family.NAME)
+    if whole := [name for name in sorted(trained) if source.dtypes[name].is_integer]:
+      raise InputError(f'{source.named} has {whole[0]} in whole numbers; name another')
   # In float64: a float32 sum of many nearly equal values would lose digits.
   means = {}
   for name in shapes:

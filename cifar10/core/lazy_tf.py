@@ -102,8 +102,9 @@ def take_names_literally() -> None:
 
 def _by_link(function: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(function)
-  def call(*arguments: Any) -> Any:
-    return function(*arguments[:-1], _without_patterns(arguments[-1]))
+  def call(*arguments: Any, **named: Any) -> Any:
+    *others, path = (*arguments, *named.values())
+    return function(*others, _without_patterns(path))
 
   return call
 
@@ -112,13 +113,13 @@ def _naming_misfits(restore: Callable[..., Any]) -> Callable[..., Any]:
   """Saver.restore with a MisfitError for what TensorFlow says in twenty lines."""
 
   @functools.wraps(restore)
-  def call(saver: Any, session: Any, path: str) -> None:
+  def call(saver: Any, sess: Any, save_path: str) -> None:  # Its names: they may be given.
     try:
-      _check_shapes(saver._var_list, path)  # The one difference that TensorFlow lets pass.
-      restore(saver, session, path)
+      _check_shapes(saver._var_list, save_path)  # The one difference that TensorFlow lets pass.
+      restore(saver, sess, save_path)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
       before, _, original = str(error).partition('Original error:\n\n')
-      raise MisfitError(path, (original or before).partition('\n')[0]) from error
+      raise MisfitError(save_path, (original or before).partition('\n')[0]) from error
 
   return call
 
@@ -128,6 +129,8 @@ def _check_shapes(variables: Any, path: str) -> None:
   if not isinstance(variables, dict):
     variables = {each.name.partition(':')[0]: each for each in variables or ()}
   for name, variable in variables.items():
+    if not hasattr(variable, 'shape'):  # Another object that is saved, a table for example.
+      continue
     shape = variable.shape.as_list()
     if there.get(name, shape) != shape:
       raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')

@@ -4,6 +4,7 @@ best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ck
              "others": [the next best evaluation, ...]}
 """
 
+import glob
 import json
 import math
 import os
@@ -46,12 +47,14 @@ def read_folder(folder: str) -> list[Entry]:
 
 
 def _check(entry: Entry) -> None:
-  """Raises ValueError, KeyError or TypeError if an entry lacks a checkpoint or an accuracy."""
-  name, accuracy = entry['checkpoint'], entry['accuracy']
+  """Raises ValueError, KeyError or TypeError if it lacks a checkpoint, an accuracy or a step."""
+  name, accuracy, step = entry['checkpoint'], entry['accuracy'], entry['global_step']
   if not isinstance(name, str) or os.path.basename(name) != name or not name:
     raise ValueError(f'checkpoint is {name!r}')
   if type(accuracy) not in (int, float) or not 0 <= accuracy <= 1:
     raise ValueError(f'accuracy is {accuracy!r}')
+  if type(step) is not int:
+    raise ValueError(f'global_step is {step!r}')
 
 
 def checkpoint(job_dir: str) -> str:
@@ -94,7 +97,7 @@ def keep(
     return False
   files.make_folder(folder)
   # A checkpoint's index is deleted first: if it exists now, all was copied.
-  of_source = files.matching(os.path.dirname(source), files.escape(name) + '.[dm]*')
+  of_source = files.matching(os.path.dirname(source), glob.escape(name) + '.[dm]*')
   for path in [*of_source, f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
       files.copy(path, os.path.join(folder, os.path.basename(path)))

@@ -2,8 +2,26 @@
 
 import gc
 
+import numpy as np
+import tensorflow as tf
+
 
 def test_what_the_import_made_is_not_searched_again():
   """conftest.py has imported TensorFlow so. Objects made later are looked through as ever."""
   assert gc.isenabled()
   assert gc.get_freeze_count() > 100_000
+
+
+def test_a_users_saver_restores_as_ever(tmp_path):
+  """By the names of TensorFlow's arguments, and what is no variable too."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    weight = tf.compat.v1.get_variable('weight', [2], initializer=tf.ones_initializer())
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
+    one, insert = tf.constant([1], tf.int64), table.insert([1], [3.0])
+    saver = tf.compat.v1.train.Saver()
+    session.run([weight.initializer, insert])
+    path = saver.save(session, str(tmp_path / 'saved'))
+    session.run([weight.assign([5, 5]), table.insert([1], [4.0])])
+    saver.restore(sess=session, save_path=path)
+    np.testing.assert_array_equal(session.run(weight), [1, 1])
+    assert session.run(table.lookup(one)) == [3]

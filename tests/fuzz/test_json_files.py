@@ -111,7 +111,7 @@ BEST = {
   'accuracy': 0.5,
   'global_step': 4,
   'checkpoint': 'model.ckpt-4',
-  'others': [{'accuracy': 0.4, 'checkpoint': 'model.ckpt-2'}],
+  'others': [{'accuracy': 0.4, 'global_step': 2, 'checkpoint': 'model.ckpt-2'}],
 }
 
 

@@ -112,7 +112,11 @@ def test_there_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'text', ['', '{', '[]', '{}', '{"others": 1}', '{"others": [], "accuracy": "high"}', 'null']
+  'text',
+  [
+    *('', '{', '[]', '{}', '{"others": 1}', '{"others": [], "accuracy": "high"}', 'null'),
+    '{"others": [], "accuracy": 0.5, "checkpoint": "model.ckpt-4", "global_step": "x"}',
+  ],
 )
 def test_a_damaged_file_is_named(tmp_path, text):
   (tmp_path / 'best').mkdir()
