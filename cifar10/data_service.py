@@ -25,7 +25,7 @@ from cifar10.cluster.sockets import is_loopback
 from cifar10.core import cli, lazy_tf, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.core.option import Check, is_address, is_function
+from cifar10.core.option import ADDRESS, FUNCTION, Check
 from cifar10.data.python_source import PythonSource
 
 
@@ -92,12 +92,12 @@ def _parser() -> argparse.ArgumentParser:
   parser = cli.OneLineParser(description=__doc__)
   add = parser.add_argument
   add('role', choices=('dispatcher', 'worker'), help='the kind of server')
-  address = _checked(is_address())
+  address = _checked(ADDRESS)
   where = 'address of this server; with 127.0.0.1 other hosts cannot reach it'
   add('--address', type=address, required=True, metavar='HOST:PORT', help=where)
   add('--dispatcher', type=address, metavar='HOST:PORT', help="address of a worker's dispatcher")
   source = 'for a worker: the function that trainings name by --source (docs/data.md)'
-  add('--source', type=_checked(is_function()), metavar='MODULE:FUNCTION', help=source)
+  add('--source', type=_checked(FUNCTION), metavar='MODULE:FUNCTION', help=source)
   return parser
 
 

@@ -203,7 +203,8 @@ class LocalCluster:
 
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
-  own, flags = _split(sys.argv[1:])
+  own = list(itertools.takewhile(lambda word: word != '--', sys.argv[1:]))
+  flags = sys.argv[len(own) + 2 :]  # Those of cifar10_main.py, after `--`.
   options, unknown = _parser().parse_known_args(own)
   if unknown:
     raise InputError(
@@ -313,14 +314,6 @@ def _reserve_port() -> socket.socket:
   reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
   reserved.bind(('127.0.0.1', 0))
   return reserved
-
-
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-  """Returns our own arguments, and those of cifar10_main.py after `--`."""
-  if '--' not in arguments:
-    return list(arguments), []
-  at = list(arguments).index('--')
-  return list(arguments[:at]), list(arguments[at + 1 :])
 
 
 def _parser() -> argparse.ArgumentParser:

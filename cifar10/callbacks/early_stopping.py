@@ -35,8 +35,10 @@ class EarlyStopping(Callback):
       message = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
       self._end(StopReason('stop_at_accuracy', message, accuracy))
     patience = self._run.options.stop_without_gain
+    if patience is None:
+      return
     without_gain = evaluations_without_gain(metrics_log.read(self._run.job_dir))
-    if patience is not None and without_gain >= patience:
+    if without_gain >= patience:
       message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
       self._end(StopReason('stop_without_gain', message, without_gain))
 
@@ -45,7 +47,7 @@ class EarlyStopping(Callback):
       return
     self._run.stop_request.request(reason)
     if not self._run.is_chief:  # In an evaluator: the chief obeys requests in the job dir.
-      order = control_requests.Command('stop', None, (reason.name, reason.value, reason.message))
+      order = control_requests.Command('stop', reason=reason)
       control_requests.request(self._run.job_dir, order)
 
 
@@ -53,7 +55,7 @@ def evaluations_without_gain(events: list[metrics_log.Event]) -> int:
   """Counts validation evaluations since the best one; among equals the earliest is the best."""
   by_step: dict[int, float] = {}
   for event in events:
-    if event['event'] == 'evaluate' and event['subset'] == 'validation':
+    if event['event'] == 'evaluate' and event.get('subset') == 'validation':
       by_step.setdefault(event['step'], event['accuracy'])  # Later ones have other options.
   accuracies = list(by_step.values())
   return len(accuracies) - 1 - accuracies.index(max(accuracies)) if accuracies else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,11 +16,7 @@ from cifar10.core.user_code import imported, others_code
 _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
-class Own(NamedTuple):
-  """A callback's name and the function that makes it."""
-
-  name: str
-  make: Callable[[Run], Any]
+Own = tuple[str, Callable[[Run], Any]]  # A callback's name, and the function that makes it.
 
 
 def named_or_given(names: Sequence[str], objects: Any) -> list[Own]:
@@ -32,9 +28,9 @@ def named_or_given(names: Sequence[str], objects: Any) -> list[Own]:
   for each in objects:
     if not isinstance(each, Callback):
       raise InputError(f'callbacks has {each!r:.60}; give instances of cifar10.Callback alone')
-  functions = [Own(f'--callback {name}', imported('--callback', name)) for name in names]
+  functions = [(f'--callback {name}', imported('--callback', name)) for name in names]
   return functions + [
-    Own(f'callback {type(each).__name__}', functools.partial(lambda this, run: this, each))
+    (f'callback {type(each).__name__}', functools.partial(lambda this, run: this, each))
     for each in objects
   ]
 

@@ -1,10 +1,8 @@
 """Writes CPU, memory and GPU use of a training for TensorBoard, every ten seconds."""
 
-import contextlib
 import functools
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -58,13 +56,9 @@ class Resources(Callback):
   def _write(self) -> None:
     seconds = max(time.monotonic() - self._since, 1e-9)
     used = (time.process_time() - self._processor_seconds) / seconds / limits.cores()
-    values = {'cpu_percent': 100 * used, **dict(_memory()), **dict(self._gpu_use())}
+    values = {'cpu_percent': 100 * used, **dict(self._gpu_use())}
+    for kibibytes in limits.numbers('/proc/self/status', 'VmRSS:'):
+      values['memory_gib'] = kibibytes / 2**20
     named = {f'resources/{name}': value for name, value in values.items()}
     write_scalars(self._job_dir, self._step, named)
     self._restart()
-
-
-def _memory() -> Iterator[tuple[str, float]]:
-  with contextlib.suppress(OSError), open('/proc/self/statm', encoding='ascii') as file:
-    pages = int(file.read().split()[1])
-    yield 'memory_gib', pages * os.sysconf('SC_PAGE_SIZE') / 2**30

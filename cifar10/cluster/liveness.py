@@ -34,7 +34,7 @@ class LivenessMonitor(SignalMonitor):
 
   def __init__(
     self,
-    cluster: Cluster | None = None,
+    cluster: Cluster,
     spare_workers: int = 0,
     start_timeout: float = 600,
     all_reduce: bool = False,
@@ -48,22 +48,20 @@ class LivenessMonitor(SignalMonitor):
     data_service: the address of the data service, without which no task trains.
     """
     super().__init__()
-    self._job = cluster.task_type if cluster else ''
+    self._job = cluster.task_type
     self._serves = self._job == 'ps'
-    is_distributed = cluster is not None and cluster.is_distributed
-    self._peers = peers(cluster) if cluster and is_distributed else {}
+    is_distributed = cluster.is_distributed
+    self._peers = peers(cluster) if is_distributed else {}
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
     # The port of a chief without workers: an evaluator checks there that it is alive.
-    self._is_watched_alone = bool(
-      cluster and cluster.is_chief and cluster.has_evaluator and not is_distributed
-    )
+    self._is_watched_alone = cluster.is_chief and cluster.has_evaluator and not is_distributed
     listens = is_distributed or self._is_watched_alone
-    self._own_host, self._own_port = _place(cluster) if cluster and listens else ('', 0)
+    self._own_host, self._own_port = _place(cluster) if listens else ('', 0)
     if data_service:
       self._peers[_DATA_SERVICE] = data_service
     # No other host needs to reach a cluster on this machine, at addresses that none can reach.
-    everyone = itertools.chain(*(cluster.addresses.values() if cluster else ()))
+    everyone = itertools.chain(*cluster.addresses.values())
     self._keeps_out = bool(self._own_port) and all(map(is_loopback, everyone))
     self._kept_out = False
     self._all_reduce = all_reduce

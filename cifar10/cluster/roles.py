@@ -25,11 +25,13 @@ class Role:
     gradients_per_update: of workers, in synchronous training; 0: each is applied as it comes.
     updates_later: whether a hook after a step makes its update, as in synchronous training.
     ends_by_itself: whether it may end at a step of its own choice.
+    needs_everyone: whether none can train on without all others.
   """
 
   gradients_per_update = 0
   updates_later = False
   ends_by_itself = True
+  needs_everyone = False
 
   def __init__(
     self,
@@ -47,12 +49,21 @@ class Role:
     self.control = self._make_control()
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Returns the monitor of a single process, which needs no other task but the data service."""
-    if not (self.cluster.addresses or options.data_service):
+    """Returns a monitor of what it needs: other tasks, and the data service but for a server."""
+    data_service = options.data_service if self.cluster.task_type != 'ps' else None
+    if not (self.cluster.addresses or data_service):
       return SignalMonitor()
     return parts.load('liveness').LivenessMonitor(
-      self.cluster, 0, options.start_timeout, data_service=options.data_service
+      self.cluster,
+      self._spare_workers(options),
+      options.start_timeout,
+      self.needs_everyone,
+      data_service,
     )
+
+  def _spare_workers(self, options: RunOptions) -> int:
+    """Returns how many workers may be missing while the others train."""
+    return 0
 
   def _make_control(self) -> SharedControl:
     return SharedControl()

@@ -50,26 +50,22 @@ _FROM_LOOPBACK = (
 
 def reachable(address: str, timeout: float = 1) -> bool:
   """Tells whether a process listens at 'host:port'."""
-  try:
-    _knock(address, timeout)
-  except OSError:
-    return False
-  return True
+  return _knock(address, timeout) is None
 
 
-def refuses(address: str, timeout: float = 1) -> bool:
+def refuses(address: str) -> bool:
   """Tells whether the host of 'host:port' is there, and nobody listens."""
-  try:
-    _knock(address, timeout)
-  except OSError as error:
-    return isinstance(error, ConnectionRefusedError)
-  return False
+  return isinstance(_knock(address, 1), ConnectionRefusedError)
 
 
-def _knock(address: str, timeout: float) -> None:
-  """Connects and hangs up; raises OSError."""
+def _knock(address: str, timeout: float) -> OSError | None:
+  """Connects and hangs up; returns the error that prevents it."""
   host, _, port = address.rpartition(':')
-  socket.create_connection((host.strip('[]'), int(port)), timeout).close()
+  try:
+    socket.create_connection((host.strip('[]'), int(port)), timeout).close()
+  except OSError as error:
+    return error
+  return None
 
 
 def unreachable(addresses: Mapping[str, str], timeout: float = 1) -> dict[str, str]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.roles import Role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
@@ -15,23 +14,6 @@ from cifar10.options.run_options import RunOptions
 
 class TaskRole(Role):
   """Base of the tasks that train together."""
-
-  needs_everyone = False  # whether none can train on without all others
-
-  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Returns a monitor of the needed tasks; a parameter server needs no data service."""
-    data_service = options.data_service if self.cluster.task_type != 'ps' else None
-    return LivenessMonitor(
-      self.cluster,
-      self._spare_workers(options),
-      options.start_timeout,
-      self.needs_everyone,
-      data_service,
-    )
-
-  def _spare_workers(self, options: RunOptions) -> int:
-    """Returns how many workers may be missing while the others train."""
-    return 0
 
   @property
   def evaluates_on_the_way(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError
-from cifar10.core.option import is_address
+from cifar10.core.option import ADDRESS
 
 _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
 _EXAMPLE = '{"type": "worker", "index": 0}'
@@ -68,7 +68,7 @@ def _read_jobs(jobs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     _require(job in _JOBS, 'cluster', job, f'the jobs are {", ".join(_JOBS)}')
     _require(isinstance(listed, list), key, listed, 'write a list: ["host:port"]')
     for address in listed:
-      is_one = isinstance(address, str) and is_address().accepts(address)
+      is_one = isinstance(address, str) and ADDRESS.accepts(address)
       _require(is_one, key, address, 'write "host:port", an IPv6 address in brackets')
     name = 'chief' if job == 'master' else job
     _require(name not in addresses, key, listed, 'name a chief or a master, not both')

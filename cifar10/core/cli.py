@@ -43,15 +43,10 @@ def typed_name() -> str:
   return os.path.basename(path)
 
 
-def as_typed(text: str, command: str) -> str:
-  """Returns the text with script names in place of commands if the user has scripts, not files.
-
-  Args:
-    text: a message that names the files.
-    command: `typed_name()`.
-  """
+def as_typed(text: str) -> str:
+  """Returns a message that names files with the scripts' names if the user has these alone."""
   has_files = os.path.exists(os.path.join(_ROOT, 'pyproject.toml'))
-  if has_files and command not in SCRIPTS.values():
+  if has_files and typed_name() not in SCRIPTS.values():
     return text
   return _IN_TEXT.sub(lambda match: SCRIPTS[match[1]], text)
 
@@ -121,7 +116,7 @@ class OneLineParser(argparse.ArgumentParser):
     )
 
   def format_help(self) -> str:
-    return as_typed(super().format_help(), typed_name())
+    return as_typed(super().format_help())
 
   def print_help(self, file: Any = None) -> None:
     print_line(self.format_help().rstrip('\n'))

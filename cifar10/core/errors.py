@@ -173,7 +173,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   except CommandError as error:
     from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
 
-    message = cli.as_typed(one_line(str(error)), cli.typed_name())
+    message = cli.as_typed(one_line(str(error)))
     print(f'error: {message}', file=sys.stderr)
     sys.exit(error.code)
   except Terminated as end:

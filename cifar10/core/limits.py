@@ -18,9 +18,9 @@ _QUOTAS = (('cpu.max',), ('cpu.cfs_quota_us', 'cpu.cfs_period_us'))
 def memory() -> int:
   """Returns the bytes that this process can get: free memory, or a smaller limit."""
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
-  limits += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
+  limits += [kibibytes * 1024 for kibibytes in numbers('/proc/meminfo', 'MemAvailable:')]
   places = [os.path.join(folder, name) for folder in _groups('memory') for name in _MEMORY]
-  limits += [limit for path in places for limit in _numbers(path)]
+  limits += [limit for path in places for limit in numbers(path)]
   return min([*limits, room() or limits[0]])
 
 
@@ -75,7 +75,7 @@ def _groups(kind: str) -> Iterator[str]:
           group = os.path.dirname(group)
 
 
-def _numbers(path: str, start: str = '') -> list[int]:
+def numbers(path: str, start: str = '') -> list[int]:
   """Returns the number in the first line with this start; [] without the file, as on macOS."""
   words = _first_line(path, start).removeprefix(start).split()
   return [int(words[0])] if words and words[0].isdecimal() else []
@@ -84,7 +84,7 @@ def _numbers(path: str, start: str = '') -> list[int]:
 def _first_line(path: str, start: str = '') -> str:
   """Returns the first line of a file with this start; '' without line or file."""
   try:
-    with open(path, encoding='ascii') as file:
+    with open(path, encoding='ascii', errors='replace') as file:
       return next((line for line in file if line.startswith(start)), '')
   except OSError:
     return ''

@@ -45,11 +45,6 @@ class Option(NamedTuple):
   switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
   part: str = ''  # The part of the program (core/parts.py) that the option belongs to.
 
-  @property
-  def is_there(self) -> bool:
-    """Tells whether the program has the option's part."""
-    return not self.part or self.part in parts.PARTS
-
 
 def option(default: Any, help: str, **declared: Any) -> Any:
   """Returns a field of an options class with default, help and the other fields of `Option`."""
@@ -81,26 +76,6 @@ def below_one() -> Check:
   return Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 
 
-def is_command() -> Check:
-  """Accepts a command line that a shell could split."""
-  return Check(lambda text: _reads(shlex.split, text), 'must be a command, its quotes closed')
-
-
-def is_function() -> Check:
-  """Accepts the name of a Python function."""
-  name = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
-  return Check(
-    lambda text: bool(re.fullmatch(f'{name}:{name}', text)), 'must be package.module:function'
-  )
-
-
-def is_address() -> Check:
-  """A host and a port."""
-  return Check(
-    _is_address, 'must be HOST:PORT, with a port of 1 to 65535, an IPv6 address in brackets'
-  )
-
-
 def _is_address(text: str) -> bool:
   import ipaddress  # noqa: PLC0415  (few options are addresses)
 
@@ -110,17 +85,23 @@ def _is_address(text: str) -> bool:
   return not match['ipv6'] or _reads(ipaddress.IPv6Address, match['ipv6'])
 
 
-def is_pattern() -> Check:
-  """Accepts a regular expression of Python."""
-  return Check(lambda text: _reads(re.compile, text), 'must be a regular expression')
-
-
 def _reads(read: Callable[[str], Any], text: str) -> bool:
   """Tells whether `read` accepts the text and finds something in it."""
   try:
     return bool(read(text))
   except (ValueError, re.error, RecursionError, OverflowError):
     return False
+
+
+_NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
+FUNCTION = Check(
+  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'
+)
+COMMAND = Check(lambda text: _reads(shlex.split, text), 'must be a command, its quotes closed')
+ADDRESS = Check(
+  _is_address, 'must be HOST:PORT, with a port of 1 to 65535, an IPv6 address in brackets'
+)
+PATTERN = Check(lambda text: _reads(re.compile, text), 'must be a regular expression')
 
 
 class Options:
@@ -170,9 +151,9 @@ def declarations(cls: type) -> tuple[Declaration, ...]:
   """
   kinds = typing.get_type_hints(cls)
   return tuple(
-    Declaration(field.name, *_kind(kinds[field.name]), field.default, field.metadata['option'])
+    Declaration(field.name, *_kind(kinds[field.name]), field.default, declared)
     for field in dataclasses.fields(cls)
-    if 'option' in field.metadata and field.metadata['option'].is_there
+    if (declared := field.metadata.get('option')) and declared.part in ('', *parts.PARTS)
   )
 
 

@@ -28,13 +28,11 @@ _NUMBERS = {  # All other codes become EIO.
 
 
 def exists(path: str) -> bool:
-  """Tells whether the path exists; raises OSError if that cannot be determined."""
   with _python_errors(path):
     return _gfile(path).exists(path) and (not _gfile(path).isdir(path) or _is_whole(path))
 
 
 def is_dir(path: str) -> bool:
-  """Tells whether the path is a folder; raises OSError."""
   # Not `isdir`, which returns False for a place that cannot be reached.
   try:
     with _python_errors(path):
@@ -44,16 +42,10 @@ def is_dir(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-  """Tells whether the path exists and is not a folder; raises OSError."""
   return exists(path) and not is_dir(path)
 
 
 def signature(path: str) -> tuple[int, int]:
-  """Returns a file's bytes and its time in nanoseconds (0 if the filesystem has none).
-
-  Raises:
-    OSError: it does not exist or cannot be read.
-  """
   with _python_errors(path):
     status = _gfile(path).stat(path)
   return status.length, status.mtime_nsec
@@ -76,28 +68,18 @@ def names(folder: str) -> list[str]:
     return []
 
 
-def make_folder(path: str) -> None:
-  """Makes a folder and the missing ones above it; raises OSError."""
-  with _python_errors(path):
-    _gfile(path).makedirs(path)
+def _calling(name: str, **settings: Any) -> Any:
+  """Returns a function of TensorFlow's with Python's errors."""
+
+  def call(path: str, *more: str) -> None:
+    with _python_errors(path):
+      getattr(_gfile(path), name)(path, *more, **settings)
+
+  return call
 
 
-def remove(path: str) -> None:
-  """Removes a file; raises OSError."""
-  with _python_errors(path):
-    _gfile(path).remove(path)
-
-
-def remove_folder(path: str) -> None:
-  """Removes a folder with its content; raises OSError."""
-  with _python_errors(path):
-    _gfile(path).rmtree(path)
-
-
-def rename(path: str, new: str) -> None:
-  """Renames a file, replacing a file of the new name; raises OSError."""
-  with _python_errors(path):
-    _gfile(path).rename(path, new, overwrite=True)
+make_folder, remove, remove_folder = map(_calling, ('makedirs', 'remove', 'rmtree'))
+rename = _calling('rename', overwrite=True)
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
@@ -118,7 +100,6 @@ is_named, commit = exists, rename  # URLs have no links, and nothing to flush.
 
 
 def opened(path: str) -> IO[bytes]:
-  """Opens a file for reading, with seeks; raises OSError."""
   with _python_errors(path):
     file = _gfile(path).GFile(path, 'rb')
     file.size()  # So that a missing file raises now, not at the first read.

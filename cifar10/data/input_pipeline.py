@@ -30,7 +30,7 @@ _BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
 
 # AutoGraph has no Python loop or branch to convert here; its search takes half a second, and its
 # files stay in the temporary folder when the process is killed.
-_no_autograph = tf.autograph.experimental.do_not_convert
+no_autograph = tf.autograph.experimental.do_not_convert
 
 
 class RecordDataset:
@@ -101,7 +101,7 @@ class RecordDataset:
       as_strings(pad(images, self._augmentation)), seed, self._augmentation, is_mirrored
     )
 
-  @_no_autograph
+  @no_autograph
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
   ) -> tf.data.Dataset:
@@ -145,7 +145,7 @@ class RecordDataset:
     endless = self._whole_split(num_examples).flat_map(batches)
     return endless.prefetch(tf.data.AUTOTUNE).with_options(options)
 
-  @_no_autograph
+  @no_autograph
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
     """Returns every example once, in the files' order; the last batch may be smaller."""
     self.num_examples_per_epoch()  # Checks the files before TensorFlow reads them.
@@ -214,7 +214,7 @@ def check_memory(batch_size: int, flag: str) -> None:
     )
 
 
-@_no_autograph
+@no_autograph
 def input_fn(
   data_dir: str,
   split: str,
@@ -260,7 +260,7 @@ def input_fn(
   return cut(batches, num_shards)
 
 
-@_no_autograph
+@no_autograph
 def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
   """Cuts batches to shards, one for each tower, in the form that `input_fn` returns."""
 

@@ -33,9 +33,6 @@ ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # The types that a `Server` r
 # Reads a split: a dataset of images, labels and the number of the first image.
 ReadSplit = Callable[[tf.Tensor], tf.data.Dataset]
 
-# As in input_pipeline.py: AutoGraph has no Python loop or branch to convert here.
-_no_autograph = tf.autograph.experimental.do_not_convert
-
 
 class PlacedExamples(NamedTuple):
   """Some examples, each identified by its epoch and its place in the epoch."""
@@ -123,7 +120,7 @@ def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
   return read
 
 
-@_no_autograph
+@input_pipeline.no_autograph
 def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) -> tf.data.Dataset:
   """Returns endless epochs of `PlacedExamples`; each epoch has all splits in its own order."""
   key = tf.constant([seed, 0], tf.int32)
@@ -147,7 +144,7 @@ def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) 
   return tf.data.Dataset.range(first_epoch * num_splits, _ENDLESS).flat_map(read_element)
 
 
-@_no_autograph
+@input_pipeline.no_autograph
 def batches(
   some: tf.data.Dataset,
   data_set: input_pipeline.RecordDataset,

@@ -60,19 +60,13 @@ def _moved(written: str, exports: str, suffix: str) -> str:
   while True:
     path = os.path.join(exports, f'{number}{suffix}')
     if not files.exists(path):
-      _move_in(written, path, last=freeze_graph.SAVED_MODEL)
+      _move_in(written, path)
       return path
     number += 1
 
 
-def _move_in(local: str, path: str, last: str = '') -> None:
-  """Moves a file or folder from a temporary folder to its final path.
-
-  Args:
-    local: the file or folder.
-    path: where it goes; must not exist.
-    last: the file to copy last if `path` is a URL, where a folder arrives file by file.
-  """
+def _move_in(local: str, path: str) -> None:
+  """Moves a file or folder from a temporary folder to its final path, which must not exist."""
   if not files.is_url(path):
     os.rename(local, path)
     return
@@ -80,7 +74,8 @@ def _move_in(local: str, path: str, last: str = '') -> None:
     files.copy(local, path)
     return
   paths = [os.path.join(folder, name) for folder, _, names in os.walk(local) for name in names]
-  for each in sorted(paths, key=lambda each: (os.path.basename(each) == last, each)):
+  # Behind a URL a folder arrives file by file: what makes it a SavedModel comes last.
+  for each in sorted(paths, key=lambda each: (each.endswith(freeze_graph.SAVED_MODEL), each)):
     target = os.path.join(path, os.path.relpath(each, local))
     files.make_folder(os.path.dirname(target))
     parts.load('urls').copy(each, target)

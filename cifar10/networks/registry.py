@@ -6,7 +6,7 @@ The module of a family is imported when the family, or one of its recipes, is lo
 from typing import Any, NamedTuple
 
 from cifar10.core import parts
-from cifar10.core.option import is_function, names
+from cifar10.core.option import FUNCTION, names
 from cifar10.core.parts import Registry
 from cifar10.networks.family import Recipe
 
@@ -36,7 +36,7 @@ class _Families(Registry):
 
 
 def _is_own(name: object) -> bool:
-  is_place = isinstance(name, str) and is_function().accepts(name)
+  is_place = isinstance(name, str) and FUNCTION.accepts(name)
   return is_place and 'own_network' in parts.PARTS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from cifar10.core import parts
 from cifar10.core.errors import InputError
@@ -45,7 +45,7 @@ def parse(description: str) -> Command:
   options of all families.
   """
   own: dict[str, type] = {}  # The user's own family, if one is chosen.
-  parser = _QuietParser(add_help=False, allow_abbrev=False)
+  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
   add_own_flags(parser)
   add_flags(parser, COMMON)
   try:
@@ -56,7 +56,7 @@ def parse(description: str) -> Command:
       own = {family.TITLE: family} if family.PLACE else {}
       add_flags(parser, {family.TITLE: family})
       given, unknown = parser.parse_known_args()
-  except _NotParsedError:
+  except argparse.ArgumentError:
     unknown = ['?']
   if unknown:
     full_parser = parts.find('cifar10.options.flag_help:full_parser')
@@ -78,17 +78,6 @@ def command_of(given: dict[str, Any]) -> Command:
   if recipe:
     learning = recipe_values(recipe, learning)
   return Command(mode, images, out or '', dry_run, verbose, run, learning)
-
-
-class _NotParsedError(Exception):
-  """A command line has an error, or a flag that this parser does not know."""
-
-
-class _QuietParser(argparse.ArgumentParser):
-  """A parser that raises on errors; the full parser prints the message."""
-
-  def error(self, message: str) -> NoReturn:
-    raise _NotParsedError(message)
 
 
 def add_own_flags(group: Any) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
+  FUNCTION,
+  PATTERN,
   Check,
   Options,
   above,
   at_least,
   below_one,
   between,
-  is_function,
-  is_pattern,
   names,
   option,
   picked,
@@ -48,7 +48,7 @@ class HParams(Options):
     None,
     'a Python function that yields the training examples in place of the training split, as '
     'package.module:function (docs/data.md)',
-    check=is_function(),
+    check=FUNCTION,
     metavar='MODULE:FUNCTION',
     fixed=True,
     part='source',
@@ -57,7 +57,7 @@ class HParams(Options):
     None,
     'a Python function, as --source has it, whose one epoch is evaluated in place of the '
     'validation split',
-    check=is_function(),
+    check=FUNCTION,
     metavar='MODULE:FUNCTION',
     part='source',
   )
@@ -184,7 +184,7 @@ class HParams(Options):
     '',
     'a regular expression: variables whose names match are not trained, for example '
     'resnet/(init|stage)',
-    check=is_pattern(),
+    check=PATTERN,
     metavar='REGEX',
     fixed=True,
     part='warm_start',

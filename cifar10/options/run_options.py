@@ -8,15 +8,15 @@ import re
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
+  ADDRESS,
+  COMMAND,
+  FUNCTION,
+  PATTERN,
   Check,
   Options,
   above,
   at_least,
   between,
-  is_address,
-  is_command,
-  is_function,
-  is_pattern,
   option,
 )
 
@@ -54,7 +54,7 @@ class RunOptions(Options):
   data_service: str | None = option(
     None,
     'address of the dispatcher whose data workers make the training batches (docs/clusters.md)',
-    check=is_address(),
+    check=ADDRESS,
     metavar='HOST:PORT',
     part='data_service',
   )
@@ -94,7 +94,7 @@ class RunOptions(Options):
   warm_start_skip: str | None = option(
     None,
     'a regular expression: variables whose names match are not taken from --warm-start-from',
-    check=is_pattern(),
+    check=PATTERN,
     metavar='REGEX',
     part='warm_start',
   )
@@ -160,7 +160,7 @@ class RunOptions(Options):
     None,
     'a command to run after each evaluation, without a shell; its environment has '
     'CIFAR10_ACCURACY, CIFAR10_STEP and others',
-    check=is_command(),
+    check=COMMAND,
     metavar='COMMAND',
     part='user_command',
   )
@@ -168,7 +168,7 @@ class RunOptions(Options):
     None,
     'a command to run when training ends, without a shell; its environment has CIFAR10_REASON, '
     'CIFAR10_MESSAGE, CIFAR10_STEP and CIFAR10_JOB_DIR',
-    check=is_command(),
+    check=COMMAND,
     metavar='COMMAND',
     part='user_command',
   )
@@ -176,9 +176,7 @@ class RunOptions(Options):
     (),
     'a Python function that makes a callback, as package.module:function, run after the built-in '
     'ones; can be given several times (docs/python.md)',
-    check=Check(
-      lambda names: all(map(is_function().accepts, names)), 'must be package.module:function'
-    ),
+    check=Check(lambda names: all(map(FUNCTION.accepts, names)), 'must be package.module:function'),
     metavar='MODULE:FUNCTION',
     part='own_callback',
   )

@@ -7,7 +7,6 @@ dir. Nothing is written to the job dir.
 import contextlib
 import dataclasses
 import os
-import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import tensorflow as tf
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import files, storage_errors
+from cifar10.core import files, limits, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.core.logs import format_duration, log
 from cifar10.data import manifest
@@ -181,29 +180,24 @@ def _temporary_process(
   with temporary as folder, storage_errors.named('TMPDIR', folder):
     enough_steps = max(hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     longer = dataclasses.replace(hparams, train_steps=enough_steps, train_epochs=None)
-    alone = _alone(options, folder)
+    between = options.distribute == 'multi_worker_mirrored'
+    alone = dataclasses.replace(
+      options,
+      job_dir=folder,
+      distribute=None if between else options.distribute,
+      sync=False,
+      backup_workers=0,
+      max_minutes=None,  # All twenty steps are timed, and nothing is saved between them.
+      eval_every_steps=_NEVER,
+      eval_every_epochs=None,
+      save_every_steps=None,
+      save_every_epochs=None,
+      on_evaluation=None,
+      on_end=None,
+      profile_steps=None,
+      data_service=None,
+    )
     yield Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
-
-
-def _alone(options: RunOptions, folder: str) -> RunOptions:
-  """Returns the options of a single process in another job dir."""
-  between = options.distribute == 'multi_worker_mirrored'
-  return dataclasses.replace(
-    options,
-    job_dir=folder,
-    distribute=None if between else options.distribute,
-    sync=False,
-    backup_workers=0,
-    max_minutes=None,  # All twenty steps are timed, and nothing is saved between them.
-    eval_every_steps=_NEVER,
-    eval_every_epochs=None,
-    save_every_steps=None,
-    save_every_epochs=None,
-    on_evaluation=None,
-    on_end=None,
-    profile_steps=None,
-    data_service=None,
-  )
 
 
 def _timed(process: Process, batch_size: int, num_gpus: int) -> JsonObject:
@@ -252,11 +246,9 @@ class _StepTimer(tf.compat.v1.train.SessionRunHook):
 def _peak_memory(num_gpus: int) -> JsonObject:
   """Returns the peak memory of this process and its first GPU, in MiB; {} without Linux's /proc."""
   peaks = {}
-  if os.path.exists('/proc/self/status'):
-    with open('/proc/self/status', encoding='utf-8') as file:
-      # Not getrusage: it also counts the process before exec, perhaps the parent's memory.
-      [kibibytes] = re.findall(r'VmHWM:\s*(\d+) kB', file.read())
-    peaks['peak_memory_mebibytes'] = int(kibibytes) // 1024
+  # Not getrusage: it also counts the process before exec, perhaps the parent's memory.
+  for kibibytes in limits.numbers('/proc/self/status', 'VmHWM:'):
+    peaks['peak_memory_mebibytes'] = kibibytes // 1024
   if num_gpus:
     peak = tf.config.experimental.get_memory_info('GPU:0')['peak']
     peaks['peak_gpu_memory_mebibytes'] = peak // 2**20

@@ -1,7 +1,6 @@
 """Selects where training batches come from: record files, a Python source or a data service."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,13 @@ from cifar10.options.run_options import RunOptions
 class Feed:
   """The training examples of record files; subclasses read other inputs."""
 
-  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster):
+  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
     """Sets the feed up; reads nothing."""
     assert options.data_dir  # The command requires it.
     self._hparams = hparams
     self._options = options
     self._cluster = cluster
+    self._num_classes = num_classes
     self._data_set = input_pipeline.RecordDataset(
       options.data_dir, hparams.train_on, hparams.use_distortion_for_training, hparams.augmentation
     )
@@ -51,16 +51,16 @@ class Feed:
     )
     return input_pipeline.cut(batches, num_shards)
 
-  @contextlib.contextmanager
-  def reading(self) -> Iterator[None]:
+  def reading(self) -> contextlib.AbstractContextManager[None]:
     """A context in which batches can be read; raises SourceError if a source fails."""
-    yield
+    return contextlib.nullcontext()
 
 
 def make(hparams: HParams, options: RunOptions, cluster: Cluster, data: DatasetInfo) -> Feed:
   """Returns this process's feed; raises InputError if a source cannot be found."""
+  kind: Any = Feed
   if options.data_service:
-    return parts.load('data_service').ServiceFeed(hparams, options, cluster, data.num_classes)
-  if hparams.source:
-    return parts.load('source').SourceFeed(hparams, options, cluster, data.num_classes)
-  return Feed(hparams, options, cluster)
+    kind = parts.load('data_service').ServiceFeed
+  elif hparams.source:
+    kind = parts.load('source').SourceFeed
+  return kind(hparams, options, cluster, data.num_classes)

@@ -3,27 +3,18 @@
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts
 from cifar10.data import input_pipeline, manifest, stream, tf_data_service
-from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
 from cifar10.training.feed import Feed
 
 
 class ServiceFeed(Feed):
   """The batches of record files or a source, read by data workers for all workers of a cluster."""
-
-  def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
-    """Sets the feed up; does not contact the service."""
-    super().__init__(hparams, options, cluster)
-    self._num_classes = num_classes
 
   def num_examples(self) -> int:
     """Counts like `Feed`; a source with a given length may exist on the data workers alone."""
@@ -63,19 +54,17 @@ class ServiceFeed(Feed):
       tf_data_service.distributed(batches, options.data_service, job), num_shards
     )
 
-  @contextlib.contextmanager
-  def reading(self) -> Iterator[None]:
+  def reading(self) -> contextlib.AbstractContextManager[None]:
     """A context in which batches can be read, as in `Feed`."""
-    with stream.naming_faults(tf_data_service.fault):
-      yield
+    return stream.naming_faults(tf_data_service.fault)
 
   @functools.cached_property
   def _here(self) -> Feed:
     """Returns the feed that would be used without a data service."""
     if not self._hparams.source:
-      return Feed(self._hparams, self._options, self._cluster)
+      return Feed(self._hparams, self._options, self._cluster, self._num_classes)
     feed = parts.load('source').SourceFeed(
       self._hparams, self._options, self._cluster, self._num_classes
     )
-    feed.check_shards('--data-service')
+    feed.source.check_shards('--data-service')
     return feed

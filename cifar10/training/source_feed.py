@@ -69,19 +69,14 @@ class SourceFeed(Feed):
 
   def __init__(self, hparams: HParams, options: RunOptions, cluster: Cluster, num_classes: int):
     """Imports the function; raises InputError if there is none."""
-    super().__init__(hparams, options, cluster)
+    super().__init__(hparams, options, cluster, num_classes)
     assert hparams.source
-    self._num_classes = num_classes
-    self._source = PythonSource(hparams.source)
+    self.source = PythonSource(hparams.source)
     self._told_length = False
-    self._shards = cluster.num_workers if self._source.takes_shards else 1
+    self._shards = cluster.num_workers if self.source.takes_shards else 1
     self._processes: SourceProcesses | None = None
     if options.source_processes > 1:
-      self.check_shards(f'--source-processes {options.source_processes}')
-
-  def check_shards(self, wanted_by: str) -> None:
-    """Raises InputError if the function takes no shards, which the named option needs."""
-    self._source.check_shards(wanted_by)
+      self.source.check_shards(f'--source-processes {options.source_processes}')
 
   def num_examples(self) -> int:
     """Counts like `Feed`; checks the first example now, all others when they are read."""
@@ -90,7 +85,7 @@ class SourceFeed(Feed):
   def first_images(self, count: int) -> np.ndarray:
     """Returns the first images in the source's order."""
     try:
-      with contextlib.closing(self._source.chunks(self._num_classes)) as chunks:
+      with contextlib.closing(self.source.chunks(self._num_classes)) as chunks:
         images, missing = [], count
         for chunk in chunks:
           images.append(chunk.images[:missing])
@@ -120,26 +115,21 @@ class SourceFeed(Feed):
 
   @contextlib.contextmanager
   def reading(self) -> Iterator[None]:
-    """A context in which batches can be read; it ends the source's processes."""
-    with stream.naming_faults(lambda message: None), self._running():
-      yield
-
-  @contextlib.contextmanager
-  def _running(self) -> Iterator[None]:
-    """A context with the processes of --source-processes."""
+    """A context in which batches can be read; it runs the source's processes."""
     count, worker = self._options.source_processes, self._cluster.worker
-    if count <= 1:
-      yield
-      return
-    shards = range(worker * count, (worker + 1) * count)
-    with SourceProcesses(
-      self._source.name, self._num_classes, shards, count * self._shards
-    ) as self._processes:
+    with contextlib.ExitStack() as stack:
+      stack.enter_context(stream.naming_faults(lambda message: None))
+      if count > 1:
+        shards = range(worker * count, (worker + 1) * count)
+        processes = SourceProcesses(
+          self.source.name, self._num_classes, shards, count * self._shards
+        )
+        self._processes = stack.enter_context(processes)
       yield
 
   @functools.cached_property
   def _count(self) -> int:
-    return self._source.check(self._num_classes, self._hparams.examples_per_epoch)
+    return self.source.check(self._num_classes, self._hparams.examples_per_epoch)
 
   def _epoch(self) -> Generator[Chunk, None, None]:
     """Yields one epoch of this process's examples."""
@@ -148,7 +138,7 @@ class SourceFeed(Feed):
     chunks = (
       self._processes.epoch()
       if self._processes
-      else self._source.chunks(self._num_classes, shard, self._shards)
+      else self.source.chunks(self._num_classes, shard, self._shards)
     )
     for chunk in chunks:
       count += len(chunk.labels)
@@ -157,14 +147,14 @@ class SourceFeed(Feed):
     # this may be the empty rest of an epoch.
     if not count and not self._processes:
       raise SourceError(
-        f'--source {self._source.name}: shard {shard} of {self._shards} yields no examples; give '
+        f'--source {self.source.name}: shard {shard} of {self._shards} yields no examples; give '
         'each shard some, or start fewer workers'
       )
     if self._shards == 1 and count != self._count and not self._told_length:
       self._told_length = True
       log.info(
         '--source %s: an epoch has %s examples, and training counts %s as one',
-        self._source.name,
+        self.source.name,
         f'{count:,}',
         f'{self._count:,}',
       )

@@ -110,7 +110,17 @@ def _train(
     _log_start(process, num_examples)
     stop_request = stop_record.StopRequest()
     saver_hooks = _saver_hooks(process, callbacks, evaluator)
-    run = _make_run(process, stop_request, num_examples, saver_hooks, evaluating=bool(evaluator))
+    run = Run(
+      process.hparams,
+      process.options,
+      process.data,
+      role,
+      stop_request,
+      examples_per_epoch=num_examples,
+      examples_per_step=role.examples_per_step(process.hparams.train_batch_size),
+      evaluates=evaluator is not None and role.evaluates_on_the_way,
+      save=saver_hooks[0].save_now if saver_hooks else Run.save,
+    )
     callbacks += registry.make_all(run, process.own_callbacks)
     meter = MeterHook(callbacks, role.counts_steps, run.epochs)
     task_hook = _TaskHook(role)
@@ -128,29 +138,6 @@ def _train(
       role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
     _end(process, callbacks, stop_request, meter.step)
   return (stop_request.reason or _LAST_STEP).name, task_hook.steps
-
-
-def _make_run(
-  process: Process,
-  stop_request: stop_record.StopRequest,
-  num_examples: int,
-  saver_hooks: Sequence[checkpoint_saver.SaveHook],
-  *,
-  evaluating: bool,
-) -> Run:
-  """Returns what callbacks know of this training."""
-  role = process.role
-  return Run(
-    process.hparams,
-    process.options,
-    process.data,
-    role,
-    stop_request,
-    examples_per_epoch=num_examples,
-    examples_per_step=role.examples_per_step(process.hparams.train_batch_size),
-    evaluates=evaluating and role.evaluates_on_the_way,
-    save=saver_hooks[0].save_now if saver_hooks else Run.save,
-  )
 
 
 def still_ended(options: RunOptions) -> stop_record.StopReason | None:

@@ -14,7 +14,7 @@ def test_use_of_the_processor_is_a_share_of_all_cores(monkeypatch, tmp_path):
   clock, written = {'now': 0.0, 'used': 0.0}, []
   monkeypatch.setattr(resources.time, 'monotonic', lambda: clock['now'])
   monkeypatch.setattr(resources.time, 'process_time', lambda: clock['used'])
-  monkeypatch.setattr(resources.os, 'sched_getaffinity', lambda process: {0, 1, 2, 3})
+  monkeypatch.setattr(resources.limits, 'cores', lambda: 4)
   monkeypatch.setattr(resources, 'write_scalars', lambda *given: written.append(given))
   callback = resources.Resources(str(tmp_path))
   for number in range(1, 12):

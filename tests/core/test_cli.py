@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -107,9 +108,9 @@ def test_every_script_of_the_package_is_named_as_such():
 def test_texts_name_what_was_typed(monkeypatch, text, shown):
   """Of the checkout's files, and of the scripts where one of them was started."""
   monkeypatch.setattr(sys, 'argv', ['/my/cifar10_main.py'])
-  assert cli.as_typed(text, cli.typed_name()) == text
+  assert cli.as_typed(text) == text
   monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-cluster'])
-  assert cli.as_typed(text, cli.typed_name()) == shown
+  assert cli.as_typed(text) == shown
 
 
 def test_usage_names_what_was_typed():
@@ -125,7 +126,9 @@ def test_an_error_names_the_command_that_was_typed(monkeypatch, tmp_path, capsys
   with pytest.raises(SystemExit) as end:
     errors.run_command(cifar10_main.main)
   assert end.value.code == 2
-  assert f'run: cifar10-generate --data-dir {tmp_path}\n' in capsys.readouterr().err
+  assert (
+    f'run: cifar10-generate --data-dir {shlex.quote(str(tmp_path))}\n' in capsys.readouterr().err
+  )
 
 
 def test_completion_is_of_the_scripts(run_here):

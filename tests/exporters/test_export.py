@@ -30,9 +30,7 @@ def test_a_folder_that_was_made_elsewhere_comes_in_whole(folder):
     for name in ('written/saved_model.pb', 'written/variables/index', 'file'):
       os.makedirs(os.path.dirname(os.path.join(made, name)), exist_ok=True)
       files.write_text(os.path.join(made, name), name)
-    export._move_in(
-      os.path.join(made, 'written'), os.path.join(folder, 'export'), last='saved_model.pb'
-    )
+    export._move_in(os.path.join(made, 'written'), os.path.join(folder, 'export'))
     export._move_in(os.path.join(made, 'file'), os.path.join(folder, 'file.onnx'))
   assert [os.path.basename(path) for path in files.matching(folder, '*')] == ['export', 'file.onnx']
   assert (
@@ -47,10 +45,10 @@ def test_a_folder_that_was_made_elsewhere_comes_in_whole(folder):
 def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
   copied = []
   monkeypatch.setattr(remote_files, 'copy', lambda path, new: copied.append(new))
-  for name in ('a', 'marker', 'z'):
+  for name in ('a', 'saved_model.pb', 'z'):
     (tmp_path / name).touch()
-  export._move_in(str(tmp_path), 'ram://last', last='marker')
-  assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/marker']
+  export._move_in(str(tmp_path), 'ram://last')
+  assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/saved_model.pb']
 
 
 def record(job, tta, tta_below=1.0, measured=MEASURED, step=8):

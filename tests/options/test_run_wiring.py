@@ -20,11 +20,10 @@ from cifar10.cluster import roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
-from cifar10.job import metrics_log, stop_record
+from cifar10.job import metrics_log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, placement, trainer
-from cifar10.training.process import Process
+from cifar10.training import feed, placement
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -203,12 +202,10 @@ def observe_task(options, cluster):
   role = roles.choose(cluster, options)
   monitor = role.monitor
   examples = feed.make(HParams(), options, cluster, CIFAR10)
-  process = Process(HParams(), options, role)
-  run = trainer._make_run(process, stop_record.StopRequest(), 1000, [], evaluating=False)
   return {
     'role': type(role).__name__,
     'gradients an update': role.gradients_per_update,
-    'examples a step': run.examples_per_step,
+    'examples a step': role.examples_per_step(HParams().train_batch_size),
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
     'needs everyone': monitor._all_reduce,

@@ -65,11 +65,6 @@ class Published:
     """Returns the file name of the published archive."""
     return os.path.basename(self.url)
 
-  @property
-  def synthetic_name(self) -> str:
-    """Returns the file name of a synthetic archive in the same format."""
-    return self.file_name.replace('-python', '-synthetic')
-
   def digest(self, content: bytes) -> str:
     """Returns a member's digest by the algorithm of `digests`."""
     return hashlib.new(self.algorithm, content, usedforsecurity=False).hexdigest()

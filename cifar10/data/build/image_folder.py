@@ -5,22 +5,19 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 from cifar10.data import info, manifest
 from cifar10.data.build.sources import ImageSource, SplitExamples
-from cifar10.data.image_files import read_ahead
+from cifar10.data.image_files import read_ahead, read_image
 from cifar10.data.info import IMAGE_BYTES
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
-
-Image = TypeVar('Image')  # An image's path, or its index in a file.
 
 
 class ImageFolder(ImageSource):
@@ -116,13 +113,13 @@ class ImageFolder(ImageSource):
     """Appends all readable images; returns their indices by split and class."""
     paths = self._paths
     places: dict[str, int] = {}
-    with logging_redirect_tqdm(), logs.bar(total=len(paths), unit=' images', desc='read') as bar:
+    with logs.bar(total=len(paths), unit=' images', desc='read') as bar:
       for path, image in zip(paths, read_ahead(_read, paths)):
         bar.update()
         if image is None:
           self._num_unreadable += 1
           if self._num_unreadable <= MOST_NAMED:
-            log.info('%s cannot be read as PNG or JPEG: left out', shown(path))
+            log.info('%s cannot be read as PNG or JPEG: left out', one_line(path))
         else:
           scratch.write(image.tobytes())
           places[path] = len(places)
@@ -140,11 +137,8 @@ class ImageFolder(ImageSource):
 
 def _read(path: str) -> np.ndarray | None:
   """Returns an image as planes R, G, B, uint8 [3072]; None if it cannot be read."""
-  # Imports TensorFlow, for which listing and checking a folder should not wait.
-  from cifar10.data import image_files  # noqa: PLC0415
-
   try:
-    image, _ = image_files.read_image(path)
+    image, _ = read_image(path)
   except InputError:
     return None
   return image.transpose(2, 0, 1).reshape(-1)
@@ -186,8 +180,8 @@ def _held_out(split: Sequence[float] | None, listed: Mapping[str, Any]) -> dict[
 
 
 def _divided(
-  classes: Mapping[str, Sequence[Image]], held_out: Mapping[str, float], rng: np.random.Generator
-) -> dict[str, dict[str, list[Image]]]:
+  classes: Mapping[str, Sequence[int]], held_out: Mapping[str, float], rng: np.random.Generator
+) -> dict[str, dict[str, list[int]]]:
   """Divides each class's images at random between `train` and the splits held out of it.
 
   Each held-out split gets its share of every class, rounded, at least one image; train the rest.
@@ -195,7 +189,7 @@ def _divided(
   Raises:
     InputError: no image of a class is left for train.
   """
-  parts: dict[str, dict[str, list[Image]]] = {name: {} for name in ('train', *held_out)}
+  parts: dict[str, dict[str, list[int]]] = {name: {} for name in ('train', *held_out)}
   for name, images in classes.items():
     _check_size(name, len(images), held_out)
     left = [images[index] for index in rng.permutation(len(images))]
@@ -220,8 +214,8 @@ def _check_size(name: str, count: int, held_out: Mapping[str, float]) -> None:
 
 
 def _shuffled(
-  classes: Mapping[str, Sequence[Image]], rng: np.random.Generator
-) -> list[tuple[Image, int]]:
+  classes: Mapping[str, Sequence[int]], rng: np.random.Generator
+) -> list[tuple[int, int]]:
   """Returns all images with labels in random order, so that the first ones show all classes."""
   labelled = [(image, label) for label, images in enumerate(classes.values()) for image in images]
   return [labelled[index] for index in rng.permutation(len(labelled))]
@@ -295,7 +289,7 @@ def _read_classes(folder: str) -> dict[str, list[str]]:
   info.check_classes(names, folder)
   beside = sorted(set(_visible(folder)) - set(names))
   for name in beside[:MOST_NAMED]:
-    log.info('%s lies in no class: left out', shown(os.path.join(folder, name)))
+    log.info('%s lies in no class: left out', one_line(os.path.join(folder, name)))
   if len(beside) > MOST_NAMED:
     log.info('and %s files more of %s lie in no class', len(beside) - MOST_NAMED, folder)
   return {name: _class_files(os.path.join(folder, name)) for name in names}
@@ -327,8 +321,3 @@ def _visible(folder: str) -> list[str]:
       f'--images: {folder} cannot be listed ({error.strerror}); name a folder with one for each '
       'class'
     ) from None
-
-
-def shown(path: str) -> str:
-  """Returns a path in a form that fits one line of the log."""
-  return path if path.isprintable() else repr(path)

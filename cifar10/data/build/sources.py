@@ -131,7 +131,7 @@ class ArchiveSource(ImageSource):
     """Returns the archive to read, made or downloaded if needed, and its members' digests."""
     published = self._published
     if self._synthetic_images is not None:
-      path = os.path.join(data_dir, published.synthetic_name)
+      path = os.path.join(data_dir, published.file_name.replace('-python', '-synthetic'))
       files.remove_unfinished(path)
       digests = synthetic.write_synthetic(path, self._synthetic_images, self._seed, published)
       log.info('made %s: %s images a batch', path, f'{self._synthetic_images:,}')

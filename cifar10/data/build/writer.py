@@ -1,7 +1,6 @@
 """Writes record files and their manifest from a source of images."""
 
 import contextlib
-import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from cifar10.data.build.sources import ImageSource
 from cifar10.data.info import DEPTH, DatasetInfo
 
 _LEVELS = 256
+_VALUES = np.arange(_LEVELS) / (_LEVELS - 1)  # The levels as numbers in 0..1.
 _DIGITS = 6  # Further digits of a split's mean have no meaning.
 
 
@@ -33,30 +33,24 @@ class ChannelStatistics:
 
   def means(self) -> tuple[float, float, float]:
     """Returns the means of red, green and blue, in 0..1."""
-    return self._by_channel(self._mean)
+    return _rounded(self._means())
 
   def stds(self) -> tuple[float, float, float]:
     """Returns the standard deviations of red, green and blue, in 0..1.
 
     They are at least one level of 255: networks divide by them, even if a channel is constant.
     """
-    return self._by_channel(self._std)
+    squares = (_VALUES - self._means()[:, np.newaxis]) ** 2
+    variances = (self._counts * squares).sum(1) / self._counts.sum(1)
+    return _rounded(np.maximum(np.sqrt(variances), _VALUES[1]))
 
-  def _by_channel(self, function) -> tuple[float, float, float]:
-    red, green, blue = (round(function(counts), _DIGITS) for counts in self._counts)
-    return red, green, blue
-
-  def _mean(self, counts: np.ndarray) -> float:
-    return float(counts @ _values() / counts.sum())
-
-  def _std(self, counts: np.ndarray) -> float:
-    squares = (_values() - self._mean(counts)) ** 2
-    return max(math.sqrt(counts @ squares / counts.sum()), 1 / (_LEVELS - 1))
+  def _means(self) -> np.ndarray:
+    return self._counts @ _VALUES / self._counts.sum(1)
 
 
-def _values() -> np.ndarray:
-  """Returns the levels as numbers in 0..1."""
-  return np.arange(_LEVELS) / (_LEVELS - 1)
+def _rounded(numbers: np.ndarray) -> tuple[float, float, float]:
+  red, green, blue = (round(float(number), _DIGITS) for number in numbers)
+  return red, green, blue
 
 
 def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
