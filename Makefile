@@ -77,7 +77,7 @@ test-slow: $(STAMP)
 
 # Most of their time a Slurm waits, so that they run beside the others.
 test-hosts: $(STAMP)
-	$(BIN)/python -m pytest -m 'hosts and not slow and not long' -rs
+	$(BIN)/python -m pytest -m 'hosts and not slow and not long'
 
 # Two at once: of several processes each, which mostly wait for one another.
 test-clusters: $(STAMP)
@@ -85,7 +85,7 @@ test-clusters: $(STAMP)
 
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -m 'long or (hosts and slow)' -rs
+	$(BIN)/python -m pytest -m 'long or (hosts and slow)'
 
 # The hostile surroundings of docs/failures.md: more than CI has time for. Then
 # `python tests/hostile/test_table.py hostile.xml` keeps the outcome.
@@ -143,7 +143,7 @@ SETTINGS := TF_SYNC_ON_FINISH=0,TF_ENABLE_WINOGRAD_NONFUSED=0,force_gpu_compatib
 gpu:
 	@$(or $(PYTHON),python3) tests/gpus.py
 	$(MAKE) GPU=1 install bench-install
-	TEST_GPUS=1 $(BIN)/python -m pytest -m gpu -rs
+	TEST_GPUS=1 $(BIN)/python -m pytest -m gpu
 	$(BIN)/python generate_cifar10_tfrecords.py --data-dir data
 	$(BIN)/python benchmarks/time_to_accuracy.py $(PEERS) --seeds 0 --twin-steps 0 > data/gpu.json
 	$(BIN)/python -m json.tool --indent 1 data/gpu.json benchmarks/results/time_to_accuracy_gpu.json

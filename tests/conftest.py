@@ -21,9 +21,12 @@ import cifar10_main
 from cifar10.core import lazy_tf
 
 gpus.set_environment()
+# Tests ask servers of their own: no proxy is to stand between.
+for name in ('no_proxy', 'NO_PROXY'):
+  os.environ[name] = ','.join(filter(None, [os.environ.get(name), '127.0.0.1', 'localhost']))
 lazy_tf.import_tensorflow()  # Before the modules that import it.
 
-from cifar10.core import errors  # noqa: E402
+from cifar10.core import errors, limits  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
 from cifar10.data.build import synthetic, writer  # noqa: E402
 
@@ -51,7 +54,7 @@ def pytest_configure():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
   """How many tests run at once: one more than there are cores, since each waits now and then."""
-  return (os.cpu_count() or 1) + 1
+  return limits.cores() + 1
 
 
 @pytest.fixture(scope='session')

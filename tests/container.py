@@ -59,8 +59,9 @@ class Images:
     """The base image; returns '' or why the archive of packages gave none."""
     tree = os.path.join(self._folder, 'tree')
     packages = '--include=python3,python3-pip,ca-certificates'
-    command = [*ALONE, 'debootstrap', '--variant=minbase', packages, RELEASE, tree, MIRROR]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    command = ['timeout', '600', *ALONE, 'debootstrap', '--variant=minbase', packages]
+    command += [RELEASE, tree, MIRROR]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
       return f'debootstrap: {ran.stdout.strip()[-300:]}'
     os.symlink('python3', os.path.join(tree, 'usr/bin/python'))

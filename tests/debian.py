@@ -13,12 +13,11 @@ def why_missing(commands, packages):
   if os.geteuid() != 0 or not shutil.which('apt-get'):
     return f'{", ".join(missing)} missing; root installs them: apt-get install {" ".join(packages)}'
   for command in (['update'], ['install', '--yes', '--no-install-recommends', *packages]):
-    ran = subprocess.run(
-      ['apt-get', '-qq', *command],
+    ran = subprocess.run(  # Ended after ten minutes: a mirror may not answer.
+      ['timeout', '600', 'apt-get', '-qq', *command],
       env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'},
       capture_output=True,
       text=True,
-      timeout=600,
       check=False,
     )
   if ran.returncode:

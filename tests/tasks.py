@@ -85,7 +85,7 @@ class Tasks(LocalCluster):
   def order(self, order):
     """Steers the training, as a person would."""
     command = [sys.executable, '-m', 'cifar10.control', self.job_dir, order]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
 
   def text(self):
     return '\n'.join(f'{name} | {line}' for name, line in self.log)

@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
-def control(job_dir, order, timeout=60):
+def control(job_dir, order, timeout=300):
   return subprocess.run(
     [sys.executable, '-m', 'cifar10.control', str(job_dir), order],
     cwd=ROOT,

@@ -236,7 +236,7 @@ def alone(steady, run_main, data_dir, tmp_path_factory):
   assert result.returncode == 0, result.stderr
   npz = folder / 'alone.npz'
   dump = [sys.executable, '-m', 'cifar10.checkpoint', 'dump', folder / 'job/model.ckpt-3']
-  subprocess.run([*dump, '--out', npz], cwd=ROOT, check=True, capture_output=True, timeout=60)
+  subprocess.run([*dump, '--out', npz], cwd=ROOT, check=True, capture_output=True, timeout=300)
   losses = re.findall(r'step \d of 6 .*loss (\S+)', result.stderr)
   assert len(set(losses)) == 6
   return npz, np.float64(losses[3:])

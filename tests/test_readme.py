@@ -144,7 +144,7 @@ def test_make_gpu_needs_a_gpu(monkeypatch):
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
   for name in ('MAKEFLAGS', 'MAKELEVEL'):  # Of the `make test` that runs this.
     monkeypatch.delenv(name, raising=False)
-  command = ['make', 'PYTHON=python3', 'VENV=.none', 'gpu']
+  command = ['make', f'PYTHON={sys.executable}', 'VENV=.none', 'gpu']
   result = subprocess.run(
     command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
   )

@@ -38,7 +38,7 @@ def is_alive(pid):
   try:
     with open(f'/proc/{pid}/stat') as file:
       return file.read().rpartition(')')[2].split()[0] != 'Z'
-  except FileNotFoundError:
+  except (FileNotFoundError, ProcessLookupError):
     return False
 
 

@@ -34,7 +34,7 @@ def test_it_has_the_values_in_its_environment(tmp_path, caplog):
   program += "item for item in os.environ.items() if item[0].startswith('CIFAR10_') "
   program += "and item[0] != 'CIFAR10_ARCHIVE'))))"
   caplog.set_level(logging.INFO, logger='cifar10')
-  hear(f'{shlex.quote(sys.executable)} -c "{program}" {path} "$HOME; echo"')
+  hear(f'{shlex.quote(sys.executable)} -c "{program}" {shlex.quote(str(path))} "$HOME; echo"')
   argument, values = eval(path.read_text())
   assert argument == '$HOME; echo'
   assert values == [
@@ -80,7 +80,7 @@ def test_the_end_of_training_starts_a_command_of_the_chief(tmp_path):
   path = tmp_path / 'reason'
   program = "import os, sys; open(sys.argv[1], 'a').write(os.environ['CIFAR10_REASON'] + ' '"
   program += " + os.environ['CIFAR10_MESSAGE'] + ' ' + os.environ['CIFAR10_STEP'])"
-  command = f'{shlex.quote(sys.executable)} -c "{program}" {path}'
+  command = f'{shlex.quote(sys.executable)} -c "{program}" {shlex.quote(str(path))}'
   for is_chief in (True, False):
     callback = user_command.make(make_run(is_chief, on_end=command))
     callback.on_evaluate_end(Evaluation(40, 'validation', 'c', RESULT, [[64]], True))

@@ -14,6 +14,7 @@ import pytest
 
 from cifar10.cluster import liveness, sockets
 from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.roles import ALONE
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.tasks import Cluster
@@ -261,7 +262,7 @@ def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
 
 def test_gives_up_on_a_session_that_waits_for_who_is_gone(addresses):
   """Training is over, but to close its session TensorFlow asks the parameter server."""
-  cluster = {'chief': ('127.0.0.1:1',), 'ps': (addresses['nowhere'],)}
+  cluster = {'chief': (addresses['nowhere'],), 'ps': ('127.0.0.1:1',)}
   script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=0, before='monitor.finish()')
   result = subprocess.run(
     [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
@@ -321,12 +322,13 @@ def test_a_parameter_server_remembers_who_came_and_went(addresses, monkeypatch, 
   now = [100.0]
   monkeypatch.setattr('cifar10.cluster.liveness.end_process', said.append)
   monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
+  monkeypatch.setattr('cifar10.cluster.liveness._BRIEF_SECONDS', 5)
   tasks = {'chief': ('here',), 'ps': ('nowhere',), 'worker': (worker,)}
   cluster = {job: tuple(addresses[each] for each in names) for job, names in tasks.items()}
   monitor = LivenessMonitor(Cluster(cluster, 'ps'), start_timeout=60)
   now[0] = 101
   monitor._look()
-  monkeypatch.setattr('cifar10.cluster.liveness.reachable', lambda *_: False)
+  monkeypatch.setattr('cifar10.cluster.sockets.reachable', lambda *_: False)
   now[0] = 161
   monitor._look()
   gone = f'worker 0 ({addresses["nowhere"]}) did not come up in 60 s'
@@ -397,7 +399,7 @@ def test_all_reduce_waits_until_everyone_listens(addresses):
     port = own.getsockname()[1]
   cluster = Cluster({'chief': (f'127.0.0.1:{port}',), 'worker': (addresses['nowhere'],)})
   monitor = LivenessMonitor(cluster)
-  waiting = threading.Thread(target=monitor.wait_for_peers)
+  waiting = threading.Thread(target=monitor.wait_for_peers, daemon=True)
   waiting.start()
   waiting.join(1)
   assert waiting.is_alive()
@@ -435,7 +437,8 @@ def test_a_data_service_without_data_workers_is_told_while_no_step_is_made(caplo
   now = [1000.0]
   monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
   with socket.create_server(('127.0.0.1', 0)) as dispatcher:
-    monitor = LivenessMonitor(data_service=f'127.0.0.1:{dispatcher.getsockname()[1]}')
+    address = f'127.0.0.1:{dispatcher.getsockname()[1]}'
+    monitor = LivenessMonitor(ALONE, data_service=address)
     now[0] += 15
     monitor._report(is_starting=True)
     monitor.progressed()

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ASK = """
 import os
 from cifar10.core import devices
@@ -33,7 +34,12 @@ def test_onednn_is_on_unless_the_user_says_not(given, expected):
   if given is not None:
     environment['TF_ENABLE_ONEDNN_OPTS'] = given
   result = subprocess.run(
-    [sys.executable, '-c', ASK], env=environment, capture_output=True, text=True, check=True
+    [sys.executable, '-c', ASK],
+    cwd=ROOT,
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=True,
   )
   assert result.stdout.strip() == expected
 
@@ -55,7 +61,12 @@ def test_other_kernels_are_in_force_where_they_are_asked_for(variable, value):
   environment = {name: text for name, text in os.environ.items() if 'ONEDNN' not in name}
   environment.update({variable: value, 'ONEDNN_VERBOSE': '1'})
   result = subprocess.run(
-    [sys.executable, '-c', CONVOLVE], env=environment, capture_output=True, text=True, check=True
+    [sys.executable, '-c', CONVOLVE],
+    cwd=ROOT,
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=True,
   )
   kernels = re.findall(r',exec,cpu,convolution,([^,]*),', result.stdout)
   if value == '0':

@@ -163,6 +163,7 @@ def test_a_shard_is_named():
 
 def test_an_iterator_that_is_not_made_anew():
   found = source('used_up')
+  given_sources.exhausted = given_sources.ones()
   list(found.chunks(10))
   with pytest.raises(SourceError, match=r'yields no examples; .* must make it anew'):
     list(found.chunks(10))

@@ -140,8 +140,9 @@ def _can_mount() -> bool:
   """Root, and in a container also allowed to."""
   if os.geteuid() != 0:
     return False
-  tried = subprocess.run(['unshare', '--mount', 'true'], capture_output=True, check=False)
-  return tried.returncode == 0
+  command = ['unshare', '--mount', 'true']
+  tried = shutil.which(command[0]) and subprocess.run(command, capture_output=True, check=False)
+  return bool(tried) and tried.returncode == 0
 
 
 def make_place(folder: Any, data_dir: str) -> Place:

@@ -104,6 +104,7 @@ def test_processes_write_beside_each_other(tmp_path):
   writers = [context.Process(target=_add_many, args=[folder, task]) for task in ('a', 'b')]
   writers.append(context.Process(target=_go_back_often, args=[folder]))
   for process in writers:
+    process.daemon = True  # Ended with this one, where it hangs.
     process.start()
   for process in writers:
     process.join(60)

@@ -289,7 +289,7 @@ def test_a_table_needs_no_libraries(make_job):
     runpy.run_module('cifar10.report', run_name='__main__')
   """
   command = [sys.executable, '-c', code, make_job(has_data=False), '--table']
-  ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+  ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
   assert ran.returncode == 0, ran.stderr
   assert len(json.loads(ran.stdout)['jobs']) == 1
 
@@ -328,6 +328,6 @@ def test_help_does_not_wait_for_tensorflow():
     runpy.run_module('cifar10.report', run_name='__main__')
   """
   command = [sys.executable, '-c', code]
-  ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+  ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
   assert ran.returncode == 0, ran.stderr
   assert '--out' in ran.stdout

@@ -226,7 +226,10 @@ def test_refuses_a_job_dir_that_cannot_be_written():
     os.chmod(folder, 0o555)
     job = os.path.join(folder, 'new', 'job')
     user = os.geteuid()
-    os.seteuid(user or 65534)
+    try:
+      os.seteuid(user or 65534)
+    except OSError as error:
+      pytest.skip(f'root may not become another user here: {error}')
     try:
       with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
         dry_run._check_writable(job)
