@@ -155,7 +155,7 @@ def test_the_image_holds_all_that_the_program_imports():
   copied = {source for step in steps if step[0] == 'COPY' for source in step[1:-1]}
   assert all(os.path.exists(os.path.join(ROOT, source)) for source in copied)
   program = {name for name in os.listdir(ROOT) if name.endswith('.py')} | {'cifar10'}
-  assert copied == program | {'requirements.txt', 'requirements-gpu.txt'}
+  assert copied == program | {'requirements.txt', 'requirements-gpu.txt', 'pyproject.toml'}
   with open(os.path.join(ROOT, '.dockerignore'), encoding='utf-8') as file:
     ignored = file.read().splitlines()
   assert '*' in ignored  # All but these, above all no data.

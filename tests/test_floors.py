@@ -135,7 +135,6 @@ OF_ITS_OWN = {
   'cifar10.core.limits': '/proc',
   'cifar10.job.metrics_log': 'a lock of the system on a local file',
   'cifar10.ops.silu': 'what XLA prints, for a moment',
-  'cifar10.callbacks.resources': '/proc',
   'cifar10.cluster.sockets': '/proc',
   'cifar10.data.build.synthetic': 'how much of a disk is free',
   'cifar10.data.build.download': 'a local file, which grows',
@@ -146,7 +145,7 @@ OF_ITS_OWN = {
   'cifar10.exporters.saved_model': 'a local folder, from where the export is moved',
   'cifar10.reporting.page': "the program's own files",
   'cifar10.job.pretrained': 'a temporary job dir',
-  'cifar10.training.dry_run': '/proc, a temporary job dir, whether one can be written',
+  'cifar10.training.dry_run': 'a temporary job dir, whether one can be written',
   'cifar10.local_cluster': "the program's own files",
 }
 OF_NAMES = {'os.path.join', 'os.path.basename', 'os.path.dirname', 'os.path.split'}

@@ -184,7 +184,7 @@ def test_a_plain_training_loads_no_part(data_dir, tmp_path):
   )
   loaded = set(result.stdout.splitlines()[-1].split())
   assert 'cifar10.training.model_fn' in loaded
-  assert not loaded & {module for name, module in parts().items() if name not in USED}
+  assert loaded & {module for name, module in parts().items() if name not in USED} == set()
 
 
 USED = ('best_checkpoint', 'resources')  # What a training with the default options asks for.

@@ -37,9 +37,11 @@ class ControlCommands:
     for name, command in control_requests.take(self._run.job_dir):
       refusal = 'the training was only starting; ask again'
       control_requests.answer(self._run.job_dir, name, False, refusal)
-      reason = command and command.reason
-      if reason and stop_record.holds(reason, self._run.options):
-        self._run.stop_request.request(reason)
+      if command and command.reason:
+        limit, value, message = command.reason
+        reason = StopReason(limit, message, value)
+        if stop_record.holds(reason, self._run.options):
+          self._run.stop_request.request(reason)
     self._changed_rates()
 
   def obey(self, session: Any, step: int) -> None:
@@ -89,8 +91,8 @@ class ControlCommands:
     if command.verb in ('save', 'evaluate'):
       return self._save(session, command.verb == 'evaluate')
     if command.verb == 'stop':
-      reason = command.reason or StopReason(BY_CONTROL, f'stopped by control at {at}')
-      self._run.stop_request.request(reason)
+      reason = command.reason or (BY_CONTROL, 0.0, f'stopped by control at {at}')
+      self._run.stop_request.request(StopReason(reason[0], reason[2], reason[1]))
       return f'training ends after {at}'
     if command.verb == 'shell':
       return self._open_shell(session)

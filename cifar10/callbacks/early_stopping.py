@@ -47,7 +47,7 @@ class EarlyStopping(Callback):
       return
     self._run.stop_request.request(reason)
     if not self._run.is_chief:  # In an evaluator: the chief obeys requests in the job dir.
-      order = control_requests.Command('stop', reason=reason)
+      order = control_requests.Command('stop', None, (reason.name, reason.value, reason.message))
       control_requests.request(self._run.job_dir, order)
 
 

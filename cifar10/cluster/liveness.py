@@ -193,7 +193,7 @@ class LivenessMonitor(SignalMonitor):
     if missing:
       log.info('waiting for %s', _listed(missing))
     elif waited >= REPORT_SECONDS and _DATA_SERVICE in self._peers:
-      log.info('no step for %.0f s: the data service answers; has it a data worker?', waited)
+      log.info('no step for %.0f s: the data service answers; does it have a data worker?', waited)
 
   def _look_for_new(self, timeout: float = 1) -> None:
     looked_for = dict(self._never_seen)

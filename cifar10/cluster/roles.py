@@ -49,7 +49,7 @@ class Role:
     self.control = self._make_control()
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Returns a monitor of what it needs: other tasks, and the data service but for a server."""
+    """Returns a monitor of the other tasks and, unless it is a server, of the data service."""
     data_service = options.data_service if self.cluster.task_type != 'ps' else None
     if not (self.cluster.addresses or data_service):
       return SignalMonitor()

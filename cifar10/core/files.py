@@ -159,6 +159,11 @@ def matching(folder: str, pattern: str) -> list[str]:
   return [os.path.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
+def escape(name: str) -> str:
+  """Returns a pattern that only this name matches."""
+  return glob.escape(name)
+
+
 def make_folder(path: str) -> None:
   """Makes a folder, and the missing ones above it."""
   _on(path).make_folder(path)
@@ -172,6 +177,11 @@ def remove(path: str) -> None:
 def remove_folder(path: str) -> None:
   """Removes a folder with its content."""
   _on(path).remove_folder(path)
+
+
+def remove_empty_folder(path: str) -> None:
+  """Removes an empty local folder."""
+  os.rmdir(path)
 
 
 def move(path: str, new: str) -> None:

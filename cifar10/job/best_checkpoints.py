@@ -4,7 +4,6 @@ best.json = {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ck
              "others": [the next best evaluation, ...]}
 """
 
-import glob
 import json
 import math
 import os
@@ -97,7 +96,7 @@ def keep(
     return False
   files.make_folder(folder)
   # A checkpoint's index is deleted first: if it exists now, all was copied.
-  of_source = files.matching(os.path.dirname(source), glob.escape(name) + '.[dm]*')
+  of_source = files.matching(os.path.dirname(source), files.escape(name) + '.[dm]*')
   for path in [*of_source, f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
       files.copy(path, os.path.join(folder, os.path.basename(path)))

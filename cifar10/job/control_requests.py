@@ -19,7 +19,6 @@ from cifar10.core.logs import log
 from cifar10.core.option import declarations
 from cifar10.job import job_config
 from cifar10.job.job_config import CONTROL, REQUESTS
-from cifar10.job.stop_record import StopReason
 from cifar10.options.hparams import HParams
 
 VERBS = ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')
@@ -34,7 +33,7 @@ class Command(NamedTuple):
 
   verb: str  # one of VERBS, or the name of a rate
   value: float | None = None  # of a learning rate; None: follow the schedule
-  reason: StopReason | None = None  # of a stop
+  reason: tuple[str, float, str] | None = None  # of a stop: the limit's name, its value, a message
 
   def __str__(self) -> str:
     if self.verb not in RATES:
@@ -154,8 +153,8 @@ def _as_command(content: dict[str, Any] | None) -> Command | None:
   try:
     reason = content.get('reason')
     if reason:
-      name, message, value = reason
-      return Command('stop', None, StopReason(str(name), str(message), float(value)))
+      name, value, message = reason
+      return Command('stop', None, (str(name), float(value), str(message)))
     return parse(str(Command(content['verb'], content.get('value'))))
   except (KeyError, TypeError, ValueError):
     return None

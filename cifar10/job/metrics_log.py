@@ -102,7 +102,7 @@ def _go_back(path: str, step: int) -> int:
 
 
 def _repeated_step(line: bytes) -> int:
-  """Returns the step without which a line goes; 0 if it stays, as what is no event does."""
+  """Returns the step of a line that going back may remove; 0 for others, and for no event."""
   event = _parsed(line)
   return event['step'] if event and event['event'] not in _STAYS else 0
 

@@ -165,4 +165,4 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
       files.remove(path)
     with contextlib.suppress(OSError):
       files.remove(os.path.join(self._job_dir, 'checkpoint'))
-      os.rmdir(self._job_dir)
+      files.remove_empty_folder(self._job_dir)

@@ -78,6 +78,7 @@ def both(function, tasks):
     thread.start()
   for thread in threads:
     thread.join(60)
+  assert len(results) == len(tasks), 'one has failed, or still waits for the other'
   return [results[number] for number in range(len(tasks))]
 
 

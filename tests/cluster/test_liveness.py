@@ -445,5 +445,5 @@ def test_a_data_service_without_data_workers_is_told_while_no_step_is_made(caplo
     monitor._report(is_starting=False)
     now[0] += 40  # The last data worker has died.
     monitor._report(is_starting=False)
-  said = 'no step for {} s: the data service answers; has it a data worker?'
+  said = 'no step for {} s: the data service answers; does it have a data worker?'
   assert caplog.messages == [said.format(15), said.format(40)]

@@ -1,6 +1,5 @@
 """Files on the local disk, in TensorFlow's memory and on the local disk by its URL: all alike."""
 
-import glob
 import io
 import os
 import tarfile
@@ -73,7 +72,7 @@ def test_what_is_there(folder):
     (False, False, False, False),
   ]
   assert names(join(folder, 'a', 'b')) == ['model.ckpt-1.index', 'model.ckpt-10.index']
-  assert files.matching(join(folder, 'a', 'b'), glob.escape('model.ckpt-1') + '.*') == [
+  assert files.matching(join(folder, 'a', 'b'), files.escape('model.ckpt-1') + '.*') == [
     f'{model}.index'
   ]
   assert files.matching(join(folder, 'none'), '*') == []
@@ -83,7 +82,7 @@ def test_patterns_take_names_as_they_are(folder):
   odd = join(folder, 'a [1]')
   files.make_folder(odd)
   files.write_text(join(odd, 'b[x].txt'), '')
-  assert files.matching(odd, glob.escape('b[x]') + '.*') == [join(odd, 'b[x].txt')]
+  assert files.matching(odd, files.escape('b[x]') + '.*') == [join(odd, 'b[x].txt')]
 
 
 def test_removing_moving_and_copying(folder):

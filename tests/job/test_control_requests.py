@@ -8,7 +8,6 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import control_requests, job_config
 from cifar10.job.control_requests import Command
-from cifar10.job.stop_record import StopReason
 
 
 @pytest.mark.parametrize(
@@ -46,11 +45,7 @@ def test_what_is_no_order(text, message):
 
 
 def test_requests_are_taken_once_and_in_order(tmp_path):
-  state = [
-    Command('save'),
-    Command('learning_rate', 0.1),
-    Command('stop', reason=StopReason('x', 'm', 0.5)),
-  ]
+  state = [Command('save'), Command('learning_rate', 0.1), Command('stop', None, ('x', 0.5, 'm'))]
   names = [control_requests.request(str(tmp_path), order) for order in state]
   assert control_requests.take(str(tmp_path)) == list(zip(names, state))
   assert control_requests.take(str(tmp_path)) == []
