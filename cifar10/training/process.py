@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -184,15 +185,29 @@ def in_steps(
   return hparams, options
 
 
+# TF_CONFIG as it was, and of each context, of which the last is in force: those of calls in several
+# threads may end in another order.
+_tf_configs: dict[object, str | None] = {}
+_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def tf_config(cluster: Cluster) -> Iterator[None]:
   """A context with TF_CONFIG set for the Estimator, which reads nothing but the environment."""
-  before = os.environ.get('TF_CONFIG')
-  os.environ['TF_CONFIG'] = cluster.tf_config
+  own = object()
+  with _lock:
+    if not _tf_configs:
+      _tf_configs[None] = os.environ.get('TF_CONFIG')
+    _tf_configs[own] = os.environ['TF_CONFIG'] = cluster.tf_config
   try:
     yield
   finally:
-    if before is None:
-      os.environ.pop('TF_CONFIG', None)  # A user's code may have cleared it.
-    else:
-      os.environ['TF_CONFIG'] = before
+    with _lock:
+      del _tf_configs[own]
+      last = [*_tf_configs.values()][-1]
+      if len(_tf_configs) == 1:
+        _tf_configs.clear()
+      if last is None:
+        os.environ.pop('TF_CONFIG', None)  # A user's code may have cleared it.
+      else:
+        os.environ['TF_CONFIG'] = last
