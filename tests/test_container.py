@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 
 import container
 import pytest
@@ -13,11 +14,12 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
 @pytest.fixture
-def images(tmp_path_factory):
+def images():
   """A store with the image in it."""
   if reason := container.why_not():
     pytest.skip(reason)
-  with container.Images(tmp_path_factory.mktemp('images')) as images:
+  # podman takes no path of more than 50 characters, as pytest's are.
+  with tempfile.TemporaryDirectory() as folder, container.Images(folder) as images:
     if reason := images.make_base():
       pytest.skip(f'no base image: {reason}')
     built = images.build(NAME)
@@ -30,8 +32,16 @@ def test_the_image(images, tmp_path):
   check_that_it_has_the_program_and_nothing_else(images)
   os.chown(tmp_path, 1000, 1000)
   check_its_fences(images, tmp_path)
+  check_that_it_names_its_own_files(images, tmp_path)
   check_that_it_makes_records(images, tmp_path)
   check_that_it_trains_and_exports(images, tmp_path)
+
+
+def check_that_it_names_its_own_files(images, volume):
+  """It has no scripts of an installed package."""
+  missing = images.run(NAME, volume, '--data-dir', '/cifar10/none', '--job-dir', '/cifar10/job')
+  assert missing.returncode == 2
+  assert 'run: python generate_cifar10_tfrecords.py --data-dir /cifar10/none' in missing.stderr
 
 
 def check_that_it_makes_records(images, folder):
