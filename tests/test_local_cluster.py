@@ -66,6 +66,9 @@ def test_every_task_ends(cluster, ps, sync, workers):
   assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
   result = json.loads(tasks.results['chief 0'])
   assert (result['subset'], result['examples']) == ('eval', 70)
+  # The batches of 8 of the chief and all workers together, or of each alone.
+  [start] = [event for event in metrics_log.read(tasks.job_dir) if event['event'] == 'start']
+  assert start['examples_per_step'] == (8 * (1 + workers) if sync else 8)
   if sync:
     assert result['global_step'] == 20
   else:  # A worker that reads the step as the others write it makes up to two more.

@@ -18,6 +18,13 @@ ON = 'oneDNN kernels are on (TF_ENABLE_ONEDNN_OPTS is 1)'
 OFF = 'oneDNN kernels are off (TF_ENABLE_ONEDNN_OPTS is 0)'
 
 
+def printed(code, variables):
+  """What a process prints that has these of oneDNN's variables, and no others."""
+  kept = {name: value for name, value in os.environ.items() if 'ONEDNN' not in name}
+  command = [sys.executable, '-c', code]
+  return subprocess.check_output(command, cwd=ROOT, env={**kept, **variables}, text=True)
+
+
 ON_X86 = pytest.mark.skipif(
   platform.machine() not in ('x86_64', 'AMD64'), reason='measured on x86 only'
 )
@@ -30,18 +37,8 @@ ON_X86 = pytest.mark.skipif(
 )
 def test_onednn_is_on_unless_the_user_says_not(given, expected):
   """Also on processors for which TensorFlow leaves it off."""
-  environment = {name: value for name, value in os.environ.items() if 'ONEDNN' not in name}
-  if given is not None:
-    environment['TF_ENABLE_ONEDNN_OPTS'] = given
-  result = subprocess.run(
-    [sys.executable, '-c', ASK],
-    cwd=ROOT,
-    env=environment,
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert result.stdout.strip() == expected
+  variables = {} if given is None else {'TF_ENABLE_ONEDNN_OPTS': given}
+  assert printed(ASK, variables).strip() == expected
 
 
 CONVOLVE = """
@@ -58,17 +55,8 @@ tf.nn.conv2d(tf.ones([8, 32, 32, 16]), tf.ones([3, 3, 16, 16]), 1, 'SAME')
 )
 def test_other_kernels_are_in_force_where_they_are_asked_for(variable, value):
   """As `make test-kernels` asks for them: what oneDNN itself says that it ran."""
-  environment = {name: text for name, text in os.environ.items() if 'ONEDNN' not in name}
-  environment.update({variable: value, 'ONEDNN_VERBOSE': '1'})
-  result = subprocess.run(
-    [sys.executable, '-c', CONVOLVE],
-    cwd=ROOT,
-    env=environment,
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  kernels = re.findall(r',exec,cpu,convolution,([^,]*),', result.stdout)
+  output = printed(CONVOLVE, {variable: value, 'ONEDNN_VERBOSE': '1'})
+  kernels = re.findall(r',exec,cpu,convolution,([^,]*),', output)
   if value == '0':
     assert kernels == []
   else:
