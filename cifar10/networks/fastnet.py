@@ -110,7 +110,7 @@ class FastNet(model_base.Layers):
   def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
     """Applies the first group's first convolution to silu(x + bias)."""
     if self._bias_learns is None:
-      return self._pooled_conv(self._silu(tf.nn.bias_add(x, bias, self._op_data_format)), width)
+      return self._pooled_conv(self._silu(self._biased(x, bias)), width)
     with tf.compat.v1.variable_scope('conv1'):
       kernel = self._kernel(3, self._num_channels(x), width, identity_initializer)
       kernel = tf.cast(kernel, self._dtype)
@@ -123,6 +123,12 @@ class FastNet(model_base.Layers):
         after=self._zeros_after(x, 3, pool_size=_POOL),
         compiles=self._compiles,
       )
+
+  def _biased(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    if not self._is_training:
+      return tf.nn.bias_add(x, bias, self._op_data_format)
+    # Its gradient on CPUs adds bfloat16 up in bfloat16, and so stops at 256 addends.
+    return x + (bias if self._op_data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis])
 
   def _group(self, x: tf.Tensor, width: int, bias: tf.Tensor | None = None) -> tf.Tensor:
     """Applies conv, pool, bn, silu, then conv, bn, silu; a third convolution has a shortcut.

@@ -121,7 +121,8 @@ def conv_of_silu(
         da = tf.compat.v1.nn.conv2d_backprop_input(tf.shape(padded), kernel, dy, **settings)
         da = tf.slice(da, [before for before, _ in paddings], tf.shape(x))
         draw = in_loop(_silu_gradient)(x, added, activated, da)
-        return tf.raw_ops.BiasAddGrad(out_backprop=draw, data_format=data_format)
+        # Not BiasAddGrad: on CPUs it adds bfloat16 up in bfloat16, and so stops at 256 addends.
+        return tf.reduce_sum(draw, [data_format.index(axis) for axis in 'NHW'])
 
       dkernel = tf.compat.v1.nn.conv2d_backprop_filter(padded, kernel.shape, dy, **settings)
       return tf.cond(bias_learns, of_bias, lambda: tf.zeros_like(bias)), dkernel

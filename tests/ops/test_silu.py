@@ -62,6 +62,19 @@ def test_the_gradients_of_a_convolution_of_silu(learns, compiles, after):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.bfloat16
+@pytest.mark.parametrize('compiles', [False, True])
+def test_the_gradient_of_a_bias_of_many_pixels_in_bfloat16(compiles):
+  """silu has slope 1/2 at 0: 10 images of 31x31 pixels have the gradient 4,805 for each bias."""
+  x, bias = tf.zeros([10, 31, 31, 4], tf.bfloat16), tf.zeros([4], tf.bfloat16)
+  kernel = np.zeros([3, 3, 4, 4])
+  kernel[1, 1] = np.eye(4)
+  settings = tf.cast(kernel, tf.bfloat16), tf.constant(True), 'NHWC'
+  y = silu.conv_of_silu(x, bias, *settings, compiles=compiles)
+  gradient = run(tf.cast(tf.gradients(y, bias)[0], tf.float32))
+  np.testing.assert_allclose(gradient, [4805] * 4, rtol=0.01)
+
+
 def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
   """In the graph the convolution's input gradient stands inside the condition, and nowhere else."""
   with tf.Graph().as_default() as graph:
