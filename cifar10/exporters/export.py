@@ -20,6 +20,11 @@ _FOLDER = 'export'
 
 
 def export(process: Process) -> JsonObject:
+  """Exports the process's checkpoint, as `_export` describes."""
+  return process.with_checkpoint(lambda checkpoint: _export(process, checkpoint))
+
+
+def _export(process: Process, checkpoint: str) -> JsonObject:
   """Writes a SavedModel or a file to JOB/export/; returns its path and what it was made from.
 
   Raises:
@@ -30,7 +35,6 @@ def export(process: Process) -> JsonObject:
   form: freeze_graph.Format = parts.EXPORT_FORMATS[options.format]
   form.check()
   input_pipeline.check_memory(options.export_batch or 1, '--export-batch')
-  checkpoint = process.checkpoint()
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
   if hparams.tta != 'none' and not form.has_views:
     raise InputError(f'--format {options.format} has no --tta {hparams.tta}; add --tta none')

@@ -47,7 +47,12 @@ def run(process: Any, names: Sequence[str], out: str) -> Iterator[dict[str, Any]
   """Classifies the named images, or a split, with a process's checkpoint; into a file if named."""
   classes, split = process.data.classes, process.options.subset
   images = split_images(process.held_out(split), classes) if split else named_images(names)
-  results = predict(process.estimator(), images, process.checkpoint(), classes)
+
+  def begun(checkpoint: str) -> Iterator[dict[str, Any]]:
+    results = predict(process.estimator(), images, checkpoint, classes)
+    return itertools.chain([*itertools.islice(results, 1)], results)  # The first reads it.
+
+  results = process.with_checkpoint(begun)
   return written(results, out, classes) if out else results
 
 

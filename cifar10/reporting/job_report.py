@@ -204,22 +204,12 @@ def _predicted(
 
 
 def read_predictions(process: Process, images: np.ndarray) -> Predictions:
-  """Returns a checkpoint's predictions for uint8 images [n, 32, 32, 3].
-
-  A training may delete the latest checkpoint before it is read: then the next is taken.
-  """
-  while True:
-    checkpoint = process.checkpoint()
-    log.info('evaluating %s on %s', checkpoint, process.final_split)
-    try:
-      return _predictions(process, checkpoint, images)
-    except Exception:
-      if process.options.checkpoint or files.exists(f'{checkpoint}.index'):
-        raise
-    log.info('%s was deleted before it was evaluated; taking the next', checkpoint)
+  """Returns a checkpoint's predictions for uint8 images [n, 32, 32, 3]."""
+  return process.with_checkpoint(lambda checkpoint: _predictions(process, checkpoint, images))
 
 
 def _predictions(process: Process, checkpoint: str, images: np.ndarray) -> Predictions:
+  log.info('evaluating %s on %s', checkpoint, process.final_split)
   step = checkpoints.global_step(checkpoint)
   size = process.hparams.eval_batch_size
 

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from cifar10.callbacks import progress, summaries
 from cifar10.callbacks.base import Callback, Run
-from cifar10.core import files, parts, storage_errors
-from cifar10.core.errors import StorageError, Terminated
+from cifar10.core import parts, storage_errors
+from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
-from cifar10.job import best_checkpoints, checkpoints, metrics_log
+from cifar10.job import checkpoints, metrics_log
 from cifar10.job.stop_record import StopRequest
 from cifar10.training import evaluation
 from cifar10.training.evaluation import JsonObject
@@ -37,30 +37,12 @@ class Evaluator:
       self._process.check_split(split)
 
   def evaluated(self, split: str, on_the_way: bool = False) -> JsonObject:
-    """Evaluates; returns the result as printed, or the last one if nothing has changed since.
+    """Evaluates; returns the result as printed, or the last one if nothing has changed since."""
+    return self._process.with_checkpoint(
+      lambda checkpoint: self._evaluated(split, checkpoint, on_the_way)
+    )
 
-    A training that keeps few checkpoints may delete one before it is read: then the next is taken.
-    """
-    while True:
-      path = self._pointed_at()
-      try:
-        return self._evaluated(split, on_the_way)
-      except Terminated:
-        raise
-      except Exception:
-        if not path or files.exists(f'{path}.index') or path == self._pointed_at():
-          raise
-      log.info('%s was deleted before it was evaluated; taking the next', path)
-
-  def _pointed_at(self) -> str:
-    """Returns the checkpoint to evaluate, which may be deleted already; '' if there is none."""
-    named = self._process.options.checkpoint
-    if named == checkpoints.BEST:
-      return best_checkpoints.checkpoint(self._process.options.job_dir)
-    return named or checkpoints.listed(self._process.options.job_dir) or ''
-
-  def _evaluated(self, split: str, on_the_way: bool) -> JsonObject:
-    checkpoint = self._process.checkpoint()
+  def _evaluated(self, split: str, checkpoint: str, on_the_way: bool) -> JsonObject:
     last = self.last
     step = checkpoints.global_step(checkpoint)
     if (last.get('subset'), last.get('global_step')) != (split, step):
@@ -68,6 +50,13 @@ class Evaluator:
         summaries.drop_evaluation(self._process.options.job_dir, split, step)
       self.evaluate(split, checkpoint, on_the_way)
     return self.last
+
+  def catch_up(self) -> None:
+    """Makes the last evaluation on the way, if a run before ended between saving and that."""
+    job_dir, split = self._process.options.job_dir, self._process.split_on_the_way
+    step = checkpoints.latest_step(job_dir)
+    if step and not metrics_log.has_evaluation(job_dir, step, split):
+      self.evaluated(split, on_the_way=True)
 
   def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> None:
     """Evaluates a checkpoint in the split's graph, and calls callbacks."""
@@ -150,4 +139,6 @@ class EvaluateListener(tf.compat.v1.train.CheckpointSaverListener):
   def end(self, session: Any, global_step_value: int) -> None:
     if global_step_value != self._evaluated_step:
       self._evaluated_step = global_step_value
-      self._evaluator.evaluate(self._split, tf.train.latest_checkpoint(self._job_dir), True)
+      # Not the latest in the list: a callback may have deleted it.
+      checkpoint = os.path.join(self._job_dir, f'model.ckpt-{global_step_value}')
+      self._evaluator.evaluate(self._split, checkpoint, True)

@@ -13,11 +13,12 @@ import tensorflow as tf
 from cifar10.cluster import roles
 from cifar10.cluster.roles import Role
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import parts, sessions
-from cifar10.core.errors import InputError
+from cifar10.core import files, parts, sessions
+from cifar10.core.errors import InputError, Terminated
 from cifar10.core.estimator import tf_estimator
+from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.job import checkpoints, job_config
+from cifar10.job import best_checkpoints, checkpoints, job_config
 from cifar10.options import checks
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -143,6 +144,29 @@ class Process:
     """Raises InputError where the split is missing or damaged, or a batch does not fit."""
     count = self.held_out(split).num_examples_per_epoch()
     input_pipeline.check_memory(min(count, self.hparams.eval_batch_size), '--eval-batch-size')
+
+  def with_checkpoint(self, use: Callable[[str], Any]) -> Any:
+    """Returns what `use` makes of the named or latest checkpoint; raises InputError without one.
+
+    A training that keeps few checkpoints may delete one before it is read: then the next is taken.
+    """
+    while True:
+      path = self._pointed_at()
+      try:
+        return use(self.checkpoint())
+      except Terminated:
+        raise
+      except Exception:
+        if not path or files.exists(f'{path}.index') or path == self._pointed_at():
+          raise
+      log.info('%s was deleted before it was read; taking the next', path)
+
+  def _pointed_at(self) -> str:
+    """Returns the checkpoint to use, which may be deleted already; '' if there is none."""
+    named, job_dir = self.options.checkpoint, self.options.job_dir
+    if named == checkpoints.BEST:
+      return best_checkpoints.checkpoint(job_dir)
+    return named or checkpoints.listed(job_dir) or ''
 
   def checkpoint(self) -> str:
     """Returns the named or latest checkpoint; raises InputError if there is none."""

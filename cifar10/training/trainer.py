@@ -13,7 +13,7 @@ from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import devices, parts, storage_errors
-from cifar10.core.errors import InputError, MisfitError, Terminated
+from cifar10.core.errors import CallbackError, InputError, MisfitError, StorageError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import best_checkpoints, checkpoints, job_config, stop_record
@@ -54,6 +54,8 @@ def train_and_evaluate(process: Process) -> JsonObject:
   if not role.saves:
     return {'task': role.cluster.name, 'steps': steps}
   try:
+    if callbacks and not steps and role.evaluates_on_the_way:
+      evaluator.catch_up()
     last = (
       evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
     )
@@ -131,13 +133,13 @@ def _train(
     estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
     with (
       _naming_nan(process),
-      _telling_errors(callbacks, meter, role.monitor),
+      _telling_errors(process, callbacks, stop_request, meter),
       examples.reading(),
       tf_config(role.cluster),
     ):
       role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
-    _end(process, callbacks, stop_request, meter.step)
-  return (stop_request.reason or _LAST_STEP).name, task_hook.steps
+    ended_by = _end(process, callbacks, stop_request, meter.step)
+  return ended_by, task_hook.steps
 
 
 def still_ended(options: RunOptions) -> stop_record.StopReason | None:
@@ -320,51 +322,68 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 
 def _end(
   process: Process, callbacks: Sequence[Callback], stop_request: stop_record.StopRequest, step: int
-) -> None:
-  """Calls callbacks, records an early end, and releases the parameter servers."""
+) -> str:
+  """Calls callbacks, records an early end, releases the parameter servers; returns the reason."""
   role, job_dir = process.role, process.options.job_dir
   role.monitor.closed()
   if role.saves:  # A finished job made no step, a synchronous chief no update of its last batch.
     step = checkpoints.latest_step(job_dir)
+    _record_end(job_dir, stop_request, step)
   if role.monitor.stopping:
     _tell_stop(callbacks, role.monitor, step)
     role.monitor.check()
   reason = stop_request.reason or _LAST_STEP
-  if stop_request.reason and role.saves:
-    stop_record.write(job_dir, reason, step)
-  _tell_train_end(callbacks, reason.name, reason.message, step)
+  if reason is _LAST_STEP and role.saves and step < process.hparams.train_steps:
+    reason = stop_record.StopReason('callback', f'a callback ended it at step {step:,}')
+  for callback in callbacks:
+    callback.on_train_end(reason.name, reason.message, step)
   role.announce_done()
+  return reason.name
+
+
+def _record_end(job_dir: str, stop_request: stop_record.StopRequest, step: int) -> None:
+  if stop_request.reason:
+    stop_record.write(job_dir, stop_request.reason, step)
 
 
 def _tell_stop(callbacks: Sequence[Callback], monitor: SignalMonitor, step: int) -> None:
   lost, heard = monitor.lost, monitor.heard
   reason = ('task_lost', lost) if lost else (heard, f'{heard} came')
-  _tell_train_end(callbacks, *reason, step)
+  _tell_fault(callbacks, *reason, step)
 
 
-def _tell_train_end(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
+def _tell_fault(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
+  """Tells callbacks of an end by an error or a signal, of which they cannot make another."""
   for callback in callbacks:
-    callback.on_train_end(reason, message, step)
+    try:
+      callback.on_train_end(reason, message, step)
+    except CallbackError as error:
+      log.error('error: %s', error)
 
 
 @contextlib.contextmanager
 def _telling_errors(
-  callbacks: Sequence[Callback], meter: MeterHook, monitor: SignalMonitor
+  process: Process,
+  callbacks: Sequence[Callback],
+  stop_request: stop_record.StopRequest,
+  meter: MeterHook,
 ) -> Iterator[None]:
   """Tells callbacks of an end that is none of the training's own."""
   try:
     yield
   except Terminated:  # It came while a checkpoint was evaluated.
-    _tell_stop(callbacks, monitor, meter.step)
+    if process.role.saves:
+      _record_end(process.options.job_dir, stop_request, meter.step)
+    _tell_stop(callbacks, process.role.monitor, meter.step)
     raise
   except KeyboardInterrupt:  # The second Ctrl-C, for which nothing is saved.
-    _tell_train_end(callbacks, 'SIGINT', 'SIGINT came twice', meter.step)
+    _tell_fault(callbacks, 'SIGINT', 'SIGINT came twice', meter.step)
     raise
   except BaseException as error:
     first_line = str(error).partition('\n')[0]
     # If no file can be written, callbacks cannot write either.
-    with contextlib.suppress(OSError, tf.errors.OpError):
-      _tell_train_end(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
+    with contextlib.suppress(OSError, StorageError, tf.errors.OpError):
+      _tell_fault(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
     raise
 
 

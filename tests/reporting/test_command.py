@@ -132,7 +132,7 @@ def test_a_checkpoint_that_training_deletes_is_followed_by_the_next(make_job, re
   monkeypatch.setattr(checkpoints, 'global_step', rotated)
   code, result, said = report(path, '--table')
   assert code == 0, said
-  assert 'model.ckpt-8 was deleted before it was evaluated; taking the next' in said
+  assert 'model.ckpt-8 was deleted before it was read; taking the next' in said
   assert result['jobs'][0]['evaluation']['checkpoint'].endswith('model.ckpt-9')
 
 

@@ -62,8 +62,9 @@ def test_what_a_killed_process_was_saving_goes(run_here, data_dir, job):
   assert not [path.name for path in job.iterdir() if 'temp' in path.name or 'tmp' in path.name]
 
 
-def test_an_evaluation_takes_the_next_where_its_checkpoint_is_deleted(
-  run_here, data_dir, job, monkeypatch
+@pytest.mark.parametrize('mode', ['evaluate', 'export', 'predict'])
+def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
+  run_here, data_dir, job, monkeypatch, mode
 ):
   """As by a training that keeps one, between the look for the latest and the reading of it."""
   point_at(job, 2)
@@ -78,12 +79,13 @@ def test_an_evaluation_takes_the_next_where_its_checkpoint_is_deleted(
     return found
 
   monkeypatch.setattr(Process, 'checkpoint', checkpoint)
-  result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate')
-  assert succeeded(result)['global_step'] == 4
+  more = ['--subset', 'eval'] if mode == 'predict' else []
+  result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', mode, *more)
+  assert succeeded(result).get('global_step', 4) == 4
   assert len(calls) == 2
   said = [line for line in result.stderr.splitlines() if 'deleted' in line]
   assert [line[9:] for line in said] == [
-    f'{job}/model.ckpt-2 was deleted before it was evaluated; taking the next'
+    f'{job}/model.ckpt-2 was deleted before it was read; taking the next'
   ]
 
 

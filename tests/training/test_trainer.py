@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import given_sources
 import gpus
@@ -18,10 +19,12 @@ from outcome import followed
 from recomputed import assert_close, variables
 
 import generate_cifar10_tfrecords
+from cifar10.callbacks.base import Callback
 from cifar10.cluster import roles
+from cifar10.core.errors import CallbackError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
-from cifar10.job import metrics_log
+from cifar10.job import metrics_log, stop_record
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, trainer
@@ -175,6 +178,67 @@ def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
   assert line['loss'] == pytest.approx(before['loss'], rel=1e-4)
   ends = [each['step'] for each in metrics_log.read(folder) if each['event'] == 'end']
   assert set(ends) == {8}
+
+
+def test_a_last_evaluation_on_the_way_is_made_up_for(job, run_here, data_dir, tmp_path):
+  """A signal ended it in the run before, which had saved the last step."""
+  copy = shutil.copytree(job[0], tmp_path / 'job')
+  shutil.rmtree(copy / 'best')
+  lines = (copy / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  last = next(i for i, line in enumerate(lines) if '"step":8' in line and '"validation"' in line)
+  (copy / 'metrics.jsonl').write_text(''.join(lines[:last]))
+  succeeded(run_here('--data-dir', data_dir, '--job-dir', copy, *SMALL, '--train-steps', 8))
+  evaluated = [
+    (event['step'], event['subset'])
+    for event in metrics_log.read(str(copy))
+    if event['event'] == 'evaluate'
+  ]
+  assert evaluated == [(4, 'validation'), (8, 'validation'), (8, 'eval')]
+  assert json.loads((copy / 'best' / 'best.json').read_text())['global_step'] == 8
+
+
+class _Ends(tf.compat.v1.train.SessionRunHook):
+  def after_run(self, run_context, run_values):
+    run_context.request_stop()
+
+
+def test_a_hook_may_end_a_training(data_dir, tmp_path):
+  options = RunOptions(job_dir=str(tmp_path / 'job'), data_dir=data_dir, num_gpus=0)
+  process = Process(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
+  result = trainer.train(process, [_Ends()])
+  assert (result['global_step'], result['ended_by']) == (1, 'callback')
+
+
+def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
+  """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
+  stop_request = stop_record.StopRequest()
+  stop_request.request(stop_record.StopReason('control', 'stopped by control at step 3'))
+  process = types.SimpleNamespace(
+    role=roles.Role(), options=types.SimpleNamespace(job_dir=str(tmp_path))
+  )
+  meter = types.SimpleNamespace(step=3)
+  with (
+    pytest.raises(Terminated),
+    trainer._telling_errors(process, [], stop_request, meter),
+  ):
+    raise Terminated
+  assert stop_record.read(str(tmp_path)) == (stop_request.reason, 3)
+
+
+class _Fails(Callback):
+  def on_train_end(self, reason, message, step):
+    raise CallbackError(f'no mail about {reason}')
+
+
+def test_an_error_of_a_callback_hides_no_other(tmp_path, caplog):
+  process = types.SimpleNamespace(role=roles.Role())
+  meter = types.SimpleNamespace(step=3)
+  with (
+    pytest.raises(ZeroDivisionError),
+    trainer._telling_errors(process, [_Fails()], stop_record.StopRequest(), meter),
+  ):
+    raise ZeroDivisionError
+  assert caplog.messages == ['error: no mail about error']
 
 
 def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
