@@ -8,7 +8,7 @@ that was written is seen by all who look later. So the folder may be a URL.
 
 Claims of dead processes are ignored. A process of this machine is dead if its number, with the
 time of its start, is gone. A process of another machine is dead if its claim is not rewritten, as
-it is once a second, while this process watches it.
+it is once a second, while this process watches it; so are the claims in a copy of the folder.
 """
 
 import contextlib
@@ -59,7 +59,10 @@ class Lock:
       'since': time.time(),
       'system': _system(),
       'started': _started(os.getpid()),
+      'folder': _number(self._folder),
     }
+    self._around = os.path.dirname(self._folder) or os.curdir
+    self._identity = files.identity(self._around)
     self._state = _WANTS
     self._beats = itertools.count()
     self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -102,22 +105,24 @@ class Lock:
       try:
         self._write()
       except FileNotFoundError:
-        self._reclaim()
+        with contextlib.suppress(OSError):
+          self._reclaim()
       except OSError:  # A full or broken disk is reported when something is lost by it.
         pass
 
   def _reclaim(self) -> None:
     """Writes the claim again if another process, or a user, has removed it."""
-    if not files.is_dir(self._folder):
-      return  # The folder is gone, which is reported when something is written.
+    if not files.is_dir(self._around) or files.identity(self._around) != self._identity:
+      return  # It is gone, which is reported when something is written.
+    files.make_folder(self._folder)
+    self._claim['folder'] = _number(self._folder)
     for claim in _read_all(self._folder, but={self._path}).values():
       if claim.get('state') == _HOLDS and self._state == _HOLDS:
         end_process(
           f'{self._folder}: {described(claim)} took over, as this process had not been heard of; '
           'it goes on there'
         )
-    with contextlib.suppress(OSError):
-      self._write(is_new=True)
+    self._write(is_new=True)
 
   def _write(self, *, is_new: bool = False) -> None:
     # In place and of one length: that needs no room on the disk, and no other client of a network's
@@ -150,7 +155,7 @@ def described(claim: Claim) -> str:
 
 def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
   """Returns the claims of living processes; takes seconds for claims of other machines."""
-  elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim)}
+  elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim, folder)}
   living = {p: claim for p, claim in claims.items() if p not in elsewhere and _is_alive(claim)}
   deadline = time.monotonic() + _DEAD_SECONDS * _slower(folder)
   while elsewhere and time.monotonic() < deadline:
@@ -178,9 +183,11 @@ def _slower(folder: str) -> float:
   return _URL_SLOWER if files.is_url(folder) else 1
 
 
-def _is_here(claim: Claim) -> bool:
-  """Tells whether this system can see the claim's process."""
-  return bool(_system()) and claim.get('system') == _system() and type(claim.get('pid')) is int
+def _is_here(claim: Claim, folder: str) -> bool:
+  """Tells whether this system can see the claim's process, and it is no copy of the folder's."""
+  number = _number(folder)
+  is_ours = bool(_system()) and claim.get('system') == _system()
+  return is_ours and claim.get('folder', number) == number and type(claim.get('pid')) is int
 
 
 def _is_alive(claim: Claim) -> bool:
@@ -192,6 +199,11 @@ def _is_alive(claim: Claim) -> bool:
   except PermissionError:
     pass
   return _started(claim['pid']) in ('', claim.get('started'))
+
+
+def _number(folder: str) -> int:
+  """Returns the folder's number in its file system, which a copy of it does not have."""
+  return files.identity(folder)[1]
 
 
 def _system() -> str:

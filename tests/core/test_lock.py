@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -153,10 +154,26 @@ def test_who_was_thought_dead_ends_when_it_wakes(tmp_path, elsewhere):
       assert process.wait(60) == 1
 
 
-def test_a_claim_that_was_cleaned_away_comes_back(tmp_path):
-  with holding(tmp_path) as process:
-    [path] = claims(tmp_path)
+def test_a_copy_of_a_folder_is_free(tmp_path, monkeypatch):
+  """After a look whether its claims are written anew, which those of the folder itself are."""
+  monkeypatch.setattr(lock, '_DEAD_SECONDS', 2.5)
+  (tmp_path / 'job').mkdir()
+  with holding(tmp_path / 'job'):
+    shutil.copytree(tmp_path / 'job', tmp_path / 'copy')
+    assert lock.holder(str(tmp_path / 'copy')) is None
+    with take(tmp_path / 'copy'):
+      assert lock.holder(str(tmp_path / 'copy'))['pid'] == os.getpid()
+    assert lock.holder(str(tmp_path / 'job'))['pid'] != os.getpid()
+
+
+@pytest.mark.parametrize('whole', [False, True])
+def test_a_claim_that_was_cleaned_away_comes_back(tmp_path, whole):
+  """And the folder with it."""
+  with holding(tmp_path / 'control') as process:
+    [path] = claims(tmp_path / 'control')
     path.unlink()
+    if whole:
+      path.parent.rmdir()
     deadline = time.monotonic() + 60
     while not path.exists():
       assert time.monotonic() < deadline
