@@ -10,7 +10,7 @@ import tensorflow as tf
 import cifar10
 from cifar10.callbacks.base import Callback, Evaluation, Run
 from cifar10.callbacks.meter import AveragingHundreds, Means
-from cifar10.core import devices, files
+from cifar10.core import devices, files, storage_errors
 from cifar10.core.option import values
 from cifar10.job import metrics_log
 from cifar10.options.hparams import all_values
@@ -29,6 +29,7 @@ class Metrics(AveragingHundreds):
     super().__init__(run)
     self._started = False
     self._saved_at = -1
+    self._identity: tuple[int, int] | None = None  # The job dir's, from the first event on.
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
@@ -80,8 +81,10 @@ class Metrics(AveragingHundreds):
     )
 
   def _write(self, step: int, name: str, **rest: Any) -> None:
-    event = metrics_log.event(name, step, self._run.cluster.name, **rest)
-    metrics_log.append(self._run.job_dir, event)
+    job_dir = self._run.job_dir
+    self._identity = self._identity or files.identity(job_dir)
+    storage_errors.check_identity('--job-dir', job_dir, self._identity)
+    metrics_log.append(job_dir, metrics_log.event(name, step, self._run.cluster.name, **rest))
 
   def _described_run(self) -> dict[str, Any]:
     run = self._run

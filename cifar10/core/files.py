@@ -135,6 +135,11 @@ def is_file(path: str) -> bool:
   return _on(path).is_file(path)
 
 
+def is_replaceable(path: str) -> bool:
+  """Tells whether a local path is a file itself, no folder, link or device, or does not exist."""
+  return not os.path.lexists(path) or stat.S_ISREG(os.lstat(path).st_mode)
+
+
 def size(path: str) -> int:
   """Returns the size of a file in bytes."""
   return signature(path)[0]
@@ -177,11 +182,6 @@ def remove(path: str) -> None:
 def remove_folder(path: str) -> None:
   """Removes a folder with its content."""
   _on(path).remove_folder(path)
-
-
-def remove_empty_folder(path: str) -> None:
-  """Removes an empty local folder."""
-  os.rmdir(path)
 
 
 def move(path: str, new: str) -> None:

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Iterator
 
+from cifar10.core import files
 from cifar10.core.errors import CommandError, InputError, StorageError
 
 
@@ -48,6 +49,12 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
     raise InputError(
       f'{flag} {folder} cannot be written ({error.strerror}); name another'
     ) from error
+
+
+def check_identity(flag: str, folder: str, identity: tuple[int, int]) -> None:
+  """Raises StorageError if no folder, or another one, has this name now (`files.identity`)."""
+  if not files.is_dir(folder) or files.identity(folder) != identity:
+    raise StorageError(f'{flag} {folder} has vanished; put it back, and the same command goes on')
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
-import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
-from cifar10.core import files
-from cifar10.core.errors import MisfitError, StorageError
+from cifar10.core import files, storage_errors
+from cifar10.core.errors import MisfitError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints
 
@@ -147,22 +146,13 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
     self.checkpoint = ''
     self.step = -1
 
+  def before_save(self, session: Any, global_step_value: int) -> None:
+    # TensorFlow would make the folder again, or save in another one that has its name now.
+    storage_errors.check_identity('--job-dir', self._job_dir, self._identity)
+
   def after_save(self, session: Any, global_step_value: int) -> None:
-    if files.identity(self._job_dir) != self._identity:
-      self._undo(global_step_value)
-      raise StorageError(
-        f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
-      )
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
     checkpoints.remember(self.checkpoint)
     self.step = int(global_step_value)
     for callback in self._callbacks:
       callback.on_save(self.checkpoint, self.step)
-
-  def _undo(self, step: int) -> None:
-    """Removes the folder that TensorFlow made for this checkpoint in place of the job dir."""
-    for path in files.matching(self._job_dir, f'model.ckpt-{step}.*'):
-      files.remove(path)
-    with contextlib.suppress(OSError):
-      files.remove(os.path.join(self._job_dir, 'checkpoint'))
-      files.remove_empty_folder(self._job_dir)

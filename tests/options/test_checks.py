@@ -1,5 +1,7 @@
 """Options that do not fit each other are refused whoever makes them, from Python, too."""
 
+import os
+
 import pytest
 
 from cifar10.cluster import checks as cluster_checks
@@ -98,3 +100,15 @@ def test_a_number_is_given_in_steps_or_in_epochs(given, refusal):
     checks.check_units(given)
   for name in given:
     checks.check_units({name: given[name]})
+
+
+@pytest.mark.parametrize('kind', ['pipe', 'link'])
+def test_what_a_file_would_replace_is_no_out(tmp_path, kind):
+  """As /dev/stdout, which root could replace."""
+  path = tmp_path / 'page.html'
+  if kind == 'pipe':
+    os.mkfifo(path)
+  else:
+    path.symlink_to(tmp_path / 'nowhere')
+  with pytest.raises(InputError, match=f'--out {path} is a link or a device'):
+    checks.check_out(str(path))

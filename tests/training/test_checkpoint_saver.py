@@ -49,5 +49,11 @@ def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path):
       job.rename(away)
       with pytest.raises(StorageError, match=f'{job} has vanished; put it back'):
         hook.save_now(session, evaluating=False)
-  assert not job.exists()
+      assert not job.exists()
+      job.mkdir()  # Another job, of which nothing is touched.
+      (job / 'checkpoint').write_text('its own')
+      with pytest.raises(StorageError, match=f'{job} has vanished; put it back'):
+        hook.save_now(session, evaluating=False)
+  assert [path.name for path in job.iterdir()] == ['checkpoint']
+  assert (job / 'checkpoint').read_text() == 'its own'
   assert tf.train.latest_checkpoint(str(away)) == f'{away}/model.ckpt-0'
