@@ -239,7 +239,8 @@ def main() -> None:
 
 def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) -> int:
   """Waits until all tasks end, one fails without restart, or a signal arrives."""
-  restarted: list[str] = []
+  num_restarts = 0
+  restarted: set[str] = set()
   let_go: set[str] = set()
   chief_ended_at = math.inf
   while True:
@@ -260,13 +261,17 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       end = f'signal {-code}' if code < 0 else f'code {code}'
       restarts_it = name.startswith('data ') or (restart and name != _DISPATCHER)
       # Code 2 is a mistake in the flags, which a restart would repeat.
-      if not restarts_it or code == 2 or len(restarted) == _MAX_RESTARTS:
+      if not restarts_it or code == 2 or num_restarts == _MAX_RESTARTS:
         show(name, f'ended with {end}; ending all tasks')
         cluster.end()
         return 128 - code if code < 0 else code or 1
-      restarted.append(name)
+      num_restarts += 1
       show(name, f'ended with {end}; starting it again')
-      cluster.start(name)
+      again = [name]
+      if name == 'chief 0':  # It goes on from its last checkpoint, maybe steps before they ended.
+        again += [each for each, code in codes.items() if not code and each != 'evaluator 0']
+      restarted.update(again)
+      cluster.start(*again)
     if failed.keys() <= let_go and len(codes) == len(cluster.names):
       return 0
     time.sleep(_LOOK_SECONDS)

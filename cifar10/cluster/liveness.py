@@ -18,6 +18,7 @@ from cifar10.core.errors import InputError, TaskLostError, end_process
 from cifar10.core.logs import log
 
 REPORT_SECONDS = 15  # Between two log lines on missing tasks.
+_LONG_SECONDS = 60  # Without a step while all tasks answer, as one that hangs may do.
 _LOOK_SECONDS = 0.25
 _OPEN_SECONDS = 0.05  # Between two checks for the server whose port is to be closed to other hosts.
 # All-reduce: seconds without a step before tasks are checked, and failed checks in a row, one per
@@ -194,6 +195,8 @@ class LivenessMonitor(SignalMonitor):
       log.info('waiting for %s', _listed(missing))
     elif waited >= REPORT_SECONDS and _DATA_SERVICE in self._peers:
       log.info('no step for %.0f s: the data service answers; does it have a data worker?', waited)
+    elif waited >= _LONG_SECONDS and self._peers and not self._serves:
+      log.info('no step for %.0f s, and all tasks answer: one evaluates, pauses or hangs', waited)
 
   def _look_for_new(self, timeout: float = 1) -> None:
     looked_for = dict(self._never_seen)

@@ -447,3 +447,21 @@ def test_a_data_service_without_data_workers_is_told_while_no_step_is_made(caplo
     monitor._report(is_starting=False)
   said = 'no step for {} s: the data service answers; does it have a data worker?'
   assert caplog.messages == [said.format(15), said.format(40)]
+
+
+@pytest.mark.parametrize('job', ['worker', 'ps'])
+def test_a_task_that_hangs_is_told_after_a_minute(caplog, monkeypatch, job):
+  """A stopped process still answers: the kernel does. A server hears of no step."""
+  caplog.set_level('INFO', logger='cifar10')
+  now = [1000.0]
+  monkeypatch.setattr('cifar10.cluster.liveness.time.monotonic', lambda: now[0])
+  with socket.create_server(('127.0.0.1', 0)) as other:
+    address = f'127.0.0.1:{other.getsockname()[1]}'
+    cluster = {'chief': (address,), 'worker': ('127.0.0.1:1',), 'ps': ('127.0.0.1:1',)}
+    del cluster['worker' if job == 'ps' else 'ps']
+    monitor = LivenessMonitor(Cluster(cluster, job, 0))
+    for seconds in (0, 45, 15):
+      now[0] += seconds
+      monitor._report(is_starting=False)
+  said = 'no step for 60 s, and all tasks answer: one evaluates, pauses or hangs'
+  assert caplog.messages == ([said] if job == 'worker' else [])

@@ -63,8 +63,10 @@ def test_what_was_never_started_again_may_take_its_time_after_the_chief():
 
 
 def test_a_chief_that_dies_is_started_again():
-  acts = {'chief 0': [DIES, ENDS], 'worker 0': [ENDS], 'ps 0': [ENDS]}
-  assert supervised(acts)[:2] == (0, {'chief 0': [], 'worker 0': [], 'ps 0': []})
+  """And with it those that have ended well: it goes on from a checkpoint before their last step."""
+  acts = {'chief 0': [DIES, ENDS], 'worker 0': [ENDS, ENDS], 'ps 0': [STAYS]}
+  acts['ps 0'] = ['import time; time.sleep(4)', STAYS]
+  assert supervised(acts)[:2] == (0, {'chief 0': [], 'worker 0': [], 'ps 0': [STAYS]})
 
 
 def test_without_restart_a_death_ends_all():
