@@ -25,6 +25,6 @@ def main() -> None:
   lazy_tf.import_tensorflow(command.verbose)  # So late that --help and refusals do not wait.
   logs.set_up(command.verbose)
   writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
-  with errors.ended_by_sigterm() if writes_once else contextlib.nullcontext():
+  with errors.ended_by_signals() if writes_once else contextlib.nullcontext():
     for result in modes.run(plan):
       errors.print_result(files.json_text(result))

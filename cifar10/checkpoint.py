@@ -120,14 +120,14 @@ def _parser() -> argparse.ArgumentParser:
   listing = verbs.add_parser('list', help='list the variables')
   listing.set_defaults(run=_list)
   path_help = 'a job dir, its best/, a checkpoint, an .npz file, or an included network'
-  listing.add_argument('path', metavar='PATH', help=path_help)
+  listing.add_argument('path', type=cli.path, metavar='PATH', help=path_help)
   dump = verbs.add_parser('dump', help='write what inference needs')
   dump.set_defaults(run=_dump)
-  dump.add_argument('path', metavar='PATH', help=path_help)
+  dump.add_argument('path', type=cli.path, metavar='PATH', help=path_help)
   dump.add_argument('--use-ema', action='store_true', help='write the averages of --ema-decay')
   average = verbs.add_parser('average', help='write the mean of several checkpoints')
   average.set_defaults(run=_average)
-  average.add_argument('paths', nargs='+', metavar='PATH', help=path_help)
+  average.add_argument('paths', type=cli.path, nargs='+', metavar='PATH', help=path_help)
   average.add_argument('--job-dir', required=True, help='a job with this network')
   average.add_argument('--data-dir', required=True, help='data dir with the training images')
   for verb in (dump, average):

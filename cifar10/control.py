@@ -17,7 +17,7 @@ import argparse
 import sys
 import time
 
-from cifar10.core import cli, errors, files
+from cifar10.core import cli, errors, files, storage_errors
 from cifar10.core.errors import InputError, TaskLostError
 from cifar10.job import control_requests, stop_record
 from cifar10.job.control_requests import Command
@@ -41,7 +41,8 @@ def main() -> None:
       then = f'{command.verb} follows the schedule when the job'
     answer = {'ok': True, 'answer': f'{then} is started'}
   else:
-    answer = _ask(arguments.job_dir, command)
+    with errors.ended_by_signals():
+      answer = _ask(arguments.job_dir, command)
   print(answer['answer'], file=sys.stderr)
   errors.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
@@ -67,10 +68,8 @@ def _lift(job_dir: str, command: Command) -> bool:
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
   """Sends the request and waits; raises TaskLostError if the training ends in the meantime."""
-  try:
+  with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
     name = control_requests.request(job_dir, command)
-  except OSError as error:
-    raise InputError(f'{job_dir} cannot be written ({error.strerror})') from None
   try:
     looked = time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
@@ -82,14 +81,14 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
             raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
           break
         looked = time.monotonic()
-  finally:  # Also after Ctrl-C: no later training obeys it.
+  finally:  # Also after a signal: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
   return answer
 
 
 def _parser() -> argparse.ArgumentParser:
   parser = cli.OneLineParser(description=__doc__)
-  parser.add_argument('job_dir', metavar='JOB', help='the --job-dir of the training')
+  parser.add_argument('job_dir', type=cli.path, metavar='JOB', help='the --job-dir of the training')
   rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
   parser.add_argument('order', metavar='REQUEST', help=', '.join([*rates, *control_requests.VERBS]))
   return parser

@@ -99,7 +99,9 @@ def _write_page(path: str, jobs: Sequence[Any]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
   parser = cli.OneLineParser(description=__doc__)
-  parser.add_argument('jobs', nargs='+', metavar='JOB', help='job dirs, shown side by side')
+  parser.add_argument(
+    'jobs', type=cli.path, nargs='+', metavar='JOB', help='job dirs, shown side by side'
+  )
   parser.add_argument('--out', metavar='FILE', help='the page to write')
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
   parser.add_argument('--subset', choices=SPLITS, help='the split to evaluate (default: eval)')

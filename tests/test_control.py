@@ -2,13 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
-from cifar10.job import control_requests, metrics_log
+from cifar10.callbacks.control_commands import ControlCommands
+from cifar10.cluster.control import ControlState
+from cifar10.job import control_requests, job_config, metrics_log
+from cifar10.job.stop_record import StopRequest
+from cifar10.options.hparams import HParams
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -135,6 +141,73 @@ def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
   assert answer == 'learning_rate follows the schedule when the job is started'
   assert 'control' not in json.loads((job / 'config.json').read_text())
   assert control(job, 'learning_rate=schedule').returncode == 1  # There is nothing to take back.
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_an_order_that_nobody_waits_for_is_withdrawn(tmp_path, number):
+  with job_config.training_lock(str(tmp_path)):
+    command = [sys.executable, '-m', 'cifar10.control', str(tmp_path), 'pause']
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+      until(lambda: list((tmp_path / 'control').glob('request-*.json')))
+      process.send_signal(number)
+      assert process.wait(60) == 128 + number
+    [claim] = os.listdir(tmp_path / 'control')
+    assert claim.startswith('claim-')
+
+
+class _Control:
+  """A run's control, of which only the state is looked at."""
+
+  def __init__(self):
+    self.state = ControlState()
+
+  def tell(self, session):
+    pass
+
+
+def commands(job_dir):
+  run = types.SimpleNamespace(
+    job_dir=str(job_dir),
+    control=_Control(),
+    hparams=HParams(),
+    stop_request=StopRequest(),
+    cluster=types.SimpleNamespace(name='chief 0'),
+  )
+  return run, ControlCommands(run)
+
+
+def test_a_rate_that_cannot_be_kept_is_not_set(tmp_path):
+  (tmp_path / 'config.json').write_text('damaged')
+  run, obeying = commands(tmp_path)
+  ok, said = obeying._obey(control_requests.parse('learning_rate=0.02'), None)
+  assert not ok
+  assert 'config.json is damaged' in said
+  assert run.control.state == ControlState()
+
+
+def test_a_training_that_ends_neither_pauses_nor_goes_on(tmp_path):
+  _, obeying = commands(tmp_path)
+  assert obeying._obey(control_requests.parse('stop'), None)[0]
+  for verb in ('go-on', 'pause'):
+    ok, said = obeying._obey(control_requests.parse(verb), None)
+    assert (ok, obeying.paused) == (False, False)
+    assert said == f'{verb}: the training ends after step 0; ask again when it has ended'
+
+
+@pytest.mark.parametrize('module', ['cifar10.control', 'cifar10.report', 'cifar10.checkpoint'])
+def test_an_empty_path_is_named(module):
+  flags = {'cifar10.control': ['', 'stop'], 'cifar10.report': ['', '--table']}
+  result = subprocess.run(
+    [sys.executable, '-m', module, *flags.get(module, ['list', ''])],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=100,
+    check=False,
+  )
+  assert result.returncode == 2
+  [line] = result.stderr.splitlines()
+  assert 'it is empty; give a path' in line
 
 
 @pytest.mark.parametrize('order', ['fly', 'learning_rate=-1', 'learning_rate=fast'])

@@ -96,6 +96,8 @@ class ControlCommands:
       return f'training ends after {at}'
     if command.verb == 'shell':
       return self._open_shell(session)
+    if self._run.stop_request.reason:
+      raise InputError(f'{command}: the training ends after {at}; ask again when it has ended')
     self._pause(command.verb == 'pause', session)
     return f'training {"pauses" if self.paused else "goes on"} after {at}'
 
@@ -104,9 +106,10 @@ class ControlCommands:
       raise InputError(f'{command}: this job trains without --{command.verb.replace("_", "-")}')
     control = self._run.control
     ordered: dict[str, Any] = {command.verb: command.value}
-    control.state = control.state._replace(**ordered)
+    state = control.state._replace(**ordered)
+    control_requests.remember_rates(self._run.job_dir, state.rates())
+    control.state = state
     control.tell(session)
-    control_requests.remember_rates(self._run.job_dir, control.state.rates())
     rate = 'it follows the schedule' if command.value is None else f'it is {command.value:g}'
     return f'{rate} after step {self._step:,}'
 

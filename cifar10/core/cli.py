@@ -92,6 +92,13 @@ class _Common(argparse.Action):
     _print_completion(parser, shell)
 
 
+def path(text: str) -> str:
+  """The type of a path that must be given."""
+  if not text:
+    raise argparse.ArgumentTypeError('it is empty; give a path')
+  return text
+
+
 class OneLineParser(argparse.ArgumentParser):
   """An argument parser that fails like everything else, without printing its usage first.
 

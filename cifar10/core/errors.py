@@ -105,8 +105,8 @@ def interrupted_later() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-  """A context that the first SIGTERM leaves as Ctrl-C does: what is half written is removed."""
+def ended_by_signals() -> Iterator[None]:
+  """A context that SIGTERM and SIGHUP leave as Ctrl-C does: what is half written is removed."""
   heard: list[int] = []
 
   def end(number: int, frame: Any) -> NoReturn:
@@ -114,16 +114,20 @@ def ended_by_sigterm() -> Iterator[None]:
     heard.append(number)
     raise KeyboardInterrupt
 
-  before = signal.signal(signal.SIGTERM, end)
+  numbers = (signal.SIGTERM, signal.SIGHUP)
+  # Else SIGHUP is ignored, as behind `nohup`.
+  ours = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+  before = {number: signal.signal(number, end) for number in ours}
   try:
     yield
   except KeyboardInterrupt:
     if not heard:
       raise
-    print('ended by SIGTERM', file=sys.stderr)
+    print(f'ended by {signal.Signals(heard[0]).name}', file=sys.stderr)
     raise SystemExit(128 + heard[0]) from None
   finally:  # A handler of C code, which Python cannot restore, is None.
-    signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+    for number, handler in before.items():
+      signal.signal(number, handler or signal.SIG_DFL)
 
 
 def run_process(module: str) -> NoReturn:

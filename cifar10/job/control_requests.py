@@ -72,9 +72,10 @@ def request(job_dir: str, command: Command) -> str:
 
 
 def withdraw(job_dir: str, name: str) -> None:
-  """Removes a request that has not been taken."""
-  with contextlib.suppress(FileNotFoundError):
-    files.remove(os.path.join(job_dir, CONTROL, f'request-{name}.json'))
+  """Removes a request that has not been taken, or its answer."""
+  for kind in ('request', 'answer'):
+    with contextlib.suppress(FileNotFoundError):
+      files.remove(os.path.join(job_dir, CONTROL, f'{kind}-{name}.json'))
 
 
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
