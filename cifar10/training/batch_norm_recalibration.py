@@ -47,7 +47,10 @@ def recomputed(
     built = network_builder.build(hparams, data, is_training=True, batch_norm_decay=decay)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
-    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    # A batch is a step, as in training: dropout drops other elements in each.
+    step = tf.compat.v1.train.get_or_create_global_step()
+    with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+      count = step.assign_add(1)
     everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     variables = {name: everything[name] for name in built.roles}
     moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
@@ -60,5 +63,5 @@ def recomputed(
         {variable.initial_value: values[name] for name, variable in variables.items()},
       )
       for number in logs.bar(range(1, num_batches + 1), desc='averaging', disable=None):
-        session.run(updates, {batch_number: number})
+        session.run(count, {batch_number: number})
       return {**values, **session.run({name: variables[name] for name in moving})}

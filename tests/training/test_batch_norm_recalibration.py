@@ -1,0 +1,40 @@
+"""Batch norm's moving averages for given weights, over a split whose images are all the same."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cifar10.core import sessions
+from cifar10.data import manifest, records
+from cifar10.data.info import CIFAR10
+from cifar10.options.hparams import from_values
+from cifar10.training import batch_norm_recalibration, network_builder
+
+WRN = {'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1, 'train_batch_size': 4}
+MEAN = 'wrn/final/batch_norm/moving_mean'
+
+
+def new_values(hparams):
+  """The initial values of a network, by name."""
+  with sessions.side_graph(), tf.compat.v1.variable_scope('wrn'):
+    built = network_builder.build(hparams, CIFAR10, is_training=True)
+    built.forward_pass(tf.zeros([1, 32, 32, 3]))
+    variables = {each.op.name: each for each in tf.compat.v1.global_variables()}
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      return session.run({name: variables[name] for name in built.roles})
+
+
+def moving_mean(hparams, values, folder, num_images):
+  images = np.tile(np.arange(3072) % 251, [num_images, 1]).astype(np.uint8)
+  records.write_records(manifest.record_path(str(folder), 'train'), images, [0] * num_images)
+  return batch_norm_recalibration.recomputed(hparams, CIFAR10, str(folder), values)[MEAN]
+
+
+@pytest.mark.parametrize('rate', [0.0, 0.5])
+def test_each_batch_drops_other_elements(tmp_path, rate):
+  """Without dropout ten equal batches have the mean of one; with it they have another."""
+  hparams = from_values({**WRN, 'wrn_dropout': rate})
+  values = new_values(hparams)
+  one, ten = (moving_mean(hparams, values, tmp_path, count) for count in (4, 40))
+  assert np.allclose(one, ten, rtol=1e-3, atol=1e-5) == (rate == 0)
