@@ -40,7 +40,7 @@ class Evaluated(TypedDict, total=False):
   accuracy_top5: float
   loss: float
   cross_entropy: float
-  accuracy_by_class: dict[str, float]
+  accuracy_by_class: dict[str, float | None]  # None: of a class without examples.
   global_step: int
   examples: int
   subset: str

@@ -1,12 +1,14 @@
 """Evaluation of checkpoints: the metrics in the graph, a session to reuse, and the result."""
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from cifar10.callbacks.base import Evaluation
+from cifar10.core import files
 from cifar10.core.estimator import tf_estimator
 
 JsonObject = dict[str, Any]
@@ -64,6 +66,8 @@ def _by_class(
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
   """Returns metrics like 'per_class_accuracy/cat', and makes the confusion matrix for them.
 
+  The accuracy of a class without examples is NaN.
+
   `KeptEvaluation` reads the matrix, int64 [true class, predicted class].
 
   Args:
@@ -84,7 +88,7 @@ def _by_class(
   update = total.assign_add(tf.math.confusion_matrix(labels, predicted, count, dtype=tf.int64))
   matrix = total.read_value()
   examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
-  accuracy = tf.math.divide_no_nan(tf.cast(tf.linalg.diag_part(matrix), tf.float32), examples)
+  accuracy = tf.cast(tf.linalg.diag_part(matrix), tf.float32) / examples
   tf.compat.v1.add_to_collection(MATRIX, matrix)
   return {
     f'per_class_accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)
@@ -139,7 +143,7 @@ class KeptEvaluation:
     scalars = [
       tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))
       for name, value in metrics.items()
-      if name != _STEP
+      if name != _STEP and not math.isnan(value)
     ]
     with self._graph.as_default():
       writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
@@ -170,7 +174,8 @@ def make_evaluation(
     'accuracy_top5': values['other_accuracies/top5'],
     'loss': values['loss'],
     'cross_entropy': values['loss_parts/cross_entropy'],
-    'accuracy_by_class': {name: values[f'per_class_accuracy/{name}'] for name in classes},
+    # None for a class without examples.
+    'accuracy_by_class': files.finite({c: values[f'per_class_accuracy/{c}'] for c in classes}),
     'global_step': int(metrics['global_step']),
     'examples': int(matrix.sum()),
     'subset': split,

@@ -444,6 +444,15 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   )
   assert metrics['per_class_accuracy/airplane'] == pytest.approx(right[:2].mean())
   assert metrics['per_class_accuracy/cat'] == pytest.approx(right[4:].mean())
+  assert np.isnan(metrics['per_class_accuracy/ship'])
+
+
+def test_a_class_without_examples_has_no_accuracy():
+  names = ('accuracy', 'other_accuracies/top5', 'loss', 'global_step')
+  names += ('loss_parts/cross_entropy', 'per_class_accuracy/cat', 'per_class_accuracy/dog')
+  measured = evaluation.Measured({**dict.fromkeys(names, 1), names[-1]: np.nan}, np.eye(2))
+  made = evaluation.make_evaluation(measured, 'eval', 'c', ['cat', 'dog'], on_the_way=False)
+  assert made.result['accuracy_by_class'] == {'cat': 1, 'dog': None}
 
 
 def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_path):
