@@ -301,7 +301,7 @@ def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Dr
     with others_code(_FaultError, function):
       drawn.extend(itertools.islice(items, 1))
       if drawn and not _is_batch(drawn[0]):
-        # Copies: the function may write the next image, or a block of images, in the same place.
+        # Copies: the function may write the next item, or a block of images, in the same place.
         drawn[0] = _copied(drawn[0])
         drawn.extend(map(_copied, itertools.islice(items, most - 1)))
   except (_FaultError, SourceError) as error:
@@ -310,7 +310,12 @@ def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Dr
 
 
 def _copied(item: Any) -> Any:
-  return item if _is_batch(item) else (np.array(item[0]), *item[1:])
+  return tuple(map(_own, item)) if isinstance(item, (tuple, list)) else item
+
+
+def _own(value: Any) -> Any:
+  """A copy of an image, of a label that is an array, or of a batch's."""
+  return value if isinstance(value, (int, np.integer)) else np.array(value)
 
 
 def _put_together(items: list[Any], num_classes: int) -> Chunk:

@@ -72,6 +72,33 @@ def test_a_function_may_yield_rows_of_a_block_that_it_fills_again():
   assert read('reused') == ([number % 10 for number in numbers], numbers, [96])
 
 
+def test_a_function_may_write_each_label_into_the_same_array():
+  def reused():
+    pixels, label = np.zeros([32, 32, 3], np.uint8), np.zeros([], np.int64)
+    for image, number in given_sources.ones():
+      pixels[...], label[...] = image, number
+      yield pixels, label
+
+  sys.modules['given_sources'].reused = reused
+  numbers = list(range(96))
+  assert read('reused') == ([number % 10 for number in numbers], numbers, [96])
+
+
+def test_batches_between_single_examples_may_lie_in_the_same_array():
+  """Numbers 0 to 8: one alone, then two in the same arrays, and so on."""
+
+  def reused():
+    pixels, labels = np.zeros([2, 32, 32, 3], np.uint8), np.zeros([2], np.int64)
+    for start in range(0, 9, 3):
+      yield given_sources.image(start), start
+      pixels[...] = [given_sources.image(start + 1), given_sources.image(start + 2)]
+      labels[...] = start + 1, start + 2
+      yield pixels, labels
+
+  sys.modules['given_sources'].reused = reused
+  assert read('reused') == (list(range(9)), list(range(9)), [9])
+
+
 def test_chunks_are_of_512():
   """6 x 96 = 576 = 512 + 64."""
   module = sys.modules['given_sources']
