@@ -52,9 +52,24 @@ def planes_to_images(planes: tf.Tensor) -> tf.Tensor:
 
 
 def write_records(path: str, images: np.ndarray, labels: Iterable[int]) -> None:
-  """Writes images uint8 [n, 3072] and labels [n]; `path` appears when the file is complete."""
+  """Writes images uint8 [n, 3072] and labels [n]; `path` appears when the file is complete.
+
+  Raises:
+    InputError: they are something else, which would make other images or labels of them.
+  """
+  images, numbers = np.asarray(images), np.array(list(labels))
+  if images.dtype != np.uint8 or images.shape[1:] != (IMAGE_BYTES,):
+    raise InputError(
+      f'the images of {path} are {images.dtype} {list(images.shape)}: they must be uint8 '
+      f'[n, {IMAGE_BYTES}], the planes R, G, B of each'
+    )
+  if numbers.shape != (len(images),) or (numbers.size and numbers.dtype.kind not in 'iu'):
+    raise InputError(
+      f'the labels of {path} are {numbers.dtype} {list(numbers.shape)}: they must be whole '
+      f'numbers, one for each of the {len(images)} images'
+    )
   with files.replacing(path) as temporary:
-    write_examples(temporary, zip(images, labels))
+    write_examples(temporary, zip(images, numbers, strict=True))
 
 
 def write_examples(path: str, examples: Iterable[tuple[np.ndarray, int]]) -> int:

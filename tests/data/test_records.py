@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
 from cifar10.data import records
 
 
@@ -53,3 +54,20 @@ def test_an_interrupted_write_keeps_the_good_file(tmp_path):
     records.write_records(str(path), np.zeros([3, records.IMAGE_BYTES], np.uint8), labels())
   assert path.read_bytes() == before
   assert os.listdir(tmp_path) == ['train.tfrecords']
+
+
+@pytest.mark.parametrize(
+  ('images', 'labels', 'message'),
+  [
+    (np.zeros([2, 32, 32, 3], np.uint8), [0, 1], r'uint8 \[2, 32, 32, 3\]: they must be uint8'),
+    (np.zeros([2, 3072]), [0, 1], r'images .* are float64 \[2, 3072\]: they must be uint8'),
+    (np.zeros([3, 3072], np.uint8), [0, 1], r'int64 \[2\]: .* one for each of the 3 images'),
+    (np.zeros([2, 3072], np.uint8), [0, 1, 2], r'int64 \[3\]: .* one for each of the 2 images'),
+    (np.zeros([2, 3072], np.uint8), [0, 0.7], r'float64 \[2\]: they must be whole numbers'),
+    (np.zeros([2, 3072], np.uint8), [[0], [1]], r'int64 \[2, 1\]: they must be whole numbers'),
+  ],
+)
+def test_what_records_cannot_hold_is_not_written(tmp_path, images, labels, message):
+  with pytest.raises(InputError, match=message):
+    records.write_records(str(tmp_path / 'train.tfrecords'), images, labels)
+  assert os.listdir(tmp_path) == []
