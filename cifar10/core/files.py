@@ -83,7 +83,7 @@ def _on(path: str) -> Any:
 
 def scheme(path: str) -> str:
   """Returns 'gs' for 'gs://bucket/job'; '' for a local path."""
-  match = _SCHEME.match(path)
+  match = _SCHEME.match(os.fspath(path))  # A user's program may give a pathlib.Path.
   return match[1] if match else ''
 
 

@@ -41,6 +41,11 @@ def test_an_event_is_a_line_of_json(tmp_path):
   assert found == {**expected, 'rate': None}
 
 
+def test_a_job_dir_may_be_a_path_object(tmp_path):
+  add(tmp_path, ('train', 3))
+  assert metrics_log.read(tmp_path) == metrics_log.read(str(tmp_path))
+
+
 def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
   add(tmp_path, ('start', 0), ('train', 100), ('save', 150), ('train', 200), ('control', 210))
   add(tmp_path, ('evaluate', 250), ('train', 300))
