@@ -157,6 +157,7 @@ def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
     ('outside_parts:no_variable', 'has no variable to train; make some with tf.compat.v1'),
     ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
+    ('outside_parts:regularizer', 'gives network/weights a regularizer, which the loss does not'),
     ('outside_parts:one_name_twice', 'ValueError: Variable network/kernel already exists'),
     ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
     (
@@ -254,6 +255,8 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
   [
     ('outside_parts:Fails', (1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad')),
     ('outside_parts:ReadsTooMuch', (1, 'on_step_end: OutOfRangeError: no more images')),
+    ('outside_parts:Waits', (2, 'Waits: on_step_end is async or a generator, which nothing runs')),
+    ('outside_parts:Yields', (2, 'Yields: on_step_end is async or a generator, which nothing')),
     ('outside_parts:OWN', (2, '--callback outside_parts:OWN: there is no OWN in')),
     ('outside_parts', (2, 'it must be package.module:function')),
     ('builtins:repr', (2, '--callback builtins:repr returned str; it must return a subclass of')),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from cifar10.core.user_code import imported, others_code
 
 # A lost parameter server: the session is made again.
 _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
-
+_NEVER_RUN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 Own = tuple[str, Callable[[Run], Any]]  # A callback's name, and the function that makes it.
 
@@ -40,7 +41,8 @@ def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:
 
   Raises:
     CallbackError: a function failed.
-    InputError: a function returned something else than a callback or None.
+    InputError: a function returned something else than a callback or None, or a callback has a
+      method that would never run.
   """
   if not run.is_chief and run.cluster.task_type != 'evaluator':
     return []
@@ -62,7 +64,17 @@ class _Named(Callback):
   def __init__(self, name: str, callback: Callback):
     for event in dir(Callback):
       if not event.startswith('_'):
-        setattr(self, event, _naming(f'{name}: {event}', getattr(callback, event)))
+        setattr(self, event, _naming(f'{name}: {event}', _runnable(name, callback, event)))
+
+
+def _runnable(name: str, callback: Callback, event: str) -> Callable[..., Any]:
+  """Returns the method for an event; raises InputError where calling it would not run it."""
+  method = getattr(callback, event)
+  if any(is_such(method) for is_such in _NEVER_RUN):
+    raise InputError(
+      f'{name}: {event} is async or a generator, which nothing runs; make it a plain method'
+    )
+  return method
 
 
 def _naming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -201,6 +201,11 @@ class _FunctionLayers(model_base.Layers):
 
     A trained variable is returned as its value, like by `Layers._variable`.
     """
+    if settings.get('regularizer') is not None:
+      raise InputError(
+        f'{_FLAG} {self._place} gives {name} a regularizer, which the loss does not have; leave it '
+        'out and give --weight-decay'
+      )
     keys = tf.compat.v1.GraphKeys
     dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
     trainable = settings.get('trainable') is not False and dtype.is_floating

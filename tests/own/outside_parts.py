@@ -73,6 +73,14 @@ def digamma(images, is_training, num_classes):
   return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
 
 
+def regularizer(images, is_training, num_classes):
+  def squares(weights):
+    return tf.reduce_sum(weights**2)
+
+  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+  return x @ tf.compat.v1.get_variable('weights', [3, num_classes], regularizer=squares)
+
+
 def one_name_twice(images, is_training, num_classes):
   """Not what its author meant: both layers would have one kernel."""
   x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
@@ -214,6 +222,24 @@ class Fails(cifar10.Callback):
 
   def on_step_end(self, step):
     raise ValueError(f'step {step.step} is\nbad')
+
+
+class Waits(cifar10.Callback):
+  """Python would make a coroutine of each call, and run none of them."""
+
+  def __init__(self, run):
+    pass
+
+  async def on_step_end(self, step):
+    raise ValueError('it runs')
+
+
+class Yields(cifar10.Callback):
+  def __init__(self, run):
+    pass
+
+  def on_step_end(self, step):
+    yield step
 
 
 class ReadsTooMuch(cifar10.Callback):
