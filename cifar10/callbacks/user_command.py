@@ -1,8 +1,10 @@
 """Runs a user's own commands: one after every evaluation, one at the end of training."""
 
+import contextlib
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ from cifar10.callbacks.base import Callback, Evaluation, Run
 from cifar10.core.logs import log
 
 _SECONDS = 60
+# After a signal the process has 14 s, in which it also saves.
+_LEFT = {'--on-evaluation': 1, '--on-end': 10}
 
 
 def make(run: Run) -> Callback | None:
@@ -45,19 +49,37 @@ class UserCommand(Callback):
       return
     named = {'JOB_DIR': self._run.job_dir, **values}
     variables = {f'CIFAR10_{name}': str(value) for name, value in named.items()}
-    failure = _run(shlex.split(command), {**os.environ, **variables})
+    failure = self._run_command(shlex.split(command), {**os.environ, **variables}, _LEFT[flag])
     if failure:
       log.info('%s %s %s', flag, command, failure)
 
+  def _run_command(
+    self, command: Sequence[str], environment: dict[str, str], seconds_left: float
+  ) -> str:
+    """Runs a command with stdout sent to stderr; returns what went wrong, or ''.
 
-def _run(command: Sequence[str], environment: dict[str, str]) -> str:
-  """Runs a command with stdout sent to stderr; returns what went wrong, or ''."""
-  try:
-    done = subprocess.run(
-      command, env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=_SECONDS, check=False
-    )
-  except subprocess.TimeoutExpired:
-    return f'did not end in {_SECONDS} s, and was killed'
-  except OSError as error:
-    return f'cannot be run ({error.strerror})'
-  return f'ended with code {done.returncode}' if done.returncode else ''
+    Once the run is to end, it has `seconds_left`.
+    """
+    try:
+      child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=2)
+    except OSError as error:
+      return f'cannot be run ({error.strerror})'
+    with child:
+      try:
+        fault = self._wait(child, seconds_left)
+      finally:
+        child.kill()  # Does nothing to one that has ended.
+    return fault or (f'ended with code {child.returncode}' if child.returncode else '')
+
+  def _wait(self, child: subprocess.Popen[bytes], seconds_left: float) -> str:
+    """Returns '' when the command has ended, or else for how long it was waited for."""
+    seconds, since = float(_SECONDS), ''
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+      if self._run.monitor.stopping and not since:
+        seconds, since = seconds_left, ' once the run was to end'
+        end = time.monotonic() + seconds
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0.1)
+        return ''
+    return f'did not end in {seconds:g} s{since}, and was killed'

@@ -3,6 +3,8 @@
 import logging
 import shlex
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -15,9 +17,10 @@ from cifar10.options.run_options import RunOptions
 RESULT = {'accuracy': 0.75, 'loss': 1.5, 'examples': 64}
 
 
-def make_run(is_chief=True, **options):
+def make_run(is_chief=True, stopping=False, **options):
   run = types.SimpleNamespace(options=RunOptions(job_dir='a job', **options), is_chief=is_chief)
   run.job_dir = 'a job'
+  run.monitor = types.SimpleNamespace(stopping=stopping)
   return run
 
 
@@ -63,6 +66,32 @@ def test_its_failure_is_one_line(monkeypatch, caplog, command, said):
   caplog.set_level(logging.INFO, logger='cifar10')
   hear(command)
   assert [record.getMessage() for record in caplog.records] == [f'--on-evaluation {command} {said}']
+
+
+def test_a_signal_ends_the_command_after_an_evaluation(caplog):
+  caplog.set_level(logging.INFO, logger='cifar10')
+  run = make_run(on_evaluation='sleep 30')
+  threading.Timer(0.3, lambda: setattr(run.monitor, 'stopping', True)).start()
+  made = Evaluation(40, 'validation', 'a job/model.ckpt-40', RESULT, [[64]], True)
+  start = time.monotonic()
+  user_command.make(run).on_evaluate_end(made)
+  assert time.monotonic() - start < 10
+  [said] = [record.getMessage() for record in caplog.records]
+  assert said == (
+    '--on-evaluation sleep 30 did not end in 1 s once the run was to end, and was killed'
+  )
+
+
+def test_after_a_signal_the_command_at_the_end_runs_but_not_for_long(tmp_path, monkeypatch, caplog):
+  caplog.set_level(logging.INFO, logger='cifar10')
+  path = tmp_path / 'made'
+  user_command.make(make_run(stopping=True, on_end=f'touch {path}')).on_train_end('SIGTERM', '', 7)
+  assert path.exists()
+  assert caplog.records == []
+  monkeypatch.setitem(user_command._LEFT, '--on-end', 0.2)
+  user_command.make(make_run(stopping=True, on_end='sleep 30')).on_train_end('SIGTERM', '', 7)
+  [said] = [record.getMessage() for record in caplog.records]
+  assert said == '--on-end sleep 30 did not end in 0.2 s once the run was to end, and was killed'
 
 
 @pytest.mark.parametrize('command', ['', '  ', 'echo "open'])
