@@ -62,8 +62,8 @@ class TrainingSummaries(AveragingHundreds):
     summary.scalar('optimizer/gradient_norm', norm, kept)
     summary.image('pictures/training', graph.images, _SHOWN_IMAGES, kept)
     for gradient, variable in graph.gradients if self._run.options.histograms else ():
-      summary.histogram(f'weights/{variable.op.name}', variable, kept)
-      summary.histogram(f'weight_gradients/{variable.op.name}', gradient, kept)
+      summary.histogram(f'weights/{variable.op.name}', _finite(variable), kept)
+      summary.histogram(f'weight_gradients/{variable.op.name}', _finite(gradient), kept)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
@@ -116,6 +116,11 @@ class TrainingSummaries(AveragingHundreds):
 
   def _write(self, summary: Any) -> None:
     _writer(self._run.job_dir).add_summary(summary, self._step)
+
+
+def _finite(values: Any) -> tf.Tensor:
+  """The finite ones, flat: a histogram of others fails before the loss is seen to be NaN."""
+  return tf.boolean_mask(values, tf.math.is_finite(values))
 
 
 def _is_own(summary: tf.Tensor) -> bool:

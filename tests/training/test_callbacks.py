@@ -190,3 +190,10 @@ def test_an_error_is_an_end_too(run_here, data_dir, tmp_path):
   [end] = events(job, 'end')
   assert end['reason'] == 'error'
   assert 'NaN' in end['message']
+
+
+def test_histograms_do_not_hide_that_the_loss_became_nan(run_here, data_dir, tmp_path):
+  more = ['--mode', 'train', '--histograms', '--learning-rate', 1e30, '--train-steps', 2]
+  result = run_here(*flags(data_dir, tmp_path / 'job', *more))
+  assert result.returncode == 2
+  assert 'the loss became NaN with --learning-rate 1e+30' in result.stderr
