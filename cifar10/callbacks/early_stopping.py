@@ -55,7 +55,7 @@ def evaluations_without_gain(events: list[metrics_log.Event]) -> int:
   """Counts validation evaluations since the best one; among equals the earliest is the best."""
   by_step: dict[int, float] = {}
   for event in events:
-    if event['event'] == 'evaluate' and event['subset'] == 'validation':
+    if metrics_log.is_evaluation(event) and event['subset'] == 'validation':
       by_step.setdefault(event['step'], event['accuracy'])  # Later ones have other options.
   accuracies = list(by_step.values())
   return len(accuracies) - 1 - accuracies.index(max(accuracies)) if accuracies else 0

@@ -112,8 +112,9 @@ def _accuracies(
   options: dict[str, Any] = {}  # Of the run that evaluated, whose views older events do not have.
   for event in metrics_log.read(job_dir):
     if event['event'] == 'start':
-      options = event.get('options') or {}
-    elif event['event'] == 'evaluate':
+      started_with = event.get('options')
+      options = started_with if isinstance(started_with, dict) else {}
+    elif metrics_log.is_evaluation(event):
       if (event['step'], event.get('weights', 'last')) != (step, weights):
         continue
       plain = event.get('accuracy_without_tta')  # None: `accuracy` is that.

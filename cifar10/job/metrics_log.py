@@ -70,6 +70,12 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
     file.write(line)
 
 
+def is_evaluation(event: Event) -> bool:
+  """Tells whether it is an evaluation with a split and an accuracy: others may write lines, too."""
+  has_accuracy = isinstance(event.get('accuracy'), (int, float))
+  return event['event'] == 'evaluate' and isinstance(event.get('subset'), str) and has_accuracy
+
+
 def has_evaluation(job_dir: str, step: int, split: str) -> bool:
   """Tells whether a training has evaluated this split at this step."""
   return any(

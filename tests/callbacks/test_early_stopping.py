@@ -33,6 +33,7 @@ def evaluations(*accuracies, split='validation'):
 def test_evaluations_without_a_gain(accuracies, count):
   events = [*evaluations(*accuracies), *evaluations(0.9, split='eval'), {'event': 'save'}]
   events += [{**event, 'accuracy': 0.8} for event in events[: len(accuracies)]]  # In other views.
+  events += [{'event': 'evaluate', 'step': 98}, *evaluations(None, 'high')]  # Of another program.
   assert early_stopping.evaluations_without_gain(events) == count
 
 

@@ -102,6 +102,14 @@ def test_a_run_of_before_there_was_tta_below_had_all_images_in_all_views(tmp_pat
   assert accuracies(tmp_path, 'mirror', 0.7) == {}
 
 
+def test_lines_of_another_program_say_no_accuracy(tmp_path):
+  record(tmp_path, 'none')
+  metrics_log.append(str(tmp_path), {'event': 'start', 'step': 8, 'options': 'none'})
+  for more in ({}, {'subset': 'eval'}, {'subset': 'eval', 'accuracy': None}, {'subset': ['eval']}):
+    metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **more})
+  assert accuracies(tmp_path, 'none') == {'eval': 0.93}
+
+
 def test_a_run_with_other_views_does_not_change_what_was_measured(tmp_path):
   record(tmp_path, 'mirror')
   record(tmp_path, 'mirror+shift', step=16)
