@@ -158,6 +158,8 @@ def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
     ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
     ('outside_parts:regularizer', 'gives network/weights a regularizer, which the loss does not'),
+    ('outside_parts:placeholder', 'network/Placeholder, which nothing feeds; make a constant'),
+    ('outside_parts:conditional', 'makes network/weights within a function, as tf.cond calls'),
     ('outside_parts:one_name_twice', 'ValueError: Variable network/kernel already exists'),
     ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
     (

@@ -160,6 +160,8 @@ class _FunctionLayers(model_base.Layers):
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
     scope = tf.compat.v1.get_variable_scope()
     trained_before = {each.op.name for each in tf.compat.v1.trainable_variables()}
     with (
@@ -172,6 +174,7 @@ class _FunctionLayers(model_base.Layers):
     ):
       logits = self._function(images, self._is_training, self._num_classes)
     self._check_logits(images, logits)
+    self._check_operations(graph, before)
     for variable in tf.compat.v1.trainable_variables():
       if variable.op.name not in trained_before | set(self.roles):
         raise InputError(
@@ -193,6 +196,28 @@ class _FunctionLayers(model_base.Layers):
         f'{_FLAG} {self._place} returns {got}; it must return logits, a float tensor of the shape '
         f'[images, {self._num_classes}]'
       )
+
+  def _check_operations(self, graph: tf.Graph, before: int) -> None:
+    """Raises InputError for what no session could run, or no gradient reach.
+
+    Args:
+      graph: the network's.
+      before: how many operations it had without the network.
+    """
+    if graph.building_function:  # Its arguments are placeholders, and what it takes is outside.
+      return
+    for name, value in self.values.items():
+      if value.graph is not graph:
+        raise InputError(
+          f'{_FLAG} {self._place} makes {name} within a function, as tf.cond calls one; call '
+          'get_variable before that, and only use its value within'
+        )
+    for op in graph.get_operations()[before:]:
+      if op.type == 'Placeholder':
+        raise InputError(
+          f'{_FLAG} {self._place} has the placeholder {op.name}, which nothing feeds; make a '
+          'constant or a variable of it'
+        )
 
   def _get_variable(
     self, getter: Callable[..., Any], name: str, *args: Any, **settings: Any

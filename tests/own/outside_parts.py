@@ -81,6 +81,17 @@ def regularizer(images, is_training, num_classes):
   return x @ tf.compat.v1.get_variable('weights', [3, num_classes], regularizer=squares)
 
 
+def placeholder(images, is_training, num_classes):
+  return counts(images, is_training, num_classes) * tf.compat.v1.placeholder(tf.float32, [])
+
+
+def conditional(images, is_training, num_classes):
+  """Its variable is the conditional's, outside of which it has no value."""
+  logits = tf.zeros([tf.shape(images)[0], num_classes])
+  is_bright = tf.reduce_mean(images) > 0
+  return tf.cond(is_bright, lambda: digamma(images, is_training, num_classes), lambda: logits)
+
+
 def one_name_twice(images, is_training, num_classes):
   """Not what its author meant: both layers would have one kernel."""
   x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
