@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 from cifar10.core import files
 
@@ -12,6 +13,9 @@ _FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in
   **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'cannot be written ({}); allow it'),
   **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO), 'fails ({}); mend it'),
 }
+# A file in place of a folder, or the reverse: as numbers, and in TensorFlow's texts.
+_MISPLACED = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
+_IS_MISPLACED = re.compile(r'\b(is|not) a directory', re.IGNORECASE)
 
 
 def fault(error: Exception, folder: str) -> str:
@@ -22,8 +26,21 @@ def fault(error: Exception, folder: str) -> str:
     return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
   if folder in str(error) and not files.is_dir(folder):
     return 'has vanished; put it back'
+  if what := _misplaced(error, folder):
+    return f'has something in the way ({what}); move it away'
   code = number(error)
   return _FAULTS[code].format(os.strerror(code)) if code in _FAULTS else ''
+
+
+def _misplaced(error: Exception, folder: str) -> str:
+  """Says what in the folder is a file in place of a folder, or the reverse; '' for other errors."""
+  if isinstance(error, OSError):
+    path = error.filename
+    is_inside = isinstance(path, str) and files.is_inside(path, folder)
+    return f'{path}: {error.strerror}' if is_inside and error.errno in _MISPLACED else ''
+  line = str(error).partition('\n')[0]
+  is_tensorflows = type(error).__module__.startswith('tensorflow')
+  return line if is_tensorflows and folder in line and _IS_MISPLACED.search(line) else ''
 
 
 def number(error: Exception) -> int | None:

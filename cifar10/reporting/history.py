@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.core import files
+from cifar10.core import files, storage_errors
 from cifar10.core.logs import format_duration
 from cifar10.data.manifest import SPLITS
 from cifar10.job import metrics_log
@@ -119,7 +119,8 @@ class History(NamedTuple):
 
 def read(job_dir: str) -> History:
   """Returns a job's history from metrics.jsonl, or else its event files; it may be empty."""
-  events = metrics_log.read(job_dir)
+  with storage_errors.named('job', job_dir):
+    events = metrics_log.read(job_dir)
   if events:
     return History(events)
   return History(read_event_files(job_dir), is_from_event_files=True)
@@ -165,7 +166,7 @@ def _evaluation(split: str, step: int, values: dict[str, Any]) -> dict[str, Any]
 def _scalars(folder: str) -> dict[int, dict[str, Any]]:
   """Returns a folder's scalars: step -> name -> value, with 'time' of the last one."""
   by_step: dict[int, dict[str, Any]] = {}
-  for path in files.matching(folder, 'events.out.tfevents.*'):
+  for path in filter(files.is_file, files.matching(folder, 'events.out.tfevents.*')):
     try:
       for event in tf.compat.v1.train.summary_iterator(path):
         for value in event.summary.value:

@@ -218,3 +218,18 @@ def test_a_filesystem_that_fails_is_named_and_has_not_vanished():
     storage_errors.named('--job-dir', 'gs://b/job'),
   ):
     raise ValueError('a mistake of the program, that names gs://b/job')
+
+
+@pytest.mark.parametrize('make_folder', [files.make_folder, tf.io.gfile.makedirs])
+def test_a_file_in_place_of_a_folder_is_named(tmp_path, make_folder):
+  """TensorFlow has the path in its text alone."""
+  job, taken = str(tmp_path), str(tmp_path / 'eval')
+  (tmp_path / 'eval').touch()
+  said = r'^--job-dir .* has something in the way \(.*\); move it away, and the same'
+  with pytest.raises(StorageError, match=said), storage_errors.named('--job-dir', job):
+    make_folder(taken)
+  with (
+    pytest.raises((OSError, tf.errors.OpError)),
+    storage_errors.named('--job-dir', f'{job}/other'),
+  ):
+    make_folder(taken)

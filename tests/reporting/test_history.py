@@ -7,6 +7,7 @@ import tensorflow as tf
 from outcome import succeeded
 
 import cifar10.report
+from cifar10.core.errors import StorageError
 from cifar10.job import metrics_log
 from cifar10.reporting import history
 
@@ -125,6 +126,14 @@ def test_half_an_event_file_is_read_to_where_it_ends(tmp_path):
   [path] = tmp_path.iterdir()
   path.write_bytes(path.read_bytes()[:-5])
   assert [event['step'] for event in history.read_event_files(str(tmp_path))] == [100]
+
+
+def test_folders_in_place_of_files(tmp_path):
+  (tmp_path / 'events.out.tfevents.1').mkdir()
+  assert history.read(str(tmp_path)).events == []
+  (tmp_path / metrics_log.NAME).mkdir()
+  with pytest.raises(StorageError, match=r'metrics.jsonl: Is a directory\); move it away'):
+    history.read(str(tmp_path))
 
 
 def test_metrics_come_before_event_files(make_job):
