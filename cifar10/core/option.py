@@ -206,13 +206,14 @@ def _is_a(value: Any, kind: Any) -> bool:
     return is_number and abs(value) <= _LARGEST_FLOAT  # NaN is not.
   if kind is int:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
-  if kind is str:  # Python has bytes that are no UTF-8 as what cannot be encoded.
-    return isinstance(value, str) and value.encode('utf-8', 'ignore').decode() == value
+  if kind is str:  # Python has bytes that are no UTF-8 as what cannot be encoded; NUL ends a path.
+    is_utf8 = isinstance(value, str) and value.encode('utf-8', 'ignore').decode() == value
+    return is_utf8 and '\0' not in value
   return isinstance(value, kind)
 
 
 def _shown(value: Any) -> str:
   """Returns text as JSON has it, so that it differs from numbers, and lists as typed."""
   if isinstance(value, tuple):
-    return ','.join(map(str, value))
+    return ','.join(str(each) or '""' for each in value)
   return json.dumps(value) if isinstance(value, str) else str(value)
