@@ -42,7 +42,10 @@ def check(command: flags.Command) -> Plan:
     config = read(options.job_dir)
   hparams = _hparams(command, config, options.job_dir, training)
   checks.check_run(hparams, options, command.mode)
-  if hparams.source:  # Which runs in a thread of its own, and may go to another folder there.
+  # A source runs in a thread of its own, and may go to another folder there; so may the program's
+  # main thread while another one trains.
+  is_beside = training and threading.current_thread() is not threading.main_thread()
+  if hparams.source or is_beside:
     folders = (options.job_dir, options.data_dir or '')
     job_dir, data_dir = (path and files.absolute(path) for path in folders)
     options = dataclasses.replace(options, job_dir=job_dir, data_dir=data_dir or None)

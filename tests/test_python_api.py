@@ -1,5 +1,6 @@
 """`import cifar10`: what its calls return, refuse and leave behind."""
 
+import concurrent.futures
 import gc
 import json
 import logging
@@ -260,6 +261,24 @@ def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):
   thread.start()
   thread.join(300)
   assert results[0]['global_step'] == 4
+
+
+class Leaves(logging.Handler):
+  """Goes to another folder when training begins, as the main thread may."""
+
+  def emit(self, record):
+    os.chdir('/')
+
+
+def test_a_training_in_a_thread_stays_where_it_was(data_dir, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(log, 'handlers', [Leaves()])
+  monkeypatch.setattr(log, 'level', logging.INFO)
+  settings = {'mode': 'train', **SMALL}
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    made = pool.submit(cifar10.train, 'job', os.path.relpath(data_dir), **settings).result(300)
+  assert os.getcwd() == '/'
+  assert made['checkpoint'] == str(tmp_path / 'job' / 'model.ckpt-4')
 
 
 def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd, monkeypatch):
