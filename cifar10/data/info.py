@@ -5,6 +5,7 @@ these keys is older than all data sets but CIFAR-10. This module does not need T
 """
 
 import dataclasses
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
@@ -107,12 +108,18 @@ def check_classes(classes: Any, origin: str) -> None:
     raise InputError(f'{origin} has {len(classes):,} classes; {_MOST_CLASSES:,} at most: join some')
   for name in classes:
     if not is_name(name):
-      raise InputError(
-        f'{origin} has a class {name!r}: a name must be text in one line; give it another'
-      )
+      raise InputError(f'{origin} has a class {name!r}: {_fault(name)}')
   twice = [name for name, count in Counter(classes).items() if count > 1]
   if twice:
     raise InputError(f'{origin} has the class {twice[0]!r} more than once; name each only once')
+
+
+def _fault(name: Any) -> str:
+  """What is wrong with a class name, and the remedy."""
+  encoding = sys.getfilesystemencoding()
+  if encoding != 'utf-8' and isinstance(name, str) and 'Cs' in map(unicodedata.category, name):
+    return f"this locale's encoding, {encoding}, is not UTF-8; set PYTHONUTF8=1"
+  return 'a name must be text in one line; give it another'
 
 
 def is_name(value: Any) -> bool:

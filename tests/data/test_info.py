@@ -91,6 +91,14 @@ def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
   assert 'cifar10.json' in str(refusal.value)
 
 
+def test_a_folder_that_the_locale_cannot_name(monkeypatch):
+  with pytest.raises(InputError, match='text in one line'):
+    info.check_classes(['tea', 'caf\udcc3\udca9'], 'photos')
+  monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: 'ascii')
+  with pytest.raises(InputError, match='ascii, is not UTF-8; set PYTHONUTF8=1'):
+    info.check_classes(['tea', 'caf\udcc3\udca9'], 'photos')
+
+
 def test_refuses_classes_without_a_name(tmp_path):
   with pytest.raises(InputError, match='has classes of its own but no name'):
     described(tmp_path, {'classes': ['circle', 'square'], 'subsets': SPLITS})
