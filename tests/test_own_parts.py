@@ -142,12 +142,41 @@ def test_an_operation_that_onnx_lacks_is_refused(run_here, data_dir, tmp_path):
   assert not os.listdir(job / 'export')
 
 
-def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
-  more = ['--outside-width', 8]
+@pytest.mark.parametrize('more', [(), ('--weight-decay', 0.1), ('--outside-width', 8), ('--help',)])
+def test_an_option_of_the_program_is_no_family_s(more, run_here, data_dir, tmp_path):
   place = 'outside_parts:TakenOption'
   code, said = refused(run_here, data_dir, tmp_path, *more, network=place)
+  assert (code, said) == (2, f'error: --network {place} has an option weight_decay, {TAKEN}')
+  assert not (tmp_path / 'job').exists()
+
+
+TAKEN = 'a name that is taken; give it another name'
+
+
+@pytest.mark.parametrize(
+  ('name', 'option'),
+  [
+    ('TakenOption', 'weight_decay'),
+    ('TakenNegation', 'no_nesterov'),
+    ('OwnNegation', 'no_bias'),
+    ('TakenKey', 'data'),
+  ],
+)
+def test_nor_in_python(name, option, data_dir, tmp_path):
+  with pytest.raises(cifar10.InputError, match=f'{name} has an option {option}, {TAKEN}$'):
+    cifar10.train(tmp_path / 'job', data_dir, network=f'outside_parts:{name}', train_steps=1)
+
+
+def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp_path):
+  """Of the other families it stands alone: a wrong flag is named, and help shows only its own."""
+  place = 'outside_parts:SharedOption'
+  code, said = refused(run_here, data_dir, tmp_path, '--widht', 8, network=place)
   assert code == 2
-  assert 'TakenOption has an option weight_decay, and so has the program' in said
+  assert 'unrecognized arguments: --widht 8' in said
+  shown = run_here('--network', place, '--help').stdout
+  assert f'--network {place}: a family outside of the program' in shown
+  assert '--widths' in shown
+  assert '--vgg-layers' not in shown
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.option import Option, declarations, names
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks.registry import DEFAULT, FAMILIES
-from cifar10.options.hparams import HParams, all_values, from_values
+from cifar10.options.hparams import HParams, all_values, family_of, from_values
 
 # Options that must fit others of the training, which a recipe sets in all modes.
 _OF_TRAINING = (
@@ -68,7 +68,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   also have options of other families, which had no effect.
   """
   network = config.get('network', DEFAULT)
-  family = FAMILIES.get(network) if isinstance(network, str) else None
+  family = family_of(network) if isinstance(network, str) and network in FAMILIES else None
   try:
     classes = (HParams, Augmentation, *((family,) if family else ()))
     known = dict(from_json(classes, config))

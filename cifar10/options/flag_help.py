@@ -18,7 +18,8 @@ def full_parser(
 
   Args:
     description: the command's.
-    own: the user's own family by its title, if one is chosen.
+    own: the user's own family by its title, if one is chosen; then without the other families,
+      whose options may have the names of its own.
   """
   parser = OneLineParser(description=description)
   group = parser.add_argument_group('what it does')
@@ -30,7 +31,7 @@ def full_parser(
     default=argparse.SUPPRESS,
     help='list all recipes with their accuracy',
   )
-  add_flags(parser, {**groups(), **(own or {})}, _help)
+  add_flags(parser, {**COMMON, **own} if own else groups(), _help)
   return parser
 
 

@@ -13,7 +13,7 @@ from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.options import checks
-from cifar10.options.hparams import HParams, recipe_values
+from cifar10.options.hparams import HParams, family_of, recipe_values
 from cifar10.options.run_options import RunOptions
 
 DEFAULT_RECIPE = 'classic'  # It sets no options.
@@ -42,7 +42,7 @@ def parse(description: str) -> Command:
 
   It parses in up to three rounds, to load little code: with the common options; then with those
   of the chosen family of networks; and, for --help, shortened flags and error messages, with the
-  options of all families.
+  options of all families, or of the user's own one alone.
   """
   own: dict[str, type] = {}  # The user's own family, if one is chosen.
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -52,8 +52,8 @@ def parse(description: str) -> Command:
     given, unknown = parser.parse_known_args()
     if unknown:
       by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
-      family = registry.FAMILIES[getattr(given, 'network', by_recipe)]
-      own = {family.TITLE: family} if family.PLACE else {}
+      family = family_of(getattr(given, 'network', by_recipe))
+      own = {f'--network {family.PLACE}: {family.TITLE}': family} if family.PLACE else {}
       add_flags(parser, {family.TITLE: family})
       given, unknown = parser.parse_known_args()
   except argparse.ArgumentError:
@@ -136,13 +136,7 @@ def add_flags(
   for title, cls in titled.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
-      try:
-        _add_flag(group, declared, help_of(declared))
-      except argparse.ArgumentError:  # Of a user's own network.
-        raise InputError(
-          f'--network: {cls.__name__} has an option {declared.name}, and so has the program; give '
-          'it another name'
-        ) from None
+      _add_flag(group, declared, help_of(declared))
 
 
 def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:

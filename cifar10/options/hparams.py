@@ -24,6 +24,11 @@ from cifar10.core.option import (
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
 from cifar10.networks.family import Family
+from cifar10.options.run_options import RunOptions
+
+# Beside the options: flags of the command, arguments in Python, and what else config.json holds.
+_TAKEN = {'mode', 'recipe', 'network', 'images', 'out', 'dry_run', 'verbose', 'callbacks'}
+_TAKEN |= {'help', 'version', 'list_recipes', 'print_completion', 'data', 'data_set', 'control'}
 
 
 def _default_family() -> Family:
@@ -232,7 +237,7 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   network = given.get('network', registry.DEFAULT)
   if not isinstance(network, str) or network not in registry.FAMILIES:
     raise InputError(f'--network is {network!r}: it must be one of {", ".join(registry.FAMILIES)}')
-  family = registry.FAMILIES[network]
+  family = family_of(network)
   unknown = set(given) - names(HParams, Augmentation, family) - {'network'}
   for name in sorted(unknown):
     assert registry.owner(name), f'{name} is not an option'
@@ -245,6 +250,23 @@ def from_values(given: Mapping[str, Any]) -> HParams:
     augmentation=Augmentation(**picked(Augmentation, given)),
     **picked(HParams, given),
   )
+
+
+def family_of(network: str) -> type[Family]:
+  """Returns the family of a known network; raises InputError if an option of it is the program's.
+
+  With one name for both, the program's value would be the family's in one mode, its own in another.
+  """
+  family = registry.FAMILIES[network]
+  own = names(family) if family.PLACE else set()
+  taken = _TAKEN | names(RunOptions, HParams, Augmentation)
+  for name in sorted(own):
+    # --no-NAME is the other half of a flag --NAME.
+    if name in taken or (name.startswith('no_') and name[3:] in taken | own):
+      raise InputError(
+        f'--network {network} has an option {name}, a name that is taken; give it another name'
+      )
+  return family
 
 
 def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

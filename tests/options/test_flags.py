@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import declarations
+from cifar10.core.option import declarations, names
 from cifar10.networks import registry
-from cifar10.options import flag_help, flags
+from cifar10.options import flag_help, flags, hparams
 from cifar10.options.hparams import from_values
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -24,6 +24,11 @@ def parser():
 def test_no_two_options_have_one_name():
   names = [declared.name for declared in DECLARED]
   assert len(names) == len(set(names))
+
+
+def test_every_flag_of_the_program_is_taken(parser):
+  of_all = names(*flags.COMMON.values(), *registry.FAMILIES.values())
+  assert {action.dest for action in parser._actions} - of_all <= hparams._TAKEN
 
 
 @pytest.mark.parametrize('declared', DECLARED, ids=lambda declared: declared.name)

@@ -209,6 +209,27 @@ class TakenOption(Outside):
   weight_decay: float = option(0.5, 'taken')
 
 
+@dataclasses.dataclass(frozen=True)
+class TakenNegation(Outside):
+  no_nesterov: int = option(1, 'as --nesterov is negated')
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnNegation(Outside):
+  bias: bool = option(True, 'whether there is one')
+  no_bias: bool = option(False, 'as --bias is negated')
+
+
+@dataclasses.dataclass(frozen=True)
+class TakenKey(Outside):
+  data: str = option('', 'a key of config.json')
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedOption(Outside):
+  widths: tuple[int, ...] = option((4,), 'of fastnet, too')
+
+
 class Heard(cifar10.Callback):
   """Remembers what it heard of."""
 
