@@ -22,6 +22,8 @@ _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _GLOBAL_STEP = 'global_step'
 _MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
+# What optimizers keep beside a variable. The last two are of other programs' jobs.
+_SLOTS = ('/Momentum', '/Muon', '/slow', '/Adam', '/Adam_1')
 
 
 class VariableFile(NamedTuple):
@@ -40,9 +42,13 @@ class VariableFile(NamedTuple):
       name: shape
       for name, shape in self.all_shapes.items()
       if '/' in name
-      and name.rpartition('/')[0] not in self.all_shapes
+      and not self._is_beside(name, (EMA_SUFFIX, *_SLOTS))
       and name.split('/')[1] != PROXY
     }
+
+  def _is_beside(self, name: str, ends: tuple[str, ...]) -> bool:
+    """Tells whether a variable is kept of another, whose name it has with one of these ends."""
+    return name.endswith(ends) and name.rpartition('/')[0] in self.all_shapes
 
   @property
   def averaged(self) -> dict[str, str]:
@@ -62,11 +68,7 @@ class VariableFile(NamedTuple):
     A variable is trainable if it has a slot. Without any slots that is unknown, and every variable
     of the network counts as trainable unless it is an average.
     """
-    slots = {
-      name
-      for name in self.all_shapes
-      if name.rpartition('/')[0] in self.all_shapes and not name.endswith(EMA_SUFFIX)
-    }
+    slots = {name for name in self.all_shapes if self._is_beside(name, _SLOTS)}
     trained = {name.rpartition('/')[0] for name in slots} or set(self.shapes)
     kinds = dict.fromkeys(self.all_shapes, 'other')
     kinds.update(dict.fromkeys(trained, 'trainable'))

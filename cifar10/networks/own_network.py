@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import model_base
@@ -16,7 +16,7 @@ from cifar10.core.errors import CommandError, InputError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family
+from cifar10.networks.family import PROXY, Family
 
 _FLAG = '--network'
 _KERAS = ('keras', 'tf_keras')
@@ -79,15 +79,32 @@ def _guarded(name: str) -> Any:
       found = getattr(super(_NamesFaults, self), name)
       value = found(*args, **given) if callable(found) else found
       if name.startswith('build'):  # A network, which makes its layers later.
-        value.forward_pass = functools.partial(_called, self.PLACE, value.forward_pass)
+        is_proxy = name == 'build_proxy'
+        made = functools.partial(_made, self.PLACE, value, value.forward_pass, is_proxy)
+        value.forward_pass = made
       return value
 
   return call
 
 
-def _called(place: str, function: Callable[..., Any], *args: Any) -> Any:
+def _made(
+  place: str, network: Any, forward_pass: Callable[..., Any], is_proxy: bool, images: Any
+) -> Any:
   with _others_code(place):
-    return function(*args)
+    logits = forward_pass(images)
+    if not is_proxy:
+      _check_names(place, network.roles)
+    return logits
+
+
+def _check_names(place: str, names: Iterable[str]) -> None:
+  """Raises InputError for a variable in the scope of proxies, which warm starts leave out."""
+  for name in names:
+    if name.split('/')[1:2] == [PROXY]:
+      raise InputError(
+        f'{_FLAG} {place} makes {name} in the scope {PROXY}, where a network that picks the hard '
+        'examples is; give the scope another name'
+      )
 
 
 class _NamesFaults(Family):
@@ -175,6 +192,7 @@ class _FunctionLayers(model_base.Layers):
       logits = self._function(images, self._is_training, self._num_classes)
     self._check_logits(images, logits)
     self._check_operations(graph, before)
+    _check_names(self._place, self.roles)
     for variable in tf.compat.v1.trainable_variables():
       if variable.op.name not in trained_before | set(self.roles):
         raise InputError(

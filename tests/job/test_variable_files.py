@@ -25,6 +25,19 @@ def test_one_of_the_same_network_serves(source):
   variable_files.check_network(source, SHAPES, 'resnet')
 
 
+def test_a_variable_may_have_another_s_name_as_its_scope():
+  """Of weight normalisation, `kernel` and `kernel/g`: both are the network's, and trained."""
+  network = ['net/kernel', 'net/kernel/g']
+  beside = [name + end for name in network for end in ('/Momentum', '/slow')]
+  averages = [name + '/ExponentialMovingAverage' for name in network]
+  shapes = {name: [4] for name in (*network, *beside, *averages)}
+  kept = variable_files.VariableFile('x', 'x', shapes, {}, None)
+  assert list(kept.shapes) == network
+  assert kept.averaged == dict(zip(network, averages))
+  kinds = {'trainable': network, 'slot': beside, 'average': averages}
+  assert kept.kinds == {name: kind for kind, names in kinds.items() for name in names}
+
+
 @pytest.mark.parametrize(
   ('shapes', 'said'),
   [

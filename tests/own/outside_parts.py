@@ -54,6 +54,12 @@ def counts(images, is_training, num_classes):
   return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
 
 
+def in_the_scope_of_proxies(images, is_training, num_classes):
+  with tf.compat.v1.variable_scope('proxy'):
+    weights = tf.compat.v1.get_variable('weights', [3, num_classes])
+  return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
+
+
 def no_variable(images, is_training, num_classes):
   return tf.zeros([tf.shape(images)[0], num_classes]) + tf.reduce_mean(images)
 
@@ -180,6 +186,17 @@ class FailingCheck(Outside):
 class FailingDescribe(Outside):
   def describe(self):
     raise KeyError('no such name')
+
+
+class _InTheScopeOfProxies(_AllConvolutions):
+  def forward_pass(self, images):
+    with tf.compat.v1.variable_scope('proxy'):
+      return super().forward_pass(images)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScopeOfProxies(Outside):
+  NETWORK: ClassVar[type] = _InTheScopeOfProxies
 
 
 @dataclasses.dataclass(frozen=True)
