@@ -223,6 +223,7 @@ class Network:
       scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
       self._session = tf.compat.v1.Session(graph=graph, config=process.session_config())
       scaffold.saver.restore(self._session, self.checkpoint)
+      self._session.run(scaffold.local_init_op)  # Tables of a user's network.
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
@@ -262,6 +263,8 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   monitor = _Monitor()
   results = []
   with _log_shown(plan.command.verbose):
+    # Each writer has a thread; one job's may be of a training in whose callback this call is.
+    _end_of_calls.callback(tf.compat.v1.summary.FileWriterCache.clear)
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
@@ -271,15 +274,13 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
       if end.heard == 'SIGINT':
         raise KeyboardInterrupt from None
       raise
-    finally:  # Each writer has a thread.
-      tf.compat.v1.summary.FileWriterCache.clear()
   if monitor.heard == 'SIGINT':
     raise KeyboardInterrupt
   return results
 
 
 _calls = 0  # How many are under way: those of several threads share one log.
-_log_of_calls = contextlib.ExitStack()
+_end_of_calls = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
@@ -288,13 +289,13 @@ def _log_shown(verbose: bool = False) -> Iterator[None]:
   global _calls  # noqa: PLW0603
   _calls += 1
   if _calls == 1:
-    _log_of_calls.enter_context(_log_set_up(verbose))
+    _end_of_calls.enter_context(_log_set_up(verbose))
   try:
     yield
   finally:
     _calls -= 1
     if not _calls:
-      _log_of_calls.close()
+      _end_of_calls.close()
 
 
 @contextlib.contextmanager

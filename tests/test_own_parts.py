@@ -75,6 +75,19 @@ def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
   np.testing.assert_allclose(served, cifar10.predict(job, images).probabilities, atol=1e-5)
 
 
+def test_a_network_with_a_table_answers(run_here, data_dir, tmp_path):
+  """An array as its records, and what is exported."""
+  job = tmp_path / 'job'
+  more = ['--mode', 'train', '--train-steps', 1]
+  succeeded(run_here(*flags(data_dir, job, *more, network='outside_parts:looks_up')))
+  images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3], np.uint8)
+  np.save(tmp_path / 'images.npy', images)
+  of_file = cifar10.predict(job, tmp_path / 'images.npy')
+  answers = cifar10.predict(job, images).probabilities
+  for each, expected in zip(answers, of_file):
+    assert each.tolist() == pytest.approx(list(expected['probabilities'].values()), abs=2e-6)
+
+
 @pytest.mark.bfloat16
 def test_a_frozen_function_in_bfloat16_starts_warm(run_here, data_dir, tmp_path):
   first, second = tmp_path / 'first', tmp_path / 'second'

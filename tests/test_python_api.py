@@ -197,6 +197,21 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch)
   assert leftovers() == left
 
 
+def test_a_call_in_a_callback_leaves_the_training_its_summaries(job, data_dir, tmp_path):
+  folder, _ = job
+
+  class Evaluates(cifar10.Callback):
+    def on_step_end(self, step):
+      if step.step == 1:
+        cifar10.evaluate(folder, data_dir)
+
+  trained = tmp_path / 'job'
+  cifar10.train(trained, data_dir, mode='train', callbacks=[Evaluates()], **SMALL)
+  [path] = trained.glob('events*')
+  events = tf.compat.v1.train.summary_iterator(str(path))
+  assert max(event.step for event in events if event.summary.value) == 4
+
+
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
   class Interrupts(cifar10.Callback):

@@ -106,6 +106,15 @@ def one_name_twice(images, is_training, num_classes):
   return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
 
 
+def looks_up(images, is_training, num_classes):
+  """Has a table, which no checkpoint holds; the weights are 0.5 times 2."""
+  pairs = tf.lookup.KeyValueTensorInitializer([0, 1], [1.0, 2.0])
+  factor = tf.lookup.StaticHashTable(pairs, 0.0).lookup(tf.constant(1))
+  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+  half = tf.constant_initializer(0.5)
+  return factor * tf.matmul(x, tf.compat.v1.get_variable('w', [3, num_classes], initializer=half))
+
+
 def no_parameters():
   return None
 
