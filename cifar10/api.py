@@ -63,7 +63,17 @@ class Converted(TypedDict, total=False):
 # This has the key 'class', which cannot be a name in Python.
 Predicted = TypedDict(
   'Predicted',
-  {'file': str, 'class': str, 'probabilities': dict[str, float], 'error': str},
+  {
+    'file': str,
+    'class': str,
+    'probabilities': dict[str, float],
+    'error': str,
+    # With `out`.
+    'out': str,
+    'images': int,
+    'unreadable': int,
+    'accuracy': float,
+  },
   total=False,
 )
 
@@ -163,7 +173,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Pr
 
   Returns:
     For an array, `Answers`; otherwise what the command prints: an object for each image, or with
-      `out` one.
+      `out` one, which says how many are unreadable.
   """
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
@@ -268,7 +278,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     try:
       for result in modes.run(plan, callbacks, monitor):
         results.append(result)
-    except SomeFailedError:  # The results have the errors.
+    except SomeFailedError:  # The results have the errors, or with `out` their number.
       pass
     except Terminated as end:
       if end.heard == 'SIGINT':

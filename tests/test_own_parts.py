@@ -76,7 +76,7 @@ def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
 
 
 def test_a_network_with_a_table_answers(run_here, data_dir, tmp_path):
-  """An array as its records, and what is exported."""
+  """An array as a file of it: no checkpoint has the table."""
   job = tmp_path / 'job'
   more = ['--mode', 'train', '--train-steps', 1]
   succeeded(run_here(*flags(data_dir, job, *more, network='outside_parts:looks_up')))

@@ -135,7 +135,7 @@ def predict(
 def written(
   results: Iterator[dict[str, Any]], path: str, classes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-  """Writes results into a file, whole or not at all -> how many, and the accuracy of labelled ones.
+  """Writes results into a file, whole or not at all -> their numbers, and labelled ones' accuracy.
 
   Args:
     results: from `predict`.
@@ -159,7 +159,8 @@ def written(
       write(file, counted, classes)
   except OSError as error:
     raise StorageError(f'--out {path} cannot be written ({error.strerror}); name another') from None
-  yield {'out': path, 'images': counted.images, **counted.accuracy()}
+  counts = {'images': counted.images, 'unreadable': counted.unreadable}
+  yield {'out': path, **counts, **counted.accuracy()}
   if counted.failure:
     raise counted.failure
 
@@ -170,13 +171,14 @@ class _Counted:
   def __init__(self, results: Iterator[dict[str, Any]]):
     self._results = results
     self._right: list[bool] = []
-    self.images = 0
+    self.images = self.unreadable = 0
     self.failure: SomeFailedError | None = None
 
   def __iter__(self) -> Iterator[dict[str, Any]]:
     try:
       for result in self._results:
         self.images += 1
+        self.unreadable += 'error' in result
         if 'label' in result:
           self._right.append(result['label'] == result['class'])
         yield result

@@ -255,6 +255,7 @@ def test_a_split_is_classified_into_a_file(job, run_here, data_dir, tmp_path):
     assert result == {
       'out': str(tmp_path / name),
       'images': 70,
+      'unreadable': 0,
       'accuracy': pytest.approx(evaluated['accuracy'], abs=1e-6),
     }
   said = [json.loads(line) for line in (tmp_path / 'a.jsonl').read_text().splitlines()]
@@ -288,7 +289,7 @@ def test_a_split_without_its_file_is_one_line(job, run_here, tmp_path):
 def test_a_probability_that_is_no_number_is_null_in_json_lines(tmp_path):
   result = {'file': 'a.png', 'class': 'cat', 'probabilities': {'cat': float('nan'), 'dog': 0.5}}
   [summary] = predict.written(iter([result]), str(tmp_path / 'a.jsonl'), ['cat', 'dog'])
-  assert summary == {'out': str(tmp_path / 'a.jsonl'), 'images': 1}
+  assert summary == {'out': str(tmp_path / 'a.jsonl'), 'images': 1, 'unreadable': 0}
   assert json.loads((tmp_path / 'a.jsonl').read_text())['probabilities'] == {
     'cat': None,
     'dog': 0.5,
@@ -309,7 +310,9 @@ def test_the_columns_of_a_table_do_not_depend_on_its_rows(tmp_path, order):
   good = {'file': 'a.png', 'class': 'cat', 'probabilities': {'cat': 0.75, 'dog': 0.25}}
   results = [good, {'file': 'b.png', 'error': 'it is none'}]
   path = tmp_path / 'a.csv'
-  list(predict.written((results[each] for each in order), str(path), ['cat', 'dog']))
+  given = (results[each] for each in order)
+  [summary] = predict.written(given, str(path), ['cat', 'dog'])
+  assert (summary['images'], summary['unreadable']) == (len(order), order.count(1))
   header, *rows = path.read_text().splitlines()
   assert header == 'file,class,error,probability of cat,probability of dog'
   expected = ['a.png,cat,,0.75,0.25', 'b.png,,it is none,,']
