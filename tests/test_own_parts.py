@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +16,8 @@ from tasks import Tasks
 import cifar10
 from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
+from cifar10.data import image_files
+from cifar10.data.info import CIFAR10
 
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 NET = 'outside_parts:net'
@@ -86,6 +89,36 @@ def test_a_network_with_a_table_answers(run_here, data_dir, tmp_path):
   answers = cifar10.predict(job, images).probabilities
   for each, expected in zip(answers, of_file):
     assert each.tolist() == pytest.approx(list(expected['probabilities'].values()), abs=2e-6)
+
+
+AS_IN_TENSORFLOW_1 = """
+import sys
+import tensorflow as tf
+tf.compat.v1.disable_v2_behavior()
+import cifar10
+job, data_dir, image = sys.argv[1:]
+small = {'network': 'outside_parts:net', 'train_batch_size': 16, 'train_steps': 1, 'mode': 'train'}
+cifar10.train(job, data_dir, **small)
+[answer] = cifar10.predict(job, image)
+print(answer.get('class'), cifar10.export(job)['saved_model'], sep='\\n')
+"""
+
+
+@pytest.mark.slow
+def test_a_network_may_switch_off_what_is_new_in_tensorflow_2(data_dir, tmp_path):
+  """Eager execution among it: its images are read, and its export is as any other."""
+  image = os.path.join(os.path.dirname(OWN), 'hostile', 'grey.png')
+  command = [sys.executable, '-c', AS_IN_TENSORFLOW_1, str(tmp_path / 'job'), data_dir, image]
+  root = os.path.dirname(os.path.dirname(OWN))
+  environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([root, OWN])}
+  ran = subprocess.run(
+    command, env=environment, capture_output=True, text=True, timeout=200, check=True
+  )
+  said, exported = ran.stdout.splitlines()[-2:]
+  read, _ = image_files.read_image(image)
+  serve = tf.saved_model.load(exported).signatures['serving_default']
+  [label] = serve(images=tf.constant(read[None]))['classes'].numpy()
+  assert said == CIFAR10.classes[label]
 
 
 @pytest.mark.bfloat16

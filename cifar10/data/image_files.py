@@ -33,13 +33,15 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
   if not os.path.isfile(path):  # A folder, a dangling link, or a pipe, which would block.
     of_folder = ', but a folder that is empty or may not be read' if os.path.isdir(path) else ''
     raise InputError(f'image {path} is no file{of_folder}')
-  try:
-    content = tf.io.read_file(os.fsencode(path))  # The name may be other than UTF-8.
-    image = decode(content)
-  except tf.errors.OpError:
-    raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
-  height, width = image.shape[:2]
-  return as_seen(image).numpy(), (height, width)
+  from tensorflow.python.eager import context  # noqa: PLC0415  (it loads TensorFlow)
+
+  with context.eager_mode():  # Which a user's network or notebook may have switched off.
+    try:
+      content = tf.io.read_file(os.fsencode(path))  # The name may be other than UTF-8.
+      image = decode(content).numpy()
+    except tf.errors.OpError:
+      raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
+    return as_seen(image).numpy(), image.shape[:2]
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:

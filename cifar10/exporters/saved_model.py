@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from cifar10.core import files
 from cifar10.data import image_files, info
@@ -24,9 +25,14 @@ _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
 
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet."""
+  with context.eager_mode():  # Which a user's network or notebook may have switched off.
+    _write(path, network, made_from)
+
+
+def _write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   module = tf.Module()
   module.network = _function(network.graph)
-  batch = module.network.inputs[0].shape[0]
+  batch = module.network.inputs[0].shape.as_list()[0]
   tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
   extra = os.path.join(path, _EXTRA)
   os.makedirs(extra)
