@@ -28,8 +28,8 @@ from cifar10.options import flags
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
-# The flags of a command line that are not declared options.
-_OF_COMMANDS = {'network', 'recipe', 'out', 'verbose', 'dry_run'}
+# The flags of a command line that are not declared options, and their types.
+_OF_COMMANDS = {'network': str, 'recipe': str, 'out': str, 'verbose': bool, 'dry_run': bool}
 
 
 class Evaluated(TypedDict, total=False):
@@ -111,6 +111,7 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
     InputError: an option or a source is refused, or the folder holds other records.
   """
   command = importlib.import_module('generate_cifar10_tfrecords')  # Whose parser has the checks.
+  _check_names(options, vars(command.parse([])))
   words = []
   for name, value in {'data_dir': data_dir, **options}.items():
     flag, plain = '--' + name.replace('_', '-'), _plain(value)
@@ -118,7 +119,6 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
     if plain is not None and plain is not False:
       words.append(flag if plain is True else f'{flag}={text}')
   parsed = command.parse(words)
-  _check_names(options, vars(parsed))  # None is short for another.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   with _log_shown():
     return command.generate(parsed)
@@ -178,15 +178,15 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Pr
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
       return network(images)
-  listed = [images] if isinstance(images, (str, os.PathLike)) else list(images)
+  is_one = isinstance(images, (str, os.PathLike)) or not isinstance(images, Iterable)
+  listed = [images] if is_one else list(images)
   wrong = [each for each in listed if not isinstance(each, (str, os.PathLike))]
   if wrong:
     raise InputError(
       f'images has an item of type {type(wrong[0]).__name__}; give one array uint8 [n, 32, 32, 3], '
       'or paths'
     )
-  paths = [os.fspath(path) for path in listed]
-  return _call('predict', {**options, 'job_dir': job_dir}, paths)
+  return _call('predict', {**options, 'job_dir': job_dir}, list(map(_plain, listed)))
 
 
 def export(job_dir: Any, **options: Any) -> Exported:
@@ -222,6 +222,7 @@ class Network:
     self.classes = process.data.classes
     self.checkpoint = process.checkpoint()
     self._batch = plan.hparams.eval_batch_size
+    self._is_closed = False
     estimator = process.estimator()
     with tf.Graph().as_default() as graph:
       tf.compat.v1.set_random_seed(plan.hparams.seed)
@@ -237,6 +238,8 @@ class Network:
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
+    if self._is_closed:
+      raise InputError('the network is closed; load it again')
     if hasattr(images, 'numpy'):  # A tensor.
       images = images.numpy()
     is_array = isinstance(images, np.ndarray) and images.dtype == np.uint8
@@ -252,6 +255,7 @@ class Network:
 
   def close(self) -> None:
     """Closes the session; the network can no longer be called."""
+    self._is_closed = True
     self._session.close()
 
   def __enter__(self) -> Network:
@@ -339,19 +343,21 @@ class _Monitor(SignalMonitor):
 
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
   """Returns the command for these options; raises InputError for invalid ones."""
-  values = {name: value for name, value in given.items() if value is not None}
+  values = {name: _plain(value) for name, value in given.items() if value is not None}
   named = values.get('job_dir')
   if named in list(parts.PRETRAINED) and not mode.startswith('train') and not files.exists(named):
     values['pretrained'] = values.pop('job_dir')
   if 'network' in values:
     values['network'] = _place(values['network'])
+  for name, kind in _OF_COMMANDS.items():
+    if not isinstance(values.get(name, kind()), kind):
+      raise InputError(f'{name} is {values[name]!r:.60}: it must be {option.described_kind(kind)}')
   if values.get('recipe', flags.DEFAULT_RECIPE) not in registry.RECIPES:
     raise InputError(
       f'--recipe is {values["recipe"]!r}: it must be one of {", ".join(registry.RECIPES)}'
     )
   _check_names(values, _names(values.get('network', registry.DEFAULT)))
   listed = {each.name for each in option.declarations(RunOptions) if each.kind == tuple[str, ...]}
-  values = {name: _plain(value) for name, value in values.items()}
   for name in listed & set(values):  # One of them alone will do.
     values[name] = (values[name],) if isinstance(values[name], str) else values[name]
   defaults = {'mode': mode, 'recipe': None, 'dry_run': False, 'verbose': False}
@@ -359,12 +365,19 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
 
 
 def _plain(value: Any) -> Any:
-  """Returns the value as a command line would give it: text for paths, tuples for lists."""
+  """Returns the value as a command line would give it: text for paths, tuples for lists.
+
+  Raises:
+    InputError: a text has what no command line, and no name of a file, can have.
+  """
+  if isinstance(value, (np.generic, np.ndarray)):
+    return _plain(value.tolist())
   if isinstance(value, (list, tuple)):
     return tuple(map(_plain, value))
-  if isinstance(value, np.generic):
-    return value.item()
-  return os.fspath(value) if isinstance(value, os.PathLike) else value
+  plain = os.fspath(value) if isinstance(value, os.PathLike) else value
+  if isinstance(plain, str) and '\0' in plain:
+    raise InputError(f'{plain!r:.60} has a character NUL; take it out')
+  return plain
 
 
 def _place(network: Any) -> str:
@@ -385,7 +398,7 @@ def _names(network: str) -> set[str]:
   """Of all options, those of this network among them."""
   own = [registry.FAMILIES[network]] if network in registry.FAMILIES else []
   declared = option.names(RunOptions, HParams, Augmentation, *registry.FAMILIES.values(), *own)
-  return declared | _OF_COMMANDS
+  return declared | set(_OF_COMMANDS)
 
 
 def _check_names(given: Iterable[str], known: Iterable[str]) -> None:

@@ -63,6 +63,8 @@ def test_an_array_is_answered_as_its_files_are(job, tmp_path):
     assert network(images[:0]).probabilities.shape == (0, 10)
     with pytest.raises(cifar10.InputError, match=r'images are float64 \[3, 32, 32, 3\]; they must'):
       network(images / 255)
+  with pytest.raises(cifar10.InputError, match='the network is closed; load it again'):
+    network(images)
   for answer, predicted in zip(answers.probabilities, cifar10.predict(folder, paths)):
     assert list(predicted['probabilities'].values()) == pytest.approx(answer.tolist(), abs=2e-6)
   assert [each['class'] for each in cifar10.predict(folder, paths)] == [
@@ -142,6 +144,9 @@ def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
     cifar10.predict(folder, ['a.png'], callbacks=[cifar10.Callback()])
 
 
+NUL = 'has a character NUL; take it out'
+
+
 @pytest.mark.parametrize(
   ('options', 'says'),
   [
@@ -150,6 +155,12 @@ def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
     ({'train_steps': 'ten'}, '--train-steps is "ten": it must be a whole number'),
     ({'network': lambda images, is_training, num_classes: None}, 'at the top of a module'),
     ({'mode': 'evaluate'}, "mode is 'evaluate': it must be train_and_evaluate or train"),
+    ({'recipe': ['fast94']}, r"recipe is \('fast94',\): it must be text"),
+    ({'recipe': {'fast94': 1}}, "recipe is {'fast94': 1}: it must be text"),
+    ({'dry_run': 'x'}, "dry_run is 'x': it must be True or False"),
+    ({'dry_run': np.array([1, 2])}, r'dry_run is \(1, 2\): it must be True or False'),
+    ({'job_dir': np.array([1, 2])}, '--job-dir is 1,2: it must be text'),
+    ({'resnet_version': np.array([1, 2])}, '--resnet-version is 1,2: it must be '),
     ({'callbacks': 3}, 'callbacks is 3; give instances of cifar10.Callback'),
     (
       {'callbacks': [print]},
@@ -159,7 +170,39 @@ def test_predictions_refuse_what_they_cannot_use(job, tmp_path):
 )
 def test_what_no_command_line_could_say(options, says, data_dir, tmp_path):
   with pytest.raises(cifar10.InputError, match=says):
-    cifar10.train(tmp_path / 'job', data_dir, **options)
+    cifar10.train(**{'job_dir': tmp_path / 'job', 'data_dir': data_dir, **options})
+
+
+@pytest.mark.parametrize(
+  ('images', 'options', 'says'),
+  [
+    (None, {}, 'images has an item of type NoneType; give one array'),
+    (3.5, {}, 'images has an item of type float; give one array'),
+    ('a.png', {'out': 5}, 'out is 5: it must be text'),
+    ('a.png', {'out': ['x']}, r"out is \('x',\): it must be text"),
+    ('a.png', {'out': True}, 'out is True: it must be text'),
+    ('a.png', {'out': 'no\0file.csv'}, NUL),
+    (['a\0.png'], {}, NUL),
+    ('a.png', {'num_layers': np.array([1, 2])}, r'num_layers is 8 there and \(1, 2\) here; name'),
+  ],
+)
+def test_nor_of_predictions(images, options, says, job):
+  with pytest.raises(cifar10.InputError, match=says):
+    cifar10.predict(job[0], images, **options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'says'),
+  [
+    ({'images': 'a\0b'}, NUL),
+    ({'help': True}, 'there is no option help; the nearest is '),
+    ({'h': True}, 'there is no option h; the nearest is '),
+    ({'forc': None}, 'there is no option forc; the nearest is force'),
+  ],
+)
+def test_nor_of_records(options, says, tmp_path):
+  with pytest.raises(cifar10.InputError, match=says):
+    cifar10.convert(tmp_path / 'data', **options)
 
 
 def state():
