@@ -238,6 +238,7 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:one_name_twice', 'ValueError: Variable network/kernel already exists'),
     ('outside_parts:in_the_scope_of_proxies', 'makes network/proxy/weights in the scope proxy, '),
     ('outside_parts:ScopeOfProxies', 'makes outside/proxy/conv/kernel in the scope proxy, where'),
+    ('outside_parts:ListOption', "option outside_widths has the type <class 'list'>; give it int,"),
     ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
     (
       'outside_parts:NoDataclass',

@@ -151,7 +151,7 @@ def declarations(cls: type) -> tuple[Declaration, ...]:
   """
   kinds = typing.get_type_hints(cls)
   return tuple(
-    Declaration(field.name, *_kind(kinds[field.name]), field.default, declared)
+    Declaration(field.name, *_kind(field.name, kinds[field.name]), field.default, declared)
     for field in dataclasses.fields(cls)
     if (declared := field.metadata.get('option')) and declared.part in ('', *parts.PARTS)
   )
@@ -190,12 +190,19 @@ def described_kind(kind: Any) -> str:
   }[kind]
 
 
-def _kind(hint: Any) -> tuple[Any, bool]:
-  """Returns (int, True) for int | None."""
-  if isinstance(hint, types.UnionType):
-    [kind] = [each for each in typing.get_args(hint) if each is not types.NoneType]
-    return kind, True
-  return hint, False
+def _kind(name: str, hint: Any) -> tuple[Any, bool]:
+  """Returns (int, True) for int | None; raises InputError for a type that no flag can have."""
+  is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+  kinds = [each for each in typing.get_args(hint) if each is not types.NoneType] if is_union else []
+  kind = kinds[0] if len(kinds) == 1 else hint
+  is_tuple = typing.get_origin(kind) is tuple
+  of_items = set(typing.get_args(kind)) - {...} if is_tuple else {kind}
+  if len(of_items) != 1 or not of_items <= {int, float, str, *([] if is_tuple else [bool])}:
+    raise InputError(
+      f'option {name} has the type {hint}; give it int, float, str, bool or tuple[int, ...], alone '
+      'or with | None'
+    )
+  return kind, is_union
 
 
 def _is_a(value: Any, kind: Any) -> bool:

@@ -14,6 +14,7 @@ import model_base
 from cifar10.core import lazy_tf
 from cifar10.core.errors import CommandError, InputError
 from cifar10.core.lazy_tf import tf
+from cifar10.core.option import declarations
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import PROXY, Family
@@ -69,6 +70,8 @@ def _check_family(place: str, named: type[Family]) -> None:
     raise InputError(
       f'{_FLAG} {place} is no dataclass; put @dataclasses.dataclass(frozen=True) before it'
     )
+  with _others_code(place):  # Types may be names of nothing.
+    declarations(named)
 
 
 def _guarded(name: str) -> Any:

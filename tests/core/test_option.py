@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Optional, Union
 
 import pytest
 
@@ -86,6 +87,36 @@ def test_declarations_stand_in_their_order():
   assert 'inner' not in found
   assert found['is_on'] == ('--is-on', False, False)
   assert found['limit'] == ('--limit', None, True)
+
+
+@pytest.mark.parametrize(
+  'hint',
+  [int | None, Optional[int], Union[None, int]],  # noqa: UP007, UP045
+)
+def test_an_optional_type_is_written_in_any_way(hint):
+  made = dataclasses.make_dataclass('Made', [('width', hint, option(None, 'a width'))])
+  [declared] = declarations(made)
+  assert (declared.kind, declared.is_optional) == (int, True)
+
+
+@pytest.mark.parametrize(
+  'hint',
+  [
+    int | str,
+    int | str | None,
+    list,
+    list[int],
+    tuple,
+    tuple[int, str],
+    tuple[bool, ...],
+    Any,
+    None,
+  ],
+)
+def test_another_type_is_refused(hint):
+  made = dataclasses.make_dataclass('Made', [('width', hint, option(3, 'a width'))])
+  with pytest.raises(InputError, match=r'^option width has the type .*; give it int, float, str, '):
+    declarations(made)
 
 
 def test_json_has_lists_for_tuples():

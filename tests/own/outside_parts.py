@@ -252,6 +252,11 @@ class TakenKey(Outside):
 
 
 @dataclasses.dataclass(frozen=True)
+class ListOption(Outside):
+  outside_widths: list = option((), 'of a type that no flag has')  # noqa: RUF009
+
+
+@dataclasses.dataclass(frozen=True)
 class SharedOption(Outside):
   widths: tuple[int, ...] = option((4,), 'of fastnet, too')
 
