@@ -110,6 +110,8 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
   Raises:
     InputError: an option or a source is refused, or the folder holds other records.
   """
+  if data_dir is None:
+    raise InputError('data_dir is None; name a folder')
   command = importlib.import_module('generate_cifar10_tfrecords')  # Whose parser has the checks.
   _check_names(options, vars(command.parse([])))
   words = []

@@ -114,6 +114,8 @@ def test_what_the_generator_refuses_is_an_input_error(options, tmp_path, run_her
   assert printed == f'error: {error.value}\n'
   with pytest.raises(cifar10.InputError, match='no option forc; the nearest is force'):
     cifar10.convert(tmp_path / 'data', forc=True)
+  with pytest.raises(cifar10.InputError, match='data_dir is None; name a folder'):
+    cifar10.convert(None, synthetic=20)
 
 
 def test_convert_makes_what_the_generator_makes(tmp_path, run_here):

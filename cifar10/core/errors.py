@@ -115,8 +115,8 @@ def ended_by_signals() -> Iterator[None]:
     raise KeyboardInterrupt
 
   numbers = (signal.SIGTERM, signal.SIGHUP)
-  # Else SIGHUP is ignored, as behind `nohup`.
-  ours = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+  is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # As behind `nohup`.
+  ours = numbers[:1] if is_ignored else numbers
   before = {number: signal.signal(number, end) for number in ours}
   try:
     yield

@@ -48,12 +48,19 @@ def run(process: Any, names: Sequence[str], out: str) -> Iterator[dict[str, Any]
   classes, split = process.data.classes, process.options.subset
   images = split_images(process.held_out(split), classes) if split else named_images(names)
 
-  def begun(checkpoint: str) -> Iterator[dict[str, Any]]:
+  def begun(checkpoint: str) -> tuple[Any, list[dict[str, Any]]]:
     results = predict(process.estimator(), images, checkpoint, classes)
-    return itertools.chain([*itertools.islice(results, 1)], results)  # The first reads it.
+    return results, list(itertools.islice(results, 1))  # The first one reads the checkpoint.
 
-  results = process.with_checkpoint(begun)
-  return written(results, out, classes) if out else results
+  results, first = process.with_checkpoint(begun)
+  answers = itertools.chain(first, results)
+  return _closing(results, written(answers, out, classes) if out else answers)
+
+
+def _closing(results: Any, answers: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+  """Yields the answers; whatever ends that, the graph of the results is no longer the default."""
+  with contextlib.closing(results):
+    yield from answers
 
 
 def named_images(names: Sequence[str]) -> Images:

@@ -391,6 +391,11 @@ def _telling_errors(
 def _naming_nan(process: Process) -> Iterator[None]:
   try:
     yield
+  except tf.errors.InvalidArgumentError as error:  # Of a user's network or callback.
+    lines = [line for line in str(error).splitlines() if 'in summary histogram' in line]
+    if not lines:
+      raise
+    raise InputError(f'{lines[0]}: give it finite values, or lower --learning-rate') from None
   except tf.compat.v1.train.NanLossDuringTrainingError:
     for name, rate in process.role.control.state.rates().items():
       raise InputError(

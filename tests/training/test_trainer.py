@@ -21,7 +21,7 @@ from recomputed import assert_close, variables
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback
 from cifar10.cluster import roles
-from cifar10.core.errors import CallbackError, Terminated
+from cifar10.core.errors import CallbackError, InputError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
 from cifar10.job import metrics_log, stop_record
@@ -239,6 +239,19 @@ def test_an_error_of_a_callback_hides_no_other(tmp_path, caplog):
   ):
     raise ZeroDivisionError
   assert caplog.messages == ['error: no mail about error']
+
+
+def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
+  with (
+    pytest.raises(InputError) as refused,
+    trainer._naming_nan(None),
+    tf.Graph().as_default(),
+    tf.compat.v1.Session() as session,
+  ):
+    session.run(tf.compat.v1.summary.histogram('own', [np.nan]))
+  [line] = str(refused.value).splitlines()
+  assert line.startswith('Nan in summary histogram for: own')
+  assert line.endswith(': give it finite values, or lower --learning-rate')
 
 
 def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
