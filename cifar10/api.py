@@ -12,6 +12,7 @@ import importlib
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
@@ -222,7 +223,6 @@ class Network:
 
     process = Process(plan.hparams, plan.options)
     self.classes = process.data.classes
-    self.checkpoint = process.checkpoint()
     self._batch = plan.hparams.eval_batch_size
     self._is_closed = False
     estimator = process.estimator()
@@ -235,8 +235,14 @@ class Network:
       self._outputs = [spec.predictions['classes'], spec.predictions['probabilities']]
       scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
       self._session = tf.compat.v1.Session(graph=graph, config=process.session_config())
-      scaffold.saver.restore(self._session, self.checkpoint)
-      self._session.run(scaffold.local_init_op)  # Tables of a user's network.
+      try:
+        self.checkpoint = process.with_checkpoint(
+          lambda checkpoint: scaffold.saver.restore(self._session, checkpoint) or checkpoint
+        )
+        self._session.run(scaffold.local_init_op)  # Tables of a user's network.
+      except BaseException:
+        self._session.close()
+        raise
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
@@ -297,21 +303,24 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
 
 _calls = 0  # How many are under way: those of several threads share one log.
 _end_of_calls = contextlib.ExitStack()
+_counting = threading.RLock()
 
 
 @contextlib.contextmanager
 def _log_shown(verbose: bool = False) -> Iterator[None]:
   """A context with the command's log, unless the user has configured the program's log."""
   global _calls  # noqa: PLW0603
-  _calls += 1
-  if _calls == 1:
-    _end_of_calls.enter_context(_log_set_up(verbose))
+  with _counting:
+    _calls += 1
+    if _calls == 1:
+      _end_of_calls.enter_context(_log_set_up(verbose))
   try:
     yield
   finally:
-    _calls -= 1
-    if not _calls:
-      _end_of_calls.close()
+    with _counting:
+      _calls -= 1
+      if not _calls:
+        _end_of_calls.close()
 
 
 @contextlib.contextmanager

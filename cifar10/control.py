@@ -68,9 +68,10 @@ def _lift(job_dir: str, command: Command) -> bool:
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
   """Sends the request and waits; raises TaskLostError if the training ends in the meantime."""
-  with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
-    name = control_requests.request(job_dir, command)
+  name = control_requests.new_name()
   try:
+    with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
+      control_requests.request(job_dir, command, name)
     looked = time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
       time.sleep(_LOOK_SECONDS)

@@ -39,12 +39,14 @@ Claim = dict[str, Any]
 class Lock:
   """Holds a folder for this process while the context is active."""
 
-  def __init__(self, folder: str, refusal: str):
+  def __init__(self, folder: str, refusal: str, around: str = ''):
     """Args:
     folder: the folder of the claims; made if missing.
     refusal: the message if the folder is taken, with {holder} for the process that has it.
+    around: the folder above it, where it is made again if it is removed; '': it is not.
     """
     self._folder = folder
+    self._around = around
     self._refusal = refusal
     self._name = f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}'
     self._path = os.path.join(folder, f'{_PREFIX}{self._name}.json')
@@ -61,8 +63,7 @@ class Lock:
       'started': _started(os.getpid()),
       'folder': _number(self._folder),
     }
-    self._around = os.path.dirname(self._folder) or os.curdir
-    self._identity = files.identity(self._around)
+    self._identity = files.identity(self._around) if self._around else None
     self._state = _WANTS
     self._beats = itertools.count()
     self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -112,7 +113,8 @@ class Lock:
 
   def _reclaim(self) -> None:
     """Writes the claim again if another process, or a user, has removed it."""
-    if not files.is_dir(self._around) or files.identity(self._around) != self._identity:
+    around = self._around or self._folder
+    if not files.is_dir(around) or (self._around and files.identity(around) != self._identity):
       return  # It is gone, which is reported when something is written.
     files.make_folder(self._folder)
     self._claim['folder'] = _number(self._folder)

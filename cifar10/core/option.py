@@ -185,7 +185,7 @@ def described_kind(kind: Any) -> str:
   return {
     int: f'a whole number below {_LARGEST:,}',
     float: 'a finite number',
-    str: 'text in UTF-8',
+    str: 'text in UTF-8, without NUL',
     bool: 'True or False',
   }[kind]
 

@@ -62,11 +62,16 @@ def parse(text: str) -> Command:
   return Command(verb, number)
 
 
-def request(job_dir: str, command: Command) -> str:
-  """Writes a request and returns its name; raises OSError."""
+def new_name() -> str:
+  """Returns a name for a request, which sorts after earlier ones."""
+  return f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
+
+
+def request(job_dir: str, command: Command, name: str = '') -> str:
+  """Writes a request and returns its name, a new one if none is given; raises OSError."""
+  name = name or new_name()
   folder = os.path.join(job_dir, CONTROL)
   files.make_folder(folder)
-  name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
   _write(os.path.join(folder, f'request-{name}.json'), command._asdict())
   return name
 

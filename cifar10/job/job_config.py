@@ -155,7 +155,7 @@ def has_requests(job_dir: str) -> bool:
 def training_lock(job_dir: str) -> lock.Lock:
   """Returns a lock that lets only this process train in the job dir."""
   refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
-  return lock.Lock(os.path.join(job_dir, CONTROL), refusal)
+  return lock.Lock(os.path.join(job_dir, CONTROL), refusal, around=job_dir)
 
 
 def write_config(job_dir: str, config: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ import errno
 import io
 import math
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -22,8 +23,13 @@ _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _GLOBAL_STEP = 'global_step'
 _MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
-# What optimizers keep beside a variable. The last two are of other programs' jobs.
-_SLOTS = ('/Momentum', '/Muon', '/slow', '/Adam', '/Adam_1')
+# What optimizers keep beside a variable; from Adam on those of other programs' jobs.
+_SLOT = re.compile(r'/(Momentum|Muon|slow|Adam|Adagrad|Adadelta|Ftrl|RMSProp)(_\d+)?$')
+
+
+def _beside(name: str) -> str:
+  """Returns the name of the variable that this one would be kept beside."""
+  return name.rpartition('/')[0]
 
 
 class VariableFile(NamedTuple):
@@ -42,13 +48,14 @@ class VariableFile(NamedTuple):
       name: shape
       for name, shape in self.all_shapes.items()
       if '/' in name
-      and not self._is_beside(name, (EMA_SUFFIX, *_SLOTS))
+      and not self._is_slot(name)
+      and not (name.endswith(EMA_SUFFIX) and _beside(name) in self.all_shapes)
       and name.split('/')[1] != PROXY
     }
 
-  def _is_beside(self, name: str, ends: tuple[str, ...]) -> bool:
-    """Tells whether a variable is kept of another, whose name it has with one of these ends."""
-    return name.endswith(ends) and name.rpartition('/')[0] in self.all_shapes
+  def _is_slot(self, name: str) -> bool:
+    """Tells whether an optimizer keeps a variable beside another."""
+    return bool(_SLOT.search(name)) and _beside(name) in self.all_shapes
 
   @property
   def averaged(self) -> dict[str, str]:
@@ -68,8 +75,8 @@ class VariableFile(NamedTuple):
     A variable is trainable if it has a slot. Without any slots that is unknown, and every variable
     of the network counts as trainable unless it is an average.
     """
-    slots = {name for name in self.all_shapes if self._is_beside(name, _SLOTS)}
-    trained = {name.rpartition('/')[0] for name in slots} or set(self.shapes)
+    slots = {name for name in self.all_shapes if self._is_slot(name)}
+    trained = set(map(_beside, slots)) or set(self.shapes)
     kinds = dict.fromkeys(self.all_shapes, 'other')
     kinds.update(dict.fromkeys(trained, 'trainable'))
     kinds.update(dict.fromkeys(slots, 'slot'))

@@ -95,7 +95,7 @@ def _made(
 ) -> Any:
   with _others_code(place):
     logits = forward_pass(images)
-    if not is_proxy:
+    if not is_proxy and network._is_training:  # Older jobs may have one.
       _check_names(place, network.roles)
     return logits
 
@@ -194,8 +194,9 @@ class _FunctionLayers(model_base.Layers):
     ):
       logits = self._function(images, self._is_training, self._num_classes)
     self._check_logits(images, logits)
-    self._check_operations(graph, before)
-    _check_names(self._place, self.roles)
+    if self._is_training:  # Older jobs may have what is refused.
+      self._check_operations(graph, before)
+      _check_names(self._place, self.roles)
     for variable in tf.compat.v1.trainable_variables():
       if variable.op.name not in trained_before | set(self.roles):
         raise InputError(
@@ -247,7 +248,7 @@ class _FunctionLayers(model_base.Layers):
 
     A trained variable is returned as its value, like by `Layers._variable`.
     """
-    if settings.get('regularizer') is not None:
+    if self._is_training and settings.get('regularizer') is not None:
       raise InputError(
         f'{_FLAG} {self._place} gives {name} a regularizer, which the loss does not have; leave it '
         'out and give --weight-decay'

@@ -13,7 +13,7 @@ from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import devices, parts, storage_errors
-from cifar10.core.errors import CallbackError, InputError, MisfitError, StorageError, Terminated
+from cifar10.core.errors import CommandError, InputError, MisfitError, StorageError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import best_checkpoints, checkpoints, job_config, stop_record
@@ -357,7 +357,9 @@ def _tell_fault(callbacks: Sequence[Callback], reason: str, message: str, step: 
   for callback in callbacks:
     try:
       callback.on_train_end(reason, message, step)
-    except CallbackError as error:
+    except (OSError, StorageError, tf.errors.OpError):
+      pass  # Where no file can be written, this one cannot write either; the next may still tell.
+    except CommandError as error:
       log.error('error: %s', error)
 
 
@@ -373,7 +375,9 @@ def _telling_errors(
     yield
   except Terminated:  # It came while a checkpoint was evaluated.
     if process.role.saves:
-      _record_end(process.options.job_dir, stop_request, meter.step)
+      job_dir = process.options.job_dir
+      with contextlib.suppress(OSError):
+        _record_end(job_dir, stop_request, checkpoints.latest_step(job_dir))
     _tell_stop(callbacks, process.role.monitor, meter.step)
     raise
   except KeyboardInterrupt:  # The second Ctrl-C, for which nothing is saved.
@@ -381,9 +385,7 @@ def _telling_errors(
     raise
   except BaseException as error:
     first_line = str(error).partition('\n')[0]
-    # If no file can be written, callbacks cannot write either.
-    with contextlib.suppress(OSError, StorageError, tf.errors.OpError):
-      _tell_fault(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
+    _tell_fault(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
     raise
 
 

@@ -62,10 +62,12 @@ def test_what_was_never_started_again_may_take_its_time_after_the_chief():
   assert supervised(acts)[2] == {'chief 0': 0, 'worker 0': 0, 'ps 0': 0}
 
 
-def test_a_chief_that_dies_is_started_again():
+def test_a_chief_that_dies_is_started_again(tmp_path):
   """And with it those that have ended well: it goes on from a checkpoint before their last step."""
-  acts = {'chief 0': [DIES, ENDS], 'worker 0': [ENDS, ENDS], 'ps 0': [STAYS]}
-  acts['ps 0'] = ['import time; time.sleep(4)', STAYS]
+  there = f'pathlib.Path({str(tmp_path / "again")!r})'
+  again = f'import pathlib; {there}.touch()'
+  waits = f'import pathlib, time\nwhile not {there}.exists(): time.sleep(0.1)'
+  acts = {'chief 0': [DIES, again], 'worker 0': [ENDS, ENDS], 'ps 0': [waits, STAYS]}
   assert supervised(acts)[:2] == (0, {'chief 0': [], 'worker 0': [], 'ps 0': [STAYS]})
 
 

@@ -71,6 +71,7 @@ def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):
         signal.raise_signal(signal.SIGTERM)
     finally:
       signal.raise_signal(signal.SIGTERM)
+      signal.raise_signal(signal.SIGHUP)
       print('removed')
   assert end.value.code == 143
   assert capfd.readouterr() == ('removed\n', 'ended by SIGTERM\n')

@@ -24,6 +24,9 @@ with lock.Lock(sys.argv[1], 'taken by {holder}'):
   time.sleep(1000)
 """
 
+HOLD_IN_A_JOB = HOLD.replace("'taken by {holder}'", "'taken', around=os.path.dirname(sys.argv[1])")
+HOLD_IN_A_JOB = HOLD_IN_A_JOB.replace('import sys', 'import os, sys')
+
 
 @contextlib.contextmanager
 def holding(folder, code=HOLD):
@@ -154,6 +157,13 @@ def test_who_was_thought_dead_ends_when_it_wakes(tmp_path, elsewhere):
       assert process.wait(60) == 1
 
 
+def test_a_bucket_can_be_locked(monkeypatch):
+  monkeypatch.setattr(lock, '_DEAD_SECONDS', 0.1)
+  with lock.Lock('ram://bucket', 'taken'):
+    assert lock.holder('ram://bucket')['pid'] == os.getpid()
+  assert lock.holder('ram://bucket') is None
+
+
 def test_a_copy_of_a_folder_is_free(tmp_path, monkeypatch):
   """After a look whether its claims are written anew, which those of the folder itself are."""
   monkeypatch.setattr(lock, '_DEAD_SECONDS', 2.5)
@@ -169,7 +179,7 @@ def test_a_copy_of_a_folder_is_free(tmp_path, monkeypatch):
 @pytest.mark.parametrize('whole', [False, True])
 def test_a_claim_that_was_cleaned_away_comes_back(tmp_path, whole):
   """And the folder with it."""
-  with holding(tmp_path / 'control') as process:
+  with holding(tmp_path / 'control', HOLD_IN_A_JOB) as process:
     [path] = claims(tmp_path / 'control')
     path.unlink()
     if whole:

@@ -62,7 +62,7 @@ def test_accepts(given):
     ({'part': 1}, '--part is 1: it must be at least 0 and below 1'),
     ({'pixels': 33}, '--pixels is 33: it must be 0 to 32 pixels'),
     ({'kind': 'A'}, '--kind is "A": it must be one of a, b'),
-    ({'kind': 'a\0'}, '--kind is "a\\u0000": it must be text in UTF-8'),
+    ({'kind': 'a\0'}, '--kind is "a\\u0000": it must be text in UTF-8, without NUL'),
     ({'factors': ('', '')}, '--factors is "","": it must be finite numbers with commas between'),
     ({'is_on': 1}, '--is-on is 1: it must be True or False'),
     ({'factors': [1.0]}, '--factors is [1.0]: it must be finite numbers with commas between'),

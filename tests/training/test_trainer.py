@@ -24,7 +24,7 @@ from cifar10.cluster import roles
 from cifar10.core.errors import CallbackError, InputError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
-from cifar10.job import metrics_log, stop_record
+from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, trainer
@@ -209,14 +209,15 @@ def test_a_hook_may_end_a_training(data_dir, tmp_path):
   assert (result['global_step'], result['ended_by']) == (1, 'callback')
 
 
-def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
+def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   stop_request = stop_record.StopRequest()
   stop_request.request(stop_record.StopReason('control', 'stopped by control at step 3'))
   process = types.SimpleNamespace(
     role=roles.Role(), options=types.SimpleNamespace(job_dir=str(tmp_path))
   )
-  meter = types.SimpleNamespace(step=3)
+  meter = types.SimpleNamespace(step=4)
+  monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
   with (
     pytest.raises(Terminated),
     trainer._telling_errors(process, [], stop_request, meter),
@@ -226,19 +227,24 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
 
 
 class _Fails(Callback):
+  def __init__(self, error):
+    self._error = error
+
   def on_train_end(self, reason, message, step):
-    raise CallbackError(f'no mail about {reason}')
+    raise self._error
 
 
-def test_an_error_of_a_callback_hides_no_other(tmp_path, caplog):
+def test_an_error_of_a_callback_hides_no_other(caplog):
+  errors = OSError('full'), CallbackError('no mail'), InputError('no checkpoint')
+  callbacks = [_Fails(each) for each in errors]
   process = types.SimpleNamespace(role=roles.Role())
   meter = types.SimpleNamespace(step=3)
   with (
     pytest.raises(ZeroDivisionError),
-    trainer._telling_errors(process, [_Fails()], stop_record.StopRequest(), meter),
+    trainer._telling_errors(process, callbacks, stop_record.StopRequest(), meter),
   ):
     raise ZeroDivisionError
-  assert caplog.messages == ['error: no mail about error']
+  assert caplog.messages == ['error: no mail', 'error: no checkpoint']
 
 
 def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
