@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
 from cifar10.core import files, storage_errors
-from cifar10.core.errors import MisfitError
+from cifar10.core.errors import MisfitError, StorageError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints
 
@@ -151,8 +151,20 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
     storage_errors.check_identity('--job-dir', self._job_dir, self._identity)
 
   def after_save(self, session: Any, global_step_value: int) -> None:
+    try:  # It may have gone meanwhile.
+      storage_errors.check_identity('--job-dir', self._job_dir, self._identity)
+    except StorageError:
+      self._undo(global_step_value)
+      raise
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
     checkpoints.remember(self.checkpoint)
     self.step = int(global_step_value)
     for callback in self._callbacks:
       callback.on_save(self.checkpoint, self.step)
+
+  def _undo(self, step: int) -> None:
+    """Removes the folder that TensorFlow made for this checkpoint in place of the job dir."""
+    made = files.matching(self._job_dir, f'model.ckpt-{step}.*')
+    made.append(os.path.join(self._job_dir, checkpoints.LIST))
+    if files.is_dir(self._job_dir) and set(files.matching(self._job_dir, '*')) <= set(made):
+      files.remove_folder(self._job_dir)

@@ -34,7 +34,7 @@ def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path):
     assert (reader.get_tensor('global_step'), reader.get_tensor('average')) == (at, at)
 
 
-def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path):
+def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path, monkeypatch):
   job, away = tmp_path / 'job', tmp_path / 'away'
   job.mkdir()
   with tf.Graph().as_default():
@@ -50,6 +50,12 @@ def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path):
       with pytest.raises(StorageError, match=f'{job} has vanished; put it back'):
         hook.save_now(session, evaluating=False)
       assert not job.exists()
+      # And where it is moved in the middle of a save.
+      monkeypatch.setattr(hook._tells, 'before_save', lambda *_: None)
+      with pytest.raises(StorageError, match=f'{job} has vanished; put it back'):
+        hook.save_now(session, evaluating=False)
+      assert not job.exists()
+      monkeypatch.undo()
       job.mkdir()  # Another job, of which nothing is touched.
       (job / 'checkpoint').write_text('its own')
       with pytest.raises(StorageError, match=f'{job} has vanished; put it back'):
