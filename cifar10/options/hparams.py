@@ -258,7 +258,9 @@ def family_of(network: str) -> type[Family]:
   With one name for both, the program's value would be the family's in one mode, its own in another.
   """
   family = registry.FAMILIES[network]
-  own = names(family) if family.PLACE else set()
+  if not family.PLACE:  # One of the program's own.
+    return family
+  own = names(family)
   taken = _TAKEN | names(RunOptions, HParams, Augmentation)
   for name in sorted(own):
     # --no-NAME is the other half of a flag --NAME.
