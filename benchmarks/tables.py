@@ -46,16 +46,11 @@ _SHOWN = {
 }
 
 
-# Results that only a machine with a GPU can add.
-_ON_A_GPU = ('time_to_accuracy_gpu', 'training_gpu')
-
-
 def tables(results: Records) -> dict[str, str]:
   """Every table that the results make, by name."""
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
   summary = _summary(foremost(results).values(), results.get('training'))
   made = {'summary': summary, 'trained': _trained(ordered)}
-  made |= dict.fromkeys(_ON_A_GPU, 'Not measured: no GPU was available. `make gpu` measures it.\n')
   for name, record in results.items():
     table = _table(record)
     if table:

@@ -177,7 +177,8 @@ def _bare(flags: argparse.Namespace, hparams: HParams) -> None:
   batch = _first_batch(flags.data_dir, hparams)
   with tf.Graph().as_default():
     train_op = _train_op(flags, hparams, *batch)
-    with tf.compat.v1.Session(config=sessions.session_config()) as session:
+    config = sessions.session_config(num_gpus=flags.num_gpus)
+    with tf.compat.v1.Session(config=config) as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for _ in range(hparams.train_steps):
         session.run(train_op)
