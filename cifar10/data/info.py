@@ -34,8 +34,8 @@ class DatasetInfo:
 
   name: str
   classes: tuple[str, ...]  # The class of label i is classes[i].
-  means: tuple[float, float, float]  # Means of red, green, blue in the training split, 0..1.
-  stds: tuple[float, float, float]  # Standard deviations of these.
+  means: tuple[float, ...]  # Means of red, green, blue in the training split, 0..1.
+  stds: tuple[float, ...]  # Standard deviations of these.
 
   @property
   def num_classes(self) -> int:
@@ -80,7 +80,7 @@ class DatasetInfo:
     check_classes(classes, path)
     _check_channels(means, 0, 1, f'{path} has channel_means')
     _check_channels(stds, _SMALLEST_DEVIATION, _LARGEST_DEVIATION, f'{path} has channel_deviations')
-    return cls(name, tuple(classes), _floats(means), _floats(stds))
+    return cls(name, tuple(classes), tuple(map(float, means)), tuple(map(float, stds)))
 
 
 CIFAR10 = DatasetInfo(
@@ -142,8 +142,3 @@ def _check_channels(values: Any, least: float, most: float, subject: str) -> Non
       f'{subject} {values!r}: they must be three numbers from {least:g} to {most:g}, of red, '
       'green and blue in pixels from 0 to 1'
     )
-
-
-def _floats(values: Any) -> tuple[float, float, float]:
-  red, green, blue = map(float, values)
-  return red, green, blue

@@ -31,11 +31,11 @@ class ChannelStatistics:
     for channel, plane in enumerate(image.reshape(DEPTH, -1)):
       self._counts[channel] += np.bincount(plane, minlength=_LEVELS)
 
-  def means(self) -> tuple[float, float, float]:
+  def means(self) -> tuple[float, ...]:
     """Returns the means of red, green and blue, in 0..1."""
     return _rounded(self._means())
 
-  def stds(self) -> tuple[float, float, float]:
+  def stds(self) -> tuple[float, ...]:
     """Returns the standard deviations of red, green and blue, in 0..1.
 
     They are at least one level of 255: networks divide by them, even if a channel is constant.
@@ -48,9 +48,8 @@ class ChannelStatistics:
     return self._counts @ _VALUES / self._counts.sum(1)
 
 
-def _rounded(numbers: np.ndarray) -> tuple[float, float, float]:
-  red, green, blue = (round(float(number), _DIGITS) for number in numbers)
-  return red, green, blue
+def _rounded(numbers: np.ndarray) -> tuple[float, ...]:
+  return tuple(round(float(number), _DIGITS) for number in numbers)
 
 
 def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
