@@ -14,7 +14,7 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 import contextlib
 
 from cifar10 import modes
-from cifar10.core import errors, files, lazy_tf, logs
+from cifar10.core import errors, files, lazy_tf, logs, parts
 from cifar10.options import flags
 
 
@@ -25,6 +25,7 @@ def main() -> None:
   lazy_tf.import_tensorflow(command.verbose)  # So late that --help and refusals do not wait.
   logs.set_up(command.verbose)
   writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
-  with errors.ended_by_signals() if writes_once else contextlib.nullcontext():
+  ended = parts.find('cifar10.core.cli:ended_by_signals') if writes_once else contextlib.nullcontext
+  with ended():
     for result in modes.run(plan):
       errors.print_result(files.json_text(result))

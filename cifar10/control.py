@@ -41,7 +41,7 @@ def main() -> None:
       then = f'{command.verb} follows the schedule when the job'
     answer = {'ok': True, 'answer': f'{then} is started'}
   else:
-    with errors.ended_by_signals():
+    with cli.ended_by_signals():
       answer = _ask(arguments.job_dir, command)
   print(answer['answer'], file=sys.stderr)
   errors.print_result(files.json_text({'order': str(command), **answer}))

@@ -1,4 +1,4 @@
-"""The parser of all commands, their names in messages, --version and --print-completion.
+"""The parser of all commands, their names in messages, signals, --version, --print-completion.
 
 A command can be started as a file of the checkout, `python cifar10_main.py`, or as the script that
 `pip install .` makes of it, `cifar10-train`. Messages name the files; `as_typed` replaces these by
@@ -6,11 +6,14 @@ the scripts' names for users of the scripts.
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import platform
 import re
+import signal
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import cifar10
@@ -97,6 +100,33 @@ def path(text: str) -> str:
   if not text:
     raise argparse.ArgumentTypeError('it is empty; give a path')
   return text
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+  """A context that SIGTERM and SIGHUP leave as Ctrl-C does: what is half written is removed."""
+  heard: list[int] = []
+
+  def end(number: int, frame: Any) -> NoReturn:
+    for each in ours:  # `timeout` sends two, and the second may come later.
+      signal.signal(each, signal.SIG_IGN)
+    heard.append(number)
+    raise KeyboardInterrupt
+
+  numbers = (signal.SIGTERM, signal.SIGHUP)
+  is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # As behind `nohup`.
+  ours = numbers[:1] if is_ignored else numbers
+  before = {number: signal.signal(number, end) for number in ours}
+  try:
+    yield
+  except KeyboardInterrupt:
+    if not heard:
+      raise
+    print(f'ended by {signal.Signals(heard[0]).name}', file=sys.stderr)
+    raise SystemExit(128 + heard[0]) from None
+  finally:  # A handler of C code, which Python cannot restore, is None.
+    for number, handler in before.items():
+      signal.signal(number, handler or signal.SIG_DFL)
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cifar10.core import limits, logs
 from cifar10.core.logs import log, one_line
@@ -102,33 +102,6 @@ def interrupted_later() -> Iterator[None]:
       signal.signal(signal.SIGINT, signal.default_int_handler)
   if heard:
     raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-  """A context that SIGTERM and SIGHUP leave as Ctrl-C does: what is half written is removed."""
-  heard: list[int] = []
-
-  def end(number: int, frame: Any) -> NoReturn:
-    for each in ours:  # `timeout` sends two, and the second may come later.
-      signal.signal(each, signal.SIG_IGN)
-    heard.append(number)
-    raise KeyboardInterrupt
-
-  numbers = (signal.SIGTERM, signal.SIGHUP)
-  is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # As behind `nohup`.
-  ours = numbers[:1] if is_ignored else numbers
-  before = {number: signal.signal(number, end) for number in ours}
-  try:
-    yield
-  except KeyboardInterrupt:
-    if not heard:
-      raise
-    print(f'ended by {signal.Signals(heard[0]).name}', file=sys.stderr)
-    raise SystemExit(128 + heard[0]) from None
-  finally:  # A handler of C code, which Python cannot restore, is None.
-    for number, handler in before.items():
-      signal.signal(number, handler or signal.SIG_DFL)
 
 
 def run_process(module: str) -> NoReturn:

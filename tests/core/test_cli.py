@@ -65,7 +65,7 @@ finally:
 
 def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):
   before = signal.getsignal(signal.SIGTERM)
-  with pytest.raises(SystemExit) as end, errors.ended_by_signals():
+  with pytest.raises(SystemExit) as end, cli.ended_by_signals():
     try:
       with user_code.others_code(errors.InputError, None):
         signal.raise_signal(signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):
   assert end.value.code == 143
   assert capfd.readouterr() == ('removed\n', 'ended by SIGTERM\n')
   assert signal.getsignal(signal.SIGTERM) == before
-  with pytest.raises(KeyboardInterrupt), errors.ended_by_signals():
+  with pytest.raises(KeyboardInterrupt), cli.ended_by_signals():
     raise KeyboardInterrupt
 
 
