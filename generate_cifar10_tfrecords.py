@@ -70,7 +70,10 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
       files.make_folder(flags.data_dir)
     if missing:
       with _lock(flags.data_dir):
-        _convert(flags.data_dir, source, missing)
+        lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait.
+        from cifar10.data.build import writer  # noqa: PLC0415
+
+        writer.convert(flags.data_dir, source, missing)
     else:
       log.info('%s holds all records and they are intact; nothing to do', flags.data_dir)
   return _result(flags.data_dir, source)
@@ -84,13 +87,6 @@ def _lock(data_dir: str) -> Iterator[None]:
     with storage_errors.refusing('--data-dir', data_dir):
       stack.enter_context(lock.Lock(data_dir, refusal))
     yield
-
-
-def _convert(data_dir: str, source: sources.ImageSource, splits: tuple[str, ...]) -> None:
-  lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait for it.
-  from cifar10.data.build import writer  # noqa: PLC0415
-
-  writer.convert(data_dir, source, splits)
 
 
 def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:

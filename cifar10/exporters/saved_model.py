@@ -26,21 +26,17 @@ _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet."""
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
-    _write(path, network, made_from)
-
-
-def _write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
-  module = tf.Module()
-  module.network = _function(network.graph)
-  batch = module.network.inputs[0].shape.as_list()[0]
-  tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
-  extra = os.path.join(path, _EXTRA)
-  os.makedirs(extra)
-  with open(os.path.join(extra, MADE_FROM), 'w', encoding='utf-8') as file:
-    file.write(files.json_text(made_from, indent=2) + '\n')
-  with tf.io.TFRecordWriter(os.path.join(extra, _WARM_UP)) as requests:
-    for signature, name in _INPUTS.items():
-      requests.write(_prediction_log(signature, name, _grey(name, batch or 1)))
+    module = tf.Module()
+    module.network = _function(network.graph)
+    batch = module.network.inputs[0].shape.as_list()[0]
+    tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
+    extra = os.path.join(path, _EXTRA)
+    os.makedirs(extra)
+    with open(os.path.join(extra, MADE_FROM), 'w', encoding='utf-8') as file:
+      file.write(files.json_text(made_from, indent=2) + '\n')
+    with tf.io.TFRecordWriter(os.path.join(extra, _WARM_UP)) as requests:
+      for signature, name in _INPUTS.items():
+        requests.write(_prediction_log(signature, name, _grey(name, batch or 1)))
 
 
 def _function(graph: Any) -> Any:
