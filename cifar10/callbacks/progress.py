@@ -24,8 +24,7 @@ def evaluation_bar(split: str, num_examples: int, batch_size: int) -> Iterator[C
   if not (num_examples and _shows_bars()):
     yield lambda: None
     return
-  settings = {'bar_format': logs.IMAGES_BAR, 'dynamic_ncols': True, 'leave': False}
-  with logs.bar(total=num_examples, desc=f'evaluating {split}', **settings) as bar:
+  with logs.images_bar(num_examples, f'evaluating {split}') as bar:
     yield lambda: bar.update(min(batch_size, num_examples - bar.n))
 
 

@@ -13,10 +13,7 @@ import tqdm
 
 log = logging.getLogger('cifar10')
 
-# The format of a progress bar of images, for tqdm.
-IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
-
-
+_IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 _results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
 
 
@@ -86,6 +83,12 @@ def bar(*items: Any, **settings: Any) -> Any:
   from tqdm import auto  # noqa: PLC0415
 
   return type('Bar', (auto.tqdm,), {'monitor_interval': 0})(*items, **settings)
+
+
+def images_bar(total: int | None, desc: str, *, disable: bool = False) -> Any:
+  """A bar of images, which vanishes at the end."""
+  settings = {'bar_format': _IMAGES_BAR, 'dynamic_ncols': True, 'leave': False}
+  return bar(total=total, desc=desc, disable=disable, **settings)
 
 
 def print_line(line: str) -> None:

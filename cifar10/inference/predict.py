@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cifar10.core import files, logs, storage_errors
 from cifar10.core.errors import InputError, SomeFailedError, StorageError
-from cifar10.core.logs import IMAGES_BAR, log
+from cifar10.core.logs import log
 from cifar10.data import image_files, input_pipeline, records
 from cifar10.data.image_files import read_ahead
 from cifar10.inference.predictions import IMAGES
@@ -126,7 +126,9 @@ def predict(
 
   answered = failed = 0
   answers = estimator.predict(input_fn, checkpoint_path=checkpoint)
-  with _bar(images) as bar:
+  is_shown = sys.stderr.isatty()
+  total = images.num_images() if is_shown else None  # Without a terminal they are not counted.
+  with logs.images_bar(total, 'predicting', disable=not is_shown) as bar:
     for answer in answers:
       read = waiting.popleft()
       answered += 1
@@ -278,19 +280,6 @@ def _log_resized(read: _Read, number: int) -> None:
     log.info('%s: resized from %sx%s to 32x32 pixels', read.name['file'], width, height)
   elif number == _MOST_NAMED + 1:
     log.info('more images are resized; they are not named')
-
-
-def _bar(images: Images) -> Any:
-  """A progress bar on a terminal. Without a terminal the images are not counted."""
-  is_shown = sys.stderr.isatty()
-  return logs.bar(
-    total=images.num_images() if is_shown else None,
-    desc='predicting',
-    bar_format=IMAGES_BAR,
-    dynamic_ncols=True,
-    leave=False,
-    disable=not is_shown,
-  )
 
 
 def _result(read: _Read, answer: Any, classes: Sequence[str]) -> dict[str, Any]:
