@@ -164,26 +164,20 @@ def _writer(folder: str) -> Any:
     return tf.compat.v1.summary.FileWriterCache.get(folder)
 
 
-def _start(run: Run) -> Any:
-  """Returns a Summary of the options at the start of a training."""
+def _start(run: Run) -> bytes:
+  """Returns a Summary of the options at the start of a training; its class is TensorBoard's own."""
   values = {
     name: ','.join(map(str, value)) if isinstance(value, tuple) else value
     for name, value in all_values(run.hparams).items()
     if value is not None
   }
   # A group is a row of the table and shown by its name.
-  return _tensorflows(
-    summary.session_start_pb(values, group_name=run.job_dir, start_time_secs=time.time())
-  )
+  start = summary.session_start_pb(values, group_name=run.job_dir, start_time_secs=time.time())
+  return start.SerializeToString()
 
 
-def _end(reason: str) -> Any:
+def _end(reason: str) -> bytes:
   """Returns a Summary of the end of a training; the reason is that of `Callback.on_train_end`."""
   failed = reason == 'error'
   status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
-  return _tensorflows(summary.session_end_pb(status))
-
-
-def _tensorflows(summary_pb: Any) -> Any:
-  """Returns TensorBoard's own class for a Summary."""
-  return tf.compat.v1.Summary.FromString(summary_pb.SerializeToString())
+  return summary.session_end_pb(status).SerializeToString()
