@@ -11,9 +11,8 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
-from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import devices, parts, storage_errors
-from cifar10.core.errors import CommandError, InputError, MisfitError, StorageError, Terminated
+from cifar10.core.errors import MisfitError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import best_checkpoints, checkpoints, job_config, stop_record
@@ -131,14 +130,15 @@ def _train(
     hooks = [*role.first_hooks(), meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
     hooks += role.control_hooks(stop_request)
     estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
-    with (
-      _naming_nan(process),
-      _telling_errors(process, callbacks, stop_request, meter),
-      examples.reading(),
-      tf_config(role.cluster),
-    ):
-      role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
-    ended_by = _end(process, callbacks, stop_request, meter.step)
+    try:
+      with examples.reading(), tf_config(role.cluster):
+        role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
+    except BaseException as error:
+      from cifar10.training import faults  # noqa: PLC0415  (few trainings have one)
+
+      faults.tell(error, run, callbacks, meter.step)
+      raise
+    ended_by = _end(run, callbacks, meter.step)
   return ended_by, task_hook.steps
 
 
@@ -320,91 +320,22 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
     self._monitor.finish()
 
 
-def _end(
-  process: Process, callbacks: Sequence[Callback], stop_request: stop_record.StopRequest, step: int
-) -> str:
+def _end(run: Run, callbacks: Sequence[Callback], step: int) -> str:
   """Calls callbacks, records an early end, releases the parameter servers; returns the reason."""
-  role, job_dir = process.role, process.options.job_dir
-  role.monitor.closed()
-  if role.saves:  # A finished job made no step, a synchronous chief no update of its last batch.
-    step = checkpoints.latest_step(job_dir)
-    _record_end(job_dir, stop_request, step)
-  if role.monitor.stopping:
-    _tell_stop(callbacks, role.monitor, step)
-    role.monitor.check()
-  reason = stop_request.reason or _LAST_STEP
-  if reason is _LAST_STEP and role.saves and step < process.hparams.train_steps:
+  run.monitor.closed()
+  if run.is_chief:  # A finished job made no step, a synchronous chief no update of its last batch.
+    step = checkpoints.latest_step(run.job_dir)
+    if run.stop_request.reason:
+      stop_record.write(run.job_dir, run.stop_request.reason, step)
+  if run.monitor.stopping:
+    from cifar10.training import faults  # noqa: PLC0415  (few are told to stop)
+
+    faults.tell_stop(callbacks, run.monitor, step)
+    run.monitor.check()
+  reason = run.stop_request.reason or _LAST_STEP
+  if reason is _LAST_STEP and run.is_chief and step < run.last_step:
     reason = stop_record.StopReason('callback', f'a callback ended it at step {step:,}')
   for callback in callbacks:
     callback.on_train_end(reason.name, reason.message, step)
-  role.announce_done()
+  run.role.announce_done()
   return reason.name
-
-
-def _record_end(job_dir: str, stop_request: stop_record.StopRequest, step: int) -> None:
-  if stop_request.reason:
-    stop_record.write(job_dir, stop_request.reason, step)
-
-
-def _tell_stop(callbacks: Sequence[Callback], monitor: SignalMonitor, step: int) -> None:
-  lost, heard = monitor.lost, monitor.heard
-  reason = ('task_lost', lost) if lost else (heard, f'{heard} came')
-  _tell_fault(callbacks, *reason, step)
-
-
-def _tell_fault(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
-  """Tells callbacks of an end by an error or a signal, of which they cannot make another."""
-  for callback in callbacks:
-    try:
-      callback.on_train_end(reason, message, step)
-    except (OSError, StorageError, tf.errors.OpError):
-      pass  # Where no file can be written, this one cannot write either; the next may still tell.
-    except CommandError as error:
-      log.error('error: %s', error)
-
-
-@contextlib.contextmanager
-def _telling_errors(
-  process: Process,
-  callbacks: Sequence[Callback],
-  stop_request: stop_record.StopRequest,
-  meter: MeterHook,
-) -> Iterator[None]:
-  """Tells callbacks of an end that is none of the training's own."""
-  try:
-    yield
-  except Terminated:  # It came while a checkpoint was evaluated.
-    if process.role.saves:
-      job_dir = process.options.job_dir
-      with contextlib.suppress(OSError):
-        _record_end(job_dir, stop_request, checkpoints.latest_step(job_dir))
-    _tell_stop(callbacks, process.role.monitor, meter.step)
-    raise
-  except KeyboardInterrupt:  # The second Ctrl-C, for which nothing is saved.
-    _tell_fault(callbacks, 'SIGINT', 'SIGINT came twice', meter.step)
-    raise
-  except BaseException as error:
-    first_line = str(error).partition('\n')[0]
-    _tell_fault(callbacks, 'error', f'{type(error).__name__}: {first_line}', meter.step)
-    raise
-
-
-@contextlib.contextmanager
-def _naming_nan(process: Process) -> Iterator[None]:
-  try:
-    yield
-  except tf.errors.InvalidArgumentError as error:  # Of a user's network or callback.
-    lines = [line for line in str(error).splitlines() if 'in summary histogram' in line]
-    if not lines:
-      raise
-    raise InputError(f'{lines[0]}: give it finite values, or lower --learning-rate') from None
-  except tf.compat.v1.train.NanLossDuringTrainingError:
-    for name, rate in process.role.control.state.rates().items():
-      raise InputError(
-        f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
-        f'{process.options.job_dir} {name}=schedule` goes back to the options'
-      ) from None
-    raise InputError(
-      f'the loss became NaN with --learning-rate {process.hparams.learning_rate}; lower '
-      'it, name a new --job-dir or resume from the last checkpoint'
-    ) from None

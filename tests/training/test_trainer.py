@@ -19,7 +19,7 @@ from outcome import followed
 from recomputed import assert_close, variables
 
 import generate_cifar10_tfrecords
-from cifar10.callbacks.base import Callback
+from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster import roles
 from cifar10.core.errors import CallbackError, InputError, Terminated
 from cifar10.data import info, records
@@ -27,7 +27,7 @@ from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, trainer
+from cifar10.training import faults, feed, trainer
 from cifar10.training.process import Process
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -213,16 +213,9 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   stop_request = stop_record.StopRequest()
   stop_request.request(stop_record.StopReason('control', 'stopped by control at step 3'))
-  process = types.SimpleNamespace(
-    role=roles.Role(), options=types.SimpleNamespace(job_dir=str(tmp_path))
-  )
-  meter = types.SimpleNamespace(step=4)
+  run = Run(from_values({}), RunOptions(str(tmp_path)), info.CIFAR10, roles.Role(), stop_request)
   monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
-  with (
-    pytest.raises(Terminated),
-    trainer._telling_errors(process, [], stop_request, meter),
-  ):
-    raise Terminated
+  faults.tell(Terminated(), run, [], 4)
   assert stop_record.read(str(tmp_path)) == (stop_request.reason, 3)
 
 
@@ -237,24 +230,19 @@ class _Fails(Callback):
 def test_an_error_of_a_callback_hides_no_other(caplog):
   errors = OSError('full'), CallbackError('no mail'), InputError('no checkpoint')
   callbacks = [_Fails(each) for each in errors]
-  process = types.SimpleNamespace(role=roles.Role())
-  meter = types.SimpleNamespace(step=3)
-  with (
-    pytest.raises(ZeroDivisionError),
-    trainer._telling_errors(process, callbacks, stop_record.StopRequest(), meter),
-  ):
-    raise ZeroDivisionError
+  faults.tell(ZeroDivisionError(), types.SimpleNamespace(), callbacks, 3)
   assert caplog.messages == ['error: no mail', 'error: no checkpoint']
 
 
 def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
   with (
-    pytest.raises(InputError) as refused,
-    trainer._naming_nan(None),
+    pytest.raises(tf.errors.InvalidArgumentError) as failed,
     tf.Graph().as_default(),
     tf.compat.v1.Session() as session,
   ):
     session.run(tf.compat.v1.summary.histogram('own', [np.nan]))
+  with pytest.raises(InputError) as refused:
+    faults.tell(failed.value, types.SimpleNamespace(), [], 3)
   [line] = str(refused.value).splitlines()
   assert line.startswith('Nan in summary histogram for: own')
   assert line.endswith(': give it finite values, or lower --learning-rate')
