@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl, StopRequested, from_vector
 from cifar10.cluster.roles import Role
-from cifar10.cluster.task_roles import TaskRole
+from cifar10.cluster.task_roles import AfterExchange, TaskRole
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError, TaskLostError
 from cifar10.core.logs import log, one_line
@@ -62,7 +62,8 @@ class MultiWorker(TaskRole):
     return Role.scaffold(self, tf.group(*begin))
 
   def optimizer(self, optimizer: Any) -> Any:
-    return _MeanOptimizer(optimizer, self._sums)
+    """Returns one that makes the update with the mean of all processes' gradients."""
+    return AfterExchange(optimizer, lambda own, to: zip(self._sums.of(own, mean=True), to))
 
   def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
     """Waits for the others before TensorFlow does, which would hear no signal."""
@@ -114,21 +115,6 @@ class _Sums:
       )
       parts = tf.split(total, [value.shape.num_elements() for value in values])
     return [tf.reshape(part, value.shape) for part, value in zip(parts, values)]
-
-
-class _MeanOptimizer:
-  """Makes the update with the mean of all processes' gradients."""
-
-  def __init__(self, optimizer: Any, sums: _Sums):
-    self._optimizer = optimizer
-    self._sums = sums
-
-  def apply_gradients(self, gradients: Any, global_step: Any) -> tf.Operation:
-    """As any optimizer's: of (gradient, variable) pairs, dense."""
-    own, variables = zip(*gradients)
-    return self._optimizer.apply_gradients(
-      zip(self._sums.of(own, mean=True), variables), global_step
-    )
 
 
 def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:

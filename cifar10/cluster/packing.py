@@ -114,18 +114,5 @@ def in_buckets(
   ]
 
 
-class PackedOptimizer:
-  """Applies gradients at the parameter servers, to which each bucket passes as one tensor."""
-
-  def __init__(self, optimizer: Any):
-    self._optimizer = optimizer
-
-  def apply_gradients(
-    self, gradients: Sequence[tuple[tf.Tensor, Any]], global_step: Any
-  ) -> tf.Operation:
-    """As any optimizer's: of (gradient, variable) pairs, dense."""
-    return self._optimizer.apply_gradients(push(*zip(*gradients)), global_step)
-
-
 def _size(member: Any) -> int:
   return member.shape.num_elements()

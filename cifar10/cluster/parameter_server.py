@@ -15,7 +15,7 @@ from cifar10.cluster.control import SharedControl, StopRequested, from_vector
 from cifar10.cluster.liveness import LivenessMonitor, lost_tasks
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
-from cifar10.cluster.task_roles import TaskRole
+from cifar10.cluster.task_roles import AfterExchange, TaskRole
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import parts
 from cifar10.core.errors import TaskLostError, Terminated
@@ -46,7 +46,7 @@ class Replica(TaskRole):
     return global_step // self.cluster.num_workers
 
   def optimizer(self, optimizer: Any) -> Any:
-    return parts.load('packing').PackedOptimizer(optimizer)
+    return AfterExchange(optimizer, parts.load('packing').push)
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
     if self.saves:

@@ -1,6 +1,6 @@
 """The roles of a cluster's tasks: the base of those that train, and the evaluator."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -44,6 +44,18 @@ class TaskRole(Role):
       config=estimator.config.session_config,
     )
     super().train(estimator, input_fn, last_step, hooks)
+
+
+class AfterExchange:
+  """An optimizer whose update is made with gradients that were first exchanged with other tasks."""
+
+  def __init__(self, optimizer: Any, exchange: Callable[[Any, Any], Any]):
+    """`exchange`: gradients and their variables -> (gradient, variable) pairs."""
+    self._optimizer, self._exchange = optimizer, exchange
+
+  def apply_gradients(self, gradients: Any, global_step: Any) -> tf.Operation:
+    """As any optimizer's: of (gradient, variable) pairs, dense."""
+    return self._optimizer.apply_gradients(self._exchange(*zip(*gradients)), global_step)
 
 
 class Evaluator(Role):
