@@ -41,6 +41,7 @@ class Mirrored(Role):
 class MultiWorker(TaskRole):
   """The chief or a worker of an all-reduce between processes."""
 
+  monitor: Any  # A LivenessMonitor.
   needs_everyone = True
   ends_by_itself = False
 

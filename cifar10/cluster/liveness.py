@@ -66,6 +66,7 @@ class LivenessMonitor(SignalMonitor):
     self._keeps_out = bool(self._own_port) and all(map(is_loopback, everyone))
     self._kept_out = False
     self._all_reduce = all_reduce
+    self.in_step = False  # Whether an all-reduce runs, which needs every task.
     self._times_gone = dict.fromkeys(self._peers, 0)
     self._refused: set[str] = set()  # All-reduce: who did not listen at the last look.
     self._gone_since: dict[str, float] = {}  # Since when each task is unreachable, without a step.

@@ -33,7 +33,6 @@ class SignalMonitor:
   def __init__(self) -> None:
     self.stopping = False  # A signal came, or tasks are lost: finish the step, save, and leave.
     self.heard = 'SIGTERM'  # Or what else asked for it.
-    self.in_step = False  # Whether an all-reduce runs, which needs every task.
     self.lost = ''  # Which tasks are lost, and what to do about it.
     # Where a chief without a server accepts an evaluator's connections, which check that it lives.
     self._doors: list[socket.socket] = []
@@ -81,12 +80,6 @@ class SignalMonitor:
     """Raises Terminated after a signal."""
     if self.stopping:
       raise Terminated(self.heard)
-
-  def wait_for_peers(self) -> None:
-    """Returns when every other task listens at its address."""
-
-  def stop_with_others(self) -> None:
-    """Stops because another task received SIGTERM, and no task can train without it."""
 
   def progressed(self) -> None:
     """Records a finished step: no task is being waited for."""
