@@ -13,18 +13,17 @@ from cifar10.data import input_pipeline
 from cifar10.exporters import freeze_graph
 from cifar10.job import checkpoints, metrics_log
 from cifar10.options.hparams import HParams
-from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
 
 _FOLDER = 'export'
 
 
-def export(process: Process) -> JsonObject:
+def export(process: Process) -> dict[str, Any]:
   """Exports the process's checkpoint, as `_export` describes."""
   return process.with_checkpoint(lambda checkpoint: _export(process, checkpoint))
 
 
-def _export(process: Process, checkpoint: str) -> JsonObject:
+def _export(process: Process, checkpoint: str) -> dict[str, Any]:
   """Writes a SavedModel or a file to JOB/export/; returns its path and what it was made from.
 
   Raises:

@@ -25,7 +25,6 @@ from cifar10.job import adopted_config, checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, network_size, placement, schedules, trainer
-from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process, in_steps
 
@@ -41,7 +40,7 @@ def dry_run(
   monitor: SignalMonitor,
   *,
   evaluating: bool,
-) -> JsonObject:
+) -> dict[str, Any]:
   """Checks all that a training checks; returns its size and duration, which the log has in words.
 
   In a cluster it checks this task's configuration and connects to no other task: the chief and the
@@ -55,7 +54,7 @@ def dry_run(
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
   hparams = placement.with_dtype(hparams, num_gpus)
   is_evaluator = cluster.task_type == 'evaluator'
-  report: JsonObject = {'dry_run': True}
+  report: dict[str, Any] = {'dry_run': True}
   if cluster.addresses or is_evaluator:
     report['task'] = cluster.name
   report.update(_described_network(hparams, options))
@@ -84,7 +83,7 @@ def dry_run(
   return report
 
 
-def _training_seconds(report: JsonObject) -> float:
+def _training_seconds(report: dict[str, Any]) -> float:
   """Estimates the seconds of the steps that are left, and logs them."""
   steps = max(report['train_steps'] - report['global_step'], 0)
   seconds = round(steps * report['seconds_per_step'], 1)
@@ -93,7 +92,7 @@ def _training_seconds(report: JsonObject) -> float:
   return seconds
 
 
-def _described_network(hparams: HParams, options: RunOptions) -> JsonObject:
+def _described_network(hparams: HParams, options: RunOptions) -> dict[str, Any]:
   data = job_config.described_data(options.job_dir, options.data_dir)
   size = network_size.network_size(hparams, data)
   name = hparams.family.describe()
@@ -140,7 +139,7 @@ def _check_writable(job_dir: str) -> None:
     raise InputError(f'--job-dir {job_dir} cannot be written: {there} cannot; name another folder')
 
 
-def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> JsonObject:
+def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> dict[str, Any]:
   """Returns how many steps to train, and how many an epoch has."""
   data = job_config.described_data(options.job_dir, options.data_dir)
   num_examples = feed.make(hparams, options, role.cluster, data).num_examples()
@@ -200,7 +199,7 @@ def _temporary_process(
     yield Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
 
 
-def _timed(process: Process, batch_size: int, num_gpus: int) -> JsonObject:
+def _timed(process: Process, batch_size: int, num_gpus: int) -> dict[str, Any]:
   """Trains for some steps; returns seconds, images/s and memory."""
   timer = _StepTimer(_WARM_UP_STEPS + _TIMED_STEPS)
   trainer.train(process, [timer])
@@ -243,7 +242,7 @@ class _StepTimer(tf.compat.v1.train.SessionRunHook):
       run_context.request_stop()
 
 
-def _peak_memory(num_gpus: int) -> JsonObject:
+def _peak_memory(num_gpus: int) -> dict[str, Any]:
   """Returns the peak memory of this process and its first GPU, in MiB; {} without Linux's /proc."""
   peaks = {}
   # Not getrusage: it also counts the process before exec, perhaps the parent's memory.

@@ -11,8 +11,6 @@ from cifar10.callbacks.base import Evaluation
 from cifar10.core import files
 from cifar10.core.estimator import tf_estimator
 
-JsonObject = dict[str, Any]
-
 MATRIX = 'confusion_matrix'  # The graph collection of this matrix: int64 [true, predicted].
 _STEP = 'global_step'
 
@@ -168,7 +166,7 @@ def make_evaluation(
   metrics, matrix = measured
   values = {name: round(float(value), 6) for name, value in metrics.items()}
   plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
-  result: JsonObject = {
+  result: dict[str, Any] = {
     'accuracy': values['accuracy'],
     **{name: value for name, value in plain.items() if value is not None},
     'accuracy_top5': values['other_accuracies/top5'],

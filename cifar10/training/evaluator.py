@@ -14,7 +14,6 @@ from cifar10.core.logs import log
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.stop_record import StopRequest
 from cifar10.training import evaluation
-from cifar10.training.evaluation import JsonObject
 from cifar10.training.process import Process
 
 
@@ -28,7 +27,7 @@ class Evaluator:
     """
     self._process = process
     self._callbacks = callbacks
-    self.last: JsonObject = {}  # What the last evaluation found.
+    self.last: dict[str, Any] = {}  # What the last evaluation found.
     self._kept: dict[str, evaluation.KeptEvaluation] = {}
 
   def check_splits(self) -> None:
@@ -36,13 +35,13 @@ class Evaluator:
     for split in (self._process.split_on_the_way, self._process.final_split):
       self._process.check_split(split)
 
-  def evaluated(self, split: str, on_the_way: bool = False) -> JsonObject:
+  def evaluated(self, split: str, on_the_way: bool = False) -> dict[str, Any]:
     """Evaluates; returns the result as printed, or the last one if nothing has changed since."""
     return self._process.with_checkpoint(
       lambda checkpoint: self._evaluated(split, checkpoint, on_the_way)
     )
 
-  def _evaluated(self, split: str, checkpoint: str, on_the_way: bool) -> JsonObject:
+  def _evaluated(self, split: str, checkpoint: str, on_the_way: bool) -> dict[str, Any]:
     last = self.last
     step = checkpoints.global_step(checkpoint)
     if (last.get('subset'), last.get('global_step')) != (split, step):
@@ -95,7 +94,7 @@ class Evaluator:
       callback.on_evaluate_end(made)
 
 
-def evaluate_once(process: Process) -> JsonObject:
+def evaluate_once(process: Process) -> dict[str, Any]:
   """Evaluates one checkpoint on one split and returns the result."""
   process.check_split(process.final_split)
   own: list[Callback] = []

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Run
@@ -9,14 +10,13 @@ from cifar10.cluster.sockets import reachable
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints, job_config, stop_record
-from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
 
 _LOOK_SECONDS = 1
 
 
-def follow(process: Process) -> JsonObject:
+def follow(process: Process) -> dict[str, Any]:
   """Evaluates new checkpoints as they appear, and the last one like a chief would.
 
   Raises:

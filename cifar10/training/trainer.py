@@ -20,7 +20,6 @@ from cifar10.networks.family import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, feed
-from cifar10.training.evaluation import JsonObject
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
 from cifar10.training.network_builder import Initialization
@@ -29,7 +28,7 @@ from cifar10.training.process import Process, in_steps, tf_config
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 
 
-def train_and_evaluate(process: Process) -> JsonObject:
+def train_and_evaluate(process: Process) -> dict[str, Any]:
   """Trains to the last step with evaluations on the way, then evaluates the test split once.
 
   In a cluster the chief and the workers train. If TF_CONFIG lists an evaluator, it evaluates on
@@ -67,7 +66,7 @@ def train_and_evaluate(process: Process) -> JsonObject:
   return {**last, 'ended_by': ended_by}
 
 
-def train(process: Process, more_hooks: Sequence[Any] = ()) -> JsonObject:
+def train(process: Process, more_hooks: Sequence[Any] = ()) -> dict[str, Any]:
   """Trains to the last step with `more_hooks` beside its own, without evaluations."""
   ended_by, steps = _train(process, [], more_hooks=more_hooks)
   if not process.role.saves:
@@ -75,7 +74,7 @@ def train(process: Process, more_hooks: Sequence[Any] = ()) -> JsonObject:
   return {**_saved(process), 'ended_by': ended_by}
 
 
-def _saved(process: Process) -> JsonObject:
+def _saved(process: Process) -> dict[str, Any]:
   """Returns the last checkpoint, as the program prints it."""
   checkpoint = process.checkpoint()
   return {'global_step': checkpoints.global_step(checkpoint), 'checkpoint': checkpoint}
