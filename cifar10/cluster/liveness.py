@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import math
 import socket
+import threading
 import time
 from collections.abc import Mapping
 
@@ -91,7 +92,7 @@ class LivenessMonitor(SignalMonitor):
           f'listen ({error.strerror}); name a free one'
         ) from None
       if self._is_watched_alone:
-        self._doors.append(door)
+        threading.Thread(target=self._let_in, args=[door], daemon=True).start()
       else:  # TensorFlow's server needs the port.
         door.close()
     self._started = self._reported = time.monotonic()
@@ -183,6 +184,14 @@ class LivenessMonitor(SignalMonitor):
     family = socket.AF_INET6 if both else socket.AF_INET
     place = ('', self._own_port)
     return socket.create_server(place, family=family, reuse_port=True, dualstack_ipv6=both)
+
+  def _let_in(self, door: socket.socket) -> None:
+    """Accepts an evaluator's connections, which check that this chief is alive."""
+    door.settimeout(1)  # Between two checks whether the context has ended.
+    with door:
+      while not self._left.is_set():
+        with contextlib.suppress(OSError):  # Nobody came, or who knocked has left.
+          door.accept()[0].close()
 
   def _report(self, is_starting: bool) -> None:
     self._look_for_new()

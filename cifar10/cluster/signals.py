@@ -4,11 +4,9 @@ The main thread spends its time inside TensorFlow, where Python runs no signal h
 second thread receives the signals.
 """
 
-import contextlib
 import os
 import select
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -34,8 +32,6 @@ class SignalMonitor:
     self.stopping = False  # A signal came, or tasks are lost: finish the step, save, and leave.
     self.heard = 'SIGTERM'  # Or what else asked for it.
     self.lost = ''  # Which tasks are lost, and what to do about it.
-    # Where a chief without a server accepts an evaluator's connections, which check that it lives.
-    self._doors: list[socket.socket] = []
     self._is_on = self._has_announced = False
     self._left = threading.Event()
     self._on_stop: Callable[[], None] = lambda: None
@@ -103,8 +99,6 @@ class SignalMonitor:
         if str(error) != complained:
           log.warning('other tasks cannot be watched: %s', error)
         complained = str(error)
-    for door in self._doors:
-      door.close()
     os.close(receiver)
 
   def _look(self) -> None:
@@ -112,13 +106,8 @@ class SignalMonitor:
 
   def _listen(self, receiver: int, seconds: float = 1) -> bytes | None:
     """Waits some seconds for signals; returns their numbers, or None when the context has ended."""
-    channels: list[Any] = [receiver, *self._doors]
-    ready, _, _ = select.select(channels, [], [], seconds)
-    for door in self._doors:
-      if door in ready:
-        with contextlib.suppress(OSError):  # Who knocked may have left.
-          door.accept()[0].close()
-    return (os.read(receiver, 64) or None) if receiver in ready else b''
+    ready, _, _ = select.select([receiver], [], [], seconds)
+    return (os.read(receiver, 64) or None) if ready else b''
 
   def _stop(self, number: signal.Signals) -> None:
     """Lets the main thread end the training; kills the process if that takes too long."""
