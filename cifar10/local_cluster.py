@@ -144,17 +144,11 @@ class LocalCluster:
       self._read(process.stderr, name, self._show)
       self._read(process.stdout, name, self.results.__setitem__)
 
-  def codes(self) -> dict[str, int]:
-    """Returns the exit codes of tasks that have ended; negative numbers are signals."""
-    return self._codes(self.names)
-
-  def data_codes(self) -> dict[str, int]:
-    """Returns the exit codes of the data service's processes."""
-    return self._codes(self.data_names)
-
-  def _codes(self, names: Sequence[str]) -> dict[str, int]:
-    codes = {name: self.processes[name].poll() for name in names if name in self.processes}
-    return {name: code for name, code in codes.items() if code is not None}
+  def codes(self, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Returns the exit codes of these processes, or of the tasks; negative numbers are signals."""
+    asked = self.names if names is None else names
+    codes = {name: self.processes[name].poll() for name in asked if name in self.processes}
+    return {name: code for name, code in codes.items() if code is not None}  # Those that ended.
 
   def wait(self, timeout: float) -> dict[str, int]:
     """Waits up to `timeout` seconds; returns the exit codes of the tasks that have ended."""
@@ -250,7 +244,8 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       return 128 + received[0]
     codes = cluster.codes()
     # A data worker can be replaced at any time; the dispatcher knows what was read.
-    failed = {name: code for name, code in codes.items() if code} | cluster.data_codes()
+    failed = {name: code for name, code in codes.items() if code}
+    failed |= cluster.codes(cluster.data_names)
     if codes.get('chief 0') == 0:
       chief_ended_at = min(chief_ended_at, time.monotonic())
     late = {name for name in restarted if time.monotonic() > chief_ended_at + _GRACE_SECONDS}

@@ -49,7 +49,7 @@ def cluster(data_dir, tmp_path):
   yield make
   for tasks in made:
     tasks.__exit__()
-    assert len(tasks.codes() | tasks.data_codes()) == len(tasks.processes)
+    assert len(tasks.codes() | tasks.codes(tasks.data_names)) == len(tasks.processes)
 
 
 def is_our_line(line):
@@ -468,7 +468,7 @@ def test_data_workers_make_the_batches(cluster, monkeypatch, flags, workers, ps)
   tasks = cluster(*flags, *more, workers=workers, ps=ps, data_workers=2)
   tasks.start()
   assert tasks.ended() == [0] * (1 + workers + ps), tasks.text()
-  assert not tasks.data_codes()
+  assert not tasks.codes(tasks.data_names)
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
   for name in tasks.data_names:
     assert tasks.said(name, 'serves at 127.0.0.1:')

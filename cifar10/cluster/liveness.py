@@ -120,17 +120,14 @@ class LivenessMonitor(SignalMonitor):
       self._keeps_out, self._kept_out = closed is not None, bool(closed)
 
   def progressed(self) -> None:
-    """Records a finished step: no task is being waited for. Call it after each step."""
     self._stepped = True
     self._waiting_since = time.monotonic()
 
   def finish(self) -> None:
-    """Records the end of training: missing tasks are no longer reported."""
     self._over = True
     self._waiting_since = time.monotonic()
 
   def closed(self) -> None:
-    """Records the end of the session, after which no other task is needed."""
     self._over = self._closed = True
 
   def is_lost(self, name: str) -> bool:
