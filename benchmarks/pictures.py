@@ -268,7 +268,8 @@ def _peers(record: dict) -> list[tuple[str, list[dict]]]:
 
 
 def _minutes(runs: Iterable[dict]) -> list[float]:
-  return [run['seconds'] / 60 for run in runs]
+  """Of the runs that were timed."""
+  return [run['seconds'] / 60 for run in runs if 'seconds' in run]
 
 
 def _reached(name: str, accuracies: Sequence[float]) -> str:
