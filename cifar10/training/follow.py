@@ -4,6 +4,8 @@ import sys
 import time
 from typing import Any
 
+import tensorflow as tf
+
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster.sockets import reachable
@@ -59,7 +61,10 @@ def follow(process: Process) -> dict[str, Any]:
 
 def _is_last(process: Process, checkpoint: str) -> bool:
   """Whether training ended with it, at the last step or before."""
-  step = int(checkpoint.rpartition('-')[2])  # By its name: it may be deleted already.
+  try:  # Not by its name: asynchronous workers make steps between the naming and the save.
+    step = checkpoints.global_step(checkpoint)
+  except tf.errors.OpError:  # It was deleted, so a newer one exists.
+    return False
   job_dir = process.options.job_dir
   ended = stop_record.read(job_dir)
   ended_here = ended and ended[1] == step and stop_record.holds(ended[0], process.options)

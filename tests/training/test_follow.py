@@ -4,11 +4,22 @@ import json
 import types
 
 import pytest
+import tensorflow as tf
 
+from cifar10.job import stop_record
 from cifar10.training import follow
 
 
-def is_last(folder, step, **hparams):
+def save(path, step):
+  """A checkpoint of this step, whatever its name says."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    variable = tf.compat.v1.get_variable('global_step', initializer=tf.constant(step, tf.int64))
+    session.run(variable.initializer)
+    tf.compat.v1.train.Saver([variable]).save(session, path, write_meta_graph=False)
+  return path
+
+
+def is_last(folder, step, name_step=None, **hparams):
   """Asked by an evaluator with these options, of a job that its chief has not begun to continue."""
   config = {'train_steps': 4, 'train_epochs': 2.0, 'train_batch_size': 32}
   (folder / 'config.json').write_text(json.dumps(config))
@@ -16,7 +27,7 @@ def is_last(folder, step, **hparams):
   process = types.SimpleNamespace(
     options=types.SimpleNamespace(job_dir=str(folder)), hparams=types.SimpleNamespace(**given)
   )
-  return follow._is_last(process, f'{folder}/model.ckpt-{step}')
+  return follow._is_last(process, save(f'{folder}/model.ckpt-{name_step or step}', step))
 
 
 @pytest.mark.parametrize(
@@ -32,3 +43,10 @@ def is_last(folder, step, **hparams):
 )
 def test_the_last_step_is_that_of_this_command(tmp_path, hparams, step, is_it):
   assert is_last(tmp_path, step, **hparams) is is_it
+
+
+def test_a_step_that_a_worker_made_during_the_save_is_in_the_last_checkpoint(tmp_path):
+  """Of an asynchronous cluster that control has stopped: saved as 217, it holds step 218."""
+  stop_record.write(str(tmp_path), stop_record.StopReason('control', 'asked to stop'), 218)
+  assert is_last(tmp_path, 218, name_step=217)
+  assert not is_last(tmp_path, 217)
