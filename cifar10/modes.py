@@ -41,6 +41,7 @@ def check(command: flags.Command) -> Plan:
     read = job_config.read_begun if training else job_config.read_config
     config = read(options.job_dir)
   hparams = _hparams(command, config, options.job_dir, training)
+  checks.check_needs(command.given, hparams, options)
   checks.check_run(hparams, options, command.mode)
   # A source runs in a thread of its own, and may go to another folder there; so may the program's
   # main thread while another one trains.

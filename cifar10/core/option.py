@@ -44,6 +44,7 @@ class Option(NamedTuple):
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
   switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
   part: str = ''  # The part of the program (core/parts.py) that the option belongs to.
+  needs: str = ''  # The name of the option without which this one has no effect.
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:

@@ -25,11 +25,13 @@ class Augmentation(Options):
     4,
     'pixels of padding on each side of a training image before its random crop to 32x32',
     check=between(0, 31, ' pixels'),
+    needs='use_distortion_for_training',
   )
   padding_mode: str = option(
     'zeros',
     'padding of random crops; reflect: the pixels of the image, mirrored at its edge',
     choices=('zeros', 'reflect'),
+    needs='crop_padding',
   )
   # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Any two epochs in a row show both
   # forms.
@@ -38,12 +40,14 @@ class Augmentation(Options):
     'mirroring of training images; random: each image each time with probability 1/2; '
     'alternating: at random in the first epoch, then the opposite of the epoch before',
     choices=('random', 'alternating'),
+    needs='use_distortion_for_training',
   )
   # DeVries and Taylor 2017 (arXiv 1708.04552).
   cutout: int = option(
     0,
     'cutout: side in pixels of the grey square in each training image; 0: off',
     check=between(0, 32, ' pixels'),
+    needs='use_distortion_for_training',
   )
 
 

@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cifar10.core import files
+from cifar10.core import files, option
 from cifar10.core.errors import InputError
-from cifar10.options.hparams import HParams
+from cifar10.data.augmentation import Augmentation
+from cifar10.options.hparams import HParams, all_values
 from cifar10.options.run_options import RunOptions, first_and_last
+
+_OFF = (None, 0, '', (), 'none')  # What an option has where it is not in use; 0 is also False.
 
 
 def check_mode(
@@ -92,6 +95,26 @@ def check_units(given: Mapping[str, Any]) -> None:
       raise InputError(f'{flag}-steps {steps} and {flag}-epochs {epochs:g}: give one of the two')
 
 
+def check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions) -> None:
+  """Raises InputError for a given option whose value has no effect without another option.
+
+  Args:
+    given: the options given, by name; not those of a recipe or a job.
+    hparams: with all options of the training.
+    options: the run's options.
+  """
+  values = {**option.values(options), **all_values(hparams)}
+  for cls in (RunOptions, HParams, Augmentation):
+    for declared in option.declarations(cls):
+      name, needed = declared.name, declared.option.needs
+      unused = name in given and given[name] not in (declared.default, *_OFF)
+      if unused and needed and values[needed] in _OFF:
+        shown, flag = f'{declared.flag} {given[name]}', '--' + needed.replace('_', '-')
+        if needed in given:
+          raise InputError(f'{shown} has no effect with {flag} {given[needed]}; leave one out')
+        raise InputError(f'{shown} belongs to {flag}; add it')
+
+
 def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
   """Raises InputError if the run's options do not fit the hyper-parameters or the mode.
 
@@ -109,8 +132,6 @@ def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
     return
   if not hparams.train_epochs:  # Else the data will say which step is the last.
     check_profiled(options, hparams.train_steps)
-  if options.source_processes > 1 and not hparams.source:
-    raise InputError(f'--source-processes {options.source_processes} belongs to --source; add it')
   _check_early_stopping(hparams, options, mode)
 
 

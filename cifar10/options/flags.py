@@ -33,7 +33,8 @@ class Command(NamedTuple):
   out: str  # Where predictions are written to; '': on standard output.
   dry_run: bool
   verbose: bool
-  run: dict[str, Any]  # The given options of `RunOptions`.
+  given: dict[str, Any]  # The given options.
+  run: dict[str, Any]  # Those of `RunOptions`.
   learning: dict[str, Any]  # All other options that are given or that the recipe sets.
 
 
@@ -77,7 +78,7 @@ def command_of(given: dict[str, Any]) -> Command:
     del learning[name]
   if recipe:
     learning = recipe_values(recipe, learning)
-  return Command(mode, images, out or '', dry_run, verbose, run, learning)
+  return Command(mode, images, out or '', dry_run, verbose, given, run, learning)
 
 
 def add_own_flags(group: Any) -> None:

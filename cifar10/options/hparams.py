@@ -72,6 +72,7 @@ class HParams(Options):
     'function returns)',
     check=at_least(1),
     part='source',
+    needs='source',
   )
   # Optimization.
   train_steps: int = option(
@@ -139,7 +140,9 @@ class HParams(Options):
     switch=True,
     part='muon',
   )
-  muon_momentum: float = option(0.6, 'Muon momentum', check=below_one(), part='muon')
+  muon_momentum: float = option(
+    0.6, 'Muon momentum', check=below_one(), part='muon', needs='muon_learning_rate'
+  )
   label_smoothing: float = option(
     0.0,
     'label smoothing: part of the target that is spread evenly over the classes',
@@ -184,6 +187,7 @@ class HParams(Options):
     'this; 1: for all images',
     check=between(0, 1),
     part='tta',
+    needs='tta',
   )
   freeze: str = option(
     '',
@@ -202,11 +206,6 @@ class HParams(Options):
       raise InputError(
         f'--validation-source {self.validation_source} is not evaluated with --train-on '
         f'{self.train_on}; leave one out'
-      )
-    if self.examples_per_epoch and not self.source:
-      raise InputError(
-        f'--examples-per-epoch {self.examples_per_epoch} belongs to --source; leave it out: record '
-        'files say how many examples they have'
       )
     boundaries = self.lr_boundaries_steps or self.lr_boundaries_epochs
     if len(self.lr_values) != len(boundaries) + 1:

@@ -50,6 +50,7 @@ class RunOptions(Options):
     'process runs it',
     check=between(0, MOST_PROCESSES),
     part='source',
+    needs='source',
   )
   data_service: str | None = option(
     None,
@@ -97,6 +98,7 @@ class RunOptions(Options):
     check=PATTERN,
     metavar='REGEX',
     part='warm_start',
+    needs='warm_start_from',
   )
   format: str = option(
     'saved_model',
@@ -136,6 +138,7 @@ class RunOptions(Options):
     'cross_entropy or loss',
     choices=('accuracy', 'accuracy_top5', 'cross_entropy', 'loss'),
     part='best_checkpoint',
+    needs='keep_best',
   )
   stop_at_accuracy: float | None = option(
     None,
@@ -246,6 +249,7 @@ class RunOptions(Options):
     'with --sync, number of the slowest workers that an update does not wait for',
     check=at_least(0),
     part='sync',
+    needs='sync',
   )
   start_timeout: float = option(
     600.0,
@@ -266,17 +270,11 @@ class RunOptions(Options):
     """Raises InputError for a missing job dir, and values that contradict each other."""
     if not (self.job_dir or self.pretrained):
       raise InputError('--job-dir is missing; name a folder')
-    if self.warm_start_skip is not None and not self.warm_start_from:
-      raise InputError(
-        f'--warm-start-skip {self.warm_start_skip} belongs to --warm-start-from; add it'
-      )
     if self.backup_workers and self.distribute:
       raise InputError(
         f'--distribute {self.distribute} waits for all workers; leave --backup-workers '
         f'{self.backup_workers} out'
       )
-    if self.backup_workers and not self.sync:
-      raise InputError(f'--backup-workers {self.backup_workers} belongs to --sync; add it')
     if self.data_service and self.source_processes > 1:
       raise InputError(
         f'--source-processes {self.source_processes} runs the source here, and --data-service '

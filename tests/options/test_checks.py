@@ -6,9 +6,11 @@ import pytest
 
 from cifar10.cluster import checks as cluster_checks
 from cifar10.cluster.tf_config import Cluster
+from cifar10.core import option
 from cifar10.core.errors import InputError
+from cifar10.data.augmentation import Augmentation
 from cifar10.options import checks
-from cifar10.options.hparams import HParams
+from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 
 WORKERS = {'chief': ('a:1',), 'worker': ('b:1', 'c:1')}
@@ -23,7 +25,6 @@ def check(hparams, options, cluster, mode):
 @pytest.mark.parametrize(
   ('given', 'message'),
   [
-    ({'backup_workers': 1}, '--backup-workers 1 belongs to --sync; add it'),
     ({'backup_workers': 1, 'distribute': 'mirrored'}, 'leave --backup-workers 1 out'),
     ({'data_service': 'a:1', 'deterministic': True}, 'leave --deterministic out'),
     ({'data_service': 'a:1', 'source_processes': 2}, '--source-processes 2 runs the source here'),
@@ -41,7 +42,6 @@ def test_options_that_exclude_each_other_cannot_be_made(given, message):
     ({'sync': True, 'backup_workers': 3}, {}, SERVED, '--backup-workers 3 of 3 worker(s)'),
     ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs updates that all workers make'),
     ({'profile_steps': '9:11'}, {'train_steps': 10}, Cluster(), 'goes beyond the last step, 10'),
-    ({'source_processes': 2}, {}, Cluster(), '--source-processes 2 belongs to --source'),
     ({'stop_without_gain': 3}, {}, SERVED, '--stop-without-gain 3 needs an evaluator'),
     ({'use_ema': True}, {}, Cluster(), 'was trained without --ema-decay'),
     ({'distribute': 'mirrored'}, {}, Cluster(WORKERS), 'is for one host and TF_CONFIG lists 3'),
@@ -60,6 +60,51 @@ def test_what_fits_is_accepted():
   with_evaluator = Cluster(SERVED.addresses, has_evaluator=True)
   options = RunOptions('job', stop_at_accuracy=0.9)
   check(HParams(), options, with_evaluator, 'train_and_evaluate')
+
+
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    ({'backup_workers': 1}, '--backup-workers 1 belongs to --sync; add it'),
+    ({'source_processes': 2}, '--source-processes 2 belongs to --source; add it'),
+    ({'examples_per_epoch': 5}, '--examples-per-epoch 5 belongs to --source; add it'),
+    ({'warm_start_skip': 'conv'}, '--warm-start-skip conv belongs to --warm-start-from; add it'),
+    ({'muon_momentum': 0.5}, '--muon-momentum 0.5 belongs to --muon-learning-rate; add it'),
+    ({'tta_below': 0.5}, '--tta-below 0.5 belongs to --tta; add it'),
+    (
+      {'tta_below': 0.5, 'tta': 'none'},
+      '--tta-below 0.5 has no effect with --tta none; leave one out',
+    ),
+    (
+      {'best_by': 'loss', 'keep_best': 0},
+      '--best-by loss has no effect with --keep-best 0; leave one out',
+    ),
+    (
+      {'crop_padding': 0, 'padding_mode': 'reflect'},
+      '--padding-mode reflect has no effect with --crop-padding 0; leave one out',
+    ),
+    (
+      {'cutout': 8, 'use_distortion_for_training': False},
+      '--cutout 8 has no effect with --use-distortion-for-training False; leave one out',
+    ),
+  ],
+)
+def test_an_option_that_another_one_makes_void_is_refused(given, message):
+  with pytest.raises(InputError, match=message):
+    check_needs(given)
+
+
+def test_a_value_that_changes_nothing_needs_no_other_option():
+  check_needs({'backup_workers': 0, 'source_processes': 1, 'tta_below': 1.0, 'flip': 'random'})
+  check_needs({'tta': 'mirror', 'tta_below': 0.5, 'cutout': 8, 'best_by': 'loss'})
+  # A recipe's and a job's own are not given: here --recipe fast94 --tta none.
+  checks.check_needs({'tta': 'none'}, HParams(tta='none', tta_below=0.6), RunOptions('job'))
+
+
+def check_needs(given):
+  hparams = from_values(option.picked(HParams, given) | option.picked(Augmentation, given))
+  options = RunOptions('job', **option.picked(RunOptions, given))
+  checks.check_needs(given, hparams, options)
 
 
 @pytest.mark.parametrize(
