@@ -154,13 +154,15 @@ class _Translation:
     if [user.type for user in users] not in (['BiasAdd'], ['AddV2']):
       return None
     first, second = users[0].inputs
-    is_bias = first.op == op and not self._layer_of(second) and second.shape.rank == 1
-    return users[0] if is_bias else None
+    is_bias = first.op == op and not self._layer_of(second)
+    # Of one number for all channels Keras's layers have no bias.
+    return users[0] if is_bias and second.shape == op.outputs[0].shape[-1:] else None
 
   def _conv(self, op: tf.Operation) -> None:
     padding = op.get_attr('padding').decode()
     self._require(op, padding in ('SAME', 'VALID') and op.get_attr('data_format') == b'NHWC')
     kernel, scope = self._weight(op, 1)
+    self._require(op, kernel.shape[2] == op.inputs[0].shape[-1])  # Not in groups.
     self._with_bias(
       op,
       'Conv2D',
@@ -263,7 +265,8 @@ class _Translation:
     size, strides = op.get_attr('ksize'), op.get_attr('strides')
     padding = op.get_attr('padding').decode()
     is_plain = (size[0], size[3], strides[0], strides[3]) == (1, 1, 1, 1)
-    self._require(op, is_plain and op.get_attr('data_format') == b'NHWC')
+    self._require(op, is_plain and padding in ('SAME', 'VALID'))
+    self._require(op, op.get_attr('data_format') == b'NHWC')
     config = {
       'pool_size': size[1:3],
       'strides': strides[1:3],

@@ -139,13 +139,28 @@ def test_one_batch_size(tmp_path):
   assert tf.keras.models.load_model(path).input_shape == (4, 32, 32, 3)
 
 
-def test_an_operation_without_a_layer_is_refused():
+def weight(*shape):
+  return tf.constant(np.ones(shape, np.float32))
+
+
+@pytest.mark.parametrize(
+  ('operation', 'make'),
+  [
+    ('Erf', lambda x: tf.math.erf(x, 'gate')),
+    # One number for all channels, a convolution in groups, a pool's padding in pixels.
+    ('AddV2', lambda x: tf.add(tf.nn.conv2d(x, weight(1, 1, 3, 4), 1, 'SAME'), weight(1), 'gate')),
+    ('Conv2D', lambda x: tf.nn.conv2d(x, weight(1, 1, 1, 3), 1, 'SAME', name='gate')),
+    ('MaxPool', lambda x: tf.nn.max_pool2d(x, 3, 2, [[0, 0], [1, 1], [1, 1], [0, 0]], name='gate')),
+  ],
+)
+def test_an_operation_without_a_layer_is_refused(operation, make):
   with tf.Graph().as_default() as graph:
     images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3], 'images')
-    x = tf.math.erf(tf.cast(images, tf.float32), 'gate')
+    x = make(tf.cast(images, tf.float32))
     features = tf.identity(tf.reduce_mean(x, [1, 2]), 'features')
     tf.nn.softmax(features, name='probabilities')
-  with pytest.raises(InputError, match='no layer for the operation Erf as gate has it; export'):
+  message = f'no layer for the operation {operation} as gate has it; export'
+  with pytest.raises(InputError, match=message):
     keras_layers.from_graph(graph.as_graph_def(), {}, freeze_graph.Learning(0.9, {}))
 
 
