@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cifar10.core import files, logs
+from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import manifest, records
 from cifar10.data.build.sources import ImageSource
@@ -71,6 +72,8 @@ def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
   files.remove_unfinished(manifest.manifest_path(data_dir))
   with contextlib.ExitStack() as stack:
     classes = stack.enter_context(source.open(data_dir))
+    if before:
+      _check_as_before(data_dir, before, source)
     for split in splits:
       temporary = stack.enter_context(files.replacing(manifest.record_path(data_dir, split)))
       count = _write(temporary, source, split, statistics)
@@ -89,6 +92,16 @@ def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
   for split in splits:
     path, count = manifest.record_path(data_dir, split), entries[split]['examples']
     log.info('wrote %s: %s examples', path, f'{count:,}')
+
+
+def _check_as_before(data_dir: str, before: dict[str, Any], source: ImageSource) -> None:
+  """Raises InputError if other images are readable now: the splits would share some."""
+  for name, now in source.remarks().items():
+    if before.get(name, now) != now:
+      raise InputError(
+        f'{data_dir} was made with {before[name]:,} {name} files, and {now:,} are {name} now, so '
+        'that the images would be divided otherwise; --force makes all splits again'
+      )
 
 
 def _write(path: str, source: ImageSource, split: str, statistics: ChannelStatistics) -> int:

@@ -96,6 +96,26 @@ def test_unreadable_files_are_named_and_counted(photos, tmp_path, caplog):
     assert f'{photos}/dog/{name} cannot be read as PNG or JPEG: left out' in caplog.messages
 
 
+def test_a_split_made_again_shares_no_image_with_those_kept(photos, tmp_path):
+  """The readable images are divided: with one more of them each split would have others."""
+  path = photos / 'dog' / '3.png'
+  whole = path.read_bytes()
+  path.write_bytes(bytes(len(whole)))
+  data = tmp_path / 'data'
+  before = convert(photos, data)
+  os.remove(data / 'eval.tfrecords')
+  source = ImageFolder(str(photos))
+  assert sources.missing_splits(str(data), source) == ('eval',)
+  writer.convert(str(data), source, ('eval',))
+  assert json.loads((data / 'cifar10.json').read_text()) == before
+  path.write_bytes(whole)
+  kept = {path.name: path.read_bytes() for path in data.iterdir()}
+  message = 'made with 1 unreadable files, and 0 are unreadable now.*--force makes all'
+  with pytest.raises(InputError, match=message):
+    writer.convert(str(data), ImageFolder(str(photos)), ('eval',))
+  assert {path.name: path.read_bytes() for path in data.iterdir()} == kept
+
+
 def test_the_log_names_so_many_unreadable_files_and_no_more(photos, tmp_path, caplog, monkeypatch):
   monkeypatch.setattr(image_folder, 'MOST_NAMED', 2)
   caplog.set_level('INFO')
