@@ -24,7 +24,11 @@ from cifar10.reporting.stats import Calibration
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _RULE, _ACCENT = _COLOURS
-_DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2))  # In line widths; the first is a solid line.
+# In line widths; the first is a solid line. With two colours enough for as many jobs as letters.
+_DASHES: tuple[tuple[float, ...], ...] = (
+  *((), (5, 2), (1, 1.5), (6, 2, 1, 2), (10, 3), (2, 4), (6, 2, 1, 2, 1, 2), (10, 2, 3, 2)),
+  *((3, 1), (1, 4), (12, 2, 1, 2, 1, 2, 1, 2), (4, 1, 1, 1), (8, 6)),
+)
 _STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
 _MARK_DASHES = ((3, 2), (1, 2))
 _MOST_POINTS = 500  # Of a line: about as many as a chart has pixels across.
@@ -253,7 +257,7 @@ def _heat_map(matrix: np.ndarray) -> str:
 
 
 def _looks(line: Line) -> tuple[tuple[float, ...], str]:
-  return ((), _MUTED) if line.style is None else _STYLES[line.style % len(_STYLES)]
+  return ((), _MUTED) if line.style is None else _STYLES[line.style]
 
 
 def _key(label: str, colour: str, dashes: Sequence[float]) -> Key:

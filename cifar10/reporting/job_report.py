@@ -232,10 +232,12 @@ def _predictions(process: Process, checkpoint: str, images: np.ndarray) -> Predi
 def _doubts(path: str, hparams: HParams, data_dir: str, split: str) -> list[str]:
   """Returns reasons why the accuracy on these images may differ from that on new images."""
   doubts = []
-  if split in hparams.train_on.split('+'):
+  if split in hparams.train_on.split('+') and not hparams.source:
     doubts.append(
       f'The numbers are of images that the network was trained with: {formats.split(split)}.'
     )
+  if split == 'validation' and hparams.validation_source:
+    return doubts  # Its images are not of the records.
   trained = (job_config.read_config(path) or {}).get('data') or {}
   here = manifest.digests(data_dir) or {}
   if trained.get(split) != here.get(split) and trained and here:

@@ -14,6 +14,7 @@ import pytest
 import cifar10.report
 from cifar10.data.input_pipeline import RecordDataset
 from cifar10.job import adopted_config, checkpoints, job_config, metrics_log
+from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import job_report
 from cifar10.training.process import Process
@@ -232,6 +233,16 @@ def test_doubts_are_named(make_job, data_dir, report, tmp_path):
   assert result['jobs'][0]['evaluation']['examples'] == 64
   [note] = result['jobs'][0]['notes']
   assert "not the job's own" in note
+
+
+def test_a_job_with_a_source_was_not_trained_with_the_records(make_job, data_dir, tmp_path):
+  """And a source for validation is no other data dir's records."""
+  path = make_job()
+  found = {
+    split: job_report._doubts(path, HParams(source='m:f', validation_source='m:g'), where, split)
+    for split, where in [('train', data_dir), ('validation', str(tmp_path))]
+  }
+  assert found == {'train': [], 'validation': []}
 
 
 def test_what_differs_is_named(make_job, report):
