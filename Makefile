@@ -23,8 +23,8 @@ WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 QUICK := not slow and not cluster and not hosts and not long
 # Whose numbers other kernels could change.
-NUMERICAL := tests/exporters tests/networks tests/ops \
-  $(patsubst %,tests/inference/test_%.py,pretrained tta) \
+NUMERICAL := tests/exporters tests/networks tests/ops tests/inference/test_tta.py \
+  tests/inference/test_pretrained.py::test_the_first_images_have_their_recorded_accuracy \
   $(patsubst %,tests/training/test_%.py,ema hard_examples model_fn network_builder optimizers towers)
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
