@@ -562,6 +562,7 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
   check_ended(tasks, 'stop_at_accuracy')
   result = json.loads(tasks.results['evaluator 0'])
   assert (result['subset'], result['global_step']) == ('eval', tasks.step())
+  assert result['ended_by'] == 'stop_at_accuracy'
   assert os.path.exists(os.path.join(tasks.job_dir, 'best', 'best.json'))
   tasks.start()  # The job is over, and says so.
   assert tasks.ended() == [0] * len(tasks.processes), tasks.text()

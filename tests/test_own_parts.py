@@ -1,5 +1,6 @@
 """Networks and callbacks of a module outside of the program: by flags, in one process and more."""
 
+import functools
 import glob
 import json
 import os
@@ -317,6 +318,40 @@ def test_the_folder_of_a_network_that_failed_takes_another(run_here, data_dir, t
   result = run_here(*flags(data_dir, job, network='outside_parts:Outside'))
   assert result.returncode == 2
   assert 'belongs to another configuration: network is outside_parts:net' in result.stderr
+
+
+@pytest.mark.parametrize('more', [[], ['--distribute', 'mirrored', '--num-cpu-towers', 2]])
+def test_a_network_with_other_variables_loses_no_checkpoint(
+  run_here, data_dir, tmp_path, monkeypatch, more
+):
+  """Each of the checkpoints would be called damaged and moved away, one after the other."""
+  job, steps = tmp_path / 'job', ['--save-every-steps', 1]
+  small = 'outside_parts:no_variable'
+  monkeypatch.setattr('outside_parts.no_variable', dense)
+  succeeded(run_here(*flags(data_dir, job, *steps, *more, network=small)))
+  kept = {path: path.read_bytes() for path in job.glob('[bcm]*') if path.is_file()}
+  monkeypatch.setattr('outside_parts.no_variable', functools.partial(dense, width=5))
+  for last in (4, 6):  # Without a step to make, and with some.
+    result = run_here(*flags(data_dir, job, '--train-steps', last, *more, network=small))
+    assert result.returncode == 2
+    [says] = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
+    assert f'--job-dir {job} was trained with other variables: {job}/model.ckpt-4 ' in says
+    assert '/width' in says
+  config = job / 'config.json'
+  assert {path: path.read_bytes() for path in kept if path != config} == {
+    path: content for path, content in kept.items() if path not in (config, job / 'metrics.jsonl')
+  }
+  assert not (job / 'damaged').exists()
+  monkeypatch.setattr('outside_parts.no_variable', dense)
+  result = run_here(*flags(data_dir, job, '--train-steps', 6, *more, network=small))
+  assert succeeded(result)['global_step'] == 6
+  assert 'resuming at step 4 of 6' in result.stderr
+
+
+def dense(images, is_training, num_classes, width=3):
+  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+  x = tf.matmul(x, tf.compat.v1.get_variable('width', [3, width]))
+  return tf.matmul(x, tf.compat.v1.get_variable('head', [width, num_classes]))
 
 
 def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, monkeypatch):

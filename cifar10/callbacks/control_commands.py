@@ -120,7 +120,7 @@ class ControlCommands:
     # A step that has been evaluated is not evaluated again.
     if not self.evaluation or self.evaluation.checkpoint != checkpoint:
       evaluator = self._run.cluster.has_evaluator
-      follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this cluster'
+      follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this training'
       return f'saved {checkpoint}; {follows}'
     accuracy, split = self.evaluation.result['accuracy'], self.evaluation.split
     return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'

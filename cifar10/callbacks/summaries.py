@@ -15,7 +15,6 @@ from tensorboard.plugins.hparams import api_pb2, summary
 from cifar10.callbacks import confusion_picture
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
 from cifar10.callbacks.meter import EVERY_STEPS, AveragingHundreds, Means
-from cifar10.job import metrics_log
 from cifar10.options.hparams import all_values
 
 # TensorBoard sorts groups by name and opens the first two: accuracy and loss, which have no
@@ -73,8 +72,7 @@ class TrainingSummaries(AveragingHundreds):
       self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
     # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
     # process makes again.
-    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-    _writer(self._run.job_dir).add_session_log(start, self._step + 1)
+    drop_from(self._run.job_dir, self._step + 1)
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
@@ -140,11 +138,10 @@ def _write_picture(run: Run, evaluation: Evaluation) -> None:
   write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
 
-def drop_evaluation(job_dir: str, split: str, step: int) -> None:
-  """Makes TensorBoard drop an evaluation that is repeated because the process was killed."""
-  if metrics_log.has_evaluation(job_dir, step, split):
-    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-    _writer(os.path.join(job_dir, split)).add_session_log(start, step)
+def drop_from(folder: str, step: int) -> None:
+  """Makes TensorBoard drop what a folder has of this step and later ones."""
+  start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+  _writer(folder).add_session_log(start, step)
 
 
 def write_scalars(job_dir: str, step: int, values: Mapping[str, float]) -> None:

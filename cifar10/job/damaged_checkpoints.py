@@ -1,12 +1,46 @@
 """JOB/damaged/: unreadable checkpoints, moved there when training resumes from an older one."""
 
 import os
+from typing import Any
+
+import tensorflow as tf
 
 from cifar10.core import files
+from cifar10.core.errors import InputError, MisfitError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints
 
 FOLDER = 'damaged'
+
+
+def without(job_dir: str, misfit: MisfitError) -> str:
+  """Sets a checkpoint aside that does not fit the network; returns the newest of the others.
+
+  Raises:
+    InputError: no other one is whole, or it has the same variables, so that it is not the
+      checkpoint that has changed. Nothing is moved.
+  """
+  checkpoints.remember(misfit.checkpoint, misfit.fault)
+  surveyed = checkpoints.survey(job_dir)
+  if not surveyed.newest or _variables(surveyed.newest) == _variables(misfit.checkpoint):
+    checkpoints.remember(misfit.checkpoint)
+    raise other_variables(job_dir, misfit)
+  set_aside(job_dir, surveyed)
+  return surveyed.newest
+
+
+def other_variables(job_dir: str, misfit: MisfitError) -> InputError:
+  """Returns the error for a network, or a callback, with other variables than the job's."""
+  return InputError(
+    f'--job-dir {job_dir} was trained with other variables: {misfit.checkpoint} does not fit '
+    f'({misfit.fault}); undo what changed them, or name another folder'
+  )
+
+
+def _variables(checkpoint: str) -> list[dict[str, Any]]:
+  """Returns the variables' shapes and types by name."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return [reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()]
 
 
 def set_aside(job_dir: str, surveyed: checkpoints.Survey) -> None:

@@ -38,11 +38,7 @@ class Saver(tf.compat.v1.train.Saver):
     except MisfitError as misfit:
       from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
-      checkpoints.remember(misfit.checkpoint, misfit.fault)
-      job_dir = os.path.dirname(path)
-      survey = checkpoints.to_resume_from(job_dir)
-      damaged_checkpoints.set_aside(job_dir, survey)
-      self.restore(session, survey.newest or '')
+      self.restore(session, damaged_checkpoints.without(os.path.dirname(path), misfit))
 
 
 class _Multiples(tf.compat.v1.train.SecondOrStepTimer):

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import progress, summaries
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Callback, Evaluation, Run
 from cifar10.core import parts, storage_errors
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
@@ -29,6 +29,7 @@ class Evaluator:
     self._callbacks = callbacks
     self.last: dict[str, Any] = {}  # What the last evaluation found.
     self._kept: dict[str, evaluation.KeptEvaluation] = {}
+    self._steps: dict[str, int] = {}  # The last one evaluated of each split.
 
   def check_splits(self) -> None:
     """Raises InputError if the file of a split to evaluate is missing or damaged."""
@@ -45,8 +46,6 @@ class Evaluator:
     last = self.last
     step = checkpoints.global_step(checkpoint)
     if (last.get('subset'), last.get('global_step')) != (split, step):
-      if self._callbacks:
-        summaries.drop_evaluation(self._process.options.job_dir, split, step)
       self.evaluate(split, checkpoint, on_the_way)
     return self.last
 
@@ -86,12 +85,21 @@ class Evaluator:
       use_ema=process.options.use_ema,
     )
     self.last = dict(made.result)
+    if self._callbacks and self._is_repeated(made):
+      summaries.drop_from(os.path.join(process.options.job_dir, split), made.step)
+    self._steps[split] = made.step
     self._kept[split].write(measured.metrics)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     values = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
     log.info('evaluated at step %s  %s', f'{made.step:,}', values)
     for callback in self._callbacks:
       callback.on_evaluate_end(made)
+
+  def _is_repeated(self, made: Evaluation) -> bool:
+    """Tells whether TensorBoard may know this evaluation, or later ones that are made again."""
+    if made.on_the_way:  # Of an earlier process, or of this one before the chief went back.
+      return made.step <= self._steps.get(made.split, made.step)
+    return metrics_log.has_evaluation(self._process.options.job_dir, made.step, made.split)
 
 
 def evaluate_once(process: Process) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def follow(process: Process) -> dict[str, Any]:
         log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
       elif checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
         evaluator.evaluated(process.split_on_the_way, on_the_way=True)
-    elif checkpoint and not fault and _is_last(process, checkpoint):
-      return evaluator.evaluated(process.final_split)
+    elif checkpoint and not fault and (ended_by := _ended_by(process, checkpoint)):
+      return {**evaluator.evaluated(process.final_split), 'ended_by': ended_by}
     elif any(map(reachable, process.role.cluster.addresses.get('chief', ()))):
       seen_at = time.monotonic()
     elif time.monotonic() - seen_at > patience:
@@ -59,18 +59,19 @@ def follow(process: Process) -> dict[str, Any]:
     time.sleep(_LOOK_SECONDS)
 
 
-def _is_last(process: Process, checkpoint: str) -> bool:
-  """Whether training ended with it, at the last step or before."""
+def _ended_by(process: Process, checkpoint: str) -> str:
+  """Returns why training ended with this checkpoint; '' if it did not."""
   try:  # Not by its name: asynchronous workers make steps between the naming and the save.
     step = checkpoints.global_step(checkpoint)
   except tf.errors.OpError:  # It was deleted, so a newer one exists.
-    return False
+    return ''
   job_dir = process.options.job_dir
   ended = stop_record.read(job_dir)
-  ended_here = ended and ended[1] == step and stop_record.holds(ended[0], process.options)
+  if ended and ended[1] == step and stop_record.holds(ended[0], process.options):
+    return ended[0].name
   last_step, epochs = process.hparams.train_steps, process.hparams.train_epochs
   if epochs:  # The chief has counted them in steps, unless it has yet to begin with this command.
     config = job_config.read_config(job_dir) or {}
     here = {'train_epochs': epochs, 'train_batch_size': process.hparams.train_batch_size}
     last_step = config['train_steps'] if here.items() <= config.items() else sys.maxsize
-  return step >= last_step or bool(ended_here)
+  return 'train_steps' if step >= last_step else ''

@@ -60,8 +60,10 @@ def train_and_evaluate(process: Process) -> dict[str, Any]:
   except MisfitError as misfit:
     if steps or role.cluster.is_distributed:
       raise
+    from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
+
     # There was no step to make, so that nothing had read it.
-    checkpoints.remember(misfit.checkpoint, misfit.fault)
+    damaged_checkpoints.without(process.options.job_dir, misfit)
     return train_and_evaluate(process)
   return {**last, 'ended_by': ended_by}
 
@@ -144,11 +146,15 @@ def _train(
 def still_ended(options: RunOptions) -> stop_record.StopReason | None:
   """Returns the reason of the job's early end if it still holds with these options; logs it."""
   ended = stop_record.read(options.job_dir)
-  if not ended or checkpoints.survey(options.job_dir).is_new:
+  surveyed = checkpoints.survey(options.job_dir)
+  if not ended or surveyed.is_new:
     return None
   reason, step = ended
   ending = f'the job ended at step {step:,}: {reason.message}'
-  if stop_record.holds(reason, options):
+  # Without its last checkpoint a job has not come so far.
+  newest = not surveyed.damaged and surveyed.newest
+  is_there = newest and checkpoints.global_step(newest) == step
+  if is_there and stop_record.holds(reason, options):
     log.info('%s; %s', ending, stop_record.remedy(reason, options.job_dir))
     return reason
   log.info('%s; that no longer holds', ending)

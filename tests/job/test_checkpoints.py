@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
 
 from cifar10 import report
 from cifar10.core import files
@@ -376,6 +377,35 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   assert [event for event in events if event['event'] == 'start'][-1]['steps_lost'] == 2
   steps = [event['step'] for event in events if event['event'] == 'train']
   assert steps == sorted(set(steps))
+
+
+@pytest.mark.slow
+def test_a_job_that_goes_back_is_one_curve(run_here, data_dir, tmp_path):
+  """As docs/failures.md has it: in JOB/checkpoint another step is the latest."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
+  for last in (6, 4):
+    result = run_here(*flags, '--train-steps', last)
+    assert result.returncode == 0, result.stderr
+    (tmp_path / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"\n')
+  assert 'resuming at step 2 of 4' in result.stderr
+  for folder, steps in [('.', [4]), ('validation', [2, 4])]:
+    curves = event_accumulator.EventAccumulator(str(tmp_path / folder)).Reload()
+    assert [point.step for point in curves.Scalars('accuracy')] == steps
+
+
+@pytest.mark.slow
+def test_an_end_holds_no_more_without_its_last_checkpoint(run_here, data_dir, tmp_path):
+  """It would name that one for ever, and say that to train on helps."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
+  flags += ['--train-steps', 4, '--stop-at-accuracy', 0.01]
+  assert json.loads(run_here(*flags).stdout)['ended_by'] == 'stop_at_accuracy'
+  cut(tmp_path / f'model.ckpt-2{DATA}', 0.5)
+  result = run_here(*flags)
+  assert result.returncode == 0, result.stderr
+  assert 'the job ended at step 2' in result.stderr
+  assert 'resuming at step 0 of 4' in result.stderr
+  assert (tmp_path / 'damaged').exists()
+  assert json.loads(result.stdout)['global_step'] == 2
 
 
 @pytest.mark.long
