@@ -25,6 +25,9 @@ gpus.set_environment()
 for name in ('no_proxy', 'NO_PROXY'):
   os.environ[name] = ','.join(filter(None, [os.environ.get(name), '127.0.0.1', 'localhost']))
 lazy_tf.import_tensorflow()  # Before the modules that import it.
+# Commands find the networks of tests/own in processes of their own, too.
+OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
+os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PYTHONPATH')]))
 
 from cifar10.core import errors, limits  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402

@@ -17,7 +17,7 @@ from cifar10.job.stop_record import StopRequest
 from cifar10.options.hparams import HParams
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
 def control(job_dir, order, timeout=300):

@@ -23,7 +23,12 @@ from cifar10 import api
 from cifar10.core.logs import log
 from cifar10.job import metrics_log
 
-SMALL = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 4, 'eval_every_steps': 2}
+SMALL = {
+  'network': 'tiny_network:Tiny',
+  'train_batch_size': 16,
+  'train_steps': 4,
+  'eval_every_steps': 2,
+}
 
 
 @pytest.fixture(scope='module')
@@ -185,7 +190,7 @@ def test_what_no_command_line_could_say(options, says, data_dir, tmp_path):
     ('a.png', {'out': True}, 'out is True: it must be text'),
     ('a.png', {'out': 'no\0file.csv'}, NUL),
     (['a\0.png'], {}, NUL),
-    ('a.png', {'num_layers': np.array([1, 2])}, r'num_layers is 8 there and \(1, 2\) here; name'),
+    ('a.png', {'num_layers': np.array([1, 2])}, '--num-layers 1,2 belongs to --network resnet'),
   ],
 )
 def test_nor_of_predictions(images, options, says, job):

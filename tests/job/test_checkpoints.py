@@ -15,7 +15,7 @@ from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.job import checkpoints, damaged_checkpoints, metrics_log, variable_files
 
-SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
 DATA = '.data-00000-of-00001'
 
@@ -312,7 +312,7 @@ def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tm
 
 @pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export', 'report'])
 def test_other_modes_name_it_and_the_newest_whole_one(job, run_here, data_dir, tmp_path, mode):
-  flip(data(job), 3000)
+  flip(data(job), 300)
   before = snapshot(job)
   (tmp_path / 'image.png').write_bytes(tf.io.encode_png(tf.zeros([32, 32, 3], tf.uint8)).numpy())
   if mode == 'report':

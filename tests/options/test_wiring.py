@@ -6,20 +6,19 @@ the table says. A hyper-parameter that no row changes fails the last test.
 
 import dataclasses
 import re
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_network import Tiny
 
-import model_base
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import roles
 from cifar10.core.estimator import tf_estimator
 from cifar10.core.option import names
 from cifar10.data.augmentation import Augmentation
 from cifar10.data.info import CIFAR10
-from cifar10.networks.family import Family, Start
+from cifar10.networks.family import Start
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
@@ -28,27 +27,6 @@ from cifar10.training.process import Process, in_steps
 
 MODES = tf_estimator.ModeKeys
 EPOCH = 64  # Examples.
-
-
-class TinyNetwork(model_base.Layers):
-  """One convolution and its batch norm, so that a graph is built in a tenth of a second."""
-
-  def forward_pass(self, x):
-    x = self._relu(self._batch_norm(self._conv(self._input(x), 3, 4, 4)))
-    return self._fully_connected(self._global_avg_pool(x), 10)
-
-
-@dataclasses.dataclass(frozen=True)
-class Tiny(Family):
-  """A family that only these tests know."""
-
-  NAME: ClassVar[str] = 'tiny'
-
-  def describe(self):
-    return 'tiny'
-
-  def build(self, settings, data, prepared):
-    return TinyNetwork(settings)
 
 
 def joined(values):

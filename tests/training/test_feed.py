@@ -17,7 +17,7 @@ from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed
 
-SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cifar10.job import job_config, metrics_log
 from cifar10.training.evaluation import KeptEvaluation
 from cifar10.training.process import Process
 
-SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
 @pytest.fixture(scope='module')

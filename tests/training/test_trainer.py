@@ -21,7 +21,7 @@ from recomputed import assert_close, variables
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster import roles
-from cifar10.core.errors import CallbackError, InputError, Terminated
+from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
@@ -31,7 +31,7 @@ from cifar10.training import faults, feed, trainer
 from cifar10.training.process import Process
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
 
@@ -234,6 +234,13 @@ def test_an_error_of_a_callback_hides_no_other(caplog):
   assert caplog.messages == ['error: no mail', 'error: no checkpoint']
 
 
+def test_where_tensorflow_s_own_saver_restores_other_variables_are_refused():
+  """With --distribute: another saver's checkpoint is not named, as evaluations ask for it."""
+  misfit = MisfitError('job/model.ckpt-4', 'it has w of [3], not [4]')
+  with pytest.raises(InputError, match=r'--job-dir job was trained with other variables: .*\[4\]'):
+    faults.tell(misfit, types.SimpleNamespace(job_dir='job'), [], 4)
+
+
 def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
   with (
     pytest.raises(tf.errors.InvalidArgumentError) as failed,
@@ -329,7 +336,7 @@ def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
   main += ['--examples-per-epoch', given_sources.COUNT]
   process = subprocess.Popen(
     ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],
-    env={**os.environ, 'PYTHONPATH': os.path.join(ROOT, 'tests')},
+    env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
     stderr=subprocess.PIPE,
     text=True,
     start_new_session=True,
