@@ -42,10 +42,11 @@ class Augmentation(Options):
     choices=('random', 'alternating'),
     needs='use_distortion_for_training',
   )
-  # DeVries and Taylor 2017 (arXiv 1708.04552).
+  # As in airbench. The squares of DeVries and Taylor 2017 (arXiv 1708.04552) may lie partly
+  # outside, so that one of 16 pixels a side hides 196 on average, and here 256.
   cutout: int = option(
     0,
-    'cutout: side in pixels of the grey square in each training image; 0: off',
+    'cutout: side in pixels of the grey square in each training image, wholly within it; 0: off',
     check=between(0, 32, ' pixels'),
     needs='use_distortion_for_training',
   )

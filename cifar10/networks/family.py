@@ -31,8 +31,8 @@ class Group(NamedTuple):
   # Factor of the scheduled learning rate; the weight decay shrinks by the same factor.
   learning_rate_factor: float = 1.0
   uses_muon: bool = False  # Muon fixes the norm of such variables, so they have no weight decay.
-  # Global steps after which the group's gradient and weight decay are 0 (momentum still moves
-  # the variables a little). 0: the group learns to the end of training.
+  # Global steps after which the group's gradient and weight decay are 0. Momentum still moves the
+  # variables, with 0.85 by what up to five more steps would. 0: it learns to the end of training.
   learns_until: int = 0
 
 

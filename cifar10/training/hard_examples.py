@@ -6,8 +6,9 @@ batch; both networks learn from the half with the highest losses, the proxy only
 step.
 
 airbench trains the proxy first and stores its choices. Here each step trains both, so that
-nothing is read twice and jobs resume as usual. The proxy learns like the large network: with its
-first bias, with lookahead, and with momentum that continues at the steps between.
+nothing is read twice and jobs resume as usual. The proxy learns like the large network, and not as
+airbench's does: with its first bias, with lookahead, and with momentum that continues at the steps
+between.
 """
 
 from collections.abc import Callable
