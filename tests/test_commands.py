@@ -225,6 +225,11 @@ def test_bash_completes(shell, tmp_path):
     type_and_wait('0.1 --recipe he\t', 'he2015 ')
     type_and_wait('--network incep\t', 'inception ')
     type_and_wait('--data-dir da\t', 'data/')
+    type_and_wait('--images da\t', 'data/')
+    type_and_wait('\x03eval "$(cifar10-checkpoint --print-completion bash)"; echo t""wo\n', 'two')
+    type_and_wait('cifar10-checkpoint average x --data-dir da\t', 'data/')
+    type_and_wait('\x03eval "$(cifar10-cluster --print-completion bash)"; echo thr""ee\n', 'three')
+    type_and_wait('cifar10-cluster --ps 1 -- --data-dir da\t', 'data/')
 
 
 @pytest.mark.skipif(not shutil.which('zsh'), reason='there is no zsh on this machine')

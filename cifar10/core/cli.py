@@ -72,15 +72,26 @@ def _print_completion(parser: argparse.ArgumentParser, shell: str) -> NoReturn:
     import shtab  # noqa: PLC0415
   except ImportError:
     parser.error('--print-completion needs shtab, which is not there; run pip install shtab')
-  for action in parser._actions:
-    if action.nargs == '?':  # zsh would take the next word for its value.
-      action.nargs = 0
-    elif action.dest.endswith('_dir') or action.metavar == 'FOLDER':
-      action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    elif action.metavar == 'FILE':
-      action.complete = shtab.FILE  # type: ignore[attr-defined]
-  print_line(shtab.complete(parser, shell))
+  _name_paths(parser, {'FOLDER': shtab.DIRECTORY, 'JOB': shtab.DIRECTORY, 'FILE': shtab.FILE})
+  script = shtab.complete(parser, shell)
+  # Where bash has nothing to say, as after --, it offers files, as it does without a completion.
+  print_line(script.replace('complete -o bashdefault ', 'complete -o bashdefault -o default '))
   parser.exit()
+
+
+def _name_paths(parser: argparse.ArgumentParser, kinds: dict[str, Any]) -> None:
+  """Tells shtab which arguments are paths, by their metavars, also those of sub-commands."""
+  for action in parser._actions:
+    if isinstance(action, argparse._SubParsersAction):
+      for each in action.choices.values():
+        _name_paths(each, kinds)
+    elif action.nargs == '?':  # zsh would take the next word for its value.
+      action.nargs = 0
+    elif action.dest.endswith('_dir'):
+      action.complete = kinds['FOLDER']  # type: ignore[attr-defined]
+    elif action.metavar in kinds or action.metavar == 'PATH' or action.dest == 'checkpoint':
+      kind = kinds.get(str(action.metavar), kinds['FILE'])
+      action.complete = kind  # type: ignore[attr-defined]
 
 
 class _Common(argparse.Action):
