@@ -204,6 +204,7 @@ def main() -> None:
     raise InputError(
       f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
     )
+  _check_trains(flags)
   if options.workers and not options.ps and not any(f.startswith('--distribute') for f in flags):
     raise InputError(
       f'--workers {options.workers} and --ps 0: workers without a parameter server need '
@@ -229,6 +230,20 @@ def main() -> None:
   if code == 0:  # The context has ended, so all output of the tasks is read.
     errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
+
+
+def _check_trains(flags: Sequence[str]) -> None:
+  """Raises InputError for what one process does: each task would do it again."""
+  asked = [flag for flag in flags if flag in ('-h', '--help', '--version', '--list-recipes')]
+  if not asked:
+    parser = cli.OneLineParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('--mode', default='train')
+    mode = parser.parse_known_args(list(flags))[0].mode
+    asked = [] if mode.startswith('train') else [f'--mode {mode}']
+  if asked:
+    raise InputError(
+      f'{asked[0]} belongs to one process, not to a cluster; give it to python cifar10_main.py'
+    )
 
 
 def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) -> int:
