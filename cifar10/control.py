@@ -14,6 +14,8 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
   run_process('cifar10.control')
 
 import argparse
+import contextlib
+import os
 import sys
 import time
 
@@ -29,11 +31,7 @@ def main() -> None:
   """Runs the command: sends a request, waits for the answer, prints it as one JSON object."""
   arguments = _parser().parse_args()
   command = control_requests.parse(arguments.order)
-  try:
-    is_training = control_requests.who_trains(arguments.job_dir) is not None
-  except OSError as error:  # An error of a URL.
-    raise InputError(f'{arguments.job_dir} cannot be read ({error.strerror})') from None
-  if not is_training:
+  if not _is_training(arguments.job_dir):
     if not _lift(arguments.job_dir, command):
       raise TaskLostError(f'nobody trains in {arguments.job_dir}; start the training first')
     then = 'the job goes on when it'
@@ -47,6 +45,16 @@ def main() -> None:
   errors.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
     sys.exit(2)
+
+
+def _is_training(job_dir: str) -> bool:
+  """Tells whether a process trains in the job dir; raises InputError if it may not be read."""
+  try:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+      files.identity(os.path.join(job_dir, os.curdir))  # Else it would seem to be empty.
+    return control_requests.who_trains(job_dir) is not None
+  except OSError as error:
+    raise InputError(f'{job_dir} cannot be read ({error.strerror})') from None
 
 
 def _lift(job_dir: str, command: Command) -> bool:

@@ -10,8 +10,10 @@ import types
 
 import pytest
 
+import cifar10.control
 from cifar10.callbacks.control_commands import ControlCommands
 from cifar10.cluster.control import ControlState
+from cifar10.core.errors import InputError
 from cifar10.job import control_requests, job_config, metrics_log
 from cifar10.job.stop_record import StopRequest
 from cifar10.options.hparams import HParams
@@ -123,6 +125,20 @@ def test_nobody_trains(tmp_path, order):
   assert (result.returncode, result.stdout) == (1, '')
   assert result.stderr == f'error: nobody trains in {tmp_path}; start the training first\n'
   assert os.listdir(tmp_path) == []
+
+
+def test_a_job_dir_that_may_not_be_read_is_not_called_empty(tmp_path):
+  """As another user's, in which a training may run."""
+  tmp_path.chmod(0)
+  if is_root := os.geteuid() == 0:  # Who may read everything.
+    os.seteuid(65534)
+  try:
+    with pytest.raises(InputError, match=r'cannot be read .Permission denied'):
+      cifar10.control._is_training(str(tmp_path))
+  finally:
+    if is_root:
+      os.seteuid(0)
+    tmp_path.chmod(0o700)
 
 
 def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
