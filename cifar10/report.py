@@ -28,7 +28,7 @@ from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
 from cifar10.options import checks
 
-_REQUIREMENTS = 'requirements-report.txt'
+_INSTALLED_BY = "pip install 'jinja2>=3.1.5,<4' 'matplotlib>=3.10,<3.11'"  # In any folder.
 _LIBRARIES = ('jinja2', 'matplotlib')
 
 
@@ -74,8 +74,8 @@ def _check(command: argparse.Namespace) -> None:
   missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
   if command.out and missing:
     raise InputError(
-      f'a page needs {" and ".join(missing)}, not installed here; run: pip install -r '
-      f'{_REQUIREMENTS}, or ask for --table'
+      f'a page needs {" and ".join(missing)}, not installed here; run: {_INSTALLED_BY}, or ask for '
+      '--table'
     )
   if command.out:
     checks.check_out(command.out)

@@ -10,6 +10,9 @@ from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
 _OPSET = 17  # Of 2022; runtimes of the last years support it.
+_INSTALLED_BY = (  # In any folder.
+  "pip install 'tf2onnx>=1.16,<2' 'onnx<1.18; python_version < \"3.12\"' 'onnxruntime>=1.17,<2'"
+)
 
 
 def check() -> None:
@@ -18,8 +21,7 @@ def check() -> None:
     import tf2onnx  # noqa: F401, PLC0415 - an extra
   except ImportError as error:
     raise InputError(
-      f'--format onnx needs tf2onnx, which cannot be imported ({error}); run: pip install -r '
-      'requirements-onnx.txt'
+      f'--format onnx needs tf2onnx, which cannot be imported ({error}); run: {_INSTALLED_BY}'
     ) from None
 
 

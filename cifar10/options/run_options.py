@@ -102,8 +102,8 @@ class RunOptions(Options):
   )
   format: str = option(
     'saved_model',
-    'the export format: saved_model for servers, onnx for other runtimes (needs '
-    'requirements-onnx.txt), keras for further training',
+    'the export format: saved_model for servers, onnx for other runtimes (needs tf2onnx), keras '
+    'for further training',
     choices=tuple(parts.EXPORT_FORMATS),
     part='export',
   )

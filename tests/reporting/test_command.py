@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 import cifar10.report
 from cifar10.data.input_pipeline import RecordDataset
+from cifar10.exporters import onnx_file
 from cifar10.job import adopted_config, checkpoints, job_config, metrics_log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -288,8 +290,18 @@ def test_mistakes_are_refused(make_job, report, tmp_path, monkeypatch):
   )
   said = refused(report(path, '--out', tmp_path / 'r.html'))
   assert 'needs jinja2' in said
-  assert 'pip install -r requirements-report.txt' in said
+  assert cifar10.report._INSTALLED_BY in said
   assert os.listdir(tmp_path) == []
+
+
+def test_what_is_to_be_installed_is_what_the_file_has(monkeypatch):
+  """An installed program has no such file."""
+  monkeypatch.chdir(os.path.dirname(os.path.dirname(cifar10.report.__file__)))
+  commands = {'report': cifar10.report._INSTALLED_BY, 'onnx': onnx_file._INSTALLED_BY}
+  for name, command in commands.items():
+    with open(f'requirements-{name}.txt', encoding='utf-8') as file:
+      lines = [line.partition('#')[0].strip() for line in file]
+    assert shlex.split(command) == ['pip', 'install', *filter(None, lines)]
 
 
 def test_a_table_needs_no_libraries(make_job):
