@@ -46,6 +46,10 @@ def check(command: flags.Command) -> Plan:
   # A source runs in a thread of its own, and may go to another folder there; so may the program's
   # main thread while another one trains.
   is_beside = training and threading.current_thread() is not threading.main_thread()
+  if is_beside:
+    from cifar10.core import user_code  # noqa: PLC0415  (few calls are)
+
+    user_code.is_beside_main()
   if hparams.source or is_beside:
     folders = (options.job_dir, options.data_dir or '')
     job_dir, data_dir = (path and files.absolute(path) for path in folders)

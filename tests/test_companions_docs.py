@@ -24,6 +24,7 @@ def examples(data_dir, tmp_path_factory):
     fewer = re.sub(r"'eval_every_steps': \d+", "'eval_every_steps': 1", fewer)
     fewer = re.sub(r'n_trials=\d+', 'n_trials=3', re.sub(r'% \d+', '% 1', fewer))
     fewer = fewer.replace('if self.trial.should', 'if self.trial.number == 1 or self.trial.should')
+    fewer = fewer.replace("rate': rate", "rate': 1e30 if trial.number == 2 else rate")
     (folder / name).write_text(fewer)
   return folder
 
@@ -46,6 +47,7 @@ def test_optuna_searches(examples):
   assert set(eval(params)) == {'learning_rate', 'weight_decay'}
   assert re.findall(r'Trial (\d) (?:finished|pruned)', done.stderr) == ['0', '1', '2']
   assert 'Trial 1 pruned' in done.stderr
+  assert re.search('Trial 2 pruned. the loss became NaN', done.stderr)
 
 
 @pytest.mark.slow

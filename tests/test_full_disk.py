@@ -17,7 +17,7 @@ from cifar10.data.build import synthetic
 from cifar10.job import metrics_log
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 FULL = '(No space left on device); make room, and the same command goes on'
 
 

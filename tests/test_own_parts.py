@@ -295,6 +295,24 @@ def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_pa
   assert tf.train.load_checkpoint(str(on)).get_tensor('network/seen') == 4
 
 
+def test_variables_of_values_are_float32_and_start_warm(run_here, data_dir, tmp_path):
+  values = {'network': 'outside_parts:of_values'}
+  rate = ['--learning-rate', 1e-30, '--num-cpu-towers', 2]
+  succeeded(run_here(*flags(data_dir, tmp_path / 'a', *rate, **values)))
+  reader = tf.train.load_checkpoint(str(tmp_path / 'a'))
+  found = {name: reader.get_tensor(f'network/{name}') for name in ('scale', 'shift', 'seven')}
+  assert {name: value.dtype for name, value in found.items()} == {
+    'scale': np.float32,
+    'shift': np.float32,
+    'seven': np.int32,
+  }
+  assert [each.tolist() for each in found.values()] == [[0.5] * 3, [2.0] * 3, 7]
+  more = ['--learning-rate', 1, '--warm-start-from', tmp_path / 'a', '--mode', 'train']
+  result = run_here(*flags(data_dir, tmp_path / 'b', *more, **values))
+  succeeded(result)
+  assert 'model.ckpt-4: 3 of ' in result.stderr  # A counter begins anew.
+
+
 @pytest.mark.slow
 def test_threads_are_as_many_as_asked_for(run_main, data_dir, tmp_path):
   """Within an operation: TensorFlow makes them for the first function, before a session says."""

@@ -1,6 +1,7 @@
 """`import cifar10`: what its calls return, refuse and leave behind."""
 
 import concurrent.futures
+import errno
 import gc
 import json
 import logging
@@ -20,6 +21,8 @@ import tensorflow as tf
 import cifar10
 import generate_cifar10_tfrecords
 from cifar10 import api
+from cifar10.core import storage_errors, user_code
+from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import metrics_log
 
@@ -343,6 +346,68 @@ def test_a_training_in_a_thread_stays_where_it_was(data_dir, tmp_path, monkeypat
     made = pool.submit(cifar10.train, 'job', os.path.relpath(data_dir), **settings).result(300)
   assert os.getcwd() == '/'
   assert made['checkpoint'] == str(tmp_path / 'job' / 'model.ckpt-4')
+
+
+def test_code_of_the_user_s_takes_no_program_back_to_a_folder(tmp_path, monkeypatch):
+  """Beside a training in a thread the program may go to another one meanwhile."""
+  monkeypatch.chdir('/')
+  for is_beside, left in ((False, '/'), (True, str(tmp_path))):
+    monkeypatch.setattr(user_code, '_is_beside_main', is_beside)
+    with user_code.others_code(InputError, None):
+      os.chdir(tmp_path)
+    assert os.getcwd() == left
+
+
+def test_calls_that_overlap_hide_no_thread_s_error(monkeypatch):
+  """Only TensorFlow's own thread repeats what the main thread says."""
+  heard = []
+  monkeypatch.setattr(threading, 'excepthook', heard.append)
+  first, second = storage_errors.named('--a', 'a'), storage_errors.named('--b', 'b')
+  first.__enter__()
+  second.__enter__()
+  for name in ('EventLoggerThread', 'mine'):
+    thread = threading.Thread(target=lambda: os.mkdir('/proc/none'), name=name)
+    monkeypatch.setattr(os, 'mkdir', denied)
+    thread.start()
+    thread.join()
+  first.__exit__(None, None, None)
+  second.__exit__(None, None, None)
+  assert threading.excepthook == heard.append
+  assert [each.thread.name for each in heard] == ['mine']
+
+
+def denied(path):
+  raise PermissionError(errno.EACCES, 'Permission denied', path)
+
+
+FIRST_CALLS = """
+import os, sys, threading
+import cifar10
+start, found = threading.Barrier(3), []
+
+def call():
+  start.wait()
+  with cifar10.load('resnet20') as network:
+    found.append(len(network.classes))
+
+before = os.readlink('/proc/self/fd/2')
+threads = [threading.Thread(target=call) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(found, os.readlink('/proc/self/fd/2') == before)
+"""
+
+
+def test_several_threads_may_make_the_first_call():
+  done = subprocess.run(
+    [sys.executable, '-c', FIRST_CALLS],
+    cwd=os.path.dirname(cifar10.__path__[0]),
+    capture_output=True,
+    text=True,
+    timeout=100,
+    check=False,
+  )
+  assert done.stdout == '[10, 10, 10] True\n', done.stderr
 
 
 def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd, monkeypatch):

@@ -17,6 +17,7 @@ import shutil
 import string
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -47,13 +48,23 @@ else:
   tf = _later('tensorflow')
 
 
-@functools.cache
+_importing = threading.RLock()
+
+
 def import_tensorflow(verbose: bool = False) -> None:
   """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
 
   Newer releases write some lines while they are loaded, before they read any setting; `verbose`
   shows them. Raises InputError where there is not enough memory.
   """
+  # A second thread would use what is imported so far, and take the first one's file for the
+  # standard error to restore.
+  with _importing:
+    _import_once(verbose)
+
+
+@functools.cache
+def _import_once(verbose: bool) -> None:
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
   if 'grpc_proxy' not in os.environ:

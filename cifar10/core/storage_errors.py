@@ -57,26 +57,41 @@ def check_identity(flag: str, folder: str, identity: tuple[int, int]) -> None:
     raise StorageError(f'{flag} {folder} has vanished; put it back, and the same command goes on')
 
 
+_folders: list[str] = []  # Of the contexts in force, which several threads can have.
+_counting = threading.Lock()
+_hook_before = threading.excepthook
+
+
 @contextlib.contextmanager
 def _quiet_threads(folder: str) -> Iterator[None]:
   """A context that hides what TensorFlow's summary thread prints on errors of the main thread."""
-  before = threading.excepthook
+  global _hook_before
   logger = logging.getLogger('tensorflow')
-
-  def hook(arguments: threading.ExceptHookArgs) -> None:
-    if not isinstance(arguments.exc_value, Exception) or not _fault(arguments.exc_value, folder):
-      before(arguments)
-
-  def is_shown(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith('EventFileWriter writer thread error')
-
-  threading.excepthook = hook
-  logger.addFilter(is_shown)
+  with _counting:
+    if not _folders:
+      _hook_before, threading.excepthook = threading.excepthook, _hook
+      logger.addFilter(_is_shown)
+    _folders.append(folder)
   try:
     yield
   finally:
-    threading.excepthook = before
-    logger.removeFilter(is_shown)
+    with _counting:
+      _folders.remove(folder)
+      if not _folders:
+        threading.excepthook = _hook_before
+        logger.removeFilter(_is_shown)
+
+
+def _hook(arguments: threading.ExceptHookArgs) -> None:
+  error, thread = arguments.exc_value, arguments.thread
+  is_tensorflows = thread is not None and thread.name == 'EventLoggerThread'
+  known = isinstance(error, Exception) and any(_fault(error, folder) for folder in [*_folders])
+  if not (is_tensorflows and known):
+    _hook_before(arguments)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+  return not record.getMessage().startswith('EventFileWriter writer thread error')
 
 
 def _fault(error: Exception, folder: str) -> str:

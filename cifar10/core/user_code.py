@@ -16,6 +16,7 @@ from cifar10.core.errors import InputError, SourceError
 
 _MOST_SHOWN = 300  # Characters of a message.
 _PROGRAM = os.path.join(cifar10.__path__[0], '')
+_is_beside_main = False
 
 
 def imported(flag: str, name: str) -> Any:
@@ -59,6 +60,8 @@ def others_code(
 ) -> Iterator[None]:
   """A context for code that is not ours, which leaves the working folder as it was.
 
+  Beside the main thread, which may go to another folder meanwhile, it leaves that to the code.
+
   Args:
     fault: makes an exception of ours of what `described` says of theirs.
     function: whose code it is; None: a module's, while it is imported.
@@ -74,7 +77,14 @@ def others_code(
       raise
     raise fault(described(error, function)) from None
   finally:
-    os.chdir(here)
+    if not _is_beside_main:
+      os.chdir(here)
+
+
+def is_beside_main() -> None:
+  """Takes note that a call runs in a thread of the user's own, beside the main thread."""
+  global _is_beside_main  # noqa: PLW0603
+  _is_beside_main = True
 
 
 def described(error: BaseException, function: Callable[..., Any] | None) -> str:

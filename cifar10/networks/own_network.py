@@ -254,6 +254,13 @@ class _FunctionLayers(model_base.Layers):
         'out and give --weight-decay'
       )
     keys = tf.compat.v1.GraphKeys
+    value = settings.get('initializer')
+    if value is not None and not callable(value):  # Whose type and shape are the variable's.
+      value = tf.convert_to_tensor(value)
+      settings['shape'] = value.shape
+      settings['initializer'] = lambda shape, dtype=None: tf.cast(value, dtype)
+      if not value.dtype.is_floating:
+        settings['dtype'] = value.dtype
     dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
     trainable = settings.get('trainable') is not False and dtype.is_floating
     settings['initializer'] = self._initializers.get(name, settings.get('initializer'))

@@ -8,6 +8,7 @@ import json
 import os
 from typing import ClassVar
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import config as determinism
 
@@ -52,6 +53,16 @@ def counts(images, is_training, num_classes):
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, seen.assign_add(1))
   x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
   return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
+
+
+def of_values(images, is_training, num_classes):
+  """Variables that have their initial value in place of a shape: NumPy's is float64."""
+  scale = tf.compat.v1.get_variable('scale', initializer=np.full(3, 0.5))
+  shift = tf.compat.v1.get_variable('shift', initializer=tf.fill([3], 2.0))
+  seven = tf.compat.v1.get_variable('seven', initializer=7)
+  x = scale * tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]) + shift
+  logits = tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
+  return logits + tf.cast(seven, tf.float32)
 
 
 def in_the_scope_of_proxies(images, is_training, num_classes):
