@@ -19,6 +19,7 @@ class EarlyStopping(Callback):
 
   def __init__(self, run: Run):
     self._run = run
+    self._asked = ''  # The evaluator's request.
 
   def on_step_end(self, step: Step) -> None:
     limit = self._run.options.max_minutes
@@ -43,12 +44,11 @@ class EarlyStopping(Callback):
       self._end(StopReason('stop_without_gain', message, without_gain))
 
   def _end(self, reason: StopReason) -> None:
-    if self._run.stop_request.reason:
-      return
     self._run.stop_request.request(reason)
-    if not self._run.is_chief:  # In an evaluator: the chief obeys requests in the job dir.
+    # In an evaluator: the chief obeys requests in the job dir. It may be killed before it has.
+    if not (self._run.is_chief or control_requests.waits(self._run.job_dir, self._asked)):
       order = control_requests.Command('stop', None, (reason.name, reason.value, reason.message))
-      control_requests.request(self._run.job_dir, order)
+      self._asked = control_requests.request(self._run.job_dir, order)
 
 
 def evaluations_without_gain(events: list[metrics_log.Event]) -> int:

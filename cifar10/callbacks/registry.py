@@ -12,11 +12,13 @@ from cifar10.core import parts
 from cifar10.core.option import declarations
 
 _CALLBACKS: dict[str, bool] = {  # In the order of their calls -> whether it is a part.
+  # Before `metrics`, whose event says that an evaluation is done: a disk that is full between them
+  # would leave best/ without it for good.
+  'best_checkpoint': True,
   'metrics': False,
   'summaries': False,
   'resources': True,
   'profile': True,
-  'best_checkpoint': True,
   'early_stopping': True,
   'shell': True,
   'control_listener': False,

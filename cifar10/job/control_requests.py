@@ -83,6 +83,11 @@ def withdraw(job_dir: str, name: str) -> None:
       files.remove(os.path.join(job_dir, CONTROL, f'{kind}-{name}.json'))
 
 
+def waits(job_dir: str, name: str) -> bool:
+  """Tells whether a request has not been taken yet."""
+  return files.exists(os.path.join(job_dir, CONTROL, f'request-{name}.json'))
+
+
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """Takes all waiting requests, oldest first, by name; None stands for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
