@@ -51,6 +51,7 @@ class Lock:
     self._name = f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}'
     self._path = os.path.join(folder, f'{_PREFIX}{self._name}.json')
     self._over = threading.Event()
+    self._writing = threading.Lock()
 
   def __enter__(self) -> 'Lock':
     """Raises InputError if another process has the folder; OSError."""
@@ -129,8 +130,9 @@ class Lock:
   def _write(self, *, is_new: bool = False) -> None:
     # In place and of one length: that needs no room on the disk, and no other client of a network's
     # file system reads an older file that had this name.
-    content = {**self._claim, 'state': self._state, 'beat': f'{next(self._beats):012}'}
-    files.overwrite(self._path, json.dumps(content).encode(), is_new=is_new)
+    with self._writing:  # This thread's and the beat's, which behind a URL have one temporary file.
+      content = {**self._claim, 'state': self._state, 'beat': f'{next(self._beats):012}'}
+      files.overwrite(self._path, json.dumps(content).encode(), is_new=is_new)
 
 
 def holder(folder: str) -> Claim | None:
@@ -160,9 +162,16 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
   elsewhere = {p: claim for p, claim in claims.items() if not _is_here(claim, folder)}
   living = {p: claim for p, claim in claims.items() if p not in elsewhere and _is_alive(claim)}
   deadline = time.monotonic() + _DEAD_SECONDS * _slower(folder)
-  while elsewhere and time.monotonic() < deadline:
+  looks = 0  # A file system that hangs may take all of the time for one.
+  while elsewhere and (time.monotonic() < deadline or looks < 2):
     time.sleep(_LOOK_SECONDS * _slower(folder))
-    now = _read_all(folder, but=set())
+    try:
+      now = _read_all(folder, but=set())
+    except OSError:
+      if time.monotonic() > deadline:
+        raise
+      continue
+    looks += 1
     for path, before in tuple(elsewhere.items()):
       if now.get(path) != before:
         del elsewhere[path]
@@ -172,12 +181,19 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
 
 
 def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
-  """Returns the claims in a folder by path; {} for a half-written claim."""
+  """Returns the claims in a folder by path; of one that cannot be read, when it was written.
+
+  Raises:
+    OSError: the folder cannot be listed.
+  """
   claims: dict[str, Claim] = {}
   for path in files.matching(folder, f'{_PREFIX}*.json'):
     claim = None if path in but else files.read_object(path)
-    if claim is not None or (path not in but and files.is_named(path)):  # It was not given up.
-      claims[path] = claim or {}
+    if claim is not None:
+      claims[path] = claim
+    elif path not in but:
+      with contextlib.suppress(FileNotFoundError):  # It was given up.
+        claims[path] = {'written': files.signature(path)}
   return claims
 
 

@@ -1,6 +1,7 @@
 """Locks between real processes: who has a folder, who is refused, and what the dead leave."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from cifar10.core import lock
+from cifar10.core import files, lock
 from cifar10.core.errors import InputError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -155,6 +156,32 @@ def test_who_was_thought_dead_ends_when_it_wakes(tmp_path, elsewhere):
     with take(tmp_path):
       process.send_signal(signal.SIGCONT)
       assert process.wait(60) == 1
+
+
+def test_a_listing_that_fails_gives_the_folder_to_nobody(tmp_path, monkeypatch):
+  """As on a file system of a network: the folder would seem to be free."""
+  with holding(tmp_path):
+    monkeypatch.setattr(os, 'listdir', failing(errno.EIO))
+    with pytest.raises(OSError, match='Input/output error'):
+      take(tmp_path).__enter__()
+    monkeypatch.undo()
+    assert len(claims(tmp_path)) == 1
+    assert lock.holder(str(tmp_path))
+
+
+def failing(number):
+  def fail(*arguments):
+    raise OSError(number, os.strerror(number))
+
+  return fail
+
+
+def test_a_claim_that_cannot_be_read_holds_while_it_beats(tmp_path, monkeypatch):
+  """As another user's, whose files are their own."""
+  with holding(tmp_path):
+    monkeypatch.setattr(files, 'read_object', lambda path: None)
+    with pytest.raises(InputError, match='taken by an unnamed process'):
+      take(tmp_path).__enter__()
 
 
 def test_a_bucket_can_be_locked(monkeypatch):
