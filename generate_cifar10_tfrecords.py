@@ -62,6 +62,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   """
   source = _source(flags)
   with storage_errors.named('--data-dir', flags.data_dir):
+    before = manifest.read_manifest(flags.data_dir)
     missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
     if missing and flags.synthetic is not None:
       published = archive.PUBLISHED[flags.dataset or 'cifar10']
@@ -70,10 +71,14 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
       files.make_folder(flags.data_dir)
     if missing:
       with _lock(flags.data_dir):
+        # Another process may have made them, from another source perhaps.
+        if not flags.force and manifest.read_manifest(flags.data_dir) != before:
+          missing = sources.missing_splits(flags.data_dir, source)
         lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait.
         from cifar10.data.build import writer  # noqa: PLC0415
 
-        writer.convert(flags.data_dir, source, missing)
+        if missing:
+          writer.convert(flags.data_dir, source, missing)
     else:
       log.info('%s holds all records and they are intact; nothing to do', flags.data_dir)
   return _result(flags.data_dir, source)

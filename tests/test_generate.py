@@ -209,6 +209,21 @@ def test_a_synthetic_archive_is_not_taken_for_the_published_one(made, tmp_path):
   assert not FILES & set(os.listdir(tmp_path))
 
 
+def test_what_another_process_has_made_meanwhile_is_not_replaced(run_here, tmp_path, monkeypatch):
+  """Between the look at what is missing and the lock: of another source."""
+  enter = lock.Lock.__enter__
+
+  def later(self):
+    monkeypatch.undo()
+    assert generate('--data-dir', tmp_path, '--synthetic', 30).returncode == 0
+    return enter(self)
+
+  monkeypatch.setattr(lock.Lock, '__enter__', later)
+  result = run_here('--data-dir', tmp_path, '--synthetic', 20, command=generate_cifar10_tfrecords)
+  assert result.returncode == 2
+  assert 'holds other records: images_per_batch is 30 there and 20 here' in result.stderr
+
+
 def test_a_killed_conversion_leaves_no_half_file(tmp_path):
   with subprocess.Popen(
     [sys.executable, SCRIPT, '--data-dir', tmp_path, '--synthetic', '600'],

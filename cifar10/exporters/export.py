@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import tempfile
 import time
 from typing import Any
@@ -59,13 +60,13 @@ def _export(process: Process, checkpoint: str) -> dict[str, Any]:
 
 def _moved(written: str, exports: str, suffix: str) -> str:
   """Renames a complete export to the time in seconds: servers take the highest number."""
-  number = int(time.time())
-  while True:
-    path = os.path.join(exports, f'{number}{suffix}')
-    if not files.exists(path):
-      _move_in(written, path)
-      return path
+  names = map(os.path.basename, files.matching(exports, '[0-9]*'))
+  before = [int(found[0]) for found in map(re.compile('[0-9]{1,18}').match, names) if found]
+  number = max([int(time.time()), *(each + 1 for each in before)])  # A clock may have been ahead.
+  while files.exists(path := os.path.join(exports, f'{number}{suffix}')):
     number += 1
+  _move_in(written, path)
+  return path
 
 
 def _move_in(local: str, path: str) -> None:

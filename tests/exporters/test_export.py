@@ -51,6 +51,16 @@ def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
   assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/saved_model.pb']
 
 
+def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path, monkeypatch):
+  monkeypatch.setattr(export.time, 'time', lambda: 1000.5)
+  for name in ('2000', '1500.onnx', 'temp-3000', 'notes'):
+    (tmp_path / name).mkdir()
+  for number in (2001, 2002):
+    (tmp_path / 'written').mkdir()
+    path = export._moved(str(tmp_path / 'written'), str(tmp_path), '')
+    assert path == str(tmp_path / str(number))
+
+
 def record(job, tta, tta_below=1.0, measured=MEASURED, step=8):
   """A run with these views, and what it evaluated."""
   views = {'tta': tta, 'tta_below': tta_below}
