@@ -23,6 +23,8 @@ from typing import IO, Any
 from cifar10.core import parts
 from cifar10.core.errors import InputError
 
+# Errors that say nothing about a file: of a network's file system, or of too many open files.
+PASSING = (errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EMFILE, errno.ENFILE)
 _SMALL = 1 << 24  # Bytes of a file that describes others.
 _SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
 
@@ -61,13 +63,19 @@ class _LocalFiles:
   def names(folder: str) -> list[str]:
     try:
       return sorted(os.listdir(folder or os.curdir))
-    except OSError:
+    except OSError as error:
+      if error.errno in (*PASSING, errno.EIO):
+        raise
       return []
 
   @staticmethod
+  def flush(path: str) -> None:
+    with open(path, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
+      os.fsync(file.fileno())
+
+  @staticmethod
   def commit(temporary: str, path: str) -> None:
-    with open(temporary, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
-      os.fsync(file.fileno())  # Or a power failure can leave the new name with empty content.
+    _LocalFiles.flush(temporary)  # Or a power failure can leave the new name with empty content.
     os.replace(temporary, path)
 
   @staticmethod
@@ -151,6 +159,12 @@ def signature(path: str) -> tuple[int, int]:
   On a filesystem without times, such as ram://, the time is 0, and only the size can differ.
   """
   return _on(path).signature(path)
+
+
+def flush(path: str) -> None:
+  """Waits until a local file is on the disk; a file behind a URL is where it can be."""
+  if not is_url(path):
+    _LocalFiles.flush(path)
 
 
 def identity(folder: str) -> tuple[int, int]:

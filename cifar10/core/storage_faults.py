@@ -11,7 +11,7 @@ _FAULTS = {  # What is wrong, and the remedy; TensorFlow's texts are searched in
   **dict.fromkeys(FULL[:2], 'cannot take what was to be written ({}); make room'),
   errno.EFBIG: 'cannot take a file as large as was to be written ({}); raise ulimit -f',
   **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'cannot be written ({}); allow it'),
-  **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO), 'fails ({}); mend it'),
+  **dict.fromkeys((errno.EIO, errno.ENODEV, errno.ENXIO, *files.PASSING), 'fails ({}); mend it'),
 }
 # A file in place of a folder, or the reverse: as numbers, and in TensorFlow's texts.
 _MISPLACED = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR)

@@ -40,6 +40,12 @@ class Saver(tf.compat.v1.train.Saver):
 
       self.restore(session, damaged_checkpoints.without(os.path.dirname(path), misfit))
 
+  def _RecordLastCheckpoint(self, latest_save_path: str) -> None:  # noqa: N802  (TensorFlow's name)
+    # Before older ones are deleted: after a power failure the new one could be empty.
+    for path in checkpoints.files_of(latest_save_path):
+      files.flush(path)
+    super()._RecordLastCheckpoint(latest_save_path)
+
 
 class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
   """Triggers at multiples of a number of steps, wherever training resumed or saved in between."""

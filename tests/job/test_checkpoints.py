@@ -14,8 +14,9 @@ from cifar10 import report
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.job import checkpoints, damaged_checkpoints, metrics_log, variable_files
+from cifar10.training import checkpoint_saver
 
-SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
+SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
 DATA = '.data-00000-of-00001'
 
@@ -312,7 +313,7 @@ def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tm
 
 @pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export', 'report'])
 def test_other_modes_name_it_and_the_newest_whole_one(job, run_here, data_dir, tmp_path, mode):
-  flip(data(job), 300)
+  flip(data(job), 3000)
   before = snapshot(job)
   (tmp_path / 'image.png').write_bytes(tf.io.encode_png(tf.zeros([32, 32, 3], tf.uint8)).numpy())
   if mode == 'report':
@@ -377,6 +378,48 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   assert [event for event in events if event['event'] == 'start'][-1]['steps_lost'] == 2
   steps = [event['step'] for event in events if event['event'] == 'train']
   assert steps == sorted(set(steps))
+
+
+def test_what_the_storage_fails_at_once_is_not_damaged(job, monkeypatch):
+  """An error that passes moves no checkpoint away; one that says nothing of it is raised."""
+  path, read = str(job / 'model.ckpt-6'), files.read
+  errors = [errno.EIO]
+
+  def fails(name):
+    if errors:
+      number = errors.pop()
+      raise OSError(number, os.strerror(number))
+    return read(name)
+
+  monkeypatch.setattr(files, 'read', fails)
+  os.utime(path + '.index')  # Another file to the memory of this process.
+  assert checkpoints.fault_of(path) == ''
+  os.utime(path + '.index')
+  errors[:] = [errno.EIO] * 2
+  assert checkpoints.fault_of(path) == 'model.ckpt-6.index is damaged'
+  os.utime(path + '.index')
+  errors[:] = [errno.ESTALE]
+  with pytest.raises(OSError, match='Stale file handle'):
+    checkpoints.fault_of(path)
+
+
+def test_a_checkpoint_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
+  done, fsync = [], os.fsync
+
+  def flushed(number):
+    done.append(os.path.basename(os.readlink(f'/proc/self/fd/{number}')))
+    fsync(number)
+
+  monkeypatch.setattr(os, 'fsync', flushed)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    variable = tf.compat.v1.get_variable('v', initializer=1.0)
+    saver = checkpoint_saver.Saver([variable], max_to_keep=1)
+    session.run(variable.initializer)
+    for step in (1, 2):
+      saver.save(session, str(tmp_path / 'model.ckpt'), step, write_meta_graph=False)
+      assert sorted(done) == [f'model.ckpt-{step}{DATA}', f'model.ckpt-{step}.index']
+      done.clear()
+  assert not os.path.exists(tmp_path / 'model.ckpt-1.index')
 
 
 @pytest.mark.slow

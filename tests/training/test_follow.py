@@ -27,7 +27,7 @@ def is_last(folder, step, name_step=None, **hparams):
   process = types.SimpleNamespace(
     options=types.SimpleNamespace(job_dir=str(folder)), hparams=types.SimpleNamespace(**given)
   )
-  return follow._is_last(process, save(f'{folder}/model.ckpt-{name_step or step}', step))
+  return bool(follow._ended_by(process, save(f'{folder}/model.ckpt-{name_step or step}', step)))
 
 
 @pytest.mark.parametrize(
