@@ -1,5 +1,6 @@
 """Capabilities of this machine's processors, and how TensorFlow uses them."""
 
+import ctypes
 import os
 import platform
 from typing import Any
@@ -24,6 +25,14 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
   if fast:
     return 'bfloat16', f'this processor has {" and ".join(fast)}'
   return 'float32', 'this processor has neither avx512_bf16 nor amx_bf16'
+
+
+def has_unused_gpu() -> bool:
+  """Tells whether NVIDIA's driver has a GPU for this process, whatever TensorFlow sees."""
+  try:
+    return ctypes.CDLL('libcuda.so.1').cuInit(0) == 0
+  except OSError:
+    return False
 
 
 def described_kernels() -> str:

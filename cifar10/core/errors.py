@@ -166,6 +166,13 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     message = 'not enough memory' if isinstance(error, MemoryError) else str(error)
     print(f'error: {message:.500}', file=sys.stderr)
     sys.exit(1)
+  except Exception as error:  # TensorFlow's, of a GPU or of what its own allocator refuses.
+    lines = [line for line in str(error).splitlines() if line.startswith('OOM when allocating')]
+    if not lines:
+      raise
+    what = 'lower --train-batch-size or --eval-batch-size, or free the GPU'
+    print(f'error: not enough memory ({lines[0]:.300}); {what}', file=sys.stderr)
+    sys.exit(1)
   sys.exit(0)
 
 

@@ -28,8 +28,14 @@ class Placement(NamedTuple):
 def num_gpus(options: RunOptions, visible: int) -> int:
   """Returns how many GPUs to use; raises InputError for a combination that cannot run."""
   count = visible if options.num_gpus is None else options.num_gpus
+  # TensorFlow's own words on it are hidden with the rest of its log.
+  cannot_use = options.num_gpus != 0 and not visible and devices.has_unused_gpu()
+  remedy = 'make install GPU=1, or a newer driver (docs/support.md)'
   if count > visible:
-    raise InputError(f'--num-gpus {count} but TensorFlow sees {visible}; ask for fewer')
+    instead = remedy if cannot_use else 'ask for fewer'
+    raise InputError(f'--num-gpus {count} but TensorFlow sees {visible}; {instead}')
+  if cannot_use:
+    log.warning('this machine has a GPU that TensorFlow cannot use: %s', remedy)
   if count and options.num_cpu_towers > 1:
     raise InputError(
       f'--num-cpu-towers {options.num_cpu_towers} and {count} GPUs; add --num-gpus 0'

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 import cifar10
 import cifar10_main
@@ -165,3 +166,19 @@ def test_a_locale_that_tensorflow_does_not_know(monkeypatch, capsys):
       f"error: '{named}': this locale's encoding, iso8859-1, is not UTF-8; set PYTHONUTF8=1"
     )
     assert capsys.readouterr().err.startswith(expected)
+
+
+def test_a_gpu_without_room_is_one_line(capsys):
+  """What TensorFlow says of it has a hundred lines."""
+  said = 'Graph execution error:\n\nDetected at node a\nOOM when allocating tensor with shape[9]\n'
+
+  def main():
+    raise tf.errors.ResourceExhaustedError(None, None, said)
+
+  with pytest.raises(SystemExit) as end:
+    errors.run_command(main)
+  assert end.value.code == 1
+  [line] = capsys.readouterr().err.splitlines()
+  assert line.startswith(
+    'error: not enough memory (OOM when allocating tensor with shape[9]); lower'
+  )

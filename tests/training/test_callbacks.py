@@ -10,7 +10,7 @@ from outcome import succeeded
 
 from cifar10.job import best_checkpoints, metrics_log
 
-SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
 def flags(data_dir, job_dir, *more):

@@ -5,7 +5,9 @@ import logging
 import pytest
 
 from cifar10.core import devices
+from cifar10.core.errors import InputError
 from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
 from cifar10.training import placement
 
 
@@ -26,3 +28,17 @@ def test_bfloat16_is_taken_as_asked_and_called_slow_where_it_is(asked, fast, mon
     ],
   }
   assert caplog.messages == said.get((asked, fast), [])
+
+
+def test_a_gpu_that_tensorflow_cannot_use_is_told_of(monkeypatch, caplog):
+  """As without the CUDA libraries; a training on the CPU would only be slow."""
+  monkeypatch.setattr(devices, 'has_unused_gpu', lambda: True)
+  assert placement.num_gpus(RunOptions('job'), 0) == 0
+  [said] = caplog.messages
+  assert said.startswith('this machine has a GPU that TensorFlow cannot use: make install GPU=1')
+  with pytest.raises(InputError, match='TensorFlow sees 0; make install GPU=1, or a newer driver'):
+    placement.num_gpus(RunOptions('job', num_gpus=1), 0)
+  caplog.clear()
+  assert placement.num_gpus(RunOptions('job', num_gpus=0), 0) == 0
+  assert placement.num_gpus(RunOptions('job'), 1) == 1
+  assert caplog.messages == []
