@@ -320,7 +320,8 @@ def test_a_call_that_needs_more_devices_than_the_first_is_refused(data_dir, tmp_
   assert ran.stdout.endswith('train in a new one\n')
 
 
-def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):
+def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path, monkeypatch):
+  monkeypatch.setattr(user_code, '_is_beside_main', False)  # And so after this test.
   results = []
   thread = threading.Thread(
     target=lambda: results.append(cifar10.train(tmp_path / 'job', data_dir, mode='train', **SMALL))
@@ -339,6 +340,7 @@ class Leaves(logging.Handler):
 
 def test_a_training_in_a_thread_stays_where_it_was(data_dir, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(user_code, '_is_beside_main', False)  # And so after this test.
   monkeypatch.setattr(log, 'handlers', [Leaves()])
   monkeypatch.setattr(log, 'level', logging.INFO)
   settings = {'mode': 'train', **SMALL}
