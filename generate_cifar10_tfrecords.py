@@ -62,7 +62,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   """
   source = _source(flags)
   with storage_errors.named('--data-dir', flags.data_dir):
-    before = manifest.read_manifest(flags.data_dir)
+    before = None if flags.force else manifest.read_manifest(flags.data_dir)
     missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
     if missing and flags.synthetic is not None:
       published = archive.PUBLISHED[flags.dataset or 'cifar10']

@@ -209,6 +209,14 @@ def test_a_synthetic_archive_is_not_taken_for_the_published_one(made, tmp_path):
   assert not FILES & set(os.listdir(tmp_path))
 
 
+def test_force_replaces_a_damaged_manifest_as_its_error_says(run_here, tmp_path):
+  (tmp_path / 'cifar10.json').write_text('{')
+  flags = ['--data-dir', tmp_path, '--synthetic', 20]
+  refused = run_here(*flags, command=generate_cifar10_tfrecords)
+  assert (refused.returncode, '--force' in refused.stderr) == (2, True)
+  assert run_here(*flags, '--force', command=generate_cifar10_tfrecords).returncode == 0
+
+
 def test_what_another_process_has_made_meanwhile_is_not_replaced(run_here, tmp_path, monkeypatch):
   """Between the look at what is missing and the lock: of another source."""
   enter = lock.Lock.__enter__

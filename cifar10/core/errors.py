@@ -167,11 +167,12 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     print(f'error: {message:.500}', file=sys.stderr)
     sys.exit(1)
   except Exception as error:  # TensorFlow's, of a GPU or of what its own allocator refuses.
-    lines = [line for line in str(error).splitlines() if line.startswith('OOM when allocating')]
-    if not lines:
+    _, found, rest = str(error).partition('OOM when allocating')
+    if not found:
       raise
+    line = (found + rest).splitlines()[0]
     what = 'lower --train-batch-size or --eval-batch-size, or free the GPU'
-    print(f'error: not enough memory ({lines[0]:.300}); {what}', file=sys.stderr)
+    print(f'error: not enough memory ({line:.300}); {what}', file=sys.stderr)
     sys.exit(1)
   sys.exit(0)
 

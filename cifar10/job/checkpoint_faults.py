@@ -5,6 +5,7 @@ a table as LevelDB writes it: blocks of names and protocol buffers, a block that
 are, and at the end where that is. What is accepted here is what TensorFlow writes, no more.
 """
 
+import contextlib
 import errno
 import math
 import os
@@ -43,8 +44,11 @@ def fault(checkpoint: str, sizes: Mapping[str, int]) -> str:
   if missing:
     return f'{missing[0]} is missing'
   of_files = [sizes[file] for file in wanted]
+  with contextlib.suppress(OSError, tf.errors.OpError):
+    if not _fault_inside(checkpoint, of_files):
+      return ''
   # What fails once may be the storage's: it is not moved away for that.
-  return _fault_inside(checkpoint, of_files) and _fault_inside(checkpoint, of_files)
+  return _fault_inside(checkpoint, of_files)
 
 
 def _fault_inside(checkpoint: str, sizes: Sequence[int]) -> str:

@@ -17,12 +17,12 @@ def without(job_dir: str, misfit: MisfitError) -> str:
   """Sets a checkpoint aside that does not fit the network; returns the newest of the others.
 
   Raises:
-    InputError: no other one is whole, or it has the same variables, so that it is not the
-      checkpoint that has changed. Nothing is moved.
+    InputError: no other one is whole, or it has the same variables, or more or fewer of them: it is
+      not the checkpoint that has changed. Nothing is moved.
   """
   checkpoints.remember(misfit.checkpoint, misfit.fault)
   surveyed = checkpoints.survey(job_dir)
-  if not surveyed.newest or _variables(surveyed.newest) == _variables(misfit.checkpoint):
+  if not surveyed.newest or _are_alike(surveyed.newest, misfit.checkpoint):
     checkpoints.remember(misfit.checkpoint)
     raise other_variables(job_dir, misfit)
   set_aside(job_dir, surveyed)
@@ -37,10 +37,23 @@ def other_variables(job_dir: str, misfit: MisfitError) -> InputError:
   )
 
 
-def _variables(checkpoint: str) -> list[dict[str, Any]]:
+def _are_alike(one: str, other: str) -> bool:
+  """Tells whether what both checkpoints have is of one shape and type, and one of them has it all.
+
+  A callback's variables come and go with it.
+  """
+  first, second = _variables(one), _variables(other)
+  shared = first.keys() & second.keys()
+  return len(shared) == min(len(first), len(second)) and all(
+    first[name] == second[name] for name in shared
+  )
+
+
+def _variables(checkpoint: str) -> dict[str, Any]:
   """Returns the variables' shapes and types by name."""
   reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return [reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()]
+  types = reader.get_variable_to_dtype_map()
+  return {name: (shape, types[name]) for name, shape in reader.get_variable_to_shape_map().items()}
 
 
 def set_aside(job_dir: str, surveyed: checkpoints.Survey) -> None:

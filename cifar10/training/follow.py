@@ -38,7 +38,10 @@ def follow(process: Process) -> dict[str, Any]:
   while True:
     process.role.monitor.check()
     checkpoint = checkpoints.listed(job_dir)
-    fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
+    try:
+      fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
+    except OSError as error:  # As of what another host has just deleted.
+      fault = f'it cannot be read: {error.strerror}'
     if fault and checkpoint != checkpoints.listed(job_dir):
       continue  # It was deleted before it was read, so a newer one exists.
     if checkpoint and checkpoint != seen:

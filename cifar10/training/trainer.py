@@ -63,7 +63,8 @@ def train_and_evaluate(process: Process) -> dict[str, Any]:
     from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
 
     # There was no step to make, so that nothing had read it.
-    damaged_checkpoints.without(process.options.job_dir, misfit)
+    with _lock(process):
+      damaged_checkpoints.without(process.options.job_dir, misfit)
     return train_and_evaluate(process)
   return {**last, 'ended_by': ended_by}
 
@@ -146,14 +147,12 @@ def _train(
 def still_ended(options: RunOptions) -> stop_record.StopReason | None:
   """Returns the reason of the job's early end if it still holds with these options; logs it."""
   ended = stop_record.read(options.job_dir)
-  surveyed = checkpoints.survey(options.job_dir)
-  if not ended or surveyed.is_new:
+  if not ended or (surveyed := checkpoints.survey(options.job_dir)).is_new:
     return None
   reason, step = ended
   ending = f'the job ended at step {step:,}: {reason.message}'
   # Without its last checkpoint a job has not come so far.
-  newest = not surveyed.damaged and surveyed.newest
-  is_there = newest and checkpoints.global_step(newest) == step
+  is_there = surveyed.newest and checkpoints.global_step(surveyed.newest) == step
   if is_there and stop_record.holds(reason, options):
     log.info('%s; %s', ending, stop_record.remedy(reason, options.job_dir))
     return reason

@@ -170,7 +170,8 @@ def test_a_locale_that_tensorflow_does_not_know(monkeypatch, capsys):
 
 def test_a_gpu_without_room_is_one_line(capsys):
   """What TensorFlow says of it has a hundred lines."""
-  said = 'Graph execution error:\n\nDetected at node a\nOOM when allocating tensor with shape[9]\n'
+  said = 'Graph execution error:\n\n2 root error(s) found.\n  (0) RESOURCE_EXHAUSTED: '
+  said += 'OOM when allocating tensor with shape[9]\n'
 
   def main():
     raise tf.errors.ResourceExhaustedError(None, None, said)

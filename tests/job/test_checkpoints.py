@@ -398,7 +398,7 @@ def test_what_the_storage_fails_at_once_is_not_damaged(job, monkeypatch):
   errors[:] = [errno.EIO] * 2
   assert checkpoints.fault_of(path) == 'model.ckpt-6.index is damaged'
   os.utime(path + '.index')
-  errors[:] = [errno.ESTALE]
+  errors[:] = [errno.ESTALE] * 2
   with pytest.raises(OSError, match='Stale file handle'):
     checkpoints.fault_of(path)
 
