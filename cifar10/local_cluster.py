@@ -112,9 +112,7 @@ class LocalCluster:
 
   def _of_data_workers(self) -> list[str]:
     """Returns the flags of all data workers: the tasks' flags on the source."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('--source')
-    source = parser.parse_known_args(self._flags)[0].source
+    source = _value(self._flags, '--source')
     return ['--dispatcher', self._address(_DISPATCHER), *(['--source', source] if source else [])]
 
   def start(self, *names: str) -> None:
@@ -232,14 +230,19 @@ def main() -> None:
   sys.exit(code)
 
 
+def _value(flags: Sequence[str], name: str) -> str | None:
+  """Returns the value of one of cifar10_main.py's flags; None if it is not given."""
+  parser = cli.OneLineParser(add_help=False, allow_abbrev=False)
+  parser.add_argument(name, dest='value')
+  return parser.parse_known_args(list(flags))[0].value
+
+
 def _check_trains(flags: Sequence[str]) -> None:
   """Raises InputError for what one process does: each task would do it again."""
   asked = [flag for flag in flags if flag in ('-h', '--help', '--version', '--list-recipes')]
-  if not asked:
-    parser = cli.OneLineParser(add_help=False, allow_abbrev=False)
-    parser.add_argument('--mode', default='train')
-    mode = parser.parse_known_args(list(flags))[0].mode
-    asked = [] if mode.startswith('train') else [f'--mode {mode}']
+  mode = None if asked else _value(flags, '--mode')
+  if mode is not None and not mode.startswith('train'):
+    asked = [f'--mode {mode}']
   if asked:
     raise InputError(
       f'{asked[0]} belongs to one process, not to a cluster; give it to python cifar10_main.py'

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import files, limits, parts, storage_errors
 from cifar10.core.errors import InputError
+from cifar10.core.option import picked
 from cifar10.job import job_config
 from cifar10.options import checks, flags
 from cifar10.options.hparams import HParams, from_values
@@ -31,7 +32,7 @@ def check(command: flags.Command) -> Plan:
   Raises:
     InputError: options do not fit the mode, the job, the cluster or each other.
   """
-  options = RunOptions(**command.run)
+  options = RunOptions(**picked(RunOptions, command.given))
   checks.check_mode(command.mode, options, command.images, command.dry_run, command.out)
   training = command.mode.startswith('train')
   cluster = _cluster(options) if training else Cluster()  # TF_CONFIG's tasks train.

@@ -254,11 +254,12 @@ class _FunctionLayers(model_base.Layers):
         'out and give --weight-decay'
       )
     keys = tf.compat.v1.GraphKeys
-    value = settings.get('initializer')
-    if value is not None and not callable(value):  # Whose type and shape are the variable's.
-      value = tf.convert_to_tensor(value)
+    initial = settings.get('initializer')
+    if initial is not None and not callable(initial):  # A value, of the variable's type and shape.
+      value = tf.convert_to_tensor(initial)
       settings['shape'] = value.shape
-      settings['initializer'] = lambda shape, dtype=None: tf.cast(value, dtype)
+      # Not of `value`: the initializer may be called outside of a function that this is within.
+      settings['initializer'] = lambda shape, dtype=None: tf.cast(initial, dtype)
       if not value.dtype.is_floating:
         settings['dtype'] = value.dtype
     dtype = tf.as_dtype(settings.get('dtype') or tf.float32)

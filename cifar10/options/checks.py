@@ -104,15 +104,15 @@ def check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions)
     options: the run's options.
   """
   values = {**option.values(options), **all_values(hparams)}
-  for cls in (RunOptions, HParams, Augmentation):
-    for declared in option.declarations(cls):
-      name, needed = declared.name, declared.option.needs
-      unused = name in given and given[name] not in (declared.default, *_OFF)
-      if unused and needed and values[needed] in _OFF:
-        shown, flag = f'{declared.flag} {given[name]}', '--' + needed.replace('_', '-')
-        if needed in given:
-          raise InputError(f'{shown} has no effect with {flag} {given[needed]}; leave one out')
-        raise InputError(f'{shown} belongs to {flag}; add it')
+  classes = (RunOptions, HParams, Augmentation)
+  for declared in (each for cls in classes for each in option.declarations(cls)):
+    value, needed = given.get(declared.name), declared.option.needs
+    if not needed or value in (declared.default, *_OFF) or values[needed] not in _OFF:
+      continue
+    shown, flag = f'{declared.flag} {value}', '--' + needed.replace('_', '-')
+    if needed in given:
+      raise InputError(f'{shown} has no effect with {flag} {given[needed]}; leave one out')
+    raise InputError(f'{shown} belongs to {flag}; add it')
 
 
 def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:

@@ -33,8 +33,7 @@ class Command(NamedTuple):
   out: str  # Where predictions are written to; '': on standard output.
   dry_run: bool
   verbose: bool
-  given: dict[str, Any]  # The given options.
-  run: dict[str, Any]  # Those of `RunOptions`.
+  given: dict[str, Any]  # All given options, and so those of `RunOptions`.
   learning: dict[str, Any]  # All other options that are given or that the recipe sets.
 
 
@@ -73,12 +72,11 @@ def command_of(given: dict[str, Any]) -> Command:
   images, out = learning.pop('images', []), learning.pop('out', None)
   if out == '':
     raise InputError('--out is empty; name a file')
-  run = picked(RunOptions, given)
-  for name in run:
+  for name in picked(RunOptions, given):
     del learning[name]
   if recipe:
     learning = recipe_values(recipe, learning)
-  return Command(mode, images, out or '', dry_run, verbose, given, run, learning)
+  return Command(mode, images, out or '', dry_run, verbose, given, learning)
 
 
 def add_own_flags(group: Any) -> None:

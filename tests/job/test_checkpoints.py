@@ -6,13 +6,14 @@ import os
 import random
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from cifar10 import report
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import DamagedError, InputError, MisfitError
 from cifar10.job import checkpoints, damaged_checkpoints, metrics_log, variable_files
 from cifar10.training import checkpoint_saver
 
@@ -401,6 +402,32 @@ def test_what_the_storage_fails_at_once_is_not_damaged(job, monkeypatch):
   errors[:] = [errno.ESTALE] * 2
   with pytest.raises(OSError, match='Stale file handle'):
     checkpoints.fault_of(path)
+
+
+@pytest.mark.parametrize(
+  ('last', 'is_moved'),
+  [
+    ({'net/w': [3]}, False),  # Without what a callback had at the step before,
+    ({'net/w': [3], 'own/a': [2], 'own/b': [1]}, False),  # or with more:
+    ({'net/w': [4], 'own/a': [2]}, True),  # only one of other shapes,
+    ({'net/v': [3], 'own/a': [2]}, True),  # or names, is of another network.
+  ],
+)
+def test_a_misfit_is_moved_if_an_older_checkpoint_is_of_another_kind(tmp_path, last, is_moved):
+  paths = [str(tmp_path / f'model.ckpt-{step}') for step in (2, 4)]
+  for step, path, shapes in ((2, paths[0], {'net/w': [3], 'own/a': [2]}), (4, paths[1], last)):
+    values = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    variable_files.write(path, values, step)
+  before = snapshot(tmp_path)
+  misfit = MisfitError(paths[1], 'it has other ones')
+  if is_moved:
+    assert damaged_checkpoints.without(str(tmp_path), misfit) == paths[0]
+    assert (tmp_path / 'damaged' / 'model.ckpt-4.index').exists()
+    return
+  with pytest.raises(InputError, match=r'was trained with other variables: .*ckpt-4 does not fit'):
+    damaged_checkpoints.without(str(tmp_path), misfit)
+  assert snapshot(tmp_path) == before
+  assert checkpoints.fault_of(paths[1]) == ''
 
 
 def test_a_checkpoint_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import declarations, names
+from cifar10.core.option import declarations, names, picked
 from cifar10.networks import registry
 from cifar10.options import flag_help, flags, hparams
 from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DECLARED = [declared for cls in flag_help.groups().values() for declared in declarations(cls)]
@@ -38,7 +39,8 @@ def test_a_default_can_be_given_as_it_is_shown(parser, declared):
     return
   given = flag_help.as_flag(declared.name, declared.default).split(' ')
   command = flags.command_of(vars(parser.parse_args(['--job-dir', 'j', *given])))
-  assert {**command.run, **command.learning} == {'job_dir': 'j', declared.name: declared.default}
+  taken = {**picked(RunOptions, command.given), **command.learning}
+  assert taken == {'job_dir': 'j', declared.name: declared.default}
 
 
 def test_a_familys_options_stand_under_its_name(parser):

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import string
 import subprocess
 import sys
 
@@ -18,7 +19,7 @@ from cifar10.exporters import onnx_file
 from cifar10.job import adopted_config, checkpoints, job_config, metrics_log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.reporting import job_report
+from cifar10.reporting import charts, job_report
 from cifar10.training.process import Process
 
 
@@ -245,6 +246,12 @@ def test_a_job_with_a_source_was_not_trained_with_the_records(make_job, data_dir
     for split, where in [('train', data_dir), ('validation', str(tmp_path))]
   }
   assert found == {'train': [], 'validation': []}
+
+
+def test_as_many_lines_as_jobs_look_otherwise():
+  letters = string.ascii_uppercase  # The names of as many jobs as the command takes.
+  looks = {charts._looks(charts.Line(letter, [], style)) for style, letter in enumerate(letters)}
+  assert len(looks) == len(letters)
 
 
 def test_what_differs_is_named(make_job, report):

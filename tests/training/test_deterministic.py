@@ -22,12 +22,13 @@ KINDS = {'one process': [], 'two towers': ['--num-cpu-towers', 2], 'bfloat16': [
 )
 def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path):
   """A third job, of another seed, shows that the comparison can fail."""
-  jobs = {'first': [STEPS], 'resumed': [25, STEPS], 'other': [STEPS]}
+  jobs = {'first': [STEPS], 'second': [STEPS], 'resumed': [25, STEPS], 'other': [STEPS]}
   for job, ends in jobs.items():
     for end in ends:
       flags = [*FLAGS, *KINDS[kind], '--train-steps', end, '--seed', 2 if job == 'other' else 1]
       result = run_main('--data-dir', data_dir, '--job-dir', tmp_path / job, *flags)
       assert result.returncode == 0, result.stderr
+  assert_equal(tmp_path / 'first', tmp_path / 'second', STEPS)
   assert_equal(tmp_path / 'first', tmp_path / 'resumed', STEPS)
   with pytest.raises(AssertionError):
     assert_equal(tmp_path / 'first', tmp_path / 'other', STEPS)

@@ -1,5 +1,6 @@
 """Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
 
+import errno
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from recomputed import assert_close, variables
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster import roles
+from cifar10.core import files
 from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
@@ -195,6 +197,22 @@ def test_a_last_evaluation_on_the_way_is_made_up_for(job, run_here, data_dir, tm
   ]
   assert evaluated == [(4, 'validation'), (8, 'validation'), (8, 'eval')]
   assert json.loads((copy / 'best' / 'best.json').read_text())['global_step'] == 8
+
+
+def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_path, monkeypatch):
+  """The disk is full when the checkpoint is to be copied: the same command makes up for it."""
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
+  flags += ['--train-steps', 2]
+
+  def full(*paths):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(files, 'copy', full)
+  assert run_here(*flags).returncode == 1
+  assert not (tmp_path / 'best' / 'best.json').exists()
+  monkeypatch.undo()
+  assert succeeded(run_here(*flags))['global_step'] == 2
+  assert json.loads((tmp_path / 'best' / 'best.json').read_text())['global_step'] == 2
 
 
 class _Ends(tf.compat.v1.train.SessionRunHook):
