@@ -6,7 +6,6 @@ name of the data set, because there was only one; info.py reads the keys of form
 This module does not need TensorFlow, so that commands report errors before it is loaded.
 """
 
-import functools
 import hashlib
 import json
 import os
@@ -96,25 +95,17 @@ def digests(data_dir: str) -> dict[str, str] | None:
   return {split: content['subsets'][split]['sha256'] for split in SPLITS}
 
 
-def check_file(path: str, entry: Mapping[str, Any]) -> None:
-  """Raises DamagedError if a record file has other bytes than its manifest's entry describes."""
+def check_file(path: str, num_bytes: int, sha256: str) -> None:
+  """Raises DamagedError if a record file has other bytes than its manifest describes."""
   size = files.size(path)
-  if size != entry['bytes']:
+  if size != num_bytes:
     raise DamagedError(
-      f'{path} has {size} bytes and its manifest says {entry["bytes"]}: it is damaged; '
-      f'{remedy(path)}'
+      f'{path} has {size} bytes and its manifest says {num_bytes}: it is damaged; {remedy(path)}'
     )
-  if _digest_once(path, files.signature(path)) != entry['sha256']:
+  if file_digest(path) != sha256:
     raise DamagedError(
       f'{path} is not what its manifest describes: SHA-256 differs; {remedy(path, force=True)}'
     )
-
-
-@functools.cache
-def _digest_once(path: str, signature: tuple[int, int]) -> str:
-  """Returns the digest of a file, computed once for each signature."""
-  del signature
-  return file_digest(path)
 
 
 def remedy(path: str, *, force: bool = False) -> str:

@@ -95,9 +95,8 @@ def num_examples(data_dir: str, split: str) -> int:
     if not files.is_file(path):
       raise InputError(f'{path} is missing; {manifest.remedy(path)}')
     entry = (manifest.read_manifest(data_dir) or {}).get('subsets', {}).get(split)
-    if entry:
-      manifest.check_file(path, entry)
-    count = _checked_once(path, num_classes, bool(entry), files.signature(path))
+    described = (entry['bytes'], entry['sha256']) if entry else None
+    count = _checked_once(path, num_classes, described, files.signature(path))
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   if not count:
@@ -112,11 +111,13 @@ def num_examples(data_dir: str, split: str) -> int:
 
 @functools.cache
 def _checked_once(
-  path: str, num_classes: int, is_verified: bool, signature: tuple[int, int]
+  path: str, num_classes: int, described: tuple[int, str] | None, signature: tuple[int, int]
 ) -> int:
-  """Returns the record count of a file, checked once for each signature."""
+  """Returns a file's record count; checks it, and what describes it (bytes, SHA-256), once."""
   del signature
-  count = _count_own(path, num_classes) if is_verified else 0
+  if described:
+    manifest.check_file(path, *described)
+  count = _count_own(path, num_classes) if described else 0
   return count or parts.load('foreign_records').count(path, num_classes)
 
 
