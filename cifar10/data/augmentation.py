@@ -97,7 +97,7 @@ def augment(
   padded: tf.Tensor,
   seed: tf.Tensor,
   augmentation: Augmentation,
-  is_mirrored: tf.Tensor | None = None,
+  alternating: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """Crops and mirrors each image at random, and makes a square of it grey.
 
@@ -105,7 +105,7 @@ def augment(
     padded: string [batch], from `as_strings`.
     seed: int32 [2]; equal seeds augment equally.
     augmentation: the options.
-    is_mirrored: int32 [batch] of 0 and 1; None: drawn at random.
+    alternating: int32 [batch] of 0 and 1: which images --flip alternating mirrors.
 
   Returns:
     uint8 [batch, 32, 32, 3].
@@ -114,7 +114,8 @@ def augment(
   offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
   places = 2 * augmentation.crop_padding + 1
   dy, dx = tf.unstack(tf.random.stateless_uniform([2, batch], offset_seed, 0, places, tf.int32))
-  if is_mirrored is None:
+  is_mirrored = alternating
+  if augmentation.flip == 'random':
     is_mirrored = tf.random.stateless_uniform([batch], mirror_seed, 0, 2, tf.int32)
   cropped = crop(padded, dy, dx, augmentation.crop_padding)
   # A gather copies whole images; tf.where copies bytes, slower than all the rest.

@@ -80,26 +80,21 @@ class RecordDataset:
     planes, labels = records.parse_examples(serialized)
     return records.planes_to_images(planes), labels
 
-  def preprocess(
-    self, padded: tf.Tensor, seed: tf.Tensor, is_mirrored: tf.Tensor | None = None
-  ) -> tf.Tensor:
-    """Augments a training batch if that is selected: string [n] -> uint8 [n, 32, 32, 3]."""
-    if not self._use_distortion:
-      centre = tf.fill(tf.shape(padded), self._augmentation.crop_padding)
-      return crop(padded, centre, centre, self._augmentation.crop_padding)
-    return augment(padded, seed, self._augmentation, is_mirrored)
-
-  def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
-    """Augments images like `preprocess`, from and to uint8 [n, 32, 32, 3].
+  def preprocess(self, padded: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
+    """Augments a training batch if that is selected: string [n] -> uint8 [n, 32, 32, 3].
 
     `alternating`, int32 [n] of 0 and 1, selects those to mirror with --flip alternating.
     """
     if not self._use_distortion:
+      centre = tf.fill(tf.shape(padded), self._augmentation.crop_padding)
+      return crop(padded, centre, centre, self._augmentation.crop_padding)
+    return augment(padded, seed, self._augmentation, alternating)
+
+  def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
+    """Augments images like `preprocess`, from and to uint8 [n, 32, 32, 3]."""
+    if not self._use_distortion:
       return images
-    is_mirrored = alternating if self._augmentation.flip == 'alternating' else None
-    return augment(
-      as_strings(pad(images, self._augmentation)), seed, self._augmentation, is_mirrored
-    )
+    return self.preprocess(as_strings(pad(images, self._augmentation)), seed, alternating)
 
   @no_autograph
   def make_batch(
@@ -126,10 +121,8 @@ class RecordDataset:
 
     def gather(batch_number, indices, epochs, padded, labels):
       batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
-      is_mirrored = None
-      if self._augmentation.flip == 'alternating':
-        is_mirrored = (tf.gather(mirrored_first, indices) + epochs) % 2
-      images = self.preprocess(tf.gather(padded, indices), batch_seed, is_mirrored)
+      alternating = (tf.gather(mirrored_first, indices) + epochs) % 2
+      images = self.preprocess(tf.gather(padded, indices), batch_seed, alternating)
       return images, tf.gather(labels, indices)
 
     def batches(padded, labels):  # The inner dataset keeps the whole split in memory.
