@@ -119,18 +119,16 @@ class RecordDataset:
     )
     mirrored_first = tf.random.stateless_uniform([num_examples], flip_key, 0, 2, tf.int32)
 
-    def gather(batch_number, indices, epochs, padded, labels):
-      batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
-      alternating = (tf.gather(mirrored_first, indices) + epochs) % 2
-      images = self.preprocess(tf.gather(padded, indices), batch_seed, alternating)
-      return images, tf.gather(labels, indices)
-
     def batches(padded, labels):  # The inner dataset keeps the whole split in memory.
+      def gather(batch_number, drawn):
+        indices, epochs = drawn
+        batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
+        alternating = (tf.gather(mirrored_first, indices) + epochs) % 2
+        images = self.preprocess(tf.gather(padded, indices), batch_seed, alternating)
+        return images, tf.gather(labels, indices)
+
       order = _shuffled_indices(num_examples, batch_size, order_key, first_example)
-      return order.enumerate(first_example // batch_size).map(
-        lambda number, drawn: gather(number, drawn[0], drawn[1], padded, labels),
-        num_parallel_calls=tf.data.AUTOTUNE,
-      )
+      return order.enumerate(first_example // batch_size).map(gather, tf.data.AUTOTUNE)
 
     options = tf.data.Options()
     # Reads the split when the iterator is created, while hooks prepare the first step.
@@ -175,17 +173,13 @@ class RecordDataset:
       images, labels = self.parser(serialized)
       rest = _CHUNK - tf.shape(labels)[0]
       images = tf.pad(images, [[0, rest], [0, 0], [0, 0], [0, 0]])
-      strings = as_strings(pad(images, self._augmentation))
-      return tf.ensure_shape(strings, [_CHUNK]), tf.ensure_shape(
-        tf.pad(labels, [[0, rest]]), [_CHUNK]
-      )
-
-    def join(strings, labels):
-      return tf.reshape(strings, [-1]), tf.reshape(labels, [-1])
+      chunk = as_strings(pad(images, self._augmentation)), tf.pad(labels, [[0, rest]])
+      return tuple(tf.ensure_shape(each, [_CHUNK]) for each in chunk)
 
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
     chunks = serialized.map(parse_and_pad, num_parallel_calls=_CHUNKS_AT_A_TIME)
-    return chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True).map(join)
+    whole = chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True)
+    return whole.map(lambda *chunked: tuple(tf.reshape(each, [-1]) for each in chunked))
 
 
 Cifar10DataSet = RecordDataset  # The name in the original program.
