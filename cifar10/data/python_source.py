@@ -108,30 +108,41 @@ class PythonSource:
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     number = 1
+    fault: Exception | None = None
     items = self._items(shard, num_shards)
     try:
-      while (drawn := _drawn(items, most, self._function)).items:
-        chunk = self._chunk(drawn.items, num_classes, part, number)
+      while not fault:
+        drawn, fault = _drawn(items, most, self._function)
+        if not drawn:
+          break
+        chunk = self._chunk(drawn, num_classes, part, number)
         number += len(chunk.labels)
         if len(chunk.labels):
           yield chunk
-        if drawn.fault:
-          break
     finally:
       with others_code(lambda said: self._error(part, number, said), self._function):
         items.close()
-    if isinstance(drawn.fault, SourceError):
-      raise drawn.fault
-    if drawn.fault:
-      raise self._error(part, number, str(drawn.fault)) from None
+    if isinstance(fault, SourceError):
+      raise fault
+    if fault:
+      raise self._error(part, number, str(fault)) from None
     if number == 1 and num_shards == 1:
       raise SourceError(
         f'{self._said} yields no examples; one that returns an iterator must make it anew each time'
       )
 
   def _items(self, shard: int, num_shards: int) -> Generator[Any, None, None]:
-    """What the function yields."""
-    yield from self._iterable(shard, num_shards)
+    """Yields what the function does; it is called again for each epoch if it makes an iterator."""
+    made = self._made.get((shard, num_shards))
+    if made is None:
+      made = self._function(*((shard, num_shards) if self.takes_shards else ()))
+      if not hasattr(made, '__iter__'):
+        raise SourceError(f'{self._said} returns {made!r:.60}, which cannot be iterated over')
+      if hasattr(made, 'reset_state'):  # tensorpack's, which wants it once in each process.
+        made.reset_state()
+      if iter(made) is not made:
+        self._made[shard, num_shards] = made
+    yield from made
 
   def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
     """Their examples, the first of which has this number; raises SourceError for a wrong one."""
@@ -147,19 +158,6 @@ class PythonSource:
         before = sum(len(chunk.labels) for chunk in chunks)
         raise self._error(part, number + before + place, fault) from None
     return Chunk(*map(np.concatenate, zip(*chunks)))
-
-  def _iterable(self, shard: int, num_shards: int) -> Iterable[Any]:
-    """Returns the function's result; an iterator is requested again for each epoch."""
-    if (shard, num_shards) not in self._made:
-      made = self._function(*((shard, num_shards) if self.takes_shards else ()))
-      if not hasattr(made, '__iter__'):
-        raise SourceError(f'{self._said} returns {made!r:.60}, which cannot be iterated over')
-      if hasattr(made, 'reset_state'):  # tensorpack's, which wants it once in each process.
-        made.reset_state()
-      if iter(made) is made:
-        return made
-      self._made[shard, num_shards] = made
-    return self._made[shard, num_shards]
 
   def _length(self, items: int) -> int:
     """Returns how many examples an epoch has (len x the examples of an item), or 0 if unknown."""
@@ -287,15 +285,10 @@ class _WrongExampleError(ValueError):
   """An item is no example: what is wrong, and where in a batch."""
 
 
-class _Drawn(NamedTuple):
-  """Some items, and what an exception ended them."""
-
-  items: list[Any]
-  fault: Exception | None
-
-
-def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Drawn:
-  """The next ones: a batch, or single examples and what comes between them."""
+def _drawn(
+  items: Iterator[Any], most: int, function: Callable[..., Any]
+) -> tuple[list[Any], Exception | None]:
+  """The next ones (a batch, or single examples and what comes between), and what ended them."""
   drawn: list[Any] = []
   try:
     with others_code(_FaultError, function):
@@ -305,8 +298,8 @@ def _drawn(items: Iterator[Any], most: int, function: Callable[..., Any]) -> _Dr
         drawn[0] = _copied(drawn[0])
         drawn.extend(map(_copied, itertools.islice(items, most - 1)))
   except (_FaultError, SourceError) as error:
-    return _Drawn(drawn, error)
-  return _Drawn(drawn, None)
+    return drawn, error
+  return drawn, None
 
 
 def _copied(item: Any) -> Any:
@@ -354,7 +347,8 @@ def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
   try:
     image, label = item
   except (TypeError, ValueError):
-    raise _WrongExampleError(f'it is {_kind(item)}, not (image, label)') from None
+    parts = f' of {len(item)}' if isinstance(item, (tuple, list)) else ''
+    raise _WrongExampleError(f'it is a {type(item).__name__}{parts}, not (image, label)') from None
   image = np.asarray(image)
   if image.dtype != np.uint8 or image.ndim not in (3, 4) or image.shape[-3:] != _SHAPE:
     raise _WrongExampleError(
@@ -368,11 +362,6 @@ def _arrays(item: Any) -> tuple[np.ndarray, np.ndarray]:
       f'its labels have the shape {list(label.shape)} and its images {list(image.shape)}'
     )
   return image, label
-
-
-def _kind(item: Any) -> str:
-  parts = f' of {len(item)}' if isinstance(item, (tuple, list)) else ''
-  return f'a {type(item).__name__}{parts}'
 
 
 def _slots(memory: Any) -> Iterator[np.ndarray]:
