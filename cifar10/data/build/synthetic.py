@@ -5,7 +5,6 @@ import io
 import math
 import os
 import pickle
-import re
 import shutil
 import tarfile
 import tempfile
@@ -100,9 +99,7 @@ def _cifar10_members(images_per_batch: int, rng: np.random.Generator) -> dict[st
   }
   for name in archive.CIFAR10.digests:
     labels = rng.permutation(np.arange(images_per_batch) % len(names))
-    members[name] = _batch(
-      name, {b'labels': labels}, synthetic_images(labels, rng), images_per_batch
-    )
+    members[name] = _batch(name, {b'labels': labels}, synthetic_images(labels, rng))
   return members
 
 
@@ -116,24 +113,21 @@ def _cifar100_members(images_per_batch: int, rng: np.random.Generator) -> dict[s
     }
   }
   for name, batches in _CIFAR100_MEMBERS.items():
-    count = batches * images_per_batch
-    labels = rng.permutation(np.arange(count) % _FINE_CLASSES)
+    labels = rng.permutation(np.arange(batches * images_per_batch) % _FINE_CLASSES)
     # Batch by batch, because making one image takes more than 100 KB.
     parts = [synthetic_images(part, rng, _FINE_CLASSES) for part in np.split(labels, batches)]
     both = {b'fine_labels': labels, b'coarse_labels': labels // _TEXTURES}
-    members[name] = _batch(name, both, np.concatenate(parts), count)
+    members[name] = _batch(name, both, np.concatenate(parts))
   return members
 
 
-def _batch(
-  name: str, labels: Mapping[bytes, np.ndarray], images: np.ndarray, count: int
-) -> dict[bytes, Any]:
+def _batch(name: str, labels: Mapping[bytes, np.ndarray], images: np.ndarray) -> dict[bytes, Any]:
   """Returns a member with images as an object to pickle."""
   return {
     b'batch_label': b'synthetic ' + name.encode(),
     **{key: values.tolist() for key, values in labels.items()},
     b'data': images,
-    b'filenames': [f'synthetic_{index}.png'.encode() for index in range(count)],
+    b'filenames': [f'synthetic_{index}.png'.encode() for index in range(len(images))],
   }
 
 
@@ -217,9 +211,10 @@ def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _pickle_as_python_2(value: Any) -> bytes:
   """Pickles like Python 2 (protocol 2), with the name that NumPy's module had then."""
-  content = pickle.dumps(value, protocol=2)
   # NumPy 2 writes the name of a module that NumPy 1 lacks.
-  return re.sub(rb'cnumpy\._core\.multiarray\n', b'cnumpy.core.multiarray\n', content)
+  return pickle.dumps(value, protocol=2).replace(
+    b'cnumpy._core.multiarray\n', b'cnumpy.core.multiarray\n'
+  )
 
 
 def _write_tar(path: str, folder: str, members: Mapping[str, bytes]) -> None:
