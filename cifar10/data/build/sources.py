@@ -136,12 +136,15 @@ class ArchiveSource(ImageSource):
       digests = synthetic.write_synthetic(path, self._synthetic_images, self._seed, published)
       log.info('made %s: %s images a batch', path, f'{self._synthetic_images:,}')
       return path, digests
-    local = [os.path.join(data_dir, name) for name in (published.file_name, published.folder)]
-    path = self._path or next(filter(files.exists, local), '')
+    there = [os.path.join(data_dir, name) for name in (published.file_name, published.folder)]
+    path = self._path or next(filter(files.exists, there), '')
     if not path:
       path = os.path.join(data_dir, published.file_name)
       log.info('downloading %s', self._url)
-      _download(self._url, path)
+      # A local download resumes beside its path; one for a URL is made elsewhere and copied.
+      is_url = files.is_url(path)
+      with files.replacing(path) if is_url else contextlib.nullcontext(path) as local:
+        download.download(self._url, local)
     elif self._url != published.url:
       log.info('%s is there: it is read, and --url %s is not', path, self._url)
     return path, dict(published.digests)
@@ -193,12 +196,3 @@ def _intact(data_dir: str, split: str, entry: dict[str, Any]) -> bool:
     log.info('%s is damaged: making it again', path)
     return False
   return True
-
-
-def _download(url: str, path: str) -> None:
-  """Downloads to a local path, resuming; for a URL, downloads to a local file and copies it."""
-  if not files.is_url(path):
-    download.download(url, path)
-    return
-  with files.replacing(path) as temporary:
-    download.download(url, temporary)
