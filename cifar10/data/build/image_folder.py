@@ -44,7 +44,7 @@ class ImageFolder(ImageSource):
     if not info.is_name(self._name):
       raise InputError(f'--name is {self._name!r}: it must be text in one line')
     self._seed = seed
-    self._listed = read_folder(folder)
+    self._listed = _read_folder(folder)
     self._paths = [
       path for classes in self._listed.values() for paths in classes.values() for path in paths
     ]
@@ -224,17 +224,6 @@ def _shuffled(
 MOST_NAMED = 20  # Unreadable files that the log names, and as many of those in no class.
 
 
-def read_folder(folder: str) -> dict[str, dict[str, list[str]]]:
-  """Returns the files by split and class, sorted.
-
-  All files of FOLDER/CLASS/ are `train`; of FOLDER/SPLIT/CLASS/, `validation` may be missing.
-
-  Raises:
-    InputError: fewer than two classes, an empty class, or folders in place of files.
-  """
-  return _read_splits(folder) if _holds_splits(folder) else {'train': _read_classes(folder)}
-
-
 def digest(folder: str, paths: Sequence[str]) -> str:
   """Returns the SHA-256 of all names and sizes of files."""
   sha256 = hashlib.sha256()
@@ -252,8 +241,14 @@ def _holds_splits(folder: str) -> bool:
   )
 
 
-def _read_splits(folder: str) -> dict[str, dict[str, list[str]]]:
-  """Returns each split's classes; raises InputError if one is missing or classes differ."""
+def _read_folder(folder: str) -> dict[str, dict[str, list[str]]]:
+  """Returns the files by split and class, sorted; all are `train` if no sub-folders are splits.
+
+  Raises:
+    InputError: train or eval is missing, or classes differ, are too few, empty or hold folders.
+  """
+  if not _holds_splits(folder):
+    return {'train': _read_classes(folder)}
   parts = {name: _read_classes(os.path.join(folder, name)) for name in _sub_folders(folder)}
   for needed in ('train', 'eval'):
     if needed not in parts:
