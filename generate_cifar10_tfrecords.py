@@ -31,9 +31,6 @@ from cifar10.core.logs import log
 from cifar10.data import info, manifest
 from cifar10.data.build import archive, image_folder, sources, synthetic
 
-_OF_ARCHIVES = ('dataset', 'labels', 'archive', 'url', 'synthetic')
-_OF_IMAGES = ('name', 'split')
-
 
 def main() -> None:
   """The command: parses the flags, makes the files, prints their counts as one JSON line."""
@@ -123,10 +120,11 @@ def _source(flags: argparse.Namespace) -> sources.ImageSource:
 def _check(flags: argparse.Namespace) -> None:
   """Raises InputError for flags that contradict each other and numbers out of range."""
   if flags.images is not None:
-    _refuse(flags, _OF_ARCHIVES, 'and --images name two sources; give one of them')
+    of_archives = ('dataset', 'labels', 'archive', 'url', 'synthetic')
+    _refuse(flags, of_archives, 'and --images name two sources; give one of them')
     _check_apart(flags.images, flags.data_dir)
   else:
-    _refuse(flags, _OF_IMAGES, 'belongs to --images FOLDER; leave it out')
+    _refuse(flags, ('name', 'split'), 'belongs to --images FOLDER; leave it out')
   if flags.synthetic is not None and flags.synthetic < 1:
     raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
   if flags.seed is not None and flags.seed < 0:
@@ -137,9 +135,7 @@ def _check(flags: argparse.Namespace) -> None:
     raise InputError('--url is empty; name an address, or leave it out')
   if flags.archive is not None and not _is_there(flags.archive):
     raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
-  given = [
-    f'--{name}' for name in ('archive', 'synthetic', 'url') if getattr(flags, name) is not None
-  ]
+  given = _given(flags, ('archive', 'synthetic', 'url'))
   if len(given) > 1:
     raise InputError(f'{given[0]} and {given[1]} name two sources; give one of them')
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
@@ -163,9 +159,12 @@ def _check_apart(images: str, data_dir: str) -> None:
     raise InputError(f'--data-dir {data_dir} lies in --images {images}; name one outside')
 
 
+def _given(flags: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
+  return [f'--{name}' for name in names if getattr(flags, name) is not None]
+
+
 def _refuse(flags: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
-  given = [f'--{name}' for name in names if getattr(flags, name) is not None]
-  if given:
+  if given := _given(flags, names):
     raise InputError(f'{given[0]} {reason}')
 
 
@@ -204,8 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     type=int,
     help='random seed of --synthetic and of dividing --images (default: 0)',
   )
-  group = parser.add_argument_group('published archives')
-  add = group.add_argument
+  add = parser.add_argument_group('published archives').add_argument
   add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
   add(
     '--labels',
@@ -215,8 +213,7 @@ def _parser() -> argparse.ArgumentParser:
   add('--archive', metavar='FILE', help='read this archive, or URL, instead of one in the data dir')
   add('--url', help='download the archive from this address, not from the original one')
   add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images instead')
-  group = parser.add_argument_group('own images')
-  add = group.add_argument
+  add = parser.add_argument_group('own images').add_argument
   add('--images', metavar='FOLDER', help='has a sub-folder of PNG and JPEG files for each class')
   add('--name', help="of the data set (default: the folder's)")
   add(
