@@ -12,7 +12,7 @@ import os
 import pickle
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,15 +159,14 @@ class Archive:
       InputError: the archive or a member is missing, damaged or of another format.
     """
     names = self._published.members[split]
-    images, labels = [], []
-    for name, content in zip(names, self._verified(names)):
-      decoded = decode_batch(
-        content, f'{name} in {self._path}', self._labels, num_classes, self._published.title
-      )
-      images.append(decoded[0])
-      labels.append(decoded[1])
-    part = self._part(split, sum(map(len, labels)))
-    return np.concatenate(images)[part], np.concatenate(labels)[part]
+    title = self._published.title
+    batches = [
+      decode_batch(content, f'{name} in {self._path}', self._labels, num_classes, title)
+      for name, content in zip(names, self._verified(names))
+    ]
+    images, labels = map(np.concatenate, zip(*batches))
+    part = self._part(split, len(labels))
+    return images[part], labels[part]
 
   def _part(self, split: str, examples: int) -> slice:
     """Returns the part of the members that is the split: all unless another split shares them."""
@@ -177,10 +176,9 @@ class Archive:
     first_held_out = examples - examples // _HELD_OUT
     return slice(first_held_out) if split == 'train' else slice(first_held_out, None)
 
-  def _verified(self, names: Iterable[str]) -> Iterator[bytes]:
+  def _verified(self, names: Sequence[str]) -> Iterator[bytes]:
     """Yields the members' bytes in order; raises InputError if a digest differs."""
-    names = tuple(names)
-    members = _read_members(self._path, names, self._published)
+    members = _read_members(self._path, set(names), self._published)
     for name in names:
       digest = self._published.digest(members[name])
       if digest != self._digests[name]:
@@ -258,9 +256,8 @@ class _Unpickler(pickle.Unpickler):
     return super().find_class(module, name)
 
 
-def _read_members(source: str, names: Iterable[str], published: Published) -> dict[str, bytes]:
+def _read_members(source: str, names: set[str], published: Published) -> dict[str, bytes]:
   """Returns the members' bytes; extracts nothing to disk."""
-  names = set(names)
   try:
     if files.is_dir(source):
       present = (name for name in names if files.is_file(os.path.join(source, name)))

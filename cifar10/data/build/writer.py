@@ -109,8 +109,7 @@ def _write(path: str, source: ImageSource, split: str, statistics: ChannelStatis
   total, examples = source.examples(split)
   if split == 'train' and source.description is None:
     examples = _counted(examples, statistics)
-  shown = logs.bar(examples, total=total, unit=' images', desc=split)
-  with shown:
+  with logs.bar(examples, total=total, unit=' images', desc=split) as shown:
     return records.write_examples(path, shown)
 
 
