@@ -187,9 +187,7 @@ class SourceProcesses:
     self._name = name
     self._shards = shards
     self._num_shards = num_shards
-    self._processes = []
-    self._pipes = []
-    self._slots = []
+    self._started = []  # Of each shard: the process, its pipe, its slots, how many are free.
     self._turn: list[int] = []  # Those that have more examples of this epoch, the next one first.
     for shard in shards:
       receiver, sender = _CONTEXT.Pipe(duplex=False)
@@ -199,17 +197,15 @@ class SourceProcesses:
       process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
       process.start()
       sender.close()  # So that the pipe ends with the process.
-      self._processes.append(process)
-      self._pipes.append(receiver)
-      self._slots.append((_slots(memory), free))
+      self._started.append((process, receiver, _slots(memory), free))
 
   def __enter__(self) -> 'SourceProcesses':
     return self
 
   def __exit__(self, *exception: object) -> None:
-    for process in self._processes:
+    for process, *_ in self._started:
       process.terminate()
-    for process in self._processes:
+    for process, *_ in self._started:
       process.join(_END_SECONDS)
       process.kill()
 
@@ -217,7 +213,7 @@ class SourceProcesses:
     """Yields the rest of an epoch, or the next epoch; raises SourceError if a process fails."""
     is_new = not self._turn
     if is_new:
-      self._turn = list(range(len(self._pipes)))
+      self._turn = list(range(len(self._started)))
     count = 0
     while self._turn:
       index = self._turn.pop(0)
@@ -231,22 +227,20 @@ class SourceProcesses:
 
   def _received(self, index: int) -> Chunk | None:
     """Returns the next chunk of a process; None at the end of its epoch."""
-    pipe = self._pipes[index]
+    process, pipe, slots, free = self._started[index]
     try:
       message = pipe.recv()
       if isinstance(message, np.ndarray):
-        slots, free = self._slots[index]
         images = next(slots)[: len(message)].copy()
         free.release()
         return Chunk(images, message)
     except (EOFError, OSError):
-      process, shard = self._processes[index], self._shards[index]
       process.join(_END_SECONDS)
       code = process.exitcode or 0
       how = f'signal {-code}' if code < 0 else f'code {code}'
       raise SourceError(
-        f'--source {self._name}: the process of shard {shard} of {self._num_shards} (number '
-        f'{process.pid}) was ended by {how}'
+        f'--source {self._name}: the process of shard {self._shards[index]} of '
+        f'{self._num_shards} (number {process.pid}) was ended by {how}'
       ) from None
     if isinstance(message, str):
       raise SourceError(message)
