@@ -73,15 +73,12 @@ def as_strings(padded: tf.Tensor) -> tf.Tensor:
 
 
 def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
-  """Cuts 32x32 pixels out of each image, at row dy and column dx of the padded image.
+  """Cuts uint8 [batch, 32, 32, 3] out of padded images, at row dy and column dx of each.
 
   Args:
     padded: string [batch], from `as_strings`.
     dy, dx: int32 [batch], 0 to 2 padding.
     padding: pixels that `pad` has added on each side.
-
-  Returns:
-    uint8 [batch, 32, 32, 3].
   """
   width = WIDTH + 2 * padding
   row_bytes = width * DEPTH
@@ -99,16 +96,13 @@ def augment(
   augmentation: Augmentation,
   alternating: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """Crops and mirrors each image at random, and makes a square of it grey.
+  """Crops and mirrors each image at random, and greys a square: uint8 [batch, 32, 32, 3].
 
   Args:
     padded: string [batch], from `as_strings`.
     seed: int32 [2]; equal seeds augment equally.
     augmentation: the options.
     alternating: int32 [batch] of 0 and 1: which images --flip alternating mirrors.
-
-  Returns:
-    uint8 [batch, 32, 32, 3].
   """
   batch = tf.shape(padded)[0]
   offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
@@ -136,15 +130,9 @@ def mirror(images: tf.Tensor) -> tf.Tensor:
 
 
 def cutout(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
-  """Makes a square of `side` pixels, wholly within each image, grey.
+  """Makes a square of `side` pixels, wholly within each image uint8 [batch, 32, 32, 3], grey.
 
-  Args:
-    images: uint8 [batch, 32, 32, 3].
-    seed: int32 [2].
-    side: pixels.
-
-  Returns:
-    uint8 [batch, 32, 32, 3].
+  `seed`: int32 [2].
   """
   batch = tf.shape(images)[0]
   corners = tf.random.stateless_uniform([2, batch, 1], seed, 0, HEIGHT - side + 1, tf.int32)

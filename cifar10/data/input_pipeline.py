@@ -282,11 +282,7 @@ def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def _shuffled_indices(
   num_examples: int, batch_size: int, key: tf.Tensor, first_example: int | tf.Tensor
 ) -> tf.data.Dataset:
-  """Returns endless batches of indices and epochs; every epoch is another permutation.
-
-  Returns:
-    A dataset of (int32 [batch_size], int32 [batch_size]).
-  """
+  """Returns endless pairs of indices and epochs, each int32 [batch_size], every epoch permuted."""
   first_epoch, offset = first_example // num_examples, first_example % num_examples
 
   def permutation(epoch):
