@@ -22,7 +22,7 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 import argparse
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from cifar10.core import cli, errors, files, lazy_tf, lock, logs, storage_errors
@@ -58,37 +58,30 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
     InputError: the source is not as it should be, or the folder has other records.
   """
   source = _source(flags)
-  with storage_errors.named('--data-dir', flags.data_dir):
+  with storage_errors.named('--data-dir', flags.data_dir), contextlib.ExitStack() as stack:
     before = None if flags.force else manifest.read_manifest(flags.data_dir)
     missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
     if missing and flags.synthetic is not None:
       published = archive.PUBLISHED[flags.dataset or 'cifar10']
       synthetic.check_size(flags.synthetic, flags.data_dir, published)
+    refusal = '{holder} makes its files; wait for its end, or name another'
     with storage_errors.refusing('--data-dir', flags.data_dir):
       files.make_folder(flags.data_dir)
+      if missing:
+        held = lock.Lock(flags.data_dir, f'--data-dir {flags.data_dir}: {refusal}')
+        stack.enter_context(held)
     if missing:
-      with _lock(flags.data_dir):
-        # Another process may have made them, from another source perhaps.
-        if not flags.force and manifest.read_manifest(flags.data_dir) != before:
-          missing = sources.missing_splits(flags.data_dir, source)
-        lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait.
-        from cifar10.data.build import writer  # noqa: PLC0415
+      # Another process may have made them, from another source perhaps.
+      if not flags.force and manifest.read_manifest(flags.data_dir) != before:
+        missing = sources.missing_splits(flags.data_dir, source)
+      lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait.
+      from cifar10.data.build import writer  # noqa: PLC0415
 
-        if missing:
-          writer.convert(flags.data_dir, source, missing)
+      if missing:
+        writer.convert(flags.data_dir, source, missing)
     else:
       log.info('%s holds all records and they are intact; nothing to do', flags.data_dir)
   return _result(flags.data_dir, source)
-
-
-@contextlib.contextmanager
-def _lock(data_dir: str) -> Iterator[None]:
-  """A context in which no other process makes files in the data dir."""
-  refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait for its end, or name another'
-  with contextlib.ExitStack() as stack:
-    with storage_errors.refusing('--data-dir', data_dir):
-      stack.enter_context(lock.Lock(data_dir, refusal))
-    yield
 
 
 def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
