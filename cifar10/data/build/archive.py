@@ -114,24 +114,14 @@ CIFAR100 = Published(
 PUBLISHED = {'cifar10': CIFAR10, 'cifar100': CIFAR100}
 
 
+@dataclasses.dataclass(frozen=True)
 class Archive:
-  """A published archive, or another one of the same format, for reading."""
+  """A published archive, or another one of the same format, which its methods read."""
 
-  def __init__(
-    self, path: str, published: Published, digests: Mapping[str, str], labels: str = 'fine'
-  ):
-    """Names the archive, without reading it.
-
-    Args:
-      path: the archive, or the unpacked folder.
-      published: the format.
-      digests: the digest that each member must have, as `Published.digest` computes it.
-      labels: the kind of labels to read.
-    """
-    self._path = path
-    self._published = published
-    self._digests = digests
-    self._labels = published.labels[labels]
+  path: str  # The archive, or the unpacked folder.
+  published: Published  # The format.
+  digests: Mapping[str, str]  # What each member must have, as `Published.digest` computes it.
+  labels: str = 'fine'  # The kind of labels to read.
 
   def classes(self) -> tuple[str, ...]:
     """Returns the names of the classes in the order of the labels.
@@ -139,11 +129,12 @@ class Archive:
     Raises:
       InputError: the archive or its member with names is missing, damaged or of another format.
     """
-    if self._published.description:
-      return self._published.description.classes
-    member = self._published.names_member
+    published, kind = self.published, self.published.labels[self.labels]
+    if published.description:
+      return published.description.classes
+    member = published.names_member
     [content] = self._verified([member])
-    return decode_names(content, f'{member} in {self._path}', self._labels, self._published.title)
+    return decode_names(content, f'{member} in {self.path}', kind, published.title)
 
   def read_split(self, split: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns one split's images and labels, verified.
@@ -158,10 +149,10 @@ class Archive:
     Raises:
       InputError: the archive or a member is missing, damaged or of another format.
     """
-    names = self._published.members[split]
-    title = self._published.title
+    names = self.published.members[split]
+    kind, title = self.published.labels[self.labels], self.published.title
     batches = [
-      decode_batch(content, f'{name} in {self._path}', self._labels, num_classes, title)
+      decode_batch(content, f'{name} in {self.path}', kind, num_classes, title)
       for name, content in zip(names, self._verified(names))
     ]
     images, labels = map(np.concatenate, zip(*batches))
@@ -170,7 +161,7 @@ class Archive:
 
   def _part(self, split: str, examples: int) -> slice:
     """Returns the part of the members that is the split: all unless another split shares them."""
-    members = self._published.members
+    members = self.published.members
     if members['train'] != members['validation'] or split == 'eval':
       return slice(None)
     first_held_out = examples - examples // _HELD_OUT
@@ -178,14 +169,14 @@ class Archive:
 
   def _verified(self, names: Sequence[str]) -> Iterator[bytes]:
     """Yields the members' bytes in order; raises InputError if a digest differs."""
-    members = _read_members(self._path, set(names), self._published)
+    members = _read_members(self.path, set(names), self.published)
     for name in names:
-      digest = self._published.digest(members[name])
-      if digest != self._digests[name]:
-        kind = {'md5': 'MD5', 'sha256': 'SHA-256'}[self._published.algorithm]
+      digest = self.published.digest(members[name])
+      if digest != self.digests[name]:
+        kind = {'md5': 'MD5', 'sha256': 'SHA-256'}[self.published.algorithm]
         raise InputError(
-          f'{name} in {self._path} has {kind} {digest}, not {self._digests[name]}: it is damaged '
-          f'or not {self._published.title}; delete {self._path} and run again'
+          f'{name} in {self.path} has {kind} {digest}, not {self.digests[name]}: it is damaged '
+          f'or not {self.published.title}; delete {self.path} and run again'
         )
       yield members[name]
 
