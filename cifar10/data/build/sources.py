@@ -1,6 +1,7 @@
 """Sources of images for record files, and the choice of the files to make from one."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
@@ -48,75 +49,56 @@ class ImageSource(Protocol):
     return {}  # As of an archive: one with missing examples is refused.
 
 
+@dataclasses.dataclass(eq=False)
 class ArchiveSource(ImageSource):
   """A published archive, from any place, or a synthetic archive of the same format."""
 
-  def __init__(
-    self,
-    published: archive.Published,
-    labels: str = 'fine',
-    *,
-    path: str | None = None,
-    url: str | None = None,
-    synthetic_images: int | None = None,
-    seed: int = 0,
-  ):
-    """Selects the archive, without fetching it.
-
-    Args:
-      published: the kind of archive.
-      labels: the kind of labels.
-      path: the archive or the unpacked folder; default: the one in the data dir, else it is
-        downloaded.
-      url: the address to download from; default: the original one.
-      synthetic_images: generates this many images a batch instead.
-      seed: random seed of synthetic images.
-    """
-    self._published = published
-    self._labels = labels
-    self._path = path
-    self._url = url or published.url
-    self._synthetic_images = synthetic_images
-    self._seed = seed
-    self._archive: archive.Archive | None = None
-    self._num_classes = 0
+  published: archive.Published  # The kind of archive.
+  labels: str = 'fine'  # The kind of labels.
+  _: dataclasses.KW_ONLY
+  path: str | None = None  # The archive or the unpacked folder; None: in the data dir, or fetched.
+  url: str | None = None  # The address to download from; None: the original one.
+  synthetic_images: int | None = None  # Generates this many images a batch instead.
+  seed: int = 0  # The random seed of synthetic images.
+  _archive: archive.Archive | None = dataclasses.field(default=None, init=False)
+  _num_classes: int = dataclasses.field(default=0, init=False)
 
   @property
   def identity(self) -> dict[str, Any]:
     """Returns the data set's name and the kind of archive: published or synthetic."""
-    name = self._published.labels[self._labels].name
-    if self._synthetic_images is None:
+    name = self.published.labels[self.labels].name
+    if self.synthetic_images is None:
       return {'name': name, 'source': 'published'}
     return {
       'name': name,
       'source': 'synthetic',
-      'images_per_batch': self._synthetic_images,
-      'seed': self._seed,
+      'images_per_batch': self.synthetic_images,
+      'seed': self.seed,
     }
 
   @property
   def flags(self) -> list[str]:
     """Returns the flags that select this source on the command line, without defaults."""
-    [dataset] = [name for name, known in archive.PUBLISHED.items() if known is self._published]
-    flags = [] if self._published is archive.CIFAR10 else ['--dataset', dataset]
-    if self._labels != 'fine':
-      flags += ['--labels', self._labels]
-    if self._path:
-      flags += ['--archive', files.absolute(self._path)]
-    if self._synthetic_images is not None:
-      flags += ['--synthetic', str(self._synthetic_images)]
-    return flags + (['--seed', str(self._seed)] if self._seed else [])
+    [dataset] = [name for name, known in archive.PUBLISHED.items() if known is self.published]
+    flags = [] if self.published is archive.CIFAR10 else ['--dataset', dataset]
+    if self.labels != 'fine':
+      flags += ['--labels', self.labels]
+    if self.path:
+      flags += ['--archive', files.absolute(self.path)]
+    if self.synthetic_images is not None:
+      flags += ['--synthetic', str(self.synthetic_images)]
+    return flags + (['--seed', str(self.seed)] if self.seed else [])
 
   @property
   def description(self) -> info.DatasetInfo | None:
     """Returns CIFAR-10's description with published (rounded) means and deviations, or None."""
-    return self._published.description
+    return self.published.description
 
   @contextlib.contextmanager
   def open(self, data_dir: str) -> Iterator[tuple[str, ...]]:
     """Makes, finds or downloads the archive in a context that gives the classes."""
     path, digests = self._found(data_dir)
-    self._archive = archive.Archive(path, self._published, digests, self._labels)
+    self._archive = archive.Archive(path, self.published, digests, self.labels)
     classes = self._archive.classes()
     self._num_classes = len(classes)
     yield classes
@@ -129,24 +111,24 @@ class ArchiveSource(ImageSource):
 
   def _found(self, data_dir: str) -> tuple[str, dict[str, str]]:
     """Returns the archive to read, made or downloaded if needed, and its members' digests."""
-    published = self._published
-    if self._synthetic_images is not None:
+    published, url = self.published, self.url or self.published.url
+    if self.synthetic_images is not None:
       path = os.path.join(data_dir, published.file_name.replace('-python', '-synthetic'))
       files.remove_unfinished(path)
-      digests = synthetic.write_synthetic(path, self._synthetic_images, self._seed, published)
-      log.info('made %s: %s images a batch', path, f'{self._synthetic_images:,}')
+      digests = synthetic.write_synthetic(path, self.synthetic_images, self.seed, published)
+      log.info('made %s: %s images a batch', path, f'{self.synthetic_images:,}')
       return path, digests
     there = [os.path.join(data_dir, name) for name in (published.file_name, published.folder)]
-    path = self._path or next(filter(files.exists, there), '')
+    path = self.path or next(filter(files.exists, there), '')
     if not path:
       path = os.path.join(data_dir, published.file_name)
-      log.info('downloading %s', self._url)
+      log.info('downloading %s', url)
       # A local download resumes beside its path; one for a URL is made elsewhere and copied.
       is_url = files.is_url(path)
       with files.replacing(path) if is_url else contextlib.nullcontext(path) as local:
-        download.download(self._url, local)
-    elif self._url != published.url:
-      log.info('%s is there: it is read, and --url %s is not', path, self._url)
+        download.download(url, local)
+    elif url != published.url:
+      log.info('%s is there: it is read, and --url %s is not', path, url)
     return path, dict(published.digests)
 
 
