@@ -368,11 +368,8 @@ def _run(
 ) -> None:
   """One process: sends chunks' labels, None after each epoch, and what went wrong as text.
 
-  Args:
-    shard: the source's name, its classes, which shard, and of how many.
-    pipe: for these.
-    memory: its next slot has the images.
-    free: counts the slots that are.
+  `shard`: the source's name, its classes, which shard, and of how many. The images are in the next
+  slot of `memory`; `free` counts the slots that are.
   """
   for number in (signal.SIGINT, signal.SIGHUP):  # They are the training's, which ends this one.
     signal.signal(number, signal.SIG_IGN)

@@ -165,15 +165,9 @@ def synthetic_images(
 
 
 def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  """Returns one texture for each image, with a random phase.
+  """Returns textures (0..4, [n]) of these periods (pixels, [n]) with random phases.
 
-  Args:
-    texture: [n], 0..4.
-    period: [n], pixels.
-    rng: the source of random numbers.
-
-  Returns:
-    float64 [n, 32, 32], about -1..1.
+  They are float64 [n, 32, 32], about -1..1.
   """
   n, period = len(texture), period[:, np.newaxis, np.newaxis]
   y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float64)
