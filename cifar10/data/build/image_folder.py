@@ -49,8 +49,7 @@ class ImageFolder(ImageSource):
       path for classes in self._listed.values() for paths in classes.values() for path in paths
     ]
     self._digest = digest(folder, self._paths)
-    self._split = _check_split(folder, split, self._listed)
-    self._held_out = _held_out(self._split, self._listed)
+    self._split, self._held_out = _shares(folder, split, self._listed)
     for class_name, paths in self._listed['train'].items():
       _check_size(class_name, len(paths), self._held_out)
     self._scratch: IO[bytes] | None = None  # All images, scaled down, one after the other.
@@ -154,29 +153,26 @@ def _readable(name: str, paths: Sequence[str], places: Mapping[str, int]) -> lis
   return [places[path] for path in paths if path in places]
 
 
-def _check_split(
+def _shares(
   folder: str, split: Sequence[float] | None, listed: Mapping[str, Any]
-) -> Sequence[float] | None:
-  """Returns --split; None if folders divide the images; raises InputError if both do."""
-  if 'validation' not in listed:
-    return split or DEFAULT_SPLIT
-  if split:
-    raise InputError(
-      f'--split {",".join(map(str, split))} has no use: {folder} has a train, a validation and an '
-      'eval folder; leave it out'
-    )
-  return None
+) -> tuple[Sequence[float] | None, dict[str, float]]:
+  """Returns --split, and the shares of `train` that go to other splits.
 
-
-def _held_out(split: Sequence[float] | None, listed: Mapping[str, Any]) -> dict[str, float]:
-  """Returns the shares of `train` that go to other splits."""
-  if split is None:
-    return {}
+  If folders divide the images, these are None and {}, and --split raises InputError.
+  """
+  if 'validation' in listed:
+    if split:
+      raise InputError(
+        f'--split {",".join(map(str, split))} has no use: {folder} has a train, a validation and '
+        'an eval folder; leave it out'
+      )
+    return None, {}
+  split = split or DEFAULT_SPLIT
   train, validation, evaluation = split
   if 'eval' in listed:
     log.info('there is no validation folder: taking some images of train')
-    return {'validation': validation / (train + validation)}
-  return {'validation': validation, 'eval': evaluation}
+    return split, {'validation': validation / (train + validation)}
+  return split, {'validation': validation, 'eval': evaluation}
 
 
 def _divided(
