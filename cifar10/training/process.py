@@ -189,20 +189,16 @@ def in_steps(
   """
   per_step = role.examples_per_step(hparams.train_batch_size)
 
-  def counted(cls: Any, *names: str) -> Any:
-    steps = {
-      f'{name}_steps': schedules.boundaries_in_steps([epochs], examples_per_epoch, per_step)[0]
-      for name in names
-      if (epochs := getattr(cls, f'{name}_epochs'))
-    }
-    for name, number in steps.items():
-      if number >= 1 << 31:  # As options hold them.
-        given = name.replace('steps', 'epochs')
-        flag = '--' + given.replace('_', '-')
-        raise InputError(
-          f'{flag} {getattr(cls, given):g}: its {number:,} steps are too many; lower it'
-        )
-    return dataclasses.replace(cls, **steps)
+  def counted(given: Any, *names: str) -> Any:
+    steps = {}
+    for name in names:
+      if epochs := getattr(given, f'{name}_epochs'):
+        [number] = schedules.boundaries_in_steps([epochs], examples_per_epoch, per_step)
+        if number >= 1 << 31:  # As options hold them.
+          flag = f'--{name.replace("_", "-")}-epochs'
+          raise InputError(f'{flag} {epochs:g}: its {number:,} steps are too many; lower it')
+        steps[f'{name}_steps'] = number
+    return dataclasses.replace(given, **steps)
 
   hparams, options = counted(hparams, 'train'), counted(options, 'eval_every', 'save_every')
   checks.check_profiled(options, hparams.train_steps)
