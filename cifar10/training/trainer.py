@@ -288,16 +288,13 @@ def _saver_hooks(
   if evaluator:
     steps.insert(0, options.eval_every_steps)
     if role.evaluates_on_the_way:
-      listeners = [EvaluateListener(evaluator, process)]
-  hooks = []
-  for every in dict.fromkeys(steps):
-    hooks.append(
-      checkpoint_saver.SaveHook(
-        options.job_dir, every, callbacks, listeners, updates_later=role.updates_later
-      )
+      listeners.append(EvaluateListener(evaluator, process))
+  return [
+    checkpoint_saver.SaveHook(
+      options.job_dir, every, callbacks, told, updates_later=role.updates_later
     )
-    listeners = []
-  return hooks
+    for every, told in zip(dict.fromkeys(steps), (listeners, []))
+  ]
 
 
 class _TaskHook(tf.compat.v1.train.SessionRunHook):
