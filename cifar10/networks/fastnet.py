@@ -198,7 +198,8 @@ def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any
     partition_info: not used; `get_variable` passes it.
 
   Returns:
-    The kernel: output i < in is input i; the others are those of `_uniform_initializer`.
+    The kernel: output i < in is input i; the others are uniform of variance 1 / (3 fan-in), as in
+      PyTorch's layers.
   """
   del partition_info
   height, width, inputs, outputs = shape
@@ -207,19 +208,14 @@ def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any
   identity = tf.pad(tf.eye(inputs, dtype=dtype)[tf.newaxis, tf.newaxis], around)
   if inputs == outputs:
     return identity
-  rest = _uniform_initializer(height * width * inputs)([*shape[:3], outputs - inputs], dtype)
-  return tf.concat([identity, rest], -1)
+  limit = 1 / math.sqrt(height * width * inputs)
+  uniform = tf.compat.v1.random_uniform_initializer(-limit, limit)
+  return tf.concat([identity, uniform([*shape[:3], outputs - inputs], dtype)], -1)
 
 
 def _head_initializer(width: int, divisor: int) -> Any:
   """Returns an initializer like airbench's heads, for logits divided by `divisor`, not by 9."""
   limit = divisor / (9 * math.sqrt(width))
-  return tf.compat.v1.random_uniform_initializer(-limit, limit)
-
-
-def _uniform_initializer(fan_in: int) -> Any:
-  """Returns an initializer of variance 1 / (3 fan-in), like those of PyTorch's layers."""
-  limit = 1 / math.sqrt(fan_in)
   return tf.compat.v1.random_uniform_initializer(-limit, limit)
 
 

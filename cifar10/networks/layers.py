@@ -43,9 +43,11 @@ class MoreLayers(model_base.Layers):
       self.dropouts[place.op.name] = rate
       return place
     # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
-    # job drops the same elements as one that was not interrupted.
+    # job drops the same elements as one that was not interrupted. Of the graph's seed and a layer's
+    # name: TensorFlow's own would count the random operations before, of which a resumed warm start
+    # has more.
     step = tf.compat.v1.train.get_or_create_global_step()
-    seeds = _seeds_of(x.op.name)
+    seeds = list(tf.compat.v1.random.get_seed(zlib.crc32(x.op.name.encode()) & 0x7FFFFFFF))
     seed = tf.random.experimental.stateless_fold_in(seeds, tf.cast(step, tf.int32))
     # bfloat16 has 128 random numbers from 0 to 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
     dropped = tf.nn.experimental.stateless_dropout(tf.cast(x, tf.float32), rate, seed)
@@ -72,11 +74,3 @@ class FamilyNetwork(MoreLayers):
     super().__init__(settings)
     self._options = options
     self._num_classes = data.num_classes
-
-
-def _seeds_of(name: str) -> list[int]:
-  """Returns the graph's seed, and one that layers and towers do not share.
-
-  TensorFlow's own would count the random operations before, of which a resumed warm start has more.
-  """
-  return list(tf.compat.v1.random.get_seed(zlib.crc32(name.encode()) & 0x7FFFFFFF))

@@ -34,8 +34,8 @@ class ResNetCifar10(model_base.ResNet):
 
   def __init__(self, options: ResNetFamily, settings: model_base.LayerSettings, data: DatasetInfo):
     super().__init__(settings)
-    self._options = options
     self._num_classes = data.num_classes
+    self._is_version_1 = options.resnet_version == 1
     # The number of blocks in each stage.
     self._num_blocks = (options.num_layers - _OTHER_LAYERS) // _layers_per_n(options.bottleneck)
     expansion = _BOTTLENECK_EXPANSION if options.bottleneck else 1
@@ -44,10 +44,6 @@ class ResNetCifar10(model_base.ResNet):
       self._residual = self._bottleneck_residual_v2
     else:
       self._residual = self._residual_v1 if self._is_version_1 else self._residual_v2
-
-  @property
-  def _is_version_1(self) -> bool:
-    return self._options.resnet_version == 1
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._first_layer(self._input(images))

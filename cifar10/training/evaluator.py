@@ -38,16 +38,14 @@ class Evaluator:
 
   def evaluated(self, split: str, on_the_way: bool = False) -> dict[str, Any]:
     """Evaluates; returns the result as printed, or the last one if nothing has changed since."""
-    return self._process.with_checkpoint(
-      lambda checkpoint: self._evaluated(split, checkpoint, on_the_way)
-    )
 
-  def _evaluated(self, split: str, checkpoint: str, on_the_way: bool) -> dict[str, Any]:
-    last = self.last
-    step = checkpoints.global_step(checkpoint)
-    if (last.get('subset'), last.get('global_step')) != (split, step):
-      self.evaluate(split, checkpoint, on_the_way)
-    return self.last
+    def use(checkpoint: str) -> dict[str, Any]:
+      last = (self.last.get('subset'), self.last.get('global_step'))
+      if last != (split, checkpoints.global_step(checkpoint)):
+        self.evaluate(split, checkpoint, on_the_way)
+      return self.last
+
+    return self._process.with_checkpoint(use)
 
   def catch_up(self) -> None:
     """Makes the last evaluation on the way, if a run before ended between saving and that."""

@@ -14,7 +14,6 @@ from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
-from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training import evaluation, network_builder, optimizers, schedules, step_parts, towers
 from cifar10.training.checkpoint_saver import Saver
@@ -79,11 +78,7 @@ def get_model_fn(
 def _groups(hparams: HParams, *networks: model_base.Layers) -> GroupOf:
   """Returns a function from each variable of the built networks to its parameter group."""
   roles = collections.ChainMap(*(network.roles for network in networks))
-
-  def group_of(variable: Any) -> Group:
-    return hparams.family.group(roles[variable.op.name], hparams)
-
-  return group_of
+  return lambda variable: hparams.family.group(roles[variable.op.name], hparams)
 
 
 def _train_spec(
