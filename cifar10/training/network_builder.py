@@ -41,13 +41,12 @@ def build(
     batch_norm_decay: float or scalar tensor that replaces the hyper-parameter.
     beginning: the initial values if no checkpoint is restored.
   """
-  settings = layer_settings(hparams, is_training, data_format)
+  settings = layer_settings(hparams, is_training, data_format)._replace(
+    frozen=hparams.freeze, initializers=beginning.initializers
+  )
   if batch_norm_decay is not None:
     settings = settings._replace(batch_norm_decay=batch_norm_decay)
-  network = hparams.family.build(settings, data, beginning.prepared)
-  network.freeze(hparams.freeze)
-  network.start_from(beginning.initializers)
-  return network
+  return hparams.family.build(settings, data, beginning.prepared)
 
 
 def layer_settings(
