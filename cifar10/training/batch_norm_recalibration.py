@@ -44,7 +44,8 @@ def recomputed(
     images, _ = iterator.get_next()
     # So the average of n batches is their mean.
     decay = 1 - 1 / batch_number
-    built = network_builder.build(hparams, data, is_training=True, batch_norm_decay=decay)
+    settings = network_builder.layer_settings(hparams, is_training=True)
+    built = hparams.family.build(settings._replace(batch_norm_decay=decay), data, None)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
     # A batch is a step, as in training: dropout drops other elements in each.

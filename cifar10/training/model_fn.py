@@ -99,8 +99,8 @@ def _train_spec(
   proxy = None
   if hparams.family.has_proxy:
     family: Any = hparams.family
-    settings = network_builder.layer_settings(hparams, True, data_format)
     # With random initial values and no frozen variables in any case.
+    settings = network_builder.layer_settings(hparams, True, data_format)._replace(frozen='')
     proxy = family.build_proxy(settings, data, beginning.prepared)
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)

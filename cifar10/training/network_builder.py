@@ -29,7 +29,6 @@ def build(
   *,
   is_training: bool,
   data_format: str = 'channels_last',
-  batch_norm_decay: Any = None,
   beginning: Initialization = DEFAULT_INIT,
 ) -> model_base.Layers:
   """Returns the network, whose `forward_pass` makes its layers in the default graph.
@@ -38,19 +37,15 @@ def build(
     hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
     data: the data set that it classifies.
     is_training: as in model_base.Layers, like `data_format`.
-    batch_norm_decay: float or scalar tensor that replaces the hyper-parameter.
     beginning: the initial values if no checkpoint is restored.
   """
-  settings = layer_settings(hparams, is_training, data_format)._replace(
-    frozen=hparams.freeze, initializers=beginning.initializers
-  )
-  if batch_norm_decay is not None:
-    settings = settings._replace(batch_norm_decay=batch_norm_decay)
+  settings = layer_settings(hparams, is_training, data_format)
+  settings = settings._replace(initializers=beginning.initializers)
   return hparams.family.build(settings, data, beginning.prepared)
 
 
 def layer_settings(
-  hparams: HParams, is_training: bool, data_format: str
+  hparams: HParams, is_training: bool, data_format: str = 'channels_last'
 ) -> model_base.LayerSettings:
   """Returns the settings that all layers of a network share; for the arguments see `build`."""
   return model_base.LayerSettings(
@@ -59,6 +54,7 @@ def layer_settings(
     batch_norm_decay=hparams.batch_norm_decay,
     batch_norm_epsilon=hparams.batch_norm_epsilon,
     dtype=tf.as_dtype(hparams.dtype),
+    frozen=hparams.freeze,
   )
 
 
