@@ -62,16 +62,9 @@ def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 def _by_class(
   labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """Returns metrics like 'per_class_accuracy/cat', and makes the confusion matrix for them.
+  """Returns metrics like 'per_class_accuracy/cat', NaN for a class without examples.
 
-  The accuracy of a class without examples is NaN.
-
-  `KeptEvaluation` reads the matrix, int64 [true class, predicted class].
-
-  Args:
-    labels: int32 [n].
-    predicted: int32 [n].
-    classes: the names, by label.
+  Labels and predictions are int32 [n]; `KeptEvaluation` reads their confusion matrix.
   """
   count = len(classes)
   keys = tf.compat.v1.GraphKeys
