@@ -97,13 +97,10 @@ def _described_network(hparams: HParams, options: RunOptions) -> dict[str, Any]:
   size = network_size.network_size(hparams, data)
   name = hparams.family.describe()
   counted = f'{size.macs / 1e6:.3g} M' if size.macs is not None else 'an unknown number of'
+  uncounted = f' ({", ".join(size.uncounted)} is not counted)' if size.uncounted else ''
   log.info(
-    '%s for %s classes: %.3g M trainable parameters, %s multiplications an image%s',
-    name,
-    data.num_classes,
-    size.trainable_parameters / 1e6,
-    counted,
-    f' ({", ".join(size.uncounted)} is not counted)' if size.uncounted else '',
+    f'{name} for {data.num_classes} classes: {size.trainable_parameters / 1e6:.3g} M trainable '
+    f'parameters, {counted} multiplications an image{uncounted}'
   )
   return {
     'network': name,
@@ -152,13 +149,9 @@ def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> dict[str, 
     log.info('damaged: %s; training would go on from %s', surveyed.described(), surveyed.newest)
   global_step = checkpoints.global_step(surveyed.newest) if surveyed.newest else 0
   log.info(
-    '%s examples an epoch, %s a step: %s steps an epoch; step %s of %s, which are %s epochs',
-    f'{num_examples:,}',
-    f'{examples_per_step:,}',
-    f'{steps_per_epoch:,}',
-    f'{global_step:,}',
-    f'{hparams.train_steps:,}',
-    f'{round(epochs, 2):,}',
+    f'{num_examples:,} examples an epoch, {examples_per_step:,} a step: {steps_per_epoch:,} steps '
+    f'an epoch; step {global_step:,} of {hparams.train_steps:,}, which are {round(epochs, 2):,} '
+    'epochs'
   )
   return {
     'examples_per_epoch': num_examples,
@@ -208,13 +201,8 @@ def _timed(process: Process, batch_size: int, num_gpus: int) -> dict[str, Any]:
   seconds = timer.seconds[_WARM_UP_STEPS:]
   mean = sum(seconds) / len(seconds)
   log.info(
-    '%s steps after %s to warm up: %.3g s a step (%.3g to %.3g), %.0f images/s',
-    len(seconds),
-    _WARM_UP_STEPS,
-    mean,
-    min(seconds),
-    max(seconds),
-    batch_size / mean,
+    f'{len(seconds)} steps after {_WARM_UP_STEPS} to warm up: {mean:.3g} s a step '
+    f'({min(seconds):.3g} to {max(seconds):.3g}), {batch_size / mean:.0f} images/s'
   )
   return {
     'timed_steps': len(seconds),

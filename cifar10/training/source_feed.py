@@ -153,8 +153,6 @@ class SourceFeed(Feed):
     if self._shards == 1 and count != self._count and not self._told_length:
       self._told_length = True
       log.info(
-        '--source %s: an epoch has %s examples, and training counts %s as one',
-        self.source.name,
-        f'{count:,}',
-        f'{self._count:,}',
+        f'--source {self.source.name}: an epoch has {count:,} examples, and training counts '
+        f'{self._count:,} as one'
       )

@@ -260,14 +260,9 @@ def _log_start(process: Process, num_examples: int) -> None:
   if options.num_workers != 1:
     log.info('--num-workers is ignored: the cluster says how many there are')
   log.info(
-    'training %s on %s examples, batch %s, %s, %s tower(s)%s, to step %s',
-    hparams.family.describe(),
-    f'{num_examples:,}',
-    hparams.train_batch_size,
-    hparams.dtype,
-    len(process.placement.tower_devices),
-    role.described(),
-    f'{hparams.train_steps:,}',
+    f'training {hparams.family.describe()} on {num_examples:,} examples, batch '
+    f'{hparams.train_batch_size}, {hparams.dtype}, {len(process.placement.tower_devices)} tower(s)'
+    f'{role.described()}, to step {hparams.train_steps:,}'
   )
   step = checkpoints.latest_step(options.job_dir) if role.saves else 0
   if step >= hparams.train_steps:
