@@ -32,7 +32,7 @@ from cifar10.data.info import CIFAR10
 from cifar10.networks import registry
 from cifar10.networks.family import Start
 from cifar10.options import hparams
-from cifar10.training import model_fn, network_builder, placement, towers
+from cifar10.training import model_fn, placement, towers
 
 _WARM_UP = 4  # Steps: the first ones choose algorithms.
 
@@ -75,10 +75,8 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
-    beginning = network_builder.Initialization(chosen.family.prepare(start))
-    build = model_fn.get_model_fn(
-      chosen, where, CIFAR10, model_fn.Training(roles.Role(), 50_000, beginning)
-    )
+    training = model_fn.Training(roles.Role(), 50_000, chosen.family.prepare(start))
+    build = model_fn.get_model_fn(chosen, where, CIFAR10, training)
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)
     spec = build((features,), (labels,), tf_estimator.ModeKeys.TRAIN, config)

@@ -1,7 +1,7 @@
 """The Estimator's model function: towers, optimizer and metrics as EstimatorSpecs."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options.hparams import HParams
 from cifar10.training import evaluation, network_builder, optimizers, schedules, step_parts, towers
 from cifar10.training.checkpoint_saver import Saver
-from cifar10.training.network_builder import DEFAULT_INIT, Inferred, Initialization, infer
+from cifar10.training.network_builder import Inferred, infer
 from cifar10.training.placement import Placement
 from cifar10.training.step_parts import GroupOf, Shards, StepPart
 
@@ -27,7 +27,8 @@ class Training(NamedTuple):
 
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
-  beginning: Initialization = DEFAULT_INIT  # the initial values of a new training
+  prepared: Any = None  # what the family's `prepare` returned
+  initializers: Mapping[str, Any] = {}  # of a new job's variables, in place of their layers'
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
 
 
@@ -92,16 +93,15 @@ def _train_spec(
 
   Under a strategy of tf.distribute each replica calls this function and builds one tower.
   """
-  role, beginning, data_format = training.role, training.beginning, placement.data_format
-  network = network_builder.build(
-    hparams, data, is_training=True, data_format=data_format, beginning=beginning
-  )
+  role, prepared = training.role, training.prepared
+  settings = network_builder.layer_settings(hparams, True, placement.data_format)
+  settings = settings._replace(initializers=training.initializers)
+  network = hparams.family.build(settings, data, prepared)
   proxy = None
   if hparams.family.has_proxy:
     family: Any = hparams.family
     # With random initial values and no frozen variables in any case.
-    settings = network_builder.layer_settings(hparams, True, data_format)._replace(frozen='')
-    proxy = family.build_proxy(settings, data, beginning.prepared)
+    proxy = family.build_proxy(settings._replace(frozen='', initializers={}), data, prepared)
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.

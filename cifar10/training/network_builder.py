@@ -1,8 +1,5 @@
 """Builds a job's network from its hyper-parameters, and classifies images with it."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
 import tensorflow as tf
 
 import model_base
@@ -13,35 +10,17 @@ from cifar10.inference.predictions import Inferred
 from cifar10.options.hparams import HParams
 
 
-class Initialization(NamedTuple):
-  """The initial values of a new job's network."""
-
-  prepared: Any = None  # Returned by the family's `prepare`.
-  initializers: Mapping[str, Any] = {}  # By variable name; others have their layers'.
-
-
-DEFAULT_INIT = Initialization()
-
-
 def build(
-  hparams: HParams,
-  data: DatasetInfo,
-  *,
-  is_training: bool,
-  data_format: str = 'channels_last',
-  beginning: Initialization = DEFAULT_INIT,
+  hparams: HParams, data: DatasetInfo, *, is_training: bool, data_format: str = 'channels_last'
 ) -> model_base.Layers:
-  """Returns the network, whose `forward_pass` makes its layers in the default graph.
+  """Returns a network with a checkpoint's values, whose `forward_pass` makes its layers.
 
   Args:
     hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
     data: the data set that it classifies.
-    is_training: as in model_base.Layers, like `data_format`.
-    beginning: the initial values if no checkpoint is restored.
+    is_training: as in model_base.LayerSettings, like `data_format`.
   """
-  settings = layer_settings(hparams, is_training, data_format)
-  settings = settings._replace(initializers=beginning.initializers)
-  return hparams.family.build(settings, data, beginning.prepared)
+  return hparams.family.build(layer_settings(hparams, is_training, data_format), data, None)
 
 
 def layer_settings(

@@ -22,7 +22,6 @@ from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, feed
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
-from cifar10.training.network_builder import Initialization
 from cifar10.training.process import Process, in_steps, tf_config
 
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
@@ -106,7 +105,8 @@ def _train(
     return reason.name, 0
   # Everything that can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
-  num_examples, beginning = _check_data(process, examples)
+  training = _check_data(process, examples)
+  num_examples = training.examples_per_epoch
   process.hparams, process.options = in_steps(process.hparams, process.options, role, num_examples)
   with _lock(process):
     _claim(process)
@@ -131,7 +131,7 @@ def _train(
     # control hooks, which end training, come after all that may request an end.
     hooks = [*role.first_hooks(), meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
     hooks += role.control_hooks(stop_request)
-    estimator = process.estimator(Training(role, num_examples, beginning, meter.on_graph))
+    estimator = process.estimator(training._replace(on_graph=meter.on_graph))
     try:
       with examples.reading(), tf_config(role.cluster):
         role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
@@ -197,8 +197,8 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
   return make_batches
 
 
-def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initialization]:
-  """Checks the data before writing anything; returns their count and the initial values."""
+def _check_data(process: Process, examples: feed.Feed) -> Training:
+  """Checks the data before writing anything; returns their count with the initial values."""
   hparams = process.hparams
   hparams.family.describe()  # A user's own may fail.
   input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))
@@ -209,9 +209,9 @@ def _check_data(process: Process, examples: feed.Feed) -> tuple[int, Initializat
   )
   prepared = hparams.family.prepare(start)
   if not (hparams.freeze or process.options.warm_start_from):
-    return num_examples, Initialization(prepared)
+    return Training(process.role, num_examples, prepared)
   initializers = parts.load('warm_start').initializers_of_job(process)
-  return num_examples, Initialization(prepared, initializers)
+  return Training(process.role, num_examples, prepared, initializers)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from cifar10.networks.family import Start
 from cifar10.networks.registry import FAMILIES
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, model_fn, network_builder, placement, trainer
+from cifar10.training import feed, model_fn, placement, trainer
 from cifar10.training.process import Process, in_steps
 
 MODES = tf_estimator.ModeKeys
@@ -52,14 +52,14 @@ def observe_training(hparams, data_dir):
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
-  beginning = network_builder.Initialization(hparams.family.prepare(start))
+  prepared = hparams.family.prepare(start)
   built = []
 
   def on_graph(graph):
     built.append(graph)
     meter.on_graph(graph)
 
-  training = model_fn.Training(roles.Role(), EPOCH, beginning, on_graph)
+  training = model_fn.Training(roles.Role(), EPOCH, prepared, on_graph=on_graph)
   function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
