@@ -1,7 +1,6 @@
 """Evaluates a job's checkpoints: a single one, or each one that a training saves."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,13 +19,9 @@ from cifar10.training.process import Process
 class Evaluator:
   """Evaluates checkpoints and calls callbacks with the results."""
 
-  def __init__(self, process: Process, callbacks: Sequence[Callback] = ()):
-    """Args:
-    process: the process, with the job's options.
-    callbacks: their on_evaluate_end is called; the trainer may add to them.
-    """
+  def __init__(self, process: Process):
     self._process = process
-    self._callbacks = callbacks
+    self.callbacks: list[Callback] = []  # Filled by who has some; on_evaluate_end is called.
     self.last: dict[str, Any] = {}  # What the last evaluation found.
     self._kept: dict[str, evaluation.KeptEvaluation] = {}
     self._steps: dict[str, int] = {}  # The last one evaluated of each split.
@@ -83,14 +78,14 @@ class Evaluator:
       use_ema=process.options.use_ema,
     )
     self.last = dict(made.result)
-    if self._callbacks and self._is_repeated(made):
+    if self.callbacks and self._is_repeated(made):
       summaries.drop_from(os.path.join(process.options.job_dir, split), made.step)
     self._steps[split] = made.step
     self._kept[split].write(measured.metrics)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     values = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
     log.info('evaluated at step %s  %s', f'{made.step:,}', values)
-    for callback in self._callbacks:
+    for callback in self.callbacks:
       callback.on_evaluate_end(made)
 
   def _is_repeated(self, made: Evaluation) -> bool:
@@ -103,11 +98,10 @@ class Evaluator:
 def evaluate_once(process: Process) -> dict[str, Any]:
   """Evaluates one checkpoint on one split and returns the result."""
   process.check_split(process.final_split)
-  own: list[Callback] = []
+  evaluator = Evaluator(process)
   if process.own_callbacks:
     run = Run(process.hparams, process.options, process.data, process.role, StopRequest())
-    own = parts.load('own_callback').make_all(run, process.own_callbacks)
-  evaluator = Evaluator(process, own)
+    evaluator.callbacks += parts.load('own_callback').make_all(run, process.own_callbacks)
   try:
     with storage_errors.named('--job-dir', process.options.job_dir):
       return evaluator.evaluated(process.final_split)

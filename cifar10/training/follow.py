@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import registry
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Run
 from cifar10.cluster.sockets import reachable
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log
@@ -26,10 +26,9 @@ def follow(process: Process) -> dict[str, Any]:
     TaskLostError: the chief is gone, and no checkpoint appeared for --evaluator-patience.
     Terminated: the process received SIGTERM.
   """
-  callbacks: list[Callback] = []
-  evaluator = Evaluator(process, callbacks)
+  evaluator = Evaluator(process)
   evaluator.check_splits()
-  callbacks += registry.make_all(
+  evaluator.callbacks += registry.make_all(
     Run(process.hparams, process.options, process.data, process.role, stop_record.StopRequest()),
     process.own_callbacks,
   )

@@ -43,15 +43,14 @@ def train_and_evaluate(process: Process) -> dict[str, Any]:
     Terminated: the process received SIGTERM, Ctrl-C or SIGHUP; the chief has saved.
   """
   role = process.role
-  callbacks: list[Callback] = []  # Filled when all that they need exists.
-  evaluator = Evaluator(process, callbacks)
+  evaluator = Evaluator(process)
   if role.evaluates_at_the_end:  # So that a damaged split is found before training, not after.
     evaluator.check_splits()
-  ended_by, steps = _train(process, callbacks, evaluator)
+  ended_by, steps = _train(process, evaluator)
   if not role.saves:
     return {'task': role.cluster.name, 'steps': steps}
   try:
-    if callbacks and not steps and role.evaluates_on_the_way:
+    if evaluator.callbacks and not steps and role.evaluates_on_the_way:
       evaluator.catch_up()
     last = (
       evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
@@ -70,7 +69,7 @@ def train_and_evaluate(process: Process) -> dict[str, Any]:
 
 def train(process: Process, more_hooks: Sequence[Any] = ()) -> dict[str, Any]:
   """Trains to the last step with `more_hooks` beside its own, without evaluations."""
-  ended_by, steps = _train(process, [], more_hooks=more_hooks)
+  ended_by, steps = _train(process, more_hooks=more_hooks)
   if not process.role.saves:
     return {'task': process.role.cluster.name, 'steps': steps}
   return {**_saved(process), 'ended_by': ended_by}
@@ -86,20 +85,15 @@ def _saved(process: Process) -> dict[str, Any]:
 # convert, and AutoGraph's files stay in the temporary folder if the process is killed.
 @tf.autograph.experimental.do_not_convert
 def _train(
-  process: Process,
-  callbacks: list[Callback],
-  evaluator: Evaluator | None = None,
-  more_hooks: Sequence[Any] = (),
+  process: Process, evaluator: Evaluator | None = None, more_hooks: Sequence[Any] = ()
 ) -> tuple[str, int]:
   """Trains; returns why training ended, and how many steps this process made.
 
-  Args:
-    process: the process, with the job's options.
-    callbacks: an empty list, to which the training adds its callbacks.
-    evaluator: evaluates on the way and calls the callbacks; or None.
-    more_hooks: more session hooks.
+  An evaluator evaluates on the way, and calls the training's callbacks.
   """
   role = process.role
+  # Filled when all that they need exists.
+  callbacks: list[Callback] = evaluator.callbacks if evaluator else []
   if reason := still_ended(process.options):
     role.announce_done()
     return reason.name, 0
