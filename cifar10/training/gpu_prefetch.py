@@ -14,8 +14,8 @@ import tensorflow as tf
 from cifar10.training.step_parts import Shards, StepPart
 
 
-class Part(StepPart):
-  """Keeps one batch ahead on the towers' devices."""
+class Part(StepPart, tf.compat.v1.train.SessionRunHook):
+  """Keeps one batch ahead on the towers' devices; is the hook that puts the first one there."""
 
   def shards(self, shards: Shards) -> Shards:
     puts, clears = [], []
@@ -36,15 +36,7 @@ class Part(StepPart):
     return tf.group(train_op, self._put)
 
   def hooks(self) -> list[Any]:
-    return [_FirstBatchHook(self._clear, self._put)]
-
-
-class _FirstBatchHook(tf.compat.v1.train.SessionRunHook):
-  """Puts the first batch there in each new session."""
-
-  def __init__(self, clear: tf.Operation, put: tf.Operation):
-    self._clear = clear
-    self._put = put
+    return [self]
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     # Clears what an earlier session of this process left: a worker that lost a parameter server
