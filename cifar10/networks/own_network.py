@@ -18,6 +18,7 @@ from cifar10.core.option import declarations
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.family import PROXY, Family
+from cifar10.networks.layers import FamilyNetwork
 
 _FLAG = '--network'
 _KERAS = ('keras', 'tf_keras')
@@ -152,30 +153,21 @@ def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:
     NAME: ClassVar[str] = 'network'  # Not the function's name: another name can start with it.
     PLACE: ClassVar[str] = place
     TITLE: ClassVar[str] = place
+    NETWORK: ClassVar[type] = _FunctionLayers
+    FUNCTION: ClassVar[Any] = staticmethod(function)
 
     def describe(self) -> str:
       return place
 
-    def build(
-      self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-    ) -> model_base.Layers:
-      return _FunctionLayers(place, function, settings, data.num_classes)
-
   return OwnNetwork
 
 
-class _FunctionLayers(model_base.Layers):
+class _FunctionLayers(FamilyNetwork):
   """Builds the network of a function, and records its variables and operations."""
 
-  def __init__(
-    self,
-    place: str,
-    function: Callable[..., Any],
-    settings: model_base.LayerSettings,
-    num_classes: int,
-  ):
-    super().__init__(settings)
-    self._place, self._function, self._num_classes = place, function, num_classes
+  def __init__(self, options: Any, settings: model_base.LayerSettings, data: DatasetInfo):
+    super().__init__(options, settings, data)
+    self._place, self._function = options.PLACE, options.FUNCTION
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
@@ -222,9 +214,7 @@ class _FunctionLayers(model_base.Layers):
   def _check_operations(self, graph: tf.Graph, before: int) -> None:
     """Raises InputError for what no session could run, or no gradient reach.
 
-    Args:
-      graph: the network's.
-      before: how many operations it had without the network.
+    The network's operations are those after the first `before` ones.
     """
     if graph.building_function:  # Its arguments are placeholders, and what it takes is outside.
       return
