@@ -26,6 +26,8 @@ from cifar10.networks.family import MOST_LAYERS, Family, Recipe, check_depth
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
 _BOTTLENECK_EXPANSION = 4
+# The layers for each n, by `bottleneck`: three stages times the convolutions in a block.
+_LAYERS_PER_N = {False: 6, True: 9}
 _OTHER_LAYERS = 2  # Than those in blocks: the first convolution and the fully connected layer.
 
 
@@ -37,7 +39,7 @@ class ResNetCifar10(model_base.ResNet):
     self._num_classes = data.num_classes
     self._is_version_1 = options.resnet_version == 1
     # The number of blocks in each stage.
-    self._num_blocks = (options.num_layers - _OTHER_LAYERS) // _layers_per_n(options.bottleneck)
+    self._num_blocks = (options.num_layers - _OTHER_LAYERS) // _LAYERS_PER_N[options.bottleneck]
     expansion = _BOTTLENECK_EXPANSION if options.bottleneck else 1
     self._stage_filters = [filters * expansion for filters in _FILTERS]
     if options.bottleneck:
@@ -47,10 +49,8 @@ class ResNetCifar10(model_base.ResNet):
 
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     x = self._first_layer(self._input(images))
-    in_filter = _FILTERS[0]
     for stage, (out_filter, stride) in enumerate(zip(self._stage_filters, _STRIDES)):
-      x = self._stage(x, stage, in_filter, out_filter, stride)
-      in_filter = out_filter
+      x = self._stage(x, stage, out_filter, stride)
     x = self._last_activation(x)
     x = self._global_avg_pool(x)  # [batch, channels] float32
     return self._fully_connected(x, self._num_classes)
@@ -61,10 +61,9 @@ class ResNetCifar10(model_base.ResNet):
       x = self._conv(x, 3, _FILTERS[0], 1)
       return self._relu(self._batch_norm(x)) if self._is_version_1 else x
 
-  def _stage(
-    self, x: tf.Tensor, stage: int, in_filter: int, out_filter: int, stride: int
-  ) -> tf.Tensor:
+  def _stage(self, x: tf.Tensor, stage: int, out_filter: int, stride: int) -> tf.Tensor:
     """Applies the n blocks of a stage; the first one changes the size and the width."""
+    in_filter = self._num_channels(x)
     with tf.compat.v1.variable_scope(f'stage{stage + 1}'):
       x = self._residual(
         x, 3, in_filter, out_filter, stride, activate_before_residual=stage == 0, name='block0'
@@ -79,11 +78,6 @@ class ResNetCifar10(model_base.ResNet):
       return x
     with tf.compat.v1.variable_scope('final'):
       return self._relu(self._batch_norm(x))
-
-
-def _layers_per_n(bottleneck: bool) -> int:
-  """Returns the layers for each n: three stages times the convolutions in a block."""
-  return 9 if bottleneck else 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +129,7 @@ class ResNetFamily(Family):
     if self.bottleneck and self.resnet_version == 1:
       raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
     kind = ' (bottleneck)' if self.bottleneck else ''
-    per_n = _layers_per_n(self.bottleneck)
+    per_n = _LAYERS_PER_N[self.bottleneck]
     check_depth('--num-layers', self.num_layers, per_n, _OTHER_LAYERS, kind)
 
   def describe(self) -> str:
