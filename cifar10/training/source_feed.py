@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -86,15 +87,10 @@ class SourceFeed(Feed):
     """Returns the first images in the source's order."""
     try:
       with contextlib.closing(self.source.chunks(self._num_classes)) as chunks:
-        images, missing = [], count
-        for chunk in chunks:
-          images.append(chunk.images[:missing])
-          missing -= len(images[-1])
-          if not missing:
-            break
+        images = itertools.chain.from_iterable(chunk.images for chunk in chunks)
+        return np.stack(list(itertools.islice(images, count)))
     except SourceError as error:
       raise InputError(str(error)) from None
-    return np.concatenate(images)
 
   def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
     """Returns batches from the beginning of an epoch on."""
