@@ -90,12 +90,9 @@ class KeptEvaluation:
   """An evaluation of one split, to run many times: its session keeps the graph and variables."""
 
   def __init__(self, estimator: Any, input_fn: Any, folder: str):
-    """Builds the graph; reads no data.
+    """Builds the graph of the estimator's model function for a dataset that ends; reads no data.
 
-    Args:
-      estimator: provides the model function.
-      input_fn: returns a dataset that ends.
-      folder: the folder for TensorBoard's file.
+    TensorBoard's file is written into `folder`.
     """
     self._folder = folder
     mode = tf_estimator.ModeKeys.EVAL

@@ -66,12 +66,7 @@ def harder_half(
 ) -> HarderHalf:
   """Returns the half with the highest cross-entropies. The proxy normalises by the batch.
 
-  Args:
-    images: [n, 32, 32, 3], normalised; n is known.
-    labels: int32 [n].
-    proxy: its `forward_pass` makes the variables or reuses them.
-    weight_decay: variable -> its coefficient in the penalty.
-    label_smoothing: as for the large network.
+  Arguments are as for `towers.build_tower`, with the proxy for the network and n known.
   """
   count = (images.shape[0] + 1) // 2
   with tf.compat.v1.variable_scope(PROXY):

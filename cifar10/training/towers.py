@@ -107,10 +107,8 @@ def trained_variables(network: model_base.Layers) -> list[Any]:
 def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], float]) -> tf.Tensor:
   """Returns the L2 penalty: the sum of coefficient times `tf.nn.l2_loss` (half the squares).
 
-  Args:
-    network: the network with the trained variables, whose values its last forward pass has
-      read.
-    weight_decay: variable -> its coefficient.
+  It is of the values that the network's last forward pass has read; `weight_decay` gives each
+  trained variable's coefficient.
   """
   groups: dict[float, list[tf.Tensor]] = {}
   for variable in trained_variables(network):

@@ -74,13 +74,7 @@ def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
 
   Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
   constant a is saved as a (x + offset / a), the product as a layer of its own: see keras_layers.py.
-
-  Args:
-    path: of a local file.
-    names: of the network's variables.
-
-  Raises:
-    InputError: Keras cannot read it.
+  `names` are the network's variables. Raises InputError if Keras cannot read the file.
   """
   try:
     model = tf.keras.models.load_model(path, compile=False)
