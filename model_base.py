@@ -268,16 +268,14 @@ class Layers:
     self, x: tf.Tensor, kernel_size: int | tuple[int, int], after: tuple[int, int], value: float = 0
   ) -> tf.Tensor:
     """Pads height and width with `value`: (size - 1) // 2 pixels before, `after` pixels after."""
-    pixels = {}
-    for axis, size, zeros in zip(self._spatial_axes, _height_and_width(kernel_size), after):
-      pixels[axis] = [(size - 1) // 2, zeros]
-    return self._pad(x, pixels, value)
+    before = [(size - 1) // 2 for size in _height_and_width(kernel_size)]
+    return self._pad(x, dict(zip(self._spatial_axes, zip(before, after))), value)
 
-  def _pad(self, x: tf.Tensor, added: dict[int, list[int]], value: float = 0) -> tf.Tensor:
-    """Pads x with added[axis] = [before, after] elements of `value` along the given axes."""
+  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int]], value: float = 0) -> tf.Tensor:
+    """Pads x with added[axis] = (before, after) elements of `value` along the given axes."""
     if not any(sum(paddings) for paddings in added.values()):
       return x
-    paddings = [added.get(axis, [0, 0]) for axis in range(4)]
+    paddings = [added.get(axis, (0, 0)) for axis in range(4)]
     return tf.pad(x, paddings, constant_values=value)
 
   def _num_channels(self, x: tf.Tensor) -> int:
@@ -291,7 +289,7 @@ class Layers:
     Take a trained variable's value from here or from `values`, never from the variable: so a step
     reads it, and fetches it from a parameter server, only once.
     """
-    keys = tf.compat.v1.GraphKeys
+    keys, aggregation = tf.compat.v1.GraphKeys, tf.compat.v1.VariableAggregation
     scope = tf.compat.v1.get_variable_scope().name
     initializer = self._settings.initializers.get(f'{scope}/{name}', initializer)
     trainable = trainable and not self._is_frozen(name)
@@ -305,14 +303,10 @@ class Layers:
       collections=None if trainable else [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
       # Under tf.distribute every replica computes an update of each moving average. The variable
       # takes the first replica's update, as towers take that of tower 0.
-      aggregation=tf.VariableAggregation.NONE
-      if trainable
-      else tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
+      aggregation=aggregation.NONE if trainable else aggregation.ONLY_FIRST_REPLICA,
     )
     self.roles[variable.op.name] = role
-    if not trainable:
-      return variable
-    return self._value(variable)
+    return self._value(variable) if trainable else variable
 
   def _value(self, variable: Any) -> tf.Tensor:
     """Returns the value of a trained variable, and keeps it in `values`."""
@@ -439,7 +433,7 @@ class ResNet(Layers):
       x = self._avg_pool(x, stride, stride)
     if in_filter < out_filter:
       before = (out_filter - in_filter) // 2
-      x = self._pad(x, {self._channel_axis: [before, out_filter - in_filter - before]})
+      x = self._pad(x, {self._channel_axis: (before, out_filter - in_filter - before)})
     return x
 
 
