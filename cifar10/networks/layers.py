@@ -43,9 +43,9 @@ class MoreLayers(model_base.Layers):
       self.dropouts[place.op.name] = rate
       return place
     # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
-    # job drops the same elements as one that was not interrupted. Of the graph's seed and a layer's
-    # name: TensorFlow's own would count the random operations before, of which a resumed warm start
-    # has more.
+    # job drops the same elements as one that was not interrupted. And on the name, which layers and
+    # towers do not share: TensorFlow's own seed would count the random operations before, of which
+    # a resumed warm start has more.
     step = tf.compat.v1.train.get_or_create_global_step()
     seeds = list(tf.compat.v1.random.get_seed(zlib.crc32(x.op.name.encode()) & 0x7FFFFFFF))
     seed = tf.random.experimental.stateless_fold_in(seeds, tf.cast(step, tf.int32))
