@@ -60,67 +60,19 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
 
 
 class Means(NamedTuple):
-  """Means over the steps since the last `take`."""
+  """Means over the steps of a window."""
 
   step: int  # the last of these steps
   values: dict[str, float]  # means of loss and accuracy; the last learning rate
   steps_per_second: float
 
 
-class Window:
-  """Averages steps between two reports."""
-
-  def __init__(self) -> None:
-    self.restart(0)
-
-  def restart(self, step: int) -> None:
-    """Starts a new window after this global step."""
-    self.step = step
-    self._before = step
-    self._since = self._heard = time.monotonic()
-    self._count = 0
-    self._sums = {'loss': 0.0, 'accuracy': 0.0}
-    self._last: Mapping[str, float] = {}
-
-  @property
-  def seconds(self) -> float:
-    """Returns the seconds since the window began."""
-    return time.monotonic() - self._since
-
-  @property
-  def is_empty(self) -> bool:
-    """Tells whether the window has no step yet."""
-    return self.step <= self._before
-
-  def skip(self) -> None:
-    """Excludes the time since the last step, because an evaluation took it."""
-    now = time.monotonic()
-    self._since += now - self._heard
-    self._heard = now
-
-  def add(self, step: Step) -> None:
-    """Adds a finished step."""
-    self._heard = time.monotonic()
-    self.step, self._last = step.step, step.values
-    self._count += 1
-    for name in self._sums:
-      self._sums[name] += float(step.values[name])
-
-  def take(self) -> Means:
-    """Returns the means and starts a new window; the window must not be empty."""
-    values = {name: total / self._count for name, total in self._sums.items()}
-    values['learning_rate'] = float(self._last['learning_rate'])
-    means = Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
-    self.restart(self.step)
-    return means
-
-
 class Averaging(Callback):
-  """Base class of callbacks that average steps: `is_due` ends a window."""
+  """Base class of callbacks that average the steps of a window, which `is_due` ends."""
 
   def __init__(self, run: Run):
     self._run = run
-    self._window = Window()
+    self._restart(0)
 
   def is_due(self, step: int) -> bool:
     """Tells whether the window ends with this step, which is not yet added."""
@@ -132,25 +84,53 @@ class Averaging(Callback):
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     global_step = tf.compat.v1.train.get_global_step(session.graph)
-    self._window.restart(int(session.run(global_step)))
+    self._restart(int(session.run(global_step)))
 
   def on_step_end(self, step: Step) -> None:
     is_due = self.is_due(step.step)
-    self._window.add(step)
-    if is_due and not self._window.is_empty:
-      self.averaged(self._window.take())
+    self._heard = time.monotonic()
+    self._step, self._last = step.step, step.values
+    self._count += 1
+    for name in self._sums:
+      self._sums[name] += float(step.values[name])
+    if is_due:
+      self._end_window()
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    self._window.skip()
+    now = time.monotonic()
+    self._since += now - self._heard  # The evaluation took the time since the last step.
+    self._heard = now
+
+  @property
+  def _seconds(self) -> float:
+    """Returns the seconds since the window began, without evaluations."""
+    return time.monotonic() - self._since
+
+  def _restart(self, step: int) -> None:
+    """Starts a new window after this global step."""
+    self._step = self._before = step
+    self._since = self._heard = time.monotonic()
+    self._count = 0
+    self._sums = {'loss': 0.0, 'accuracy': 0.0}
+    self._last: Mapping[str, float] = {}
+
+  def _end_window(self) -> None:
+    """Passes the means on and starts a new window, unless this one has no step yet."""
+    if self._step <= self._before:
+      return
+    values = {name: total / self._count for name, total in self._sums.items()}
+    values['learning_rate'] = float(self._last['learning_rate'])
+    means = Means(self._step, values, (self._step - self._before) / max(self._seconds, 1e-9))
+    self._restart(self._step)
+    self.averaged(means)
 
 
 class AveragingHundreds(Averaging):
   """Averages every hundred steps, and the remaining ones at the end of training."""
 
   def is_due(self, step: int) -> bool:
-    return step // EVERY_STEPS > self._window.step // EVERY_STEPS or step >= self._run.last_step
+    return step // EVERY_STEPS > self._step // EVERY_STEPS or step >= self._run.last_step
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    self._window.step = min(self._window.step, step)  # The last batch may have made no update.
-    if not self._window.is_empty:
-      self.averaged(self._window.take())
+    self._step = min(self._step, step)  # The last batch may have made no update.
+    self._end_window()

@@ -33,7 +33,7 @@ class Metrics(AveragingHundreds):
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
-    step = self._window.step
+    step = self._step
     steps_lost = metrics_log.go_back(self._run.job_dir, step)
     events = metrics_log.read(self._run.job_dir)
     resumed = any(event['event'] == 'start' for event in events)  # The step may be 0 even then.

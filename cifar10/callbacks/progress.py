@@ -43,14 +43,13 @@ class Progress(Averaging):
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
-    began_before, step = self._began_at, self._window.step
-    self._began_at = step
-    if step != began_before:  # While a task is away, sessions are created again and again.
+    began_before, self._began_at = self._began_at, self._step
+    if self._step != began_before:  # While a task is away, sessions are created again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
-      log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
+      log.info('%s at step %s of %s', verb, f'{self._step:,}', f'{self._run.last_step:,}')
 
   def is_due(self, step: int) -> bool:
-    return self._window.seconds >= self._every_seconds
+    return self._seconds >= self._every_seconds
 
   def described(self, means: Means) -> str:
     """Returns 'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'."""

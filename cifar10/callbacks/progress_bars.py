@@ -23,7 +23,7 @@ class ProgressBar(Progress):
     self._close()
     self._bar = logs.bar(
       total=self._run.last_step,
-      initial=self._window.step,
+      initial=self._step,
       bar_format=_BAR,
       dynamic_ncols=True,
       leave=False,

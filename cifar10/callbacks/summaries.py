@@ -48,7 +48,6 @@ class TrainingSummaries(AveragingHundreds):
   def __init__(self, run: Run):
     super().__init__(run)
     self._started = False
-    self._step = 0
     self._sampled_at = 0
     self._summaries: list[tf.Tensor] = []
 
@@ -66,7 +65,7 @@ class TrainingSummaries(AveragingHundreds):
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
-    self._step = self._sampled_at = self._window.step
+    self._sampled_at = self._step
     with session.graph.as_default():
       collected = tf.compat.v1.get_collection
       self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
@@ -81,7 +80,6 @@ class TrainingSummaries(AveragingHundreds):
     if not self._started:  # Later than the session's start, or TensorBoard drops it.
       self._write(_start(self._run))
       self._started = True
-    self._step = step.step
     super().on_step_end(step)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -101,10 +99,10 @@ class TrainingSummaries(AveragingHundreds):
     _write_picture(self._run, evaluation)
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
+    last = self._step
     super().on_train_end(reason, message, step)
     if self._started:
-      self._write(_end(reason))
-      _writer(self._run.job_dir).flush()
+      write(self._run.job_dir, last, _end(reason))
 
   def _samples_next(self) -> bool:
     """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
@@ -175,6 +173,5 @@ def _start(run: Run) -> bytes:
 
 def _end(reason: str) -> bytes:
   """Returns a Summary of the end of a training; the reason is that of `Callback.on_train_end`."""
-  failed = reason == 'error'
-  status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
+  status = api_pb2.STATUS_FAILURE if reason == 'error' else api_pb2.STATUS_SUCCESS
   return summary.session_end_pb(status).SerializeToString()
