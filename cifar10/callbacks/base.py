@@ -70,6 +70,7 @@ class Run:
   evaluates: bool = False  # whether this process evaluates on the way
   save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # returns the checkpoint's path
   open_shell: Callable[[Any, int], None] | None = None  # set by `shell`: opens one at a step
+  last_evaluation: Evaluation | None = None  # set by `control_listener`
   seconds_before: float = 0.0  # trained by earlier processes; `metrics` sets it
   _since: float = dataclasses.field(default_factory=time.monotonic)
 

@@ -5,9 +5,11 @@ JOB/hyper.txt is tensorpack's format: lines like 'learning_rate:0.05', read when
 
 import os
 import sys
+import time
 from typing import Any
 
-from cifar10.callbacks.base import Evaluation, Run
+from cifar10.callbacks.base import Run
+from cifar10.callbacks.control_listener import LOOK_SECONDS
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
@@ -22,15 +24,13 @@ class ControlCommands:
 
   Attributes:
     paused: whether training waits.
-    evaluation: the last one; `ControlListener` sets it.
   """
 
-  def __init__(self, run: Run, evaluation: Evaluation | None = None):
+  def __init__(self, run: Run):
     self._run = run
     self._step = 0
     self._hyper_signature = (0, 0)
     self.paused = False
-    self.evaluation = evaluation
 
   def forget_old(self) -> None:
     """Refuses what was asked before this run; obeys an evaluator's request to stop at a limit."""
@@ -45,8 +45,15 @@ class ControlCommands:
     self._changed_rates()
 
   def obey(self, session: Any, step: int) -> None:
-    """Carries out all pending requests after this step."""
+    """Carries out all pending requests after this step, and later ones while training pauses."""
     self._step = step
+    self._obey_pending(session)
+    while self.paused and not (self._run.monitor.stopping or self._run.stop_request.reason):
+      time.sleep(LOOK_SECONDS)
+      self._run.monitor.progressed()  # So that a pause is not taken for a hanging step.
+      self._obey_pending(session)
+
+  def _obey_pending(self, session: Any) -> None:
     for name, command in control_requests.take(self._run.job_dir):
       ok, text = self._obey(command, session) if command else (False, 'the request is damaged')
       control_requests.answer(self._run.job_dir, name, ok, text)
@@ -118,12 +125,13 @@ class ControlCommands:
     if not evaluating:
       return f'saved {checkpoint}'
     # A step that has been evaluated is not evaluated again.
-    if not self.evaluation or self.evaluation.checkpoint != checkpoint:
+    evaluation = self._run.last_evaluation
+    if not evaluation or evaluation.checkpoint != checkpoint:
       evaluator = self._run.cluster.has_evaluator
       follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this training'
       return f'saved {checkpoint}; {follows}'
-    accuracy, split = self.evaluation.result['accuracy'], self.evaluation.split
-    return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'
+    accuracy = evaluation.result['accuracy']
+    return f'accuracy {accuracy:.4f} on {evaluation.split} with {checkpoint}'
 
   def _pause(self, pauses: bool, session: Any) -> None:
     self.paused = pauses

@@ -10,7 +10,7 @@ from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.core import files, parts
 from cifar10.job import job_config
 
-_LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 _URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.
 
 
@@ -25,35 +25,26 @@ class ControlListener(Callback):
   def __init__(self, run: Run):
     self._run = run
     self._looked = 0.0
-    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
+    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else LOOK_SECONDS
     self._step = 0
-    self._evaluation: Evaluation | None = None  # The last one.
     self._commands: Any = None  # A ControlCommands, from the first request on.
-    if job_config.has_requests(run.job_dir):
-      self._commands = parts.load('control').ControlCommands(run)
+    if self._is_asked():
       self._commands.forget_old()
 
   def on_step_end(self, step: Step) -> None:
     self._step = step.step
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    self._evaluation = evaluation
-    if self._commands:
-      self._commands.evaluation = evaluation
+    self._run.last_evaluation = evaluation
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if time.monotonic() - self._looked >= self._look_seconds:
-      self._look(run_context.session)
-    while self._commands and self._commands.paused:
-      if self._run.monitor.stopping or self._run.stop_request.reason:
-        break
-      time.sleep(_LOOK_SECONDS)
-      self._run.monitor.progressed()  # So that a pause is not taken for a hanging step.
-      self._look(run_context.session)
+      self._looked = time.monotonic()
+      if self._is_asked():
+        self._commands.obey(run_context.session, self._step)
 
-  def _look(self, session: Any) -> None:
-    self._looked = time.monotonic()
-    if self._commands or job_config.has_requests(self._run.job_dir):
-      if not self._commands:
-        self._commands = parts.load('control').ControlCommands(self._run, self._evaluation)
-      self._commands.obey(session, self._step)
+  def _is_asked(self) -> bool:
+    """Tells whether there has been a request, for which it then has the commands."""
+    if not self._commands and job_config.has_requests(self._run.job_dir):
+      self._commands = parts.load('control').ControlCommands(self._run)
+    return bool(self._commands)
