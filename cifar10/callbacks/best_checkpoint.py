@@ -1,7 +1,5 @@
 """Copies the checkpoints that are best on the validation split to JOB/best/."""
 
-from typing import Any
-
 from cifar10.callbacks.base import Callback, Evaluation, Run
 from cifar10.core import files
 from cifar10.core.logs import log
@@ -21,18 +19,15 @@ class BestCheckpoint(Callback):
 
   def __init__(self, run: Run):
     self._run = run
-    self._logged = False
 
-  def after_create_session(self, session: Any, coord: Any) -> None:
-    if not self._run.is_chief or self._logged:
+  def begin(self) -> None:
+    train_on, subset = self._run.hparams.train_on, self._run.options.subset
+    if not self._run.is_chief:
       return
-    self._logged = True
-    if self._run.hparams.train_on != 'train':
-      log.info(
-        'no best/: with --train-on %s no split is left to choose by', self._run.hparams.train_on
-      )
-    elif self._run.options.subset not in (None, 'validation'):
-      log.info('no best/: --subset %s is not the split to choose by', self._run.options.subset)
+    if train_on != 'train':
+      log.info('no best/: with --train-on %s no split is left to choose by', train_on)
+    elif subset not in (None, 'validation'):
+      log.info('no best/: --subset %s is not the split to choose by', subset)
     elif not self._run.evaluates and not self._run.cluster.has_evaluator:
       log.info('no best/: nothing evaluates on the way')
 
