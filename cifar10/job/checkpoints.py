@@ -59,12 +59,12 @@ def survey(job_dir: str) -> Survey:
       return survey(job_dir)
     damaged[listed] = fault
   by_step = all_by_step(job_dir)
-  for step in sorted(by_step, reverse=True):
-    if not listed or files.absolute(by_step[step]) != files.absolute(listed):
-      fault = fault_of(by_step[step])
+  for _, path in sorted(by_step.items(), reverse=True):
+    if not listed or files.absolute(path) != files.absolute(listed):
+      fault = fault_of(path)
       if not fault:
-        return Survey(by_step[step], damaged)
-      damaged[by_step[step]] = fault
+        return Survey(path, damaged)
+      damaged[path] = fault
   if not listed and not any(by_step):  # Killed during its first save, at step 0.
     return Survey(None, {})
   return Survey(None, damaged)
@@ -139,15 +139,13 @@ def find(job_dir: str, named: str | None) -> str:
     assert surveyed.newest
     return surveyed.newest
   try:
-    is_there = bool(files_of(named))
+    if not files_of(named):
+      raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
   except OSError as error:  # An error of a URL.
     raise InputError(
       f'--checkpoint {named} cannot be read ({error.strerror}); name another'
     ) from None
-  if not is_there:
-    raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
-  fault = fault_of(named)
-  if fault:
+  if fault := fault_of(named):
     raise _damaged(job_dir, f'{named} ({fault})')
   return named
 
@@ -207,13 +205,9 @@ def _read_list(job_dir: str) -> tuple[str | None, str]:
 
 def all_by_step(folder: str) -> dict[int, str]:
   """Returns the checkpoints of which index or data exist, by step."""
-  by_step = {}
-  for path in files.matching(folder, 'model.ckpt-*'):
-    named = _FILE.fullmatch(path)
-    step = step_of(named[1]) if named else None
-    if named and step is not None and named[2] != 'meta':
-      by_step[step] = named[1]
-  return by_step
+  found = filter(None, map(_FILE.fullmatch, files.matching(folder, 'model.ckpt-*')))
+  paths = (named[1] for named in found if named[2] != 'meta')
+  return {step: path for path in paths if (step := step_of(path)) is not None}
 
 
 def files_of(checkpoint: str) -> list[str]:
