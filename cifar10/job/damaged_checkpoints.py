@@ -87,22 +87,19 @@ def set_aside(job_dir: str, surveyed: checkpoints.Survey) -> None:
 
 def _cost(surveyed: checkpoints.Survey) -> str:
   """Returns the steps to repeat, as ': 2 steps are made again'."""
-  steps = [step for step in map(checkpoints.step_of, surveyed.damaged) if step is not None]
   newest = checkpoints.step_of(surveyed.newest or '')
-  if newest is None or not steps:
-    return ': no step is lost'
-  lost = max(max(steps) - newest, 0)
-  return f': {lost:,} steps are made again' if lost else ': no step is lost'
+  damaged = filter(None, map(checkpoints.step_of, surveyed.damaged))
+  lost = 0 if newest is None else max(damaged, default=0) - newest
+  return f': {lost:,} steps are made again' if lost > 0 else ': no step is lost'
 
 
 def _free_folder(job_dir: str, names: list[str]) -> str:
   """Returns JOB/damaged, or JOB/damaged-2 and so on if a file of these names exists there."""
-  number = 1
-  while True:
-    folder = os.path.join(job_dir, FOLDER if number == 1 else f'{FOLDER}-{number}')
-    if not any(files.is_named(os.path.join(folder, name)) for name in names):
-      return folder
+  folder, number = os.path.join(job_dir, FOLDER), 1
+  while any(files.is_named(os.path.join(folder, name)) for name in names):
     number += 1
+    folder = os.path.join(job_dir, f'{FOLDER}-{number}')
+  return folder
 
 
 def _write_list(job_dir: str, newest: str) -> None:

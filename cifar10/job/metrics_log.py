@@ -141,9 +141,8 @@ def _parsed(line: bytes) -> Event | None:
     event = json.loads(line) if line.endswith(b'\n') else None
   except (ValueError, RecursionError):
     return None
-  if not isinstance(event, dict) or not isinstance(event.get('event'), str):
-    return None
-  return event if isinstance(event.get('step'), int) else None
+  is_named = isinstance(event, dict) and isinstance(event.get('event'), str)
+  return event if is_named and isinstance(event.get('step'), int) else None
 
 
 @contextlib.contextmanager
@@ -171,9 +170,7 @@ def _is_at(file: IO[bytes], path: str) -> bool:
 
 def _drop_half_line(file: IO[bytes]) -> None:
   end = file.seek(0, os.SEEK_END)
-  if not end:
-    return
-  file.seek(end - 1)
-  if file.read(1) != b'\n':
+  file.seek(max(end - 1, 0))
+  if file.read(1) not in (b'', b'\n'):
     file.seek(0)
     file.truncate(file.read().rfind(b'\n') + 1)
