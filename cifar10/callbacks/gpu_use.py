@@ -17,11 +17,10 @@ def visible_gpus() -> list[Any]:
     nvml = importlib.import_module('pynvml')
     nvml.nvmlInit()
     every = ','.join(map(str, range(nvml.nvmlDeviceGetCount())))
-  except ImportError:
-    log.info('TensorBoard will not show how busy the GPU is: that needs `pip install nvidia-ml-py`')
-    return []
   except Exception as error:  # A driver's error must not stop training.
-    log.info('TensorBoard will not show how busy the GPU is: %s', error)
+    is_missing = isinstance(error, ImportError)
+    why = 'that needs `pip install nvidia-ml-py`' if is_missing else error
+    log.info('TensorBoard will not show how busy the GPU is: %s', why)
     return []
   names = os.environ.get('CUDA_VISIBLE_DEVICES', every)
   return [handle for name in names.split(',') for handle in _handles(nvml, name.strip())]

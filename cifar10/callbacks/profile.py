@@ -173,13 +173,9 @@ def _counted(traced: Sequence[Operation]) -> Iterator[Operation]:
   """Yields the kernels of traced GPUs, and the operations of all other devices."""
   kernels = '/stream:all'
   # '/device:GPU:0/stream:all' and '/job:worker/replica:0/task:0/device:GPU:0' are the same device.
-  timed = tuple(each.device.removesuffix(kernels) for each in traced if kernels in each.device)
-  timed = tuple(dict.fromkeys(timed))
+  timed = tuple({each.device.removesuffix(kernels) for each in traced if kernels in each.device})
   for each in traced:
-    if each.type in _WAITING:
-      continue
-    if _is_gpu_trace(each.device):
-      if each.device.endswith(kernels):
-        yield each
-    elif not each.device.endswith(timed or ('no GPU',)):
+    is_kernel = each.device.endswith(kernels)
+    is_of_gpu = _is_gpu_trace(each.device) or each.device.endswith(timed)
+    if each.type not in _WAITING and (is_kernel or not is_of_gpu):
       yield each
