@@ -101,10 +101,10 @@ def go_back(job_dir: str, step: int) -> int:
 def _go_back(path: str, step: int) -> int:
   """Removes the events of later steps from one file; returns its last step."""
   lines = _lines(path)
-  reached = [_repeated_step(line) for line in lines]
-  if max(reached, default=0) > step:
-    _write(path, [line for line, reaches in zip(lines, reached, strict=True) if reaches <= step])
-  return max(reached, default=0)
+  reached = max(map(_repeated_step, lines), default=0)
+  if reached > step:
+    _write(path, [line for line in lines if _repeated_step(line) <= step])
+  return reached
 
 
 def _repeated_step(line: bytes) -> int:
