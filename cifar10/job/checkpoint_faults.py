@@ -21,7 +21,7 @@ from cifar10.core.errors import InputError
 
 NO_STEP = 'it is no training: it has no global_step'  # The one fault that others need not mind.
 _END = bytes.fromhex('57fb808b247547db')
-_MOST_DIMENSIONS = 32  # Of numpy's arrays.
+MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOST_NUMBERS = 1 << 60
 _LONGEST_NAME = 1000
 
@@ -156,7 +156,7 @@ def _entry(value: bytes, num_files: int) -> Any:
     entry.SerializeToString() == value
     and not (entry.slices or entry.shape.unknown_rank)
     and entry.dtype < 100  # From there on: a reference.
-    and len(sizes) <= _MOST_DIMENSIONS
+    and len(sizes) <= MOST_DIMENSIONS
     and math.prod(max(size, 1) for size in sizes) < _MOST_NUMBERS
     and min(0, *sizes, entry.offset, entry.size) == 0 <= entry.shard_id < num_files
     and (entry.size == math.prod(sizes) * dtype.size if is_number else dtype == tf.string)

@@ -21,7 +21,6 @@ from cifar10.networks.family import PROXY
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _GLOBAL_STEP = 'global_step'
-_MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
 # What optimizers keep beside a variable; from Adam on those of other programs' jobs.
 _SLOT = re.compile(r'/(Momentum|Muon|slow|Adam|Adagrad|Adadelta|Ftrl|RMSProp)(_\d+)?$')
@@ -77,12 +76,9 @@ class VariableFile(NamedTuple):
     """
     slots = {name for name in self.all_shapes if self._is_slot(name)}
     trained = set(map(_beside, slots)) or set(self.shapes)
-    kinds = dict.fromkeys(self.all_shapes, 'other')
-    kinds.update(dict.fromkeys(trained, 'trainable'))
-    kinds.update(dict.fromkeys(slots, 'slot'))
-    ends = (EMA_SUFFIX, *_MOVING)
-    kinds.update((name, 'average') for name in self.all_shapes if name.endswith(ends))
-    return kinds
+    averages = {name for name in self.all_shapes if name.endswith((EMA_SUFFIX, *_MOVING))}
+    kinds = {'other': self.all_shapes, 'trainable': trained, 'slot': slots, 'average': averages}
+    return {name: kind for kind, names in kinds.items() for name in names}  # The last one counts.
 
   def value(self, name: str) -> np.ndarray:
     """One variable, float32 or, of a counter, whole numbers.
@@ -123,10 +119,9 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   try:
     if path in parts.PRETRAINED and not files.exists(path):
       path = parts.PRETRAINED[path] + '.npz'
-    is_file = files.is_file(path)
-    return (
-      _open_arrays(path, named) if is_file else open_checkpoint(_checkpoint(path, named), named)
-    )
+    if files.is_file(path):
+      return _open_arrays(path, named)
+    return open_checkpoint(_checkpoint(path, named), named)
   except InputError:
     raise
   except Exception as error:  # As above.
@@ -153,9 +148,8 @@ def _open_arrays(path: str, named: str) -> VariableFile:
           raise ValueError(f'{member} is no array')
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
       shapes[name], dtypes[name] = list(shape), tf.as_dtype(dtype)
-  if not all(
-    len(shape) <= _MOST_DIMENSIONS and min(shape, default=0) >= 0 for shape in shapes.values()
-  ):
+  most = checkpoint_faults.MOST_DIMENSIONS
+  if not all(len(shape) <= most and min(shape, default=0) >= 0 for shape in shapes.values()):
     raise ValueError('it has no arrays of such shapes')
   if shapes.get(_GLOBAL_STEP) or not dtypes.get(_GLOBAL_STEP, tf.int64).is_integer:
     raise ValueError(f'{_GLOBAL_STEP} is no number of steps')
