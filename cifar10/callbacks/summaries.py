@@ -27,23 +27,15 @@ _SAMPLED = 'sampled_summaries'  # Not the Estimator's collection, which it runs 
 
 def make(run: Run) -> Callback | None:
   """Returns the callback in the chief or an evaluator: these processes see the job dir."""
-  if run.is_chief:
-    return TrainingSummaries(run)
-  return EvaluationSummaries(run) if run.cluster.task_type == 'evaluator' else None
+  is_evaluator = run.cluster.task_type == 'evaluator'
+  return Summaries(run) if run.is_chief or is_evaluator else None
 
 
-class EvaluationSummaries(Callback):
-  """Writes the confusion matrix of each evaluation as a picture."""
+class Summaries(AveragingHundreds):
+  """Writes means over steps as curves; images, gradients and the like of a window's last step.
 
-  def __init__(self, run: Run):
-    self._run = run
-
-  def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    _write_picture(self._run, evaluation)
-
-
-class TrainingSummaries(AveragingHundreds):
-  """Writes means over steps as curves; images, gradients and the like of a window's last step."""
+  Of each evaluation it writes the confusion matrix as a picture.
+  """
 
   def __init__(self, run: Run):
     super().__init__(run)
@@ -96,13 +88,21 @@ class TrainingSummaries(AveragingHundreds):
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     super().on_evaluate_end(evaluation)
-    _write_picture(self._run, evaluation)
+    picture = confusion_picture.draw(evaluation.confusion_matrix, self._run.data.classes)
+    png, (height, width, depth) = confusion_picture.to_png(picture), picture.shape
+    image = tf.compat.v1.Summary.Image(
+      height=height, width=width, colorspace=depth, encoded_image_string=png
+    )
+    value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
+    folder = os.path.join(self._run.job_dir, evaluation.split)
+    write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     last = self._step
     super().on_train_end(reason, message, step)
     if self._started:
-      write(self._run.job_dir, last, _end(reason))
+      status = api_pb2.STATUS_FAILURE if reason == 'error' else api_pb2.STATUS_SUCCESS
+      write(self._run.job_dir, last, summary.session_end_pb(status).SerializeToString())
 
   def _samples_next(self) -> bool:
     """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
@@ -123,17 +123,6 @@ def _is_own(summary: tf.Tensor) -> bool:
   """Tells whether a user's network or callback wrote it, in the first tower."""
   name = summary.op.name
   return name != 'loss' and not re.match(r'(tower|replica)_[1-9]', name)
-
-
-def _write_picture(run: Run, evaluation: Evaluation) -> None:
-  picture = confusion_picture.draw(evaluation.confusion_matrix, run.data.classes)
-  png, (height, width, depth) = confusion_picture.to_png(picture), picture.shape
-  image = tf.compat.v1.Summary.Image(
-    height=height, width=width, colorspace=depth, encoded_image_string=png
-  )
-  value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
-  folder = os.path.join(run.job_dir, evaluation.split)
-  write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
 
 def drop_from(folder: str, step: int) -> None:
@@ -169,9 +158,3 @@ def _start(run: Run) -> bytes:
   # A group is a row of the table and shown by its name.
   start = summary.session_start_pb(values, group_name=run.job_dir, start_time_secs=time.time())
   return start.SerializeToString()
-
-
-def _end(reason: str) -> bytes:
-  """Returns a Summary of the end of a training; the reason is that of `Callback.on_train_end`."""
-  status = api_pb2.STATUS_FAILURE if reason == 'error' else api_pb2.STATUS_SUCCESS
-  return summary.session_end_pb(status).SerializeToString()
