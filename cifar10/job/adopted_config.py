@@ -3,11 +3,11 @@
 import json
 import os
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import Option, declarations, names
+from cifar10.core.option import declarations, names
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks.registry import DEFAULT, FAMILIES
 from cifar10.options.hparams import HParams, all_values, family_of, from_values
@@ -43,13 +43,15 @@ def adopt_config(
   """
   job, known = _trained_with(config, path)
   here = {**all_values(from_values({'network': job['network']})), **given}
-  fixed = _names_where(job['network'], lambda declared: declared.fixed) | {'network'}
+  classes = (HParams, Augmentation, FAMILIES[job['network']])
+  declared = {each.name: each.option for cls in classes for each in declarations(cls)}
+  fixed = {name for name, option in declared.items() if option.fixed} | {'network'}
   if not training:  # An evaluation may use another split, and has no learning rate.
     fixed -= names(HParams)
     given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
-    switches = _names_where(job['network'], lambda declared: declared.switch) & known
+    switches = {name for name, option in declared.items() if option.switch} & known
     different += [name for name in job if name in switches and bool(job[name]) != bool(here[name])]
   if different:
     listed = [f'{name} is {job[name]} there and {here[name]} here' for name in different]
@@ -85,16 +87,6 @@ def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[
       value = config[declared.name]
       is_tuple = typing.get_origin(declared.kind) is tuple and isinstance(value, list)
       yield declared.name, tuple(value) if is_tuple else value
-
-
-def _names_where(network: str, holds: Callable[[Option], bool]) -> set[str]:
-  """Returns the names of this network's training options whose declaration `holds` accepts."""
-  return {
-    declared.name
-    for cls in (HParams, Augmentation, FAMILIES[network])
-    for declared in declarations(cls)
-    if holds(declared.option)
-  }
 
 
 def changes(before: dict[str, Any], now: dict[str, Any], job_dir: str) -> list[str]:
