@@ -23,16 +23,14 @@ def visible_gpus() -> list[Any]:
     log.info('TensorBoard will not show how busy the GPU is: %s', why)
     return []
   names = os.environ.get('CUDA_VISIBLE_DEVICES', every)
-  return [handle for name in names.split(',') for handle in _handles(nvml, name.strip())]
-
-
-def _handles(nvml: Any, name: str) -> Iterator[Any]:
-  """Yields handles of one entry of CUDA_VISIBLE_DEVICES: a number, or a UUID's start 'GPU-...'."""
-  with contextlib.suppress(nvml.NVMLError):
-    if name.isdecimal():
-      yield nvml.nvmlDeviceGetHandleByIndex(int(name))
-    elif name:
-      yield nvml.nvmlDeviceGetHandleByUUID(name)
+  handles = []
+  for name in map(str.strip, names.split(',')):  # A number, or a UUID's start 'GPU-...'.
+    with contextlib.suppress(nvml.NVMLError):
+      if name.isdecimal():
+        handles.append(nvml.nvmlDeviceGetHandleByIndex(int(name)))
+      elif name:
+        handles.append(nvml.nvmlDeviceGetHandleByUUID(name))
+  return handles
 
 
 def read(handles: list[Any]) -> Iterator[tuple[str, float]]:

@@ -62,19 +62,14 @@ class _Named(Callback):
   """Passes all events on to a callback, and names the callback in its errors."""
 
   def __init__(self, name: str, callback: Callback):
-    for event in dir(Callback):
-      if not event.startswith('_'):
-        setattr(self, event, _naming(f'{name}: {event}', _runnable(name, callback, event)))
-
-
-def _runnable(name: str, callback: Callback, event: str) -> Callable[..., Any]:
-  """Returns the method for an event; raises InputError where calling it would not run it."""
-  method = getattr(callback, event)
-  if any(is_such(method) for is_such in _NEVER_RUN):
-    raise InputError(
-      f'{name}: {event} is async or a generator, which nothing runs; make it a plain method'
-    )
-  return method
+    """Raises InputError where calling a method would not run it."""
+    for event in (each for each in dir(Callback) if not each.startswith('_')):
+      method = getattr(callback, event)
+      if any(is_such(method) for is_such in _NEVER_RUN):
+        raise InputError(
+          f'{name}: {event} is async or a generator, which nothing runs; make it a plain method'
+        )
+      setattr(self, event, _naming(f'{name}: {event}', method))
 
 
 def _naming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

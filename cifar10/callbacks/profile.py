@@ -156,10 +156,18 @@ def to_json(traced: Sequence[Operation]) -> dict[str, Any]:
 
 
 def costs_table(traced: Sequence[Operation], rows: int) -> Iterator[str]:
-  """Yields a table of the costliest operations, without those that wait for another device."""
+  """Yields a table of the costliest operations, without those that wait for another device.
+
+  Of traced GPUs it counts the kernels, of all other devices the operations.
+  """
+  kernels = '/stream:all'
+  # '/device:GPU:0/stream:all' and '/job:worker/replica:0/task:0/device:GPU:0' are the same device.
+  timed = tuple({each.device.removesuffix(kernels) for each in traced if kernels in each.device})
   costs: dict[tuple[str, str], list[int]] = defaultdict(list)
-  for each in _counted(traced):
-    costs[each.type, each.name].append(each.duration)
+  for each in traced:
+    is_of_gpu = _is_gpu_trace(each.device) or each.device.endswith(timed)
+    if each.type not in _WAITING and (each.device.endswith(kernels) or not is_of_gpu):
+      costs[each.type, each.name].append(each.duration)
   total = sum(itertools.chain(*costs.values())) or 1
   costliest = sorted(costs.items(), key=lambda item: -sum(item[1]))[:rows]
   wide = max((len(kind) for (kind, _), _ in costliest), default=0)
@@ -167,15 +175,3 @@ def costs_table(traced: Sequence[Operation], rows: int) -> Iterator[str]:
   for (kind, name), durations in costliest:
     spent = sum(durations)
     yield f'{kind:{wide}} {len(durations):6} {spent / 1e3:10.2f} {spent / total:6.1%}  {name}'
-
-
-def _counted(traced: Sequence[Operation]) -> Iterator[Operation]:
-  """Yields the kernels of traced GPUs, and the operations of all other devices."""
-  kernels = '/stream:all'
-  # '/device:GPU:0/stream:all' and '/job:worker/replica:0/task:0/device:GPU:0' are the same device.
-  timed = tuple({each.device.removesuffix(kernels) for each in traced if kernels in each.device})
-  for each in traced:
-    is_kernel = each.device.endswith(kernels)
-    is_of_gpu = _is_gpu_trace(each.device) or each.device.endswith(timed)
-    if each.type not in _WAITING and (is_kernel or not is_of_gpu):
-      yield each

@@ -64,22 +64,17 @@ class UserCommand(Callback):
       child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=2)
     except OSError as error:
       return f'cannot be run ({error.strerror})'
-    with child:
-      try:
-        fault = self._wait(child, seconds_left)
-      finally:
-        child.kill()  # Does nothing to one that has ended.
-    return fault or (f'ended with code {child.returncode}' if child.returncode else '')
-
-  def _wait(self, child: subprocess.Popen[bytes], seconds_left: float) -> str:
-    """Returns '' when the command has ended, or else for how long it was waited for."""
     seconds, since = float(_SECONDS), ''
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-      if self._run.monitor.stopping and not since:
-        seconds, since = seconds_left, ' once the run was to end'
-        end = time.monotonic() + seconds
-      with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(0.1)
-        return ''
+    try:
+      while time.monotonic() < end:
+        if self._run.monitor.stopping and not since:
+          seconds, since = seconds_left, ' once the run was to end'
+          end = time.monotonic() + seconds
+        with contextlib.suppress(subprocess.TimeoutExpired):
+          code = child.wait(0.1)
+          return f'ended with code {code}' if code else ''
+    finally:
+      child.kill()  # Does nothing to one that has ended.
+      child.wait()
     return f'did not end in {seconds:g} s{since}, and was killed'

@@ -70,9 +70,9 @@ def new_name() -> str:
 def request(job_dir: str, command: Command, name: str = '') -> str:
   """Writes a request and returns its name, a new one if none is given; raises OSError."""
   name = name or new_name()
-  folder = os.path.join(job_dir, CONTROL)
-  files.make_folder(folder)
-  _write(os.path.join(folder, f'request-{name}.json'), command._asdict())
+  path = os.path.join(job_dir, CONTROL, f'request-{name}.json')
+  files.make_folder(os.path.dirname(path))
+  files.write_text(path, files.json_text(command._asdict()))
   return name
 
 
@@ -103,7 +103,7 @@ def take(job_dir: str) -> list[tuple[str, Command | None]]:
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
   """Writes the answer to a request."""
   path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
-  _write(path, {'ok': ok, 'answer': text})
+  files.write_text(path, files.json_text({'ok': ok, 'answer': text}))
 
 
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
@@ -169,7 +169,3 @@ def _as_command(content: dict[str, Any] | None) -> Command | None:
     return parse(str(Command(content['verb'], content.get('value'))))
   except (KeyError, TypeError, ValueError):
     return None
-
-
-def _write(path: str, content: dict[str, Any]) -> None:
-  files.write_text(path, files.json_text(content))

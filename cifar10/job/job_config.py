@@ -32,7 +32,10 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     config = json.loads(files.read_text(path))
     if not isinstance(config, dict) or not config:
       raise ValueError('it is no JSON object with options')
-    _check_digests(config.get('data'))
+    data = config.get('data')
+    is_object = isinstance(data, dict) and all(isinstance(each, str) for each in data.values())
+    if data is not None and not is_object:
+      raise ValueError(f'data is {data!r:.60}: it must be the SHA-256 of each split')
     return config
   except InputError:
     raise
@@ -59,13 +62,6 @@ def read_begun(job_dir: str) -> dict[str, Any] | None:
   has_list = files.exists(os.path.join(job_dir, 'checkpoint'))
   saved = files.matching(job_dir, 'model.ckpt-*') + files.matching(f'{job_dir}/best', '*')
   return config if has_list or saved else None
-
-
-def _check_digests(data: Any) -> None:
-  """Raises ValueError unless the value is None or the digests of record files."""
-  is_object = isinstance(data, dict) and all(isinstance(each, str) for each in data.values())
-  if data is not None and not is_object:
-    raise ValueError(f'data is {data!r:.60}: it must be the SHA-256 of each split')
 
 
 def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
