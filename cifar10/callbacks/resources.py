@@ -29,10 +29,7 @@ class Resources(Callback):
   """Writes TensorBoard's group 'resources': this process's CPU and memory, and each GPU's use."""
 
   def __init__(self, job_dir: str, gpu_use: Callable[[], Iterable[tuple[str, float]]] = tuple):
-    """Args:
-    job_dir: the folder of the event file.
-    gpu_use: returns pairs of a name and the use of a GPU.
-    """
+    """`gpu_use` returns pairs of a name and the use of a GPU."""
     self._job_dir = job_dir
     self._gpu_use = gpu_use
     self._step = 0

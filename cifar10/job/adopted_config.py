@@ -31,11 +31,8 @@ def adopt_config(
   are given or defaults, so that a command means the same in every process of a cluster, whether
   or not the process sees the job dir.
 
-  Args:
-    given: the options that the command line or its recipe sets, by name.
-    config: from `read_config`.
-    path: the job dir, for messages.
-    training: False: the run evaluates, predicts or exports.
+  `given` are the options that the command line or its recipe sets; `config` is what `read_config`
+  read in the job dir `path`. A run without `training` evaluates, predicts or exports.
 
   Raises:
     InputError: an option that cannot change, or the kind of optimizer, differs (the message

@@ -70,17 +70,13 @@ def checkpoint(job_dir: str) -> str:
 def keep(
   job_dir: str, source: str, evaluation: Mapping[str, Any], count: int, by: str = 'accuracy'
 ) -> bool:
-  """Copies an evaluated checkpoint if it is among the best; returns whether it is the best.
+  """Copies an evaluated checkpoint if it is among the `count` best; tells whether it is the best.
 
   best.json is written after the copy is complete, and checkpoints that it no longer names are
   removed after that: if the process is killed, every checkpoint that best.json names exists.
 
-  Args:
-    job_dir: the job dir.
-    source: the evaluated checkpoint.
-    evaluation: as the program prints it, with 'accuracy' and 'global_step'.
-    count: how many checkpoints to keep.
-    by: the number that ranks evaluations: an accuracy, or a loss, of which the lowest is best.
+  The evaluation is as the program prints it, with 'accuracy' and 'global_step'; `by` names the
+  number that ranks: an accuracy, or a loss, of which the lowest is best.
 
   Raises:
     FileNotFoundError: the checkpoint was deleted during its evaluation.

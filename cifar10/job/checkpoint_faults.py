@@ -87,14 +87,10 @@ def _check_allowed(error: Exception, path: str) -> None:
 
 
 def _read(path: str, num_files: int) -> dict[str, Any]:
-  """Each tensor's type, shape and place (a BundleEntryProto), by name.
-
-  Args:
-    path: of the index.
-    num_files: which hold the tensors.
+  """Each tensor's type, shape and place (a BundleEntryProto) in `num_files` files, by name.
 
   Raises:
-    Exception: of many kinds, where TensorFlow might not survive it.
+    Exception: of many kinds, where TensorFlow might not survive the index.
   """
   content = files.read(path)
   (_, _, *place), _ = _numbers(content[-48:], 0, 4)

@@ -118,11 +118,7 @@ def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
 
 
 def find(job_dir: str, named: str | None) -> str:
-  """Returns the path of a checkpoint: the named one, the best or the latest.
-
-  Args:
-    job_dir: the job dir.
-    named: a path; BEST; or None for the latest.
+  """Returns the path of a checkpoint: the latest, or the `named` one, a path or BEST.
 
   Raises:
     InputError: it does not exist.

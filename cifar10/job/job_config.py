@@ -67,12 +67,7 @@ def read_begun(job_dir: str) -> dict[str, Any] | None:
 def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   """Returns the data set that a job classifies: its own; for a new job, that of the data dir.
 
-  Args:
-    job_dir: new, or a job of this program.
-    data_dir: may be None for an existing job.
-
-  Raises:
-    InputError: the classes of data dir and job differ.
+  An existing job needs no data dir. Raises InputError if the classes of data dir and job differ.
   """
   config = read_config(job_dir)
   job = None
@@ -100,15 +95,8 @@ def update_config(
 ) -> list[str]:
   """Writes the configuration of this run into the job dir, if it has changed.
 
-  Args:
-    job_dir: new, or accepted by `adopt_config`.
-    hparams: the run's hyper-parameters.
-    data_dir: the path of the data, for the message.
-    data_set: the data set that the job classifies.
-    data: digests of the record files, by split; None if unknown.
-
-  Returns:
-    The differences from the last run: 'train_steps 100 -> 200'.
+  The job dir is new, or accepted by `adopt_config`; `data` are the digests of the record files by
+  split, None if unknown. Returns the differences from the last run: 'train_steps 100 -> 200'.
 
   Raises:
     InputError: the job was trained on other data, or the folder cannot be written.

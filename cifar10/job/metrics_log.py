@@ -45,14 +45,7 @@ def read(job_dir: str) -> list[Event]:
 
 
 def event(name: str, step: int, task: str, **rest: Any) -> Event:
-  """Returns an event with the current time, for `append`.
-
-  Args:
-    name: 'train', 'evaluate', ...
-    step: the global step.
-    task: the process of the event: 'chief 0', 'evaluator 0'.
-    **rest: other values.
-  """
+  """Returns an event of a task, as 'chief 0', with the current time and `rest`, for `append`."""
   return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
 
 

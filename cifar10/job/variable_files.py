@@ -105,12 +105,10 @@ class VariableFile(NamedTuple):
 
 
 def open_source(path: str, flag: str = '') -> VariableFile:
-  """Opens the variables that a user has named.
+  """Opens the variables that a user has named, by `flag` if it was an option.
 
-  Args:
-    path: a job dir, its best/, a checkpoint's prefix, an .npz file of arrays by variable name, or
-      the name of an included network.
-    flag: the option that named it, for messages.
+  The path is a job dir, its best/, a checkpoint's prefix, an .npz file of arrays by variable name,
+  or the name of an included network.
 
   Raises:
     InputError: it is none of these, or is damaged.
@@ -192,10 +190,7 @@ def _checkpoint(path: str, named: str) -> str:
 def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family: str) -> None:
   """Raises InputError for another network's variables, some of which TensorFlow might accept.
 
-  Args:
-    source: the variables to compare.
-    shapes: of this network's variables, by name.
-    family: the scope of both.
+  `shapes` are those of this network's variables by name, in the scope `family`.
   """
   theirs = source.shapes
   differences = [
@@ -218,13 +213,7 @@ def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family:
 def write(
   path: str, values: Mapping[str, np.ndarray], global_step: int, flag: str = '--out'
 ) -> None:
-  """Writes variables atomically.
-
-  Args:
-    path: an .npz file, or a checkpoint's prefix.
-    values: by name.
-    global_step: the step of these values.
-    flag: the option that named the folder.
+  """Writes variables atomically, to an .npz file or a checkpoint's prefix, which `flag` named.
 
   Raises:
     InputError: the file is there, or cannot be written.
