@@ -33,12 +33,12 @@ def _shows_bars() -> bool:
   return 'progress_bars' in parts.PARTS and (in_notebook or sys.stderr.isatty())
 
 
-class Progress(Averaging):
-  """Base class: logs the step at which training begins; averages steps every few seconds."""
+class ProgressLines(Averaging):
+  """Logs the step at which training begins, then the means of every few seconds as lines."""
 
-  def __init__(self, run: Run, every_seconds: float):
+  def __init__(self, run: Run):
     super().__init__(run)
-    self._every_seconds = every_seconds
+    self._every_seconds: float = run.options.log_every
     self._began_at = 0  # The step at which this process's latest session began.
 
   def after_create_session(self, session: Any, coord: Any) -> None:
@@ -59,13 +59,6 @@ class Progress(Averaging):
       f'{shown}  {means.steps_per_second * self._run.examples_per_step:.0f} images/s  '
       f'{format_duration(seconds_left)} left'
     )
-
-
-class ProgressLines(Progress):
-  """Logs progress as lines."""
-
-  def __init__(self, run: Run):
-    super().__init__(run, run.options.log_every)
 
   def averaged(self, means: Means) -> None:
     log.info(

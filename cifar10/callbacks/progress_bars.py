@@ -4,18 +4,19 @@ from typing import Any
 
 from cifar10.callbacks.base import Run
 from cifar10.callbacks.meter import Means
-from cifar10.callbacks.progress import Progress
+from cifar10.callbacks.progress import ProgressLines
 from cifar10.core import logs
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
 
 
-class ProgressBar(Progress):
-  """Shows a bar in the last line of the terminal; the log's lines appear above it."""
+class ProgressBar(ProgressLines):
+  """Shows a bar in the last line of the terminal; the log's other lines appear above it."""
 
   def __init__(self, run: Run):
-    super().__init__(run, _REDRAW_SECONDS)
+    super().__init__(run)
+    self._every_seconds = _REDRAW_SECONDS
     self._bar: Any = None
 
   def after_create_session(self, session: Any, coord: Any) -> None:
