@@ -27,9 +27,9 @@ class ControlListener(Callback):
     self._looked = 0.0
     self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else LOOK_SECONDS
     self._step = 0
-    self._commands: Any = None  # A ControlCommands, from the first request on.
-    if self._is_asked():
-      self._commands.forget_old()
+    self._commands: Any = None
+    if commands := self._asked():
+      commands.forget_old()
 
   def on_step_end(self, step: Step) -> None:
     self._step = step.step
@@ -40,11 +40,11 @@ class ControlListener(Callback):
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if time.monotonic() - self._looked >= self._look_seconds:
       self._looked = time.monotonic()
-      if self._is_asked():
-        self._commands.obey(run_context.session, self._step)
+      if commands := self._asked():
+        commands.obey(run_context.session, self._step)
 
-  def _is_asked(self) -> bool:
-    """Tells whether there has been a request, for which it then has the commands."""
+  def _asked(self) -> Any:
+    """Returns the ControlCommands, from the first request on; None before."""
     if not self._commands and job_config.has_requests(self._run.job_dir):
       self._commands = parts.load('control').ControlCommands(self._run)
-    return bool(self._commands)
+    return self._commands

@@ -112,7 +112,6 @@ class Averaging(Callback):
     self._since = self._heard = time.monotonic()
     self._count = 0
     self._sums = {'loss': 0.0, 'accuracy': 0.0}
-    self._last: Mapping[str, float] = {}
 
   def _end_window(self) -> None:
     """Passes the means on and starts a new window, unless this one has no step yet."""

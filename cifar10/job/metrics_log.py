@@ -131,7 +131,7 @@ def _write(path: str, lines: Iterable[bytes]) -> None:
 def _parsed(line: bytes) -> Event | None:
   """Returns the event of a line; None if it is half a line or of another program."""
   try:
-    event = json.loads(line) if line.endswith(b'\n') else None
+    event: Any = json.loads(line) if line.endswith(b'\n') else None
   except (ValueError, RecursionError):
     return None
   is_named = isinstance(event, dict) and isinstance(event.get('event'), str)
