@@ -8,15 +8,10 @@ but for batch normalisation, which sees half as many images at a time, and the o
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 from typing import Any
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment

@@ -1,4 +1,8 @@
-"""What the benchmarks' commands share: flags, the command line in a record, processes."""
+"""What the benchmarks' commands share: flags, the command line in a record, processes.
+
+Imported before the program, which lies beside this folder and is not installed, and before
+TensorFlow, whose C++ it quietens.
+"""
 
 import argparse
 import json
@@ -9,9 +13,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from records import ROOT
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+sys.path.insert(0, ROOT)
+
 from cifar10.core import cli, errors
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
 # What a record's command shows in place of the paths that were given here.
 _PLACES = {

@@ -6,6 +6,7 @@ import re
 import subprocess
 from typing import Any
 
+import commands
 import numpy as np
 import tensorflow as tf
 
@@ -58,4 +59,4 @@ def _processor() -> str:
 
 
 # When the measurement starts: the checkout may go on meanwhile.
-_COMMIT = commit(os.path.dirname(os.path.abspath(__file__)))
+_COMMIT = commit(commands.ROOT)

@@ -11,17 +11,12 @@ are meant to, from arrays in memory: in one process and with two more; ratios ar
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment

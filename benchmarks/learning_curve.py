@@ -11,10 +11,6 @@ import argparse
 import csv
 import json
 import os
-import sys
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import environment
 from records import RESULTS

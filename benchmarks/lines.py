@@ -8,12 +8,7 @@ Both train ResNet-20 with the whole program as benchmarks/training.py does, each
 import json
 import os
 import statistics
-import sys
 import tempfile
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment

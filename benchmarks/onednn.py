@@ -17,10 +17,6 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 import commands
 import environment
 

@@ -15,12 +15,8 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment

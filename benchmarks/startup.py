@@ -21,10 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 import commands
 import environment
 import tensorflow as tf

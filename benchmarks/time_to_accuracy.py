@@ -22,10 +22,7 @@ import sys
 import tempfile
 import time
 
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')  # The runs need the GPU's memory.
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment

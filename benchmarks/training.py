@@ -28,10 +28,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')  # Several share a GPU.
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import convolutions

@@ -8,15 +8,10 @@ The flags after `--` are there in both. The speed is that of a job's second hund
 
 import argparse
 import json
-import os
 import shlex
 import statistics
 import sys
 import tempfile
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# The program lies beside this folder, and is not installed.
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import commands
 import environment
