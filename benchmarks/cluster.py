@@ -62,10 +62,7 @@ def main() -> None:
   ]
   alone = rates['one process']
   record = {
-    'name': 'cluster',
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head('cluster', parser, flags),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {
       f'{name} / one process': round(statistics.median(a / b for a, b in zip(values, alone)), 3)

@@ -1,5 +1,6 @@
 """What a measurement depends on: commit, versions and hardware."""
 
+import argparse
 import os
 import platform
 import re
@@ -11,6 +12,18 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.core import devices, limits
+
+
+def head(name: str, parser: argparse.ArgumentParser, flags: argparse.Namespace) -> dict[str, Any]:
+  """How a record begins: its name and command, how often it measures in turn, `describe`."""
+  given = vars(flags)
+  often = {'pairs': 'pairs', 'turns': 'turns', 'seconds_of_a_turn': 'seconds'}
+  return {
+    'name': name,
+    'command': commands.command_line(parser, flags),
+    **{said: given[flag] for said, flag in often.items() if flag in given},
+    **describe(given.get('num_gpus', 0)),
+  }
 
 
 def describe(num_gpus: int = 0) -> dict[str, Any]:

@@ -68,10 +68,7 @@ def main() -> None:
         print(f'{case}: {1e3 * seconds[case][-1]:.2f} ms', file=sys.stderr)
   medians = {name: statistics.median(values) for name, values in seconds.items()}
   record = {
-    'name': 'inference',
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head('inference', parser, flags),
     **versions,
     'milliseconds': {name: round(1e3 * value, 3) for name, value in medians.items()},
     'images_per_second': {

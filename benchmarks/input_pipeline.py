@@ -71,10 +71,7 @@ def main() -> None:
     best = max(value for other, value in medians.items() if other.startswith(name))
     to_peers[f'ours / {name}'] = round(medians['ours'] / best, 1)
   record = {
-    'name': 'input pipeline',
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head('input pipeline', parser, flags),
     **({'peers': versions} if versions else {}),
     'images_per_second': medians,
     'ratios': {'ours / old order': round(statistics.median(ratios), 2), **to_peers},

@@ -61,10 +61,7 @@ def main() -> None:
         rates.setdefault(f'{case}, {state}', []).append(rate)
         print(f'pair {pair + 1}: {case}, {state} {rate:,.0f} images/s', file=sys.stderr)
   record = {
-    'name': 'onednn',
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head('onednn', parser, flags),
     'instruction_sets': os.environ.get('ONEDNN_MAX_CPU_ISA', 'all of this processor'),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {

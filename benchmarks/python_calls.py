@@ -31,9 +31,7 @@ def main() -> None:
   parser.add_argument('--calls', type=commands.count, default=100)
   flags = parser.parse_args()
   record = {
-    'name': 'python_calls',
-    'command': commands.command_line(parser, flags),
-    **environment.describe(),
+    **environment.head('python_calls', parser, flags),
     'calls': soak_memory.described(_samples(flags), 1, 'call'),
   }
   print(json.dumps(record))

@@ -52,10 +52,7 @@ def main() -> None:
     print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
   medians = {name: statistics.median(values) for name, values in rates.items()}
   record = {
-    'name': 'python source',
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head('python source', parser, flags),
     **({'peers': versions} if versions else {}),
     'images_per_second': medians,
     'ratios': {

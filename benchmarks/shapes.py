@@ -39,11 +39,7 @@ def main() -> None:
     records[named] = _measure(flags, network, int(batch_size))
   first = next(iter(records.values()))
   record = {
-    'name': 'shapes',
-    'command': commands.command_line(parser, flags),
-    'turns': flags.turns,
-    'seconds_of_a_turn': flags.seconds,
-    **environment.describe(),
+    **environment.head('shapes', parser, flags),
     **({'torch': first['torch']} if 'torch' in first else {}),
     'images_per_second': _named(records, 'images_per_second'),
     'ratios': _named(records, 'ratios'),

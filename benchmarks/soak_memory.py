@@ -49,9 +49,7 @@ def main() -> None:
   parser.add_argument('--evaluations', type=commands.count, default=200)
   flags = parser.parse_args()
   record = {
-    'name': 'soak_memory',
-    'command': commands.command_line(parser, flags),
-    **environment.describe(),
+    **environment.head('soak_memory', parser, flags),
     'training': described(watch_steps(flags.data_dir, flags.steps), 1000, '1,000 steps'),
     'evaluating': described(watch_evaluations(flags.data_dir, flags.evaluations), 1, 'evaluation'),
   }

@@ -64,10 +64,7 @@ def main() -> None:
           values.setdefault(case, []).append(value)
   medians = {case: round(statistics.median(values), 2) for case, values in seconds.items()}
   record = {
-    'name': 'startup',
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head('startup', parser, flags),
     'seconds': medians,
     'mebibytes': {case: round(statistics.median(values)) for case, values in mebibytes.items()},
     'ratios': {

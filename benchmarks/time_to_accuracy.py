@@ -58,9 +58,7 @@ def main() -> None:
       print(f'seed {seed}: {ours[-1]}', file=sys.stderr)
   seconds = statistics.median(run['seconds'] for run in ours)
   record = {
-    'name': 'time_to_accuracy',
-    'command': commands.command_line(parser, flags),
-    **environment.describe(flags.num_gpus),
+    **environment.head('time_to_accuracy', parser, flags),
     'recipe': flags.recipe,
     'dtype': dtype,
     'accuracy_mean': round(statistics.mean(run['accuracy'] for run in ours), 5),

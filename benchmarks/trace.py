@@ -43,9 +43,7 @@ def main() -> None:
   for name, value in ordered[: flags.lines]:
     print(f'{1e3 * value:9.2f} ms {100 * value / total:5.1f} %  {name}', file=sys.stderr)
   record = {
-    'name': 'trace',
-    'command': commands.command_line(parser, flags),
-    **environment.describe(),
+    **environment.head('trace', parser, flags),
     'step_seconds': round(step_seconds, 4),
     'images_per_second': round(flags.batch_size / step_seconds),
     'share_by_operation': {name: round(value / total, 4) for name, value in ordered[:20]},

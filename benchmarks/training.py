@@ -101,11 +101,7 @@ def main() -> None:
         limit = commands.last_line(_command(flags, _LIMIT, dtype, folder))
         rates[f'{_LIMIT} {dtype}'] = [limit]
   record = {
-    'name': 'training',
-    'command': commands.command_line(parser, flags),
-    'turns': flags.turns,
-    'seconds_of_a_turn': flags.seconds,
-    **environment.describe(flags.num_gpus),
+    **environment.head('training', parser, flags),
     **peer,
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {

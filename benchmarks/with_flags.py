@@ -34,10 +34,7 @@ def main() -> None:
       print(f'pair {pair + 1}: {name} {rates[name][-1]:,.0f} images/s', file=sys.stderr)
   ratios = [ours / plain for ours, plain in zip(rates['with'], rates['without'])]
   record = {
-    'name': flags.name,
-    'command': commands.command_line(parser, flags),
-    'pairs': flags.pairs,
-    **environment.describe(),
+    **environment.head(flags.name, parser, flags),
     'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
     'ratios': {'with / without': round(statistics.median(ratios), 3)},
     'all_images_per_second': rates,
