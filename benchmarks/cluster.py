@@ -56,16 +56,13 @@ def main() -> None:
         rate = _images_per_second(flags, small, variant, checkout)
         milliseconds[checkout].setdefault(name, []).append(round(1000 * (1 + workers) / rate, 2))
         print(f'{checkout}: {name} {milliseconds[checkout][name][-1]} ms', file=sys.stderr)
-  steps = [
-    {name: statistics.median(values) for name, values in milliseconds[checkout].items()}
-    for checkout in checkouts
-  ]
+  steps = [commands.medians(milliseconds[checkout]) for checkout in checkouts]
   alone = rates['one process']
   record = {
     **environment.head('cluster', parser, flags),
-    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'images_per_second': commands.medians(rates),
     'ratios': {
-      f'{name} / one process': round(statistics.median(a / b for a, b in zip(values, alone)), 3)
+      f'{name} / one process': commands.ratio(values, alone)
       for name, values in rates.items()
       if values is not alone
     },

@@ -1,16 +1,18 @@
-"""What the benchmarks' commands share: flags, the command line in a record, processes.
+"""What the benchmarks' commands share: flags, the command line in a record, numbers, processes.
 
 Imported before the program, which lies beside this folder and is not installed, and before
 TensorFlow, whose C++ it quietens.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shlex
+import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from records import ROOT
@@ -75,6 +77,17 @@ def command_line(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> 
   following = getattr(flags, 'flags', [])
   words += ['--', *following] if following else []
   return ' '.join(words)
+
+
+def medians(measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
+  """Of what was measured of each, by name."""
+  return {name: statistics.median(values) for name, values in measured.items()}
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+  """The median of the turns' ratios; theirs may have been measured once, for all turns."""
+  turns = zip(ours, itertools.cycle(theirs))
+  return round(statistics.median(mine / other for mine, other in turns), 3)
 
 
 def last_line(command: Sequence[Any]) -> Any:

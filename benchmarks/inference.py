@@ -66,7 +66,7 @@ def main() -> None:
         case = f'{name} {dtype}, batch {batch_size}'
         seconds.setdefault(case, []).append(measure(dtype, batch_size))
         print(f'{case}: {1e3 * seconds[case][-1]:.2f} ms', file=sys.stderr)
-  medians = {name: statistics.median(values) for name, values in seconds.items()}
+  medians = commands.medians(seconds)
   record = {
     **environment.head('inference', parser, flags),
     **versions,

@@ -64,7 +64,7 @@ def main() -> None:
           rates.setdefault(case, []).append(result['images_per_second'])
       shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
       print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
-  medians = {name: statistics.median(values) for name, values in rates.items()}
+  medians = commands.medians(rates)
   ratios = [ours / old for ours, old in zip(rates['ours'], rates['old order'])]
   to_peers = {}
   for name in _PEERS.values() if flags.torch_python else ():

@@ -7,7 +7,6 @@ Both train ResNet-20 with the whole program as benchmarks/training.py does, each
 
 import json
 import os
-import statistics
 import tempfile
 
 import commands
@@ -55,13 +54,10 @@ def main() -> None:
     'turns': flags.turns,
     'seconds_of_a_turn': flags.seconds,
     **environment.describe(),
-    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'images_per_second': commands.medians(rates),
     'ratios': {
-      f'{second} / {first}, {dtype}': round(
-        statistics.median(
-          new / old for new, old in zip(rates[f'{second} {dtype}'], rates[f'{first} {dtype}'])
-        ),
-        3,
+      f'{second} / {first}, {dtype}': commands.ratio(
+        rates[f'{second} {dtype}'], rates[f'{first} {dtype}']
       )
       for dtype in ('float32', 'bfloat16')
     },

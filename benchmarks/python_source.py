@@ -10,7 +10,6 @@ function in the measuring process, or in two more.
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 from typing import Any
@@ -50,7 +49,7 @@ def main() -> None:
           rates.setdefault(f'{_PEER}, {case}', []).append(result['images_per_second'])
     shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
     print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
-  medians = {name: statistics.median(values) for name, values in rates.items()}
+  medians = commands.medians(rates)
   record = {
     **environment.head('python source', parser, flags),
     **({'peers': versions} if versions else {}),

@@ -20,7 +20,6 @@ they take turns. A ratio is the median of the turns' ratios.
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -103,22 +102,17 @@ def main() -> None:
   record = {
     **environment.head('training', parser, flags),
     **peer,
-    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'images_per_second': commands.medians(rates),
     'ratios': {
-      f'program / {name}, {dtype}': _ratio(rates[f'program {dtype}'], rates[f'{name} {dtype}'])
+      f'program / {name}, {dtype}': commands.ratio(
+        rates[f'program {dtype}'], rates[f'{name} {dtype}']
+      )
       for dtype in flags.dtypes
       for name in others
     },
     'all_images_per_second': rates,
   }
   print(json.dumps(record))
-
-
-def _ratio(ours: list[float], theirs: list[float]) -> float:
-  """The median of the turns' ratios; where theirs was measured once, our median over it."""
-  if len(theirs) == 1:
-    return round(statistics.median(ours) / theirs[0], 3)
-  return round(statistics.median(mine / other for mine, other in zip(ours, theirs)), 3)
 
 
 def _command(flags: argparse.Namespace, name: str, dtype: str, folder: str) -> list[Any]:

@@ -9,7 +9,6 @@ The flags after `--` are there in both. The speed is that of a job's second hund
 import argparse
 import json
 import shlex
-import statistics
 import sys
 import tempfile
 
@@ -32,11 +31,10 @@ def main() -> None:
     for name, given in settings.items():
       rates[name].append(_images_per_second(flags.data_dir, given))
       print(f'pair {pair + 1}: {name} {rates[name][-1]:,.0f} images/s', file=sys.stderr)
-  ratios = [ours / plain for ours, plain in zip(rates['with'], rates['without'])]
   record = {
     **environment.head(flags.name, parser, flags),
-    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
-    'ratios': {'with / without': round(statistics.median(ratios), 3)},
+    'images_per_second': commands.medians(rates),
+    'ratios': {'with / without': commands.ratio(rates['with'], rates['without'])},
     'all_images_per_second': rates,
   }
   print(json.dumps(record))
