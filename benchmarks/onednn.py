@@ -10,8 +10,6 @@ Each measurement is a process of its own: the switch is read once.
 import argparse
 import json
 import os
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -63,12 +61,9 @@ def main() -> None:
   record = {
     **environment.head('onednn', parser, flags),
     'instruction_sets': os.environ.get('ONEDNN_MAX_CPU_ISA', 'all of this processor'),
-    'images_per_second': {name: statistics.median(values) for name, values in rates.items()},
+    'images_per_second': commands.medians(rates),
     'ratios': {
-      f'{case}, on / off': round(
-        statistics.median(on / off for on, off in zip(rates[f'{case}, on'], rates[f'{case}, off'])),
-        3,
-      )
+      f'{case}, on / off': commands.ratio(rates[f'{case}, on'], rates[f'{case}, off'])
       for case in CASES
     },
     'all_images_per_second': rates,
@@ -77,10 +72,8 @@ def main() -> None:
 
 
 def _in_a_process(data_dir: str, case: str, value: str) -> float:
-  command = [sys.executable, os.path.abspath(__file__), '--data-dir', data_dir, '--case', case]
-  settings = {**os.environ, _SWITCH: value}
-  result = subprocess.run(command, env=settings, stdout=subprocess.PIPE, check=True)
-  return json.loads(result.stdout.splitlines()[-1])
+  command = ['env', f'{_SWITCH}={value}', sys.executable, os.path.abspath(__file__)]
+  return commands.last_line([*command, '--data-dir', data_dir, '--case', case])
 
 
 def _measure(data_dir: str, case: Case) -> float:

@@ -14,7 +14,6 @@ and with others, by the Python that runs it and by each PYTHON. `ways` does so o
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -32,9 +31,9 @@ from cifar10.job import variable_files
 
 # What stands in for other processors, whose kernels compute in another order.
 KERNELS = {
-  "this processor's": {},
-  "oneDNN's for AVX2": {'ONEDNN_MAX_CPU_ISA': 'AVX2'},
-  'without oneDNN': {'TF_ENABLE_ONEDNN_OPTS': '0'},
+  "this processor's": [],
+  "oneDNN's for AVX2": ['ONEDNN_MAX_CPU_ISA=AVX2'],
+  'without oneDNN': ['TF_ENABLE_ONEDNN_OPTS=0'],
 }
 FIRST = 1000  # Images.
 OF_FIRST = f'accuracy_of_the_first_{FIRST}'
@@ -158,10 +157,9 @@ def _measure(flags: argparse.Namespace) -> dict[str, Any]:
     for kernels, variables in KERNELS.items():
       # bfloat16 cannot run under this limit (`make test-kernels`), and others need not.
       ways = [] if kernels != "oneDNN's for AVX2" else ['float32', 'two towers', 'saved_model']
-      command = [python, __file__, 'ways', flags.name, *ways, '--data-dir', flags.data_dir]
-      env = {**os.environ, **variables}
-      done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-      rows.append({'kernels': kernels, **json.loads(done.stdout.splitlines()[-1])})
+      command = ['env', *variables, python, __file__, 'ways', flags.name, *ways]
+      command += ['--data-dir', flags.data_dir]
+      rows.append({'kernels': kernels, **commands.last_line(command)})
   command_line = f'python benchmarks/pretrained.py measure {flags.name} --data-dir data'
   command_line += ' --python PYTHON' * len(flags.python)
   head = {'name': 'pretrained', 'command': command_line, **environment.describe()}
