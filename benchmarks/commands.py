@@ -12,7 +12,8 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from records import ROOT
@@ -88,6 +89,16 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
   """The median of the turns' ratios; theirs may have been measured once, for all turns."""
   turns = zip(ours, itertools.cycle(theirs))
   return round(statistics.median(mine / other for mine, other in turns), 3)
+
+
+def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
+  """Times `batches` batches, after as many untimed ones, which use up what was prefetched."""
+  for _ in range(batches):
+    next(source)
+  start = time.perf_counter()
+  for _ in range(batches):
+    next(source)
+  return batches * batch_size / (time.perf_counter() - start)
 
 
 def last_line(command: Sequence[Any]) -> Any:

@@ -14,7 +14,6 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,7 +53,7 @@ def main() -> None:
       peers.export_arrays(flags.data_dir, folder)
     for pair in range(flags.pairs):
       for name, source in sources.items():
-        rates[name].append(images_per_second(source, flags.batches, flags.batch_size))
+        rates[name].append(commands.images_per_second(source, flags.batches, flags.batch_size))
       for loader, name in _PEERS.items() if flags.torch_python else ():
         for workers in (0, 2):
           settings = ['--loader', loader, '--workers', workers, '--batch-size', flags.batch_size]
@@ -78,16 +77,6 @@ def main() -> None:
     'all_ratios': [round(ratio, 2) for ratio in ratios],
   }
   print(json.dumps(record))
-
-
-def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
-  """Times `batches` batches, after as many untimed ones, which use up what was prefetched."""
-  for _ in range(batches):
-    next(source)
-  start = time.perf_counter()
-  for _ in range(batches):
-    next(source)
-  return batches * batch_size / (time.perf_counter() - start)
 
 
 def old_order(data_set: input_pipeline.RecordDataset, batch_size: int) -> tf.data.Dataset:
