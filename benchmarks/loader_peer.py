@@ -1,16 +1,22 @@
-"""Images/s of PyTorch's DataLoader and of tensorpack's DataFlow on arrays in memory.
+"""Images/s of PyTorch's DataLoader and of tensorpack's DataFlow, in shuffled batches.
 
-Runs in the environment of `make bench-install`; input_pipeline.py starts it. It prints one JSON
-object.
+Runs in the environment of `make bench-install`; input_pipeline.py and python_source.py start it. It
+prints one JSON object.
 
   python benchmarks/loader_peer.py --loader tensorpack --images IMAGES.npy --workers 2
+  python benchmarks/loader_peer.py --loader tensorpack --source source_examples:noisy --workers 2
 
-Both do to one image at a time what the program does to a batch: crop the padded image at random,
-mirror every second one; and put shuffled images into batches. IMAGES.npy is uint8 [n, 32, 32, 3];
-labels lie beside it.
+From arrays in memory, both do to one image at a time what the program does to a batch: crop the
+padded image at random and mirror every second one. IMAGES.npy is uint8 [n, 32, 32, 3]; labels lie
+beside it.
+
+From a Python source, each of tensorpack's processes runs the whole source, shuffles and batches it,
+and sends whole batches: the fastest order that its tutorial knows. The source's shards are not
+used: tensorpack has none.
 """
 
 import argparse
+import importlib
 import itertools
 import json
 import os
@@ -23,18 +29,13 @@ from typing import Any
 import numpy as np
 
 _PADDING = 4
+_BUFFER = 10_000  # A source's examples to draw from, as many as the program has.
 
 
 def main() -> None:
   """Measures one loader after a warm-up of as many batches."""
   flags = _parse_flags()
-  images = np.load(flags.images)
-  folder, name = os.path.split(flags.images)
-  labels = np.load(os.path.join(folder, name.replace('images', 'labels')))
-  if flags.batch_size > len(images):
-    sys.exit(f'error: --batch-size {flags.batch_size} is more than the {len(images)} images')
-  sides = [(0, 0), (_PADDING, _PADDING), (_PADDING, _PADDING), (0, 0)]
-  batches = LOADERS[flags.loader](np.pad(images, sides), labels, flags)
+  batches = LOADERS[flags.loader](flags)
   for _ in itertools.islice(batches, flags.batches):
     pass
   since = time.perf_counter()
@@ -45,6 +46,16 @@ def main() -> None:
   print(json.dumps({'images_per_second': rate, 'versions': versions}))
 
 
+def _arrays(flags: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+  """Images with a border of zeros, uint8 [n, 40, 40, 3], and labels [n]."""
+  images = np.load(flags.images)
+  folder, name = os.path.split(flags.images)
+  labels = np.load(os.path.join(folder, name.replace('images', 'labels')))
+  if flags.batch_size > len(images):
+    sys.exit(f'error: --batch-size {flags.batch_size} is more than the {len(images)} images')
+  return np.pad(images, [(0, 0), (_PADDING, _PADDING), (_PADDING, _PADDING), (0, 0)]), labels
+
+
 def _distorted(padded: np.ndarray) -> np.ndarray:
   """uint8 [40, 40, 3] -> a crop [32, 32, 3], mirrored or not."""
   size = padded.shape[0] - 2 * _PADDING
@@ -53,8 +64,10 @@ def _distorted(padded: np.ndarray) -> np.ndarray:
   return np.ascontiguousarray(image[:, ::-1] if np.random.rand() < 0.5 else image)
 
 
-def _torch(padded: np.ndarray, labels: np.ndarray, flags: argparse.Namespace) -> Iterator[Any]:
+def _torch(flags: argparse.Namespace) -> Iterator[Any]:
   import torch.utils.data  # noqa: PLC0415 - tensorpack is measured without it.
+
+  padded, labels = _arrays(flags)
 
   class Images(torch.utils.data.Dataset):
     """One distorted image and its label."""
@@ -77,12 +90,18 @@ def _torch(padded: np.ndarray, labels: np.ndarray, flags: argparse.Namespace) ->
   return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
-def _tensorpack(padded: np.ndarray, labels: np.ndarray, flags: argparse.Namespace) -> Iterator[Any]:
+def _tensorpack(flags: argparse.Namespace) -> Iterator[Any]:
   from tensorpack import dataflow  # noqa: PLC0415
 
-  flow = dataflow.DataFromList(list(zip(padded, labels)), shuffle=True)
-  flow = dataflow.MapData(flow, lambda point: [_distorted(point[0]), point[1]])
-  flow = dataflow.BatchData(dataflow.RepeatedData(flow, -1), flags.batch_size)
+  if flags.source:
+    module, _, name = flags.source.partition(':')
+    flow = dataflow.DataFromGenerator(getattr(importlib.import_module(module), name))
+    flow = dataflow.LocallyShuffleData(dataflow.RepeatedData(flow, -1), _BUFFER)
+  else:
+    flow = dataflow.DataFromList(list(zip(*_arrays(flags))), shuffle=True)
+    flow = dataflow.MapData(flow, lambda point: [_distorted(point[0]), point[1]])
+    flow = dataflow.RepeatedData(flow, -1)
+  flow = dataflow.BatchData(flow, flags.batch_size)
   if flags.workers:
     flow = dataflow.MultiProcessRunnerZMQ(flow, flags.workers)
   flow.reset_state()
@@ -97,11 +116,16 @@ def _parse_flags() -> argparse.Namespace:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   parser.add_argument('--loader', choices=tuple(LOADERS), required=True)
-  parser.add_argument('--images', required=True, help='train_images.npy')
+  origin = parser.add_mutually_exclusive_group(required=True)
+  origin.add_argument('--images', help='train_images.npy')
+  origin.add_argument('--source', help='module:function; of tensorpack alone')
   parser.add_argument('--batch-size', type=int, default=128)
   parser.add_argument('--batches', type=int, default=200, help='in the measurement')
   parser.add_argument('--workers', type=int, default=2, help='processes; 0: none')
-  return parser.parse_args()
+  flags = parser.parse_args()
+  if flags.source and flags.loader != 'tensorpack':
+    parser.error(f'--source {flags.source} is not for --loader {flags.loader}; give --images')
+  return flags
 
 
 if __name__ == '__main__':

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from typing import Any
 
 import commands
@@ -81,23 +80,15 @@ def _in_program(flags: argparse.Namespace, source: str, processes: int) -> float
   made.num_examples()  # Looks at the first example, as the program does.
   with made.reading(), tf.Graph().as_default(), tf.compat.v1.Session() as session:
     batch = tf.compat.v1.data.make_one_shot_iterator(made.batches(1, 0)).get_next()
-    return _images_per_second(session, batch, flags.batches, flags.batch_size)
-
-
-def _images_per_second(session: Any, batch: Any, batches: int, batch_size: int) -> float:
-  """Times so many batches after as many untimed ones, which use up what was prefetched."""
-  for _ in range(batches):
-    session.run(batch)
-  since = time.perf_counter()
-  for _ in range(batches):
-    session.run(batch)
-  return batches * batch_size / (time.perf_counter() - since)
+    read = iter(lambda: session.run(batch), None)  # Without end.
+    return commands.images_per_second(read, flags.batches, flags.batch_size)
 
 
 def _in_tensorpack(flags: argparse.Namespace, source: str, processes: int) -> dict[str, Any]:
-  script = os.path.join(_FOLDER, 'tensorpack_source.py')
-  words = [flags.torch_python, script, '--source', source, '--processes', processes]
-  return commands.last_line([*words, '--batch-size', flags.batch_size, '--batches', flags.batches])
+  script = os.path.join(_FOLDER, 'loader_peer.py')
+  words = [flags.torch_python, script, '--loader', 'tensorpack', '--source', source]
+  words += ['--workers', processes, '--batch-size', flags.batch_size, '--batches', flags.batches]
+  return commands.last_line(words)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""A Python source such as users write, for python_source.py and tensorpack_source.py alike.
+"""A Python source such as users write, for python_source.py and loader_peer.py alike.
 
 It needs NumPy alone: both environments have it.
 """
