@@ -2,7 +2,8 @@
 
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import traffic
 from records import (
@@ -72,18 +73,15 @@ def _table(record: dict) -> str:
 def _summary(trained: Iterable[dict], speed: dict | None) -> str:
   """The README's table, the machines, and the speed beside Keras and PyTorch."""
   trained = list(trained)
-  rows = ''.join(
-    f'| {title(r)} | **{100 * accuracy(r):.2f} %** | {_deviation(r)} | {number_of_runs(r)} '
-    f'| {_minutes(r)} |\n'
+  rows = (
+    (title(r), f'**{100 * accuracy(r):.2f} %**', _deviation(r), number_of_runs(r), _minutes(r))
     for r in trained
   )
   every = [each for record in trained for each in (record, *record.get('others', ()))]
   machines = '; '.join(dict.fromkeys(_environment(record) for record in every))
-  return (
-    '| trained | test accuracy, mean | standard deviation | runs | minutes each |\n'
-    f'|---|---:|---:|---:|---:|\n{rows}\n'
-    f'Measured on {machines}.{_times(speed) if speed else ""}\n'
-  )
+  heads = 'trained | test accuracy, mean | standard deviation | runs | minutes each'
+  said = f'\nMeasured on {machines}.{_times(speed) if speed else ""}\n'
+  return _markdown(heads, rows) + said
 
 
 def _deviation(record: dict) -> str:
@@ -171,12 +169,11 @@ def _peers(record: dict) -> list[str]:
 
 def _spread(record: dict) -> str:
   """Several seeds of two ways to train."""
-  rows = ''.join(
-    f'| {name} | {", ".join(f"{100 * value:.2f}" for value in values)} '
-    f'| {100 * record["mean"][name]:.2f} |\n'
+  rows = (
+    (name, ', '.join(f'{100 * value:.2f}' for value in values), f'{100 * record["mean"][name]:.2f}')
     for name, values in record['accuracies'].items()
   )
-  return f'| % after {record["examples"]:,} examples | seeds | mean |\n|---|---|---:|\n{rows}'
+  return _markdown(f'% after {record["examples"]:,} examples | seeds | mean', rows, words=2)
 
 
 def _twins(record: dict) -> str:
@@ -216,14 +213,13 @@ def _shapes(record: dict) -> str:
   dtypes = list(dict.fromkeys(kinds))
   others = list(dict.fromkeys(re.findall(r'program / ([^,]+),', ' '.join(ratios))))
   heads = [f'{d}: images/s' if not o else f'÷ {_shown(o)}' for d in dtypes for o in ['', *others]]
-  lines = [f'| network, batch | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
+  rows = []
   for shape in dict.fromkeys(name.partition(': ')[0] for name in rates):
-    cells = []
+    rows.append([shape])
     for dtype in dtypes:
-      cells.append(f'{rates[f"{shape}: program {dtype}"]:,.0f}')
-      cells += [f'**{ratios[f"{shape}: program / {other}, {dtype}"]:.2f}**' for other in others]
-    lines.append(f'| {shape} | {" | ".join(cells)} |')
-  return '\n'.join([*lines, ''])
+      rows[-1].append(f'{rates[f"{shape}: program {dtype}"]:,.0f}')
+      rows[-1] += [f'**{ratios[f"{shape}: program / {other}, {dtype}"]:.2f}**' for other in others]
+  return _markdown(' | '.join(['network, batch', *heads]), rows)
 
 
 def _inference(record: dict) -> str:
@@ -260,35 +256,30 @@ def _grid(
   """
   places = [re.split(r' (?=float32|bfloat16)', name) for name in values]
   rows, columns = (list(dict.fromkeys(names)) for names in zip(*places))
-  lines = [
-    f'| {_shown(name)} | {" | ".join(cell(name, column) for column in columns)} |' for name in rows
-  ]
   heads = [head for column in columns for head in ([column, beside] if beside else [column])]
-  return '\n'.join(
-    [f'| {corner} | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}', *lines, '']
-  )
+  cells = ([_shown(name), *(cell(name, column) for column in columns)] for name in rows)
+  return _markdown(' | '.join([corner, *heads]), cells)
 
 
 def _rates(record: dict) -> str:
   """Images/s, and ratios."""
-  rates = record['images_per_second'].items()
-  rows = ''.join(f'| {_shown(name)} | {value:,.0f} |\n' for name, value in rates)
+  rows = [(_shown(name), f'{value:,.0f}') for name, value in record['images_per_second'].items()]
   for name, value in record['ratios'].items():
     one, _, other = name.partition(' / ')
-    rows += f'| *{_shown(one)} ÷ {_shown(other)}* | **{value:.2f}** |\n'
-  return f'| | images/s |\n|---|---:|\n{rows}{_protocol_cost(record)}'
+    rows.append((f'*{_shown(one)} ÷ {_shown(other)}*', f'**{value:.2f}**'))
+  return _markdown('| images/s', rows) + _protocol_cost(record)
 
 
 def _startup(record: dict) -> str:
   """Seconds and peak memory."""
-  seconds = ''.join(f'| {case} | {value:.1f} s |\n' for case, value in record['seconds'].items())
-  memory = ''.join(f'| {case} | {value:,} MiB |\n' for case, value in record['mebibytes'].items())
-  return f'| what | time or memory |\n|---|---:|\n{seconds}{memory}'
+  seconds = [(case, f'{value:.1f} s') for case, value in record['seconds'].items()]
+  memory = [(case, f'{value:,} MiB') for case, value in record['mebibytes'].items()]
+  return _markdown('what | time or memory', seconds + memory)
 
 
 def _memory(record: dict) -> str:
   """The slopes of a process's memory, and what stays open."""
-  rows = ''
+  rows = []
   for part, slope, unit, units in (
     ('training', 'mib_per_1,000_steps', '1,000 steps', 'steps'),
     ('evaluating', 'mib_per_evaluation', 'evaluation', 'evaluations'),
@@ -297,7 +288,8 @@ def _memory(record: dict) -> str:
     if part not in record:
       continue
     found = record[part]
-    cells = [f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}']
+    cells = [f'{part}, {found["reached"]:,} {units}']
+    cells.append(f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}')
     held = found.get(slope.replace('mib_', 'mib_held_'))
     cells.append('' if held is None else f'{held:.4f} ± {found["standard_error_of_held"]:.4f}')
     cells.append('{:.0f} to {:.0f}'.format(*found['memory_mib']))
@@ -305,32 +297,33 @@ def _memory(record: dict) -> str:
       '{}, {}'.format(*found['at_rest_in_each_half'][name]) for name in ('handles', 'threads')
     ]
     cells.append(str(found['temporary_files'][1]))
-    rows += f'| {part}, {found["reached"]:,} {units} | {" | ".join(cells)} |\n'
-  heads = '| | slope, MiB | of what is held | memory, MiB | handles | threads | temporary files |'
-  return f'{heads}\n|---|---:|---:|---:|---:|---:|---:|\n{rows}'
+    rows.append(cells)
+  heads = '| slope, MiB | of what is held | memory, MiB | handles | threads | temporary files'
+  return _markdown(heads, rows)
 
 
 def _support(record: dict) -> str:
   """What tests/support.py found on each Python."""
   pythons = dict(record['pythons'])
   across = pythons.pop('across', None)
-  rows = ''.join(
-    f'| {version} | {outcome.get("tensorflow", "")} | {outcome["outcome"]} |\n'
+  rows = [
+    (version, outcome.get('tensorflow', ''), outcome['outcome'])
     for version, outcome in sorted(pythons.items(), key=lambda item: int(item[0].split('.')[1]))
-  )
+  ]
+  rows.append(('3.14', 'none has a package for it', 'refused by `make install`'))
   said = f'\nAlso {across["outcome"]}.\n' if across else ''
-  refused = '| 3.14 | none has a package for it | refused by `make install` |\n'
-  return f'| Python | TensorFlow | outcome |\n|---|---|---|\n{rows}{refused}{said}'
+  return _markdown('Python | TensorFlow | outcome', rows, words=3) + said
 
 
 def _pretrained(record: dict) -> str:
   """The accuracy of the trained network that comes along, by the way of running it."""
   ways = list(dict.fromkeys(way for row in record['rows'] for way in row))[2:]
-  lines = [f'| TensorFlow | kernels | {" | ".join(ways)} |', f'|---|---|{"---:|" * len(ways)}']
-  for row in record['rows']:
-    cells = [f'{100 * row[way]:.2f}' if way in row else '' for way in ways]
-    lines.append(f'| {row["tensorflow"]} | {row["kernels"]} | {" | ".join(cells)} |')
-  return '\n'.join([*lines, ''])
+  rows = (
+    [row['tensorflow'], row['kernels']]
+    + [f'{100 * row[way]:.2f}' if way in row else '' for way in ways]
+    for row in record['rows']
+  )
+  return _markdown(' | '.join(['TensorFlow', 'kernels', *ways]), rows, words=2)
 
 
 def _cuts(record: dict) -> str:
@@ -341,10 +334,9 @@ def _cuts(record: dict) -> str:
   for cut in record['cuts']:
     rows.setdefault((cut['mode'], cut['task']), {})[str(cut['seconds'])] = _cut(cut)
   heads = [f'{float(text):g} s' if text != 'for good' else text for text in durations]
-  lines = [f'| mode | cut off | {" | ".join(heads)} |', f'|---|---|{"---|" * len(heads)}']
-  for (mode, task), cells in rows.items():
-    lines.append(f'| {mode} | {task} | {" | ".join(cells.get(at, "") for at in durations)} |')
-  return '\n'.join([*lines, ''])
+  heads = ['mode', 'cut off', *heads]
+  cells = ([*cut, *(said.get(at, '') for at in durations)] for cut, said in rows.items())
+  return _markdown(' | '.join(heads), cells, words=len(heads))
 
 
 def _cut(cut: dict) -> str:
@@ -361,8 +353,7 @@ def _cut(cut: dict) -> str:
 
 def _wire(record: dict) -> str:
   """What passed each cable in a step beside what it is reckoned to be; and images/s on paper."""
-  lines = ['| cluster | mean of the | sent, MB | reckoned | received, MB | reckoned |']
-  lines.append(f'|---|---|{"---:|" * 4}')
+  rows = []
   for cluster, counted in record['bytes_per_step'].items():
     servers = [both for task, both in counted.items() if task.startswith('ps')]
     workers = [both for task, both in counted.items() if not task.startswith('ps')]
@@ -370,26 +361,26 @@ def _wire(record: dict) -> str:
       if tasks:
         means = [sum(column) / len(tasks) for column in zip(*tasks)]
         pairs = zip(means, record['reckoned'][cluster][kind])
-        cells = [f'{count / 1e6:.2f}' for pair in pairs for count in pair]
         name = {'worker': 'workers', 'ps': 'servers'}[kind]
-        lines.append(f'| {cluster} | {name} | {" | ".join(cells)} |')
-  return '\n'.join([*lines, '', *_on_paper(**record['network_bytes'])])
+        rows.append([cluster, name, *(f'{count / 1e6:.2f}' for pair in pairs for count in pair)])
+  heads = 'cluster | mean of the | sent, MB | reckoned | received, MB | reckoned'
+  return f'{_markdown(heads, rows, words=2)}\n{_on_paper(**record["network_bytes"])}'
 
 
-def _on_paper(trainable: int, averages: int) -> list[str]:
+def _on_paper(trainable: int, averages: int) -> str:
   """A synchronous cluster's images/s by its workers, servers and network."""
   kinds = {'1 server': 1, '4 servers': 4, 'all-reduce': 0}
   rates = {'1 Gbit/s': 1e9 / 8, '10 Gbit/s': 10e9 / 8}  # Bytes a second.
   heads = [f'{rate}, {kind}' for rate in rates for kind in kinds]
-  lines = [f'| workers | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
+  rows = []
   for workers in (1, 2, 4, 8, 16, 32, 64):
-    cells = [
-      f'{traffic.images_per_second(workers, servers, trainable, averages, rate):,.0f}'
+    made = (
+      traffic.images_per_second(workers, servers, trainable, averages, rate)
       for rate in rates.values()
       for servers in kinds.values()
-    ]
-    lines.append(f'| {workers} | {" | ".join(cells)} |')
-  return ['Images/s on paper:', '', *lines, '']
+    )
+    rows.append([workers, *(f'{images:,.0f}' for images in made)])
+  return f'Images/s on paper:\n\n{_markdown(" | ".join(["workers", *heads]), rows)}'
 
 
 def _protocol_cost(record: dict) -> str:
@@ -399,14 +390,18 @@ def _protocol_cost(record: dict) -> str:
     return ''
   earlier = record.get('beside')
   heads = ['milliseconds a step, batch 1', *([f'at commit {earlier["commit"]}'] if earlier else [])]
-  lines = [f'| | {" | ".join(heads)} |', f'|---|{"---:|" * len(heads)}']
-  for name, value in steps.items():
-    cells = [
-      f'{value:.1f}',
-      *([f'{earlier["milliseconds_per_step"][name]:.1f}'] if earlier else []),
-    ]
-    lines.append(f'| {name} | {" | ".join(cells)} |')
-  return '\n'.join(['', 'A synchronous step, all on the same cores:', '', *lines, ''])
+  measured = [steps, *([earlier['milliseconds_per_step']] if earlier else [])]
+  rows = ([name, *(f'{each[name]:.1f}' for each in measured)] for name in steps)
+  table = _markdown(f'| {" | ".join(heads)}', rows)
+  return f'\nA synchronous step, all on the same cores:\n\n{table}'
+
+
+def _markdown(heads: str, rows: Iterable[Sequence[Any]], words: int = 1) -> str:
+  """A table: its heads with bars between them, its cells, and how many columns are not numbers."""
+  numbers = heads.count('|') + 1 - words
+  lines = [f'| {heads} |', f'|{words * "---|"}{numbers * "---:|"}']
+  lines += [f'| {" | ".join(map(str, cells))} |' for cells in rows]
+  return '\n'.join([*lines, ''])
 
 
 def _shown(name: str) -> str:
