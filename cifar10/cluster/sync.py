@@ -58,7 +58,7 @@ class SyncReplicas:
     """
     assert not in_order or gradients_per_update == cluster.num_workers
     self._optimizer = optimizer
-    self._control = control
+    self.control = control
     self._cluster = cluster
     self.needed = gradients_per_update
     # Each accumulator has one worker's gradients, or all workers'.
@@ -100,8 +100,7 @@ class SyncReplicas:
 
   def make_hook(self, last_step: int, monitor: SignalMonitor) -> tf.compat.v1.train.SessionRunHook:
     """Returns the hook that runs after each batch, until `last_step` updates are made."""
-    make = _ChiefHook if self._cluster.is_chief else _WorkerHook
-    return make(self, last_step, monitor, self._control)
+    return (_ChiefHook if self._cluster.is_chief else _WorkerHook)(self, last_step, monitor)
 
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
@@ -178,7 +177,7 @@ class SyncReplicas:
     # True: the chief's token. False: `wake`, so that this process checks whether to stop.
     self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
     with tf.control_dependencies([rest]):
-      self.state = self._control.read()
+      self.state = self.control.read()
       self.next_step = self.global_step.read_value()
     self.chief_has_begun = self._begun.size() > 0
     self.forget = queue.dequeue_many(queue.size()).op
@@ -188,13 +187,10 @@ class SyncReplicas:
 class _SyncHook(tf.compat.v1.train.SessionRunHook):
   """Feeds the global step of this replica's gradient, and waits for the update of that step."""
 
-  def __init__(
-    self, replicas: SyncReplicas, last_step: int, monitor: SignalMonitor, control: SharedControl
-  ):
+  def __init__(self, replicas: SyncReplicas, last_step: int, monitor: SignalMonitor):
     self._replicas = replicas
     self._last_step = last_step
     self._monitor = monitor
-    self._control = control
     self._local_step = 0
 
   def after_create_session(self, session: Any, coord: Any) -> None:
@@ -211,7 +207,7 @@ class _SyncHook(tf.compat.v1.train.SessionRunHook):
     if next_step is not None:
       self._local_step = next_step
     # The chief's request to end precedes its last update, and so the token of that.
-    is_last = self._local_step >= self._last_step or self._control.state.ends
+    is_last = self._local_step >= self._last_step or self._replicas.control.state.ends
     if self._monitor.stopping or is_last:
       run_context.request_stop()
 
@@ -264,7 +260,7 @@ class _WorkerHook(_SyncHook):
     while not self._monitor.stopping:
       answer = [replicas.wait, replicas.state, replicas.next_step]
       has_token, state, step = session.run(answer)
-      self._control.state = from_vector(state)
+      replicas.control.state = from_vector(state)
       if has_token:
         return step
     return None
