@@ -9,7 +9,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cifar10.cluster import sockets
 from cifar10.cluster.signals import SignalMonitor
@@ -104,9 +104,7 @@ class LivenessMonitor(SignalMonitor):
     Raises:
       Terminated: the process received SIGTERM.
     """
-    if not self._peers:
-      return
-    with self._door() if self._own_port else contextlib.nullcontext():
+    with self._door():
       while not all(map(reachable, self._peers.values())):
         self.check()
         time.sleep(_LOOK_SECONDS)
@@ -255,9 +253,7 @@ class LivenessMonitor(SignalMonitor):
     A parameter server decides on its own: it needs no other task, but others may need it.
     """
     lost = {name: self._peers[name] for name in self._gone_since if self.is_lost(name)}
-    workers = [name for name in lost if name.startswith('worker')]
-    needed = len(workers) > self._spare_workers or len(workers) < len(lost)
-    if needed and not self._serves and not self._over:
+    if self._needs(lost) and not self._serves and not self._over:
       self.lost = f'no step was made in {self._start_timeout:g} s: {lost_tasks(lost)}'
       self.stopping = True
       self._end_or_exit(self.lost)
@@ -276,13 +272,16 @@ class LivenessMonitor(SignalMonitor):
     if self._stepped or not self._never_seen:
       return
     self._look_for_new()
-    workers = [name for name in self._never_seen if name.startswith('worker')]
-    if len(workers) <= self._spare_workers and len(workers) == len(self._never_seen):
-      return
-    end_process(
-      f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
-      'missing, or raise --start-timeout'
-    )
+    if self._needs(self._never_seen):
+      end_process(
+        f'{_listed(self._never_seen)} did not come up in {self._start_timeout:g} s; start what is '
+        'missing, or raise --start-timeout'
+      )
+
+  def _needs(self, names: Collection[str]) -> bool:
+    """Tells whether training cannot go on without these tasks: more than the spare workers."""
+    workers = [name for name in names if name.startswith('worker')]
+    return len(workers) > self._spare_workers or len(workers) < len(names)
 
 
 def peers(cluster: Cluster) -> dict[str, str]:
