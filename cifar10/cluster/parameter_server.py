@@ -54,7 +54,22 @@ class Replica(TaskRole):
     return [_WorkerControlHook(self.control, self.monitor)]
 
   def announce_done(self) -> None:
-    announce_done(self.cluster)
+    """Tells every parameter server that this replica no longer needs it.
+
+    It connects to each server by itself: a replica without steps has started no server of its own.
+    """
+    name, worker = self.cluster.name, self.cluster.worker
+    for index, address in enumerate(self.cluster.addresses.get('ps', ())):
+      config = session_config(device_filters=[f'/job:ps/task:{index}'])
+      config.operation_timeout_in_ms = 10_000
+      with tf.Graph().as_default():
+        enqueue = _done_queue(index).enqueue(worker)
+        try:
+          with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
+            session.run(enqueue)
+        except tf.errors.OpError as error:
+          message = ' '.join(error.message.split())  # Some messages have several lines.
+          log.info('ps %s does not hear that %s is done: %s', index, name, message)
 
 
 class SyncReplica(Replica):
@@ -113,24 +128,6 @@ def serve(role: Replica) -> dict[str, Any]:
       if 0 in done:
         leave_at = min(leave_at, time.monotonic() + _FAREWELL_SECONDS)
   return {'task': cluster.name}
-
-
-def announce_done(cluster: Cluster) -> None:
-  """Tells every parameter server that this replica no longer needs it.
-
-  It connects to each server by itself: a replica without steps has started no server of its own.
-  """
-  for index, address in enumerate(cluster.addresses.get('ps', ())):
-    config = session_config(device_filters=[f'/job:ps/task:{index}'])
-    config.operation_timeout_in_ms = 10_000
-    with tf.Graph().as_default():
-      enqueue = _done_queue(index).enqueue(cluster.worker)
-      try:
-        with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
-          session.run(enqueue)
-      except tf.errors.OpError as error:
-        message = ' '.join(error.message.split())  # Some messages have several lines.
-        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, message)
 
 
 class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):

@@ -8,6 +8,7 @@ from cifar10.cluster import parameter_server, task_roles
 from cifar10.cluster.control import ControlState, SharedControl
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import logs
+from cifar10.options.run_options import RunOptions
 
 
 def test_what_a_server_does_not_hear_is_one_line(monkeypatch):
@@ -20,7 +21,8 @@ def test_what_a_server_does_not_hear_is_one_line(monkeypatch):
   said = []
   monkeypatch.setattr(tf.compat.v1, 'Session', Deaf)
   monkeypatch.setattr(logs.log, 'info', lambda text, *values: said.append(text % values))
-  parameter_server.announce_done(Cluster({'chief': ('a:1',), 'ps': ('b:1', 'c:1')}, 'chief', 0))
+  cluster = Cluster({'chief': ('a:1',), 'ps': ('b:1', 'c:1')}, 'chief', 0)
+  parameter_server.Replica(cluster, RunOptions('job')).announce_done()
   assert said == [
     f'ps {index} does not hear that chief 0 is done: Graph execution error: Too late'
     for index in range(2)
