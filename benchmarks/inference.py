@@ -113,7 +113,8 @@ def _variants(
     before = _exports(older, flags, os.path.join(folder, 'before'))
     variants['program before'] = in_tensorflow(before)
   if importlib.util.find_spec('onnxruntime') and 'float32' in exported:
-    onnx = _export_onnx(folder)
+    job = ['--job-dir', os.path.join(folder, 'float32'), '--mode', 'export', '--format', 'onnx']
+    onnx = commands.last_line([*commands.PROGRAM, *job])['onnx']
     variants['onnxruntime'] = ['float32'], functools.partial(called, 'onnxruntime', onnx)
   if importlib.util.find_spec('openvino') and 'float32' in exported:
     path = exported['float32']
@@ -151,13 +152,6 @@ def _exports(program: list[str], flags: argparse.Namespace, folder: str) -> dict
     commands.last_line([*program, *job, *train])
     exported[dtype] = commands.last_line([*program, *job, '--mode', 'export'])['saved_model']
   return exported
-
-
-def _export_onnx(folder: str) -> str:
-  job = ['--job-dir', os.path.join(folder, 'float32')]
-  return commands.last_line([*commands.PROGRAM, *job, '--mode', 'export', '--format', 'onnx'])[
-    'onnx'
-  ]
 
 
 def _seconds(call: Callable[[np.ndarray], Any], images: np.ndarray, calls: int) -> float:

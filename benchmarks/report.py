@@ -52,7 +52,9 @@ def fill(documents: Mapping[str, str], made: Mapping[str, str]) -> dict[str, str
   Raises:
     ValueError: a place for a table that there is not, or a table without a place.
   """
-  asked = {name: document for document, text in documents.items() for _, name, _ in _places(text)}
+  asked = {
+    name: document for document, text in documents.items() for _, name, _ in _PLACE.findall(text)
+  }
   for name, document in asked.items():
     if name not in made:
       raise ValueError(f'{document} has a place for {name}, and benchmarks/results/ has none')
@@ -65,10 +67,6 @@ def fill(documents: Mapping[str, str], made: Mapping[str, str]) -> dict[str, str
     document: _PLACE.sub(lambda match: match[1] + made[match[2]] + match[3], text)
     for document, text in documents.items()
   }
-
-
-def _places(text: str) -> list[tuple[str, str, str]]:
-  return _PLACE.findall(text)
 
 
 def _read(name: str) -> str:

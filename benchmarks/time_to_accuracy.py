@@ -52,7 +52,8 @@ def main() -> None:
     for seed in flags.seeds:
       # The twins first, so that a Python without PyTorch fails before an hour of training.
       for name, runs in theirs.items():
-        runs.append(_twin(flags, folder, twins[name]))
+        settings = ['--steps', flags.twin_steps, *twins[name]]
+        runs.append(peers.run_torch(flags.torch_python, 'fastnet', folder, settings))
         print(f'{name}: {runs[-1]}', file=sys.stderr)
       ours.append(_train(flags, seed, os.path.join(folder, str(seed))))
       print(f'seed {seed}: {ours[-1]}', file=sys.stderr)
@@ -106,12 +107,6 @@ def _train(flags: argparse.Namespace, seed: int, job_dir: str) -> dict:
   seconds = time.perf_counter() - since
   named = {name: line[name] for name in ('accuracy', 'accuracy_without_tta', 'global_step')}
   return {'seed': seed, 'seconds': round(seconds, 1), **named}
-
-
-def _twin(flags: argparse.Namespace, folder: str, settings: list) -> dict:
-  """One twin's seconds; with all steps its accuracies, too."""
-  settings = ['--steps', flags.twin_steps, *settings]
-  return peers.run_torch(flags.torch_python, 'fastnet', folder, settings)
 
 
 def _seeds(text: str) -> list[int]:
