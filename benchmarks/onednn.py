@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 
 import commands
 import environment
+import tensorflow as tf
 
 from cifar10.core import errors
+from cifar10.options import hparams, run_options
+from cifar10.training import evaluator, process, trainer
 
 _SWITCH = 'TF_ENABLE_ONEDNN_OPTS'
 _WARM_UP = 5  # Steps.
@@ -42,6 +45,16 @@ CASES = {
   'ResNet-8, batch 1': Case('classic', {'num_layers': 8, 'train_batch_size': 1}, 500),
   'fast94 in float32, batch 500': Case('fast94', {'train_batch_size': 500, 'dtype': 'float32'}, 6),
 }
+
+
+class StepTimes(tf.compat.v1.train.SessionRunHook):
+  """When each step ended, in seconds."""
+
+  def __init__(self):
+    self.times = []
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self.times.append(time.perf_counter())
 
 
 def main() -> None:
@@ -78,21 +91,6 @@ def _in_a_process(data_dir: str, case: str, value: str) -> float:
 
 def _measure(data_dir: str, case: Case) -> float:
   """Images/s of training, or of an evaluation's session."""
-  # TensorFlow, which the measuring process alone needs.
-  import tensorflow as tf  # noqa: PLC0415
-
-  from cifar10.options import hparams, run_options  # noqa: PLC0415
-  from cifar10.training import evaluator, process, trainer  # noqa: PLC0415
-
-  class StepTimes(tf.compat.v1.train.SessionRunHook):
-    """When each step ended, in seconds."""
-
-    def __init__(self):
-      self.times = []
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-      self.times.append(time.perf_counter())
-
   tf.get_logger().setLevel('ERROR')
   chosen = hparams.from_values(
     hparams.recipe_values(case.recipe, {**case.given, 'train_steps': max(_WARM_UP + case.steps, 1)})

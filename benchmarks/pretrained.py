@@ -22,6 +22,7 @@ from typing import Any
 import commands
 import environment
 import numpy as np
+import tensorflow as tf
 
 import cifar10
 from cifar10.core import errors, parts
@@ -124,8 +125,6 @@ def _exported(name: str, job_dir: str, export_format: Any = 'saved_model') -> st
 
 
 def _saved_model(path: str) -> Callable[[np.ndarray], np.ndarray]:
-  import tensorflow as tf  # noqa: PLC0415
-
   serve = tf.saved_model.load(path).signatures['serving_default']
   return lambda images: serve(images=tf.constant(images))['classes'].numpy()
 
@@ -138,8 +137,6 @@ def _onnx(path: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _keras(path: str) -> Callable[[np.ndarray], np.ndarray]:
-  import tensorflow as tf  # noqa: PLC0415
-
   model = tf.keras.models.load_model(path)
   return lambda images: model.predict(images, verbose=0).argmax(1)
 
@@ -162,9 +159,10 @@ def _measure(flags: argparse.Namespace) -> dict[str, Any]:
       rows.append({'kernels': kernels, **commands.last_line(command)})
   command_line = f'python benchmarks/pretrained.py measure {flags.name} --data-dir data'
   command_line += ' --python PYTHON' * len(flags.python)
-  head = {'name': 'pretrained', 'command': command_line, **environment.describe()}
   return {
-    **head,
+    'name': 'pretrained',
+    'command': command_line,
+    **environment.describe(),
     'network': flags.name,
     'accuracy': _recorded(flags.name)['accuracy'],
     'rows': rows,
@@ -172,8 +170,6 @@ def _measure(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _print_accuracies(flags: argparse.Namespace) -> dict[str, Any]:
-  import tensorflow as tf  # noqa: PLC0415
-
   return {'tensorflow': tf.__version__, **accuracies(flags.name, flags.data_dir, flags.ways)}
 
 
