@@ -105,7 +105,7 @@ def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
   """Returns the template's values for a comparison: numbers side by side, and differences."""
   return {
     'jobs': jobs,
-    'rows': summary.side_by_side(jobs),
+    'rows': summary.side_by_side([summary.rows(job) for job in jobs]),
     'differences': summary.differences(jobs),
     'curves': _with_own_ids('compared', charts.compared_curves(jobs)),
   }

@@ -22,13 +22,6 @@ class Row(NamedTuple):
   interval: str = ''  # The 95 % interval, if there is one.
 
 
-class Difference(NamedTuple):
-  """An option, version or piece of hardware that differs between jobs."""
-
-  name: str
-  texts: list[str]  # The jobs' values.
-
-
 def rows(job: JobReport) -> list[Row]:
   """Returns all numbers, in the same order for every job."""
   evaluation, history = job.evaluation, job.history
@@ -75,7 +68,7 @@ def to_json(job: JobReport) -> dict[str, Any]:
     'steps': history.last_step,
     'seconds': history.seconds,
     'restarts': len(history.restarts),
-    'best': _best(job),
+    'best': job.best and {'accuracy': job.best['accuracy'], 'step': job.best['global_step']},
     'notes': job.notes,
     'evaluation': None,
   }
@@ -105,31 +98,29 @@ def to_json(job: JobReport) -> dict[str, Any]:
   return files.finite(content)
 
 
-def side_by_side(jobs: Sequence[JobReport]) -> list[tuple[str, list[Row]]]:
-  """Returns the rows of several jobs by label, each with one row of every job."""
-  by_label = [{row.label: row for row in rows(job)} for job in jobs]
+def side_by_side(by_job: Sequence[Sequence[Row]]) -> list[tuple[str, list[Row]]]:
+  """Returns the jobs' rows by label, each with one row of every job."""
+  by_label = [{row.label: row for row in of_job} for of_job in by_job]
   labels = dict.fromkeys(label for of_job in by_label for label in of_job)
   missing = Row('', formats.NONE)
   return [(label, [of_job.get(label, missing) for of_job in by_label]) for label in labels]
 
 
-def differences(jobs: Sequence[JobReport]) -> list[Difference]:
+def differences(jobs: Sequence[JobReport]) -> list[tuple[str, list[str]]]:
   """Returns options, versions and hardware that differ between the jobs for which they are known.
 
-  An option of a network family that only some jobs use counts; the job dir does not.
+  Each with the jobs' values. An option of a network family that only some jobs use counts; the job
+  dir does not.
   """
   settings = [_settings(job) for job in jobs]
-  names = dict.fromkeys(name for each in settings for name in each)
   families = option.names(*FAMILIES.values())
-  known = {
-    name: {each.get(name, formats.NONE) for each in settings if name in each or name in families}
-    for name in names
-  }
-  return [
-    Difference(name, [each.get(name, formats.NONE) for each in settings])
-    for name in names
-    if len(known[name]) > 1
-  ]
+  found = []
+  for name in dict.fromkeys(name for each in settings for name in each):
+    values = [each.get(name, formats.NONE) for each in settings]
+    known = values if name in families else [each[name] for each in settings if name in each]
+    if len(set(known)) > 1:
+      found.append((name, values))
+  return found
 
 
 def options(job: JobReport) -> tuple[list[Row], list[Row]]:
@@ -152,7 +143,7 @@ def environment(job: JobReport) -> list[Row]:
   known = [Row(name, formats.text(value)) for name, value in versions.items() if value]
   for name, value in hardware.items():
     label = {'memory_gib': 'memory, GiB'}.get(name, name)
-    known.append(Row(label, formats.option(value) if value != [] else 'none'))
+    known.append(Row(label, formats.option(value)))
   cluster = history.started_with('cluster')
   if cluster:
     counts = ', '.join(f'{count} {task}' for task, count in cluster.items())
@@ -171,17 +162,12 @@ def _interval_row(label: str, interval: Interval | None) -> Row:
   return Row(label, formats.percent(interval.value), formats.percent_range(interval))
 
 
-def _best(job: JobReport) -> dict[str, Any] | None:
-  """Returns the best evaluation on the validation split, with its accuracy and step."""
-  best = job.best
-  return best and {'accuracy': best['accuracy'], 'step': best.get('global_step')}
-
-
 def _best_row(job: JobReport) -> Row:
-  best = _best(job) or {}
-  step = best.get('step')
-  at_step = '' if step is None else f'at step {step:,}'
-  return Row('Best on validation', formats.percent(best.get('accuracy')), at_step)
+  """Returns the row of the best evaluation on the validation split."""
+  if not job.best:
+    return Row('Best on validation', formats.NONE)
+  at_step = f'at step {job.best["global_step"]:,}'
+  return Row('Best on validation', formats.percent(job.best['accuracy']), at_step)
 
 
 def _speed(job: JobReport) -> str:
@@ -196,54 +182,35 @@ def _interval_json(interval: Interval | None) -> dict[str, float] | None:
 
 def terminal_table(jobs: Sequence[JobReport]) -> str:
   """Returns a text table: jobs, numbers, differences, classes and notes."""
+  by_class = [
+    [_interval_row(each.name, each.accuracy) for each in job.evaluation.classes]
+    if job.evaluation
+    else []
+    for job in jobs
+  ]
   parts = [
     _columns([[job.letter, job.name, formats.text(job.path)] for job in jobs], left=3),
-    _columns(_numbers(jobs)),
+    _intervals('', jobs, [rows(job) for job in jobs]),
     'Intervals: 95 %; of accuracies Wilson score intervals, of the cross-entropy the normal one.',
   ]
   if len(jobs) > 1:
-    rows = [[each.name, *each.texts] for each in differences(jobs)]
-    parts.append(_columns([['What differs', *_letters(jobs)], *rows]))
-  parts.append(_columns(_classes(jobs)))
-  parts += [f'{job.letter}: {note}' for job in jobs for note in job.notes]
-  return '\n\n'.join(part for part in parts if part)
+    different = [[name, *values] for name, values in differences(jobs)]
+    parts.append(_columns([['What differs', *(job.letter for job in jobs)], *different]))
+  if any(by_class):
+    parts.append(_intervals('Accuracy by class', jobs, by_class))
+  return '\n\n'.join([*parts, *(f'{job.letter}: {note}' for job in jobs for note in job.notes)])
 
 
-def _numbers(jobs: Sequence[JobReport]) -> list[list[str]]:
-  lines = [['', *(part for letter in _letters(jobs) for part in (letter, '95 % interval'))]]
-  for label, cells in side_by_side(jobs):
+def _intervals(title: str, jobs: Sequence[JobReport], by_job: Sequence[Sequence[Row]]) -> str:
+  """Returns a table of the jobs' rows side by side, each value with its interval."""
+  lines = [[title, *(part for job in jobs for part in (job.letter, '95 % interval'))]]
+  for label, cells in side_by_side(by_job):
     lines.append([label, *(part for row in cells for part in (row.value, row.interval))])
-  return lines
-
-
-def _classes(jobs: Sequence[JobReport]) -> list[list[str]]:
-  """Returns accuracies by class; [] if no job has them."""
-  by_name = [
-    {each.name: each for each in job.evaluation.classes} if job.evaluation else {} for job in jobs
-  ]
-  names = dict.fromkeys(name for classes in by_name for name in classes)
-  if not names:
-    return []
-  lines = [
-    ['Accuracy by class', *(part for each in _letters(jobs) for part in (each, '95 % interval'))]
-  ]
-  for name in names:
-    line = [name]
-    for classes in by_name:
-      row = _interval_row(name, classes[name].accuracy if name in classes else None)
-      line += [row.value, row.interval]
-    lines.append(line)
-  return lines
-
-
-def _letters(jobs: Sequence[JobReport]) -> list[str]:
-  return [job.letter for job in jobs]
+  return _columns(lines)
 
 
 def _columns(lines: Sequence[Sequence[str]], left: int = 1) -> str:
   """Aligns cells in columns: the first `left` columns to the left, the others to the right."""
-  if not lines:
-    return ''
   shown = [[one_line(cell) for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in zip(*shown)]
   return '\n'.join(
