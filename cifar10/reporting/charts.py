@@ -133,10 +133,10 @@ def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
   return drawn
 
 
-def reliability(evaluation: SplitReport) -> Chart | None:
-  """Draws the reliability diagram; None without the predictions' probabilities."""
+def reliability(evaluation: SplitReport) -> list[Chart]:
+  """Draws the reliability diagram; [] without the predictions' probabilities."""
   if evaluation.calibration is None:
-    return None
+    return []
   bins = '; '.join(
     f'{formats.percent(each.low)} to {formats.percent(each.high)}: {each.examples:,} answers, '
     f'{formats.percent(each.accuracy)} right at {formats.percent(each.confidence)} confidence'
@@ -144,16 +144,16 @@ def reliability(evaluation: SplitReport) -> Chart | None:
     if each.examples
   )
   svg = _reliability_diagram(evaluation.calibration)
-  return Chart('Accuracy by confidence', svg, f'Reliability diagram. {bins}.')
+  return [Chart('Accuracy by confidence', svg, f'Reliability diagram. {bins}.')]
 
 
-def confusion_map(evaluation: SplitReport) -> Chart | None:
-  """Draws the confusion matrix of many classes; None if a table shows it or it is missing."""
+def confusion_map(evaluation: SplitReport) -> list[Chart]:
+  """Draws the confusion matrix of many classes; [] if a table shows it or it is missing."""
   matrix = evaluation.matrix
   if matrix is None or len(matrix) <= MOST_CLASSES_OF_A_TABLE:
-    return None
+    return []
   words = f'Heat map of a confusion matrix of {len(matrix)} classes; the table names the largest.'
-  return Chart('Part of each class taken for each', _heat_map(matrix), words)
+  return [Chart('Part of each class taken for each', _heat_map(matrix), words)]
 
 
 def _on_the_way(history: History, name: str) -> Points:

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import matplotlib.image
@@ -20,23 +20,6 @@ from cifar10.reporting.job_report import JobReport, Mistake, SplitReport
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _MOST_CONFUSIONS = 20
 _SHOWN_PROBABILITIES = 3
-
-
-class Cell(NamedTuple):
-  """A cell of the confusion matrix."""
-
-  times: int
-  is_right: bool
-  shade: float  # 0..1: the mistake's frequency, relative to the most frequent mistake.
-
-
-class Picture(NamedTuple):
-  """The picture of one of the worst mistakes."""
-
-  mistake: Mistake
-  source: str  # data:image/png;base64,...
-  alternative: str
-  shown: list[tuple[str, float]]  # The most probable classes, and the true one.
 
 
 def render(jobs: Sequence[JobReport], made: str) -> str:
@@ -53,51 +36,46 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     trim_blocks=True,
     lstrip_blocks=True,
   )
-  environment.filters.update(
-    percent=formats.percent,
-    probability=formats.probability,
-    percent_range=formats.percent_range,
-    number=formats.number,
-    text=formats.text,
-  )
+  for name in ('number', 'percent', 'percent_range', 'probability', 'split', 'text'):
+    environment.filters[name] = getattr(formats, name)
   with open(os.path.join(_FOLDER, 'page.css'), encoding='utf-8') as file:
     style = Markup(file.read())
-  sections = [_section(number, job) for number, job in enumerate(jobs)]
-  compared = _comparison(jobs) if len(jobs) > 1 else None
   return environment.get_template('page.html').render(
     title=jobs[0].name if len(jobs) == 1 else f'{len(jobs)} jobs',
     style=style,
-    sections=sections,
-    compared=compared,
+    sections=[_section(number, job) for number, job in enumerate(jobs)],
+    compared=_comparison(jobs) if len(jobs) > 1 else None,
     made=made,
   )
 
 
 def _section(number: int, job: JobReport) -> dict[str, Any]:
   """Returns the template's values for one job."""
-  evaluation = job.evaluation
   changed, unchanged = summary.options(job)
-  diagram = charts.reliability(evaluation) if evaluation else None
-  confusion_map = charts.confusion_map(evaluation) if evaluation else None
   return {
     'number': number,
     'job': job,
-    'evaluation': evaluation,
-    'split': formats.split(evaluation.split) if evaluation else '',
+    'evaluation': job.evaluation,
+    **(_evaluated(number, job.evaluation) if job.evaluation else {}),
     'rows': summary.rows(job),
     'curves': _with_own_ids(f'j{number}c', charts.learning_curves(job.history)),
     'evaluations': job.history.of('evaluate'),
-    'matrix': _cells(evaluation) if evaluation and not confusion_map else [],
-    'confusion_map': _with_own_ids(f'j{number}m', [confusion_map])[0] if confusion_map else None,
-    'confusions': _named_confusions(evaluation) if evaluation else [],
-    'diagram': _with_own_ids(f'j{number}r', [diagram])[0] if diagram else None,
-    'num_bins': stats.NUM_BINS,
-    'pictures': [_picture(mistake) for mistake in evaluation.mistakes] if evaluation else [],
     'moments': job.history.moments(),
     'commands': _commands(job),
     'environment': summary.environment(job),
     'changed': changed,
     'unchanged': unchanged,
+  }
+
+
+def _evaluated(number: int, evaluation: SplitReport) -> dict[str, Any]:
+  """Returns the template's values for the predictions of one job's checkpoint."""
+  return {
+    'matrix': _cells(evaluation),
+    'confusion_map': _with_own_ids(f'j{number}m', charts.confusion_map(evaluation)),
+    'confusions': _named_confusions(evaluation),
+    'diagram': _with_own_ids(f'j{number}r', charts.reliability(evaluation)),
+    'pictures': [_picture(mistake) for mistake in evaluation.mistakes],
   }
 
 
@@ -121,21 +99,25 @@ def _with_own_ids(prefix: str, drawn: Sequence[Chart]) -> list[Chart]:
   ]
 
 
-def _cells(evaluation: SplitReport) -> list[tuple[str, list[Cell]]]:
-  """Returns the confusion matrix by row, each with the name of its class."""
-  if evaluation.matrix is None:
+def _cells(evaluation: SplitReport) -> list[tuple[str, list[tuple[int, bool, float]]]]:
+  """Returns a small confusion matrix by row, each with the name of its class.
+
+  A cell is how often this class was taken for that one, whether they are the same, and, of a
+  mistake, how frequent it is: from 0 to 1, which the most frequent mistake has.
+  """
+  if evaluation.matrix is None or len(evaluation.matrix) > charts.MOST_CLASSES_OF_A_TABLE:
     return []
-  wrong = evaluation.matrix * (1 - np.eye(len(evaluation.matrix), dtype=np.int64))
-  most = max(int(wrong.max()), 1)
+  wrong = stats.mistakes(evaluation.matrix)
+  shades = (wrong / max(int(wrong.max()), 1)).tolist()
   return [
     (
       each.name,
       [
-        Cell(int(count), row == column, round(int(wrong[row, column]) / most, 3))
-        for column, count in enumerate(evaluation.matrix[row])
+        (count, row == column, round(shade, 3))
+        for column, (count, shade) in enumerate(zip(counts, shades[row]))
       ],
     )
-    for row, each in enumerate(evaluation.classes)
+    for row, (each, counts) in enumerate(zip(evaluation.classes, evaluation.matrix.tolist()))
   ]
 
 
@@ -150,18 +132,20 @@ def _named_confusions(evaluation: SplitReport) -> list[tuple[str, str, int]]:
   ]
 
 
-def _picture(mistake: Mistake) -> Picture:
+def _picture(mistake: Mistake) -> dict[str, Any]:
+  """Returns the template's values for one of the worst mistakes."""
   by_name = dict(mistake.probabilities)
   shown = list(mistake.probabilities[:_SHOWN_PROBABILITIES])
   if mistake.label not in dict(shown):
     shown.append((mistake.label, by_name[mistake.label]))
-  return Picture(
-    mistake,
-    _png(mistake.image),
-    f'Image {mistake.place}: {mistake.label}, taken for {mistake.predicted} with '
-    f'{formats.percent(by_name[mistake.predicted])}',
-    shown,
-  )
+  confidence = formats.percent(by_name[mistake.predicted])
+  taken = f'{mistake.label}, taken for {mistake.predicted} with {confidence}'
+  return {
+    'mistake': mistake,
+    'source': _png(mistake.image),
+    'alternative': f'Image {mistake.place}: {taken}',
+    'shown': shown,
+  }
 
 
 def _png(image: np.ndarray) -> str:

@@ -93,13 +93,16 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int
   return pairs.reshape(num_classes, num_classes).astype(np.int64)
 
 
+def mistakes(matrix: np.ndarray) -> np.ndarray:
+  """Returns a confusion matrix without the right predictions."""
+  return matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
+
+
 def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
   """Returns the numbers of every class, by label, from a confusion matrix."""
   numbers = []
-  for label, name in enumerate(classes):
-    row = matrix[label]
+  for label, (name, row, wrong) in enumerate(zip(classes, matrix, mistakes(matrix))):
     right, examples, answers = int(row[label]), int(row.sum()), int(matrix[:, label].sum())
-    wrong = np.where(np.arange(len(row)) == label, 0, row)
     most = int(np.argmax(wrong))
     numbers.append(
       ClassNumbers(
@@ -116,9 +119,9 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
 
 def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:
   """Returns the most frequent mistakes first: (class, prediction, count)."""
-  wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
-  order = np.argsort(-wrong, axis=None, kind='stable')[:count]
-  pairs = [(int(place) // len(matrix), int(place) % len(matrix)) for place in order]
+  wrong = mistakes(matrix)
+  order = np.argsort(-wrong, axis=None, kind='stable')[:count].tolist()
+  pairs = [divmod(place, len(matrix)) for place in order]
   return [(row, column, int(wrong[row, column])) for row, column in pairs if wrong[row, column]]
 
 
