@@ -7,17 +7,17 @@ no text of the user, only fixed words, letters, numbers: matplotlib would read `
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from cifar10.reporting import formats
-from cifar10.reporting.history import History, is_number
+from cifar10.reporting.history import History
 from cifar10.reporting.job_report import JobReport, SplitReport
 from cifar10.reporting.stats import Calibration
 
@@ -30,13 +30,37 @@ _DASHES: tuple[tuple[float, ...], ...] = (
   *((3, 1), (1, 4), (12, 2, 1, 2, 1, 2, 1, 2), (4, 1, 1, 1), (8, 6)),
 )
 _STYLES = tuple(itertools.product(_DASHES, (_ACCENT, _INK)))
-_MARK_DASHES = ((3, 2), (1, 2))
+_MARK_DASHES = {'restart': (3, 2), 'command': (1, 2)}  # By a vertical line's label.
 _MOST_POINTS = 500  # Of a line: about as many as a chart has pixels across.
 _MOST_DOTS = 40  # Of a line: more dots would hide the line.
 _INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
 _FONT_SIZE = 8.0
-
-Points = list[tuple[int, float]]
+_SETTINGS = {
+  'axes.axisbelow': True,
+  'axes.edgecolor': _RULE,
+  'axes.facecolor': 'none',
+  'axes.grid': True,
+  'axes.grid.axis': 'y',
+  'axes.labelcolor': _MUTED,
+  'axes.spines.left': False,
+  'axes.spines.right': False,
+  'axes.spines.top': False,
+  'figure.facecolor': 'none',
+  'font.size': _FONT_SIZE,
+  'grid.color': _RULE,
+  'grid.linewidth': 0.6,
+  'legend.borderpad': 0.2,
+  'legend.fontsize': _FONT_SIZE,
+  'legend.frameon': False,
+  'legend.labelcolor': _INK,
+  'svg.fonttype': 'none',  # Text stays text: searchable, and in the page's font.
+  'svg.hashsalt': 'report',  # Equal numbers give equal bytes.
+  'xtick.color': _RULE,
+  'xtick.labelcolor': _MUTED,
+  'ytick.labelcolor': _MUTED,
+  'ytick.major.size': 0,
+  'ytick.minor.size': 0,
+}
 
 MOST_CLASSES_OF_A_TABLE = 20  # Larger confusion matrices are drawn as a heat map.
 
@@ -49,14 +73,6 @@ class Line(NamedTuple):
   # Lines of one number look the same in all charts; None: pale, behind the others.
   style: int | None = 0
   has_dots: bool = False  # Draws a dot at each point, for single measurements.
-
-
-class Mark(NamedTuple):
-  """A vertical line at a moment of training."""
-
-  label: str
-  step: float
-  is_dotted: bool = False
 
 
 class Key(NamedTuple):
@@ -96,8 +112,8 @@ _KINDS = (
 
 def learning_curves(history: History) -> list[Chart]:
   """Draws one job's training and evaluations, with vertical lines at restarts and commands."""
-  marks = [Mark('restart', step) for step in history.restarts]
-  marks += [Mark('command', event['step'], is_dotted=True) for event in history.of('control')]
+  marks = [('restart', step) for step in history.restarts]
+  marks += [('command', event['step']) for event in history.of('control')]
   drawn = []
   for kind in _KINDS:
     style = None if kind.is_evaluated else 0
@@ -115,21 +131,18 @@ def learning_curves(history: History) -> list[Chart]:
 
 def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
   """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
+  titles = {'accuracy': 'Accuracy in evaluations on the way', 'loss': 'Training loss'}
   drawn = []
   for kind in _KINDS:
-    if kind.name == 'accuracy':
-      title = 'Accuracy in evaluations on the way'
-      lines = [
-        Line(job.letter, _on_the_way(job.history, kind.name), style, has_dots=True)
-        for style, job in enumerate(jobs)
-      ]
+    if kind.name == 'accuracy':  # On the split evaluated first: validation, if there is that.
+      curves = [job.history.curve('evaluate', kind.name, *job.history.splits()[:1]) for job in jobs]
     else:
-      title = 'Training loss' if kind.name == 'loss' else kind.title
-      lines = [
-        Line(job.letter, job.history.curve('train', kind.name), style)
-        for style, job in enumerate(jobs)
-      ]
-    drawn += _chart(kind, title, lines, [])
+      curves = [job.history.curve('train', kind.name) for job in jobs]
+    lines = [
+      Line(job.letter, points, style, has_dots=kind.name == 'accuracy')
+      for style, (job, points) in enumerate(zip(jobs, curves))
+    ]
+    drawn += _chart(kind, titles.get(kind.name, kind.title), lines, [])
   return drawn
 
 
@@ -156,19 +169,15 @@ def confusion_map(evaluation: SplitReport) -> list[Chart]:
   return [Chart('Part of each class taken for each', _heat_map(matrix), words)]
 
 
-def _on_the_way(history: History, name: str) -> Points:
-  """Returns a number's curve on the split evaluated first: validation, if there is that."""
-  splits = history.splits()
-  return history.curve('evaluate', name, splits[0]) if splits else []
-
-
-def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]) -> list[Chart]:
-  """Returns one chart, or none if there is nothing to draw."""
+def _chart(
+  kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[tuple[str, int]]
+) -> list[Chart]:
+  """Returns one chart, or none if there is nothing to draw; a mark is a label and a step."""
   drawn = [line for line in lines if line.points]
   if not drawn:
     return []
   words = '; '.join(_described(line, kind.shown) for line in drawn)
-  restarts = sum(mark.label == 'restart' for mark in marks)
+  restarts = sum(label == 'restart' for label, _ in marks)
   if restarts:
     words += f'; {restarts} restart(s)'
   svg, keys = _line_chart(drawn, kind, marks)
@@ -178,7 +187,7 @@ def _chart(kind: _Kind, title: str, lines: Sequence[Line], marks: Sequence[Mark]
 def _described(line: Line, shown: Callable[[float], str]) -> str:
   """Describes a line in words: first, last, lowest and highest value."""
   (first, value), (last, last_value) = line.points[0], line.points[-1]
-  values = [y for _, y in line.points if is_number(y)]
+  values = [y for _, y in line.points]
   if len(values) == 1:
     return f'{line.label}: {shown(value)} at step {first:,}'
   return (
@@ -188,7 +197,7 @@ def _described(line: Line, shown: Callable[[float], str]) -> str:
 
 
 def _line_chart(
-  lines: Sequence[Line], kind: _Kind, marks: Sequence[Mark] = ()
+  lines: Sequence[Line], kind: _Kind, marks: Sequence[tuple[str, int]]
 ) -> tuple[str, list[Key]]:
   """Draws numbers by step; returns SVG and legend. The group of line i has the id `line-i`."""
   keys: dict[str, Key] = {}
@@ -199,10 +208,10 @@ def _line_chart(
       dashes, colour = _looks(line)
       _draw_line(axes, line, number)
       keys[line.label] = _key(line.label, colour, dashes)
-    for mark in marks:
-      dashes = _MARK_DASHES[mark.is_dotted]
-      axes.axvline(mark.step, color=_MUTED, lw=0.9, ls=(0, dashes), zorder=1)
-      keys[mark.label] = _key(mark.label, _MUTED, dashes)
+    for label, step in marks:
+      dashes = _MARK_DASHES[label]
+      axes.axvline(step, color=_MUTED, lw=0.9, ls=(0, dashes), zorder=1)
+      keys[label] = _key(label, _MUTED, dashes)
     _scale(axes, lines, kind)
     axes.set_xlabel('step')
     return _svg(figure), list(keys.values()) if len(keys) > 1 else []
@@ -310,40 +319,9 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
   return [tuple(group.mean(0)) for group in groups]
 
 
-@contextmanager
-def _style() -> Iterator[None]:
+def _style() -> AbstractContextManager[None]:
   """Applies the charts' style alone, whatever the user has configured for matplotlib."""
-  with mpl.rc_context():
-    mpl.rcdefaults()
-    mpl.rcParams.update(
-      {
-        'axes.axisbelow': True,
-        'axes.edgecolor': _RULE,
-        'axes.facecolor': 'none',
-        'axes.grid': True,
-        'axes.grid.axis': 'y',
-        'axes.labelcolor': _MUTED,
-        'axes.spines.left': False,
-        'axes.spines.right': False,
-        'axes.spines.top': False,
-        'figure.facecolor': 'none',
-        'font.size': _FONT_SIZE,
-        'grid.color': _RULE,
-        'grid.linewidth': 0.6,
-        'legend.borderpad': 0.2,
-        'legend.fontsize': _FONT_SIZE,
-        'legend.frameon': False,
-        'legend.labelcolor': _INK,
-        'svg.fonttype': 'none',  # Text stays text: searchable, and in the page's font.
-        'svg.hashsalt': 'report',  # Equal numbers give equal bytes.
-        'xtick.color': _RULE,
-        'xtick.labelcolor': _MUTED,
-        'ytick.labelcolor': _MUTED,
-        'ytick.major.size': 0,
-        'ytick.minor.size': 0,
-      }
-    )
-    yield
+  return matplotlib.style.context(_SETTINGS, after_reset=True)
 
 
 def _svg(figure: Figure) -> str:
