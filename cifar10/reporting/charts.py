@@ -205,9 +205,7 @@ def _line_chart(
     figure = Figure(figsize=_INCHES, layout='constrained')
     axes = figure.add_subplot()
     for number, line in enumerate(lines):
-      dashes, colour = _looks(line)
-      _draw_line(axes, line, number)
-      keys[line.label] = _key(line.label, colour, dashes)
+      keys[line.label] = _draw_line(axes, line, number)
     for label, step in marks:
       dashes = _MARK_DASHES[label]
       axes.axvline(step, color=_MUTED, lw=0.9, ls=(0, dashes), zorder=1)
@@ -273,7 +271,8 @@ def _key(label: str, colour: str, dashes: Sequence[float]) -> Key:
   return Key(label, f'var({_COLOURS[colour]})', ' '.join(f'{2 * dash:g}' for dash in dashes))
 
 
-def _draw_line(axes: Any, line: Line, number: int) -> None:
+def _draw_line(axes: Any, line: Line, number: int) -> Key:
+  """Draws a line; returns its entry of the legend."""
   dashes, colour = _looks(line)
   points = _thinned(line.points)
   has_dots = len(points) == 1 or (line.has_dots and len(points) <= _MOST_DOTS)
@@ -287,6 +286,7 @@ def _draw_line(axes: Any, line: Line, number: int) -> None:
     zorder=2 if line.style is None else 3,
   )
   drawn.set_gid(f'line-{number}')
+  return _key(line.label, colour, dashes)
 
 
 def _scale(axes: Any, lines: Sequence[Line], kind: _Kind) -> None:

@@ -104,16 +104,16 @@ class History(NamedTuple):
     moments, is_running = [], False
     for event in filter(_counts, self.events):
       if event['event'] == 'start':
-        moments.append(_moment(event, *_described_start(event, is_running)))
+        what, detail = _described_start(event, is_running)
         is_running = True
       elif event['event'] == 'end':
-        reason, message = str(event.get('reason', '')), str(event.get('message', ''))
-        moments.append(_moment(event, f'ended ({reason})', message))
+        what, detail = f'ended ({event.get("reason", "")})', str(event.get('message', ''))
         is_running = False
       elif event['event'] == 'control':
-        moments.append(
-          _moment(event, f'control: {event.get("command", "")}', str(event.get('answer', '')))
-        )
+        what, detail = f'control: {event.get("command", "")}', str(event.get('answer', ''))
+      else:
+        continue
+      moments.append(Moment(_utc(event.get('time')), event['step'], what, detail))
     return moments
 
 
@@ -195,7 +195,7 @@ def is_number(value: Any) -> bool:
   return is_any and math.isfinite(value)
 
 
-def utc(seconds: Any) -> str:
+def _utc(seconds: Any) -> str:
   """Formats Unix seconds as '2026-03-01 12:00:00'; '' if the value is no time."""
   try:
     return f'{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}'
@@ -207,10 +207,6 @@ def _counts(event: Event) -> bool:
   """Tells whether to show it: starts and ends only of the chief (other tasks repeat them)."""
   by_chief = str(event.get('task', 'chief 0')).startswith('chief')
   return by_chief or event['event'] not in ('start', 'end')
-
-
-def _moment(event: Event, what: str, detail: str) -> Moment:
-  return Moment(utc(event.get('time')), event['step'], what, detail)
 
 
 def _described_start(event: Event, was_running: bool) -> tuple[str, str]:
