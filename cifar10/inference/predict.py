@@ -65,15 +65,10 @@ def _closing(results: Any, answers: Iterator[dict[str, Any]]) -> Iterator[dict[s
 
 def named_images(names: Sequence[str]) -> Images:
   """The images of files, folders and patterns; of a .npy file each image of its array."""
-
-  def read() -> Iterator[_Read]:
-    for is_array, paths in itertools.groupby(each_file(names), lambda path: path.endswith('.npy')):
-      if is_array:
-        yield from itertools.chain.from_iterable(map(_read_array, paths))
-      else:
-        yield from read_ahead(_read, paths)
-
-  return Images(read, lambda: sum(map(_num_images, each_file(names))))
+  return Images(
+    lambda: itertools.chain.from_iterable(read_ahead(_images_of, each_file(names))),
+    lambda: sum(map(_num_images, each_file(names))),
+  )
 
 
 def split_images(data_set: Any, classes: Sequence[str]) -> Images:
@@ -239,6 +234,17 @@ def _write_arrays(file: IO[bytes], results: Iterable[Any], classes: Sequence[str
   file.write(content.getbuffer())
 
 
+def _images_of(path: str) -> Iterable[_Read]:
+  """The image of a file, read at once; of a .npy file its images, each read when it is taken."""
+  if path.endswith('.npy'):
+    return _read_array(path)
+  try:
+    image, size = image_files.read_image(path)
+    return [_Read({'file': path}, image, size)]
+  except InputError as error:
+    return [_unread(path, str(error))]
+
+
 def _read_array(path: str) -> Iterator[_Read]:
   """Each image of a .npy file's array uint8 [n, 32, 32, 3]."""
   if not os.path.isfile(path):  # A folder, a link to nothing, or a pipe, which would never end.
@@ -264,14 +270,6 @@ def _num_images(path: str) -> int:
 
 def _unread(path: str, error: str) -> _Read:
   return _Read({'file': path}, np.zeros(_SHAPE, np.uint8), error=error)
-
-
-def _read(path: str) -> _Read:
-  try:
-    image, size = image_files.read_image(path)
-    return _Read({'file': path}, image, size)
-  except InputError as error:
-    return _unread(path, str(error))
 
 
 def _log_resized(read: _Read, number: int) -> None:
