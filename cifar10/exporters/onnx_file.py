@@ -37,16 +37,17 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   from tf2onnx import convert  # noqa: PLC0415
 
   logging.getLogger('tf2onnx').setLevel(logging.ERROR)
-  outputs = [CLASSES, PROBABILITIES, FEATURES]
-  names = {name: f'{name}:0' for name in (IMAGES, *outputs)}
+  # 'images:0' is TensorFlow's name of a tensor, not an ONNX one.
+  names = {f'{name}:0': name for name in (IMAGES, CLASSES, PROBABILITIES, FEATURES)}
+  images, *outputs = names
   try:
     model, _ = convert.from_graph_def(
       network.graph,
-      input_names=[names[IMAGES]],
-      output_names=[names[output] for output in outputs],
+      input_names=[images],
+      output_names=outputs,
       opset=_OPSET,
+      tensors_to_rename=names,
     )
-    _rename(model.graph, {tensor: name for name, tensor in names.items()})
     onnx.helper.set_model_props(model, {'made_from': files.json_text(made_from)})
     onnx.checker.check_model(model)
   except Exception as error:  # An operation that tf2onnx does not know, in a user's own network.
@@ -56,16 +57,6 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
       'saved_model'
     ) from None
   onnx.save(model, path)
-
-
-def _rename(graph: Any, names: Mapping[str, str]) -> None:
-  """Renames inputs and outputs: 'images:0' is TensorFlow's name of a tensor, not an ONNX one."""
-  for value in (*graph.input, *graph.output):
-    value.name = names[value.name]
-  for node in graph.node:
-    for tensors in (node.input, node.output):
-      for index, name in enumerate(tensors):
-        tensors[index] = names.get(name, name)
 
 
 # onnxruntime has no bfloat16 convolutions; the variables are always float32.
