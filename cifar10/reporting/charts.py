@@ -62,8 +62,6 @@ _SETTINGS = {
   'ytick.minor.size': 0,
 }
 
-MOST_CLASSES_OF_A_TABLE = 20  # Larger confusion matrices are drawn as a heat map.
-
 
 class Line(NamedTuple):
   """One line of a chart."""
@@ -160,13 +158,23 @@ def reliability(evaluation: SplitReport) -> list[Chart]:
   return [Chart('Accuracy by confidence', svg, f'Reliability diagram. {bins}.')]
 
 
-def confusion_map(evaluation: SplitReport) -> list[Chart]:
-  """Draws the confusion matrix of many classes; [] if a table shows it or it is missing."""
-  matrix = evaluation.matrix
-  if matrix is None or len(matrix) <= MOST_CLASSES_OF_A_TABLE:
-    return []
+def confusion_map(matrix: np.ndarray) -> Chart:
+  """Draws the confusion matrix of many classes: darker cells have larger shares of their row."""
+  with _style():
+    figure = Figure(figsize=(_INCHES[0], _INCHES[0]), layout='constrained')
+    axes = figure.add_subplot()
+    rates = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    colours = np.empty([*matrix.shape, 4])
+    # Pixels cannot use the page's variables: a blue for light and dark pages.
+    colours[..., :3] = (0.24, 0.51, 0.74)
+    colours[..., 3] = np.sqrt(rates)  # The root makes rare mistakes visible.
+    axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
+    axes.set_xlabel('taken for class number')
+    axes.set_ylabel('class number')
+    axes.grid(visible=False)
+    svg = _svg(figure)
   words = f'Heat map of a confusion matrix of {len(matrix)} classes; the table names the largest.'
-  return [Chart('Part of each class taken for each', _heat_map(matrix), words)]
+  return Chart('Part of each class taken for each', svg, words)
 
 
 def _chart(
@@ -243,23 +251,6 @@ def _reliability_diagram(calibration: Calibration) -> str:
     for axes in (above, below):
       axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
     above.yaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
-    return _svg(figure)
-
-
-def _heat_map(matrix: np.ndarray) -> str:
-  """Draws the confusion matrix of many classes: darker cells have larger shares of their row."""
-  with _style():
-    figure = Figure(figsize=(_INCHES[0], _INCHES[0]), layout='constrained')
-    axes = figure.add_subplot()
-    rates = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-    colours = np.empty([*matrix.shape, 4])
-    # Pixels cannot use the page's variables: a blue for light and dark pages.
-    colours[..., :3] = (0.24, 0.51, 0.74)
-    colours[..., 3] = np.sqrt(rates)  # The root makes rare mistakes visible.
-    axes.imshow(colours, interpolation='nearest', aspect='equal').set_gid('heat')
-    axes.set_xlabel('taken for class number')
-    axes.set_ylabel('class number')
-    axes.grid(visible=False)
     return _svg(figure)
 
 

@@ -18,6 +18,7 @@ from cifar10.reporting.charts import Chart
 from cifar10.reporting.job_report import JobReport, Mistake, SplitReport
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
+_MOST_CLASSES_OF_A_TABLE = 20  # Larger confusion matrices are drawn as a heat map.
 _MOST_CONFUSIONS = 20
 _SHOWN_PROBABILITIES = 3
 
@@ -70,13 +71,22 @@ def _section(number: int, job: JobReport) -> dict[str, Any]:
 
 def _evaluated(number: int, evaluation: SplitReport) -> dict[str, Any]:
   """Returns the template's values for the predictions of one job's checkpoint."""
-  return {
-    'matrix': _cells(evaluation),
-    'confusion_map': _with_own_ids(f'j{number}m', charts.confusion_map(evaluation)),
-    'confusions': _named_confusions(evaluation),
+  values: dict[str, Any] = {
+    'matrix': [],
+    'confusion_map': [],
     'diagram': _with_own_ids(f'j{number}r', charts.reliability(evaluation)),
     'pictures': [_picture(mistake) for mistake in evaluation.mistakes],
   }
+  matrix, names = evaluation.matrix, [each.name for each in evaluation.classes]
+  if matrix is not None and len(matrix) <= _MOST_CLASSES_OF_A_TABLE:
+    values['matrix'] = _cells(matrix, names)
+  elif matrix is not None:
+    values['confusion_map'] = _with_own_ids(f'j{number}m', [charts.confusion_map(matrix)])
+    values['confusions'] = [
+      (names[row], names[column], count)
+      for row, column, count in stats.confusions(matrix, _MOST_CONFUSIONS)
+    ]
+  return values
 
 
 def _comparison(jobs: Sequence[JobReport]) -> dict[str, Any]:
@@ -99,36 +109,25 @@ def _with_own_ids(prefix: str, drawn: Sequence[Chart]) -> list[Chart]:
   ]
 
 
-def _cells(evaluation: SplitReport) -> list[tuple[str, list[tuple[int, bool, float]]]]:
-  """Returns a small confusion matrix by row, each with the name of its class.
+def _cells(
+  matrix: np.ndarray, names: Sequence[str]
+) -> list[tuple[str, list[tuple[int, bool, float]]]]:
+  """Returns a confusion matrix by row, each with the name of its class.
 
   A cell is how often this class was taken for that one, whether they are the same, and, of a
   mistake, how frequent it is: from 0 to 1, which the most frequent mistake has.
   """
-  if evaluation.matrix is None or len(evaluation.matrix) > charts.MOST_CLASSES_OF_A_TABLE:
-    return []
-  wrong = stats.mistakes(evaluation.matrix)
+  wrong = stats.mistakes(matrix)
   shades = (wrong / max(int(wrong.max()), 1)).tolist()
   return [
     (
-      each.name,
+      name,
       [
         (count, row == column, round(shade, 3))
         for column, (count, shade) in enumerate(zip(counts, shades[row]))
       ],
     )
-    for row, (each, counts) in enumerate(zip(evaluation.classes, evaluation.matrix.tolist()))
-  ]
-
-
-def _named_confusions(evaluation: SplitReport) -> list[tuple[str, str, int]]:
-  """Returns a large matrix's most frequent mistakes: class, prediction, count."""
-  if evaluation.matrix is None or len(evaluation.matrix) <= charts.MOST_CLASSES_OF_A_TABLE:
-    return []
-  names = [each.name for each in evaluation.classes]
-  return [
-    (names[row], names[column], count)
-    for row, column, count in stats.confusions(evaluation.matrix, _MOST_CONFUSIONS)
+    for row, (name, counts) in enumerate(zip(names, matrix.tolist()))
   ]
 
 
