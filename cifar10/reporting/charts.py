@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from cifar10.reporting import formats
 from cifar10.reporting.history import History
-from cifar10.reporting.job_report import JobReport, SplitReport
+from cifar10.reporting.job_report import JobReport
 from cifar10.reporting.stats import Calibration
 
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
@@ -144,18 +144,40 @@ def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
   return drawn
 
 
-def reliability(evaluation: SplitReport) -> list[Chart]:
-  """Draws the reliability diagram; [] without the predictions' probabilities."""
-  if evaluation.calibration is None:
-    return []
+def reliability(calibration: Calibration) -> Chart:
+  """Draws accuracy by confidence, and below it the number of predictions by confidence."""
+  filled = [each for each in calibration.bins if each.examples]
+  with _style():
+    figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    lows = [each.low for each in filled]
+    width = calibration.bins[0].high - calibration.bins[0].low
+    bars = {'width': width, 'align': 'edge', 'lw': 0.6}
+    accuracies = [each.accuracy for each in filled]
+    shown = above.bar(lows, accuracies, color=_ACCENT, alpha=0.35, ec=_ACCENT, **bars)
+    for number, bar in enumerate(shown):
+      bar.set_gid(f'bin-{number}')
+    above.plot([0, 1], [0, 1], color=_MUTED, ls=(0, (2, 2)), lw=1, label='perfectly calibrated')
+    confidences = [each.confidence for each in filled]
+    above.plot(confidences, accuracies, 'o', ms=3, color=_INK, label='mean confidence, accuracy')
+    above.set_ylim(0, 1)
+    above.set_ylabel('accuracy')
+    above.legend(loc='upper left')
+    below.bar(lows, [each.examples for each in filled], color=_MUTED, ec='none', **bars)
+    below.set_xlim(0, 1)
+    below.set_xlabel('confidence')
+    below.set_ylabel('answers')
+    below.yaxis.set_major_locator(ticker.MaxNLocator(3, integer=True))
+    below.yaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
+    for axis in (above.xaxis, below.xaxis, above.yaxis):
+      axis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
+    svg = _svg(figure)
   bins = '; '.join(
     f'{formats.percent(each.low)} to {formats.percent(each.high)}: {each.examples:,} answers, '
     f'{formats.percent(each.accuracy)} right at {formats.percent(each.confidence)} confidence'
-    for each in evaluation.calibration.bins
-    if each.examples
+    for each in filled
   )
-  svg = _reliability_diagram(evaluation.calibration)
-  return [Chart('Accuracy by confidence', svg, f'Reliability diagram. {bins}.')]
+  return Chart('Accuracy by confidence', svg, f'Reliability diagram. {bins}.')
 
 
 def confusion_map(matrix: np.ndarray) -> Chart:
@@ -221,37 +243,6 @@ def _line_chart(
     _scale(axes, lines, kind)
     axes.set_xlabel('step')
     return _svg(figure), list(keys.values()) if len(keys) > 1 else []
-
-
-def _reliability_diagram(calibration: Calibration) -> str:
-  """Draws accuracy by confidence, and below it the number of predictions by confidence."""
-  with _style():
-    figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    filled = [each for each in calibration.bins if each.examples]
-    lows = [each.low for each in filled]
-    width = calibration.bins[0].high - calibration.bins[0].low
-    bars = {'width': width, 'align': 'edge', 'lw': 0.6}
-    accuracies = [each.accuracy for each in filled]
-    shown = above.bar(lows, accuracies, color=_ACCENT, alpha=0.35, ec=_ACCENT, **bars)
-    for number, bar in enumerate(shown):
-      bar.set_gid(f'bin-{number}')
-    above.plot([0, 1], [0, 1], color=_MUTED, ls=(0, (2, 2)), lw=1, label='perfectly calibrated')
-    confidences = [each.confidence for each in filled]
-    above.plot(confidences, accuracies, 'o', ms=3, color=_INK, label='mean confidence, accuracy')
-    above.set_ylim(0, 1)
-    above.set_ylabel('accuracy')
-    above.legend(loc='upper left')
-    below.bar(lows, [each.examples for each in filled], color=_MUTED, ec='none', **bars)
-    below.set_xlim(0, 1)
-    below.set_xlabel('confidence')
-    below.set_ylabel('answers')
-    below.yaxis.set_major_locator(ticker.MaxNLocator(3, integer=True))
-    below.yaxis.set_major_formatter(ticker.StrMethodFormatter('{x:,.0f}'))
-    for axes in (above, below):
-      axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
-    above.yaxis.set_major_formatter(ticker.PercentFormatter(1, 0, symbol=' %'))
-    return _svg(figure)
 
 
 def _looks(line: Line) -> tuple[tuple[float, ...], str]:

@@ -74,9 +74,11 @@ def _evaluated(number: int, evaluation: SplitReport) -> dict[str, Any]:
   values: dict[str, Any] = {
     'matrix': [],
     'confusion_map': [],
-    'diagram': _with_own_ids(f'j{number}r', charts.reliability(evaluation)),
+    'diagram': [],
     'pictures': [_picture(mistake) for mistake in evaluation.mistakes],
   }
+  if evaluation.calibration:
+    values['diagram'] = _with_own_ids(f'j{number}r', [charts.reliability(evaluation.calibration)])
   matrix, names = evaluation.matrix, [each.name for each in evaluation.classes]
   if matrix is not None and len(matrix) <= _MOST_CLASSES_OF_A_TABLE:
     values['matrix'] = _cells(matrix, names)
