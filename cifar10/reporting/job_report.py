@@ -183,14 +183,12 @@ def _predicted(
   process.check_split(split)
   images, labels = process.held_out(split).all_examples()
   predictions = read_predictions(process, images)
-  recorded = [
-    event
-    for event in events.of('evaluate')
-    if checkpoints.is_saved(predictions.checkpoint, path, event['step'])
-    and event['step'] == predictions.global_step
-    and event.get('subset') == split
-    and event.get('weights', LAST_WEIGHTS) == weights
-  ]
+  plain_rate = None
+  if checkpoints.is_saved(predictions.checkpoint, path, predictions.global_step):
+    measured = (predictions.global_step, split, weights)
+    for event in events.of('evaluate'):
+      if (event['step'], event.get('subset'), event.get('weights', LAST_WEIGHTS)) == measured:
+        plain_rate = event.get('accuracy_without_tta')
   evaluation = from_predictions(
     split,
     predictions,
@@ -198,7 +196,7 @@ def _predicted(
     labels=labels,
     classes=data.classes,
     weights=weights,
-    recorded=recorded[-1] if recorded else None,
+    plain_rate=plain_rate,
   )
   return evaluation, _doubts(path, hparams, data_dir, split)
 
@@ -255,7 +253,7 @@ def from_predictions(
   labels: np.ndarray,
   classes: Sequence[str],
   weights: str = LAST_WEIGHTS,
-  recorded: Mapping[str, Any] | None = None,
+  plain_rate: Any = None,
 ) -> SplitReport:
   """Returns all results of a checkpoint's predictions on a split.
 
@@ -266,9 +264,8 @@ def from_predictions(
     labels: int [n].
     classes: the names, by label.
     weights: which weights of the checkpoint made the predictions.
-    recorded: the job's own evaluation of this checkpoint and split, if there is one.
+    plain_rate: what the job recorded as their accuracy without test-time augmentation.
   """
-  recorded = recorded or {}
   is_right = predictions.classes == labels
   matrix = stats.confusion_matrix(labels, predictions.classes, len(classes))
   losses = stats.cross_entropies(labels, predictions.probabilities)
@@ -284,7 +281,7 @@ def from_predictions(
     examples=len(labels),
     accuracy=stats.wilson(int(is_right.sum()), len(labels)),
     top5=stats.wilson(int(among.sum()), len(labels)) if len(classes) > _TOP else None,
-    plain_accuracy=_rate(recorded.get('accuracy_without_tta'), len(labels)),
+    plain_accuracy=_rate(plain_rate, len(labels)),
     cross_entropy=interval.value,
     cross_entropy_interval=interval,
     classes=stats.by_class(matrix, classes),
