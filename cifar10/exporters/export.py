@@ -43,10 +43,7 @@ def _export(process: Process, checkpoint: str) -> dict[str, Any]:
   network = freeze_graph.freeze(
     hparams, process.data, checkpoint, use_ema=options.use_ema, batch=options.export_batch
   )
-  made_from = _made_from(process, hparams, checkpoint)
-  if hparams.tta != 'none':
-    made_from['tta_below'] = hparams.tta_below
-  made_from['sha256_of_variables'] = network.digest
+  made_from = _made_from(process, hparams, checkpoint, network.digest)
   exports = os.path.join(options.job_dir, _FOLDER)
   files.make_folder(exports)
   local = None if files.is_url(exports) else exports
@@ -85,7 +82,7 @@ def _move_in(local: str, path: str) -> None:
     parts.load('urls').copy(each, target)
 
 
-def _made_from(process: Process, hparams: HParams, checkpoint: str) -> dict[str, Any]:
+def _made_from(process: Process, hparams: HParams, checkpoint: str, digest: str) -> dict[str, Any]:
   step = checkpoints.global_step(checkpoint)
   weights = 'ema' if process.options.use_ema else 'last'
   return {
@@ -98,6 +95,8 @@ def _made_from(process: Process, hparams: HParams, checkpoint: str) -> dict[str,
     'accuracy': _accuracies(process.options.job_dir, hparams, checkpoint, step, weights),
     'dtype': hparams.dtype,
     'tta': hparams.tta,
+    **({'tta_below': hparams.tta_below} if hparams.tta != 'none' else {}),
+    'sha256_of_variables': digest,
   }
 
 

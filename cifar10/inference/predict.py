@@ -163,8 +163,10 @@ def written(
       write(file, counted, classes)
   except OSError as error:
     raise StorageError(f'--out {path} cannot be written ({error.strerror}); name another') from None
-  counts = {'images': counted.images, 'unreadable': counted.unreadable}
-  yield {'out': path, **counts, **counted.accuracy()}
+  counts: dict[str, float] = {'images': counted.images, 'unreadable': counted.unreadable}
+  if counted.right:
+    counts['accuracy'] = float(np.mean(counted.right).round(6))
+  yield {'out': path, **counts}
   if counted.failure:
     raise counted.failure
 
@@ -174,7 +176,7 @@ class _Counted:
 
   def __init__(self, results: Iterator[dict[str, Any]]):
     self._results = results
-    self._right: list[bool] = []
+    self.right: list[bool] = []  # Of the labelled images.
     self.images = self.unreadable = 0
     self.failure: SomeFailedError | None = None
 
@@ -184,14 +186,10 @@ class _Counted:
         self.images += 1
         self.unreadable += 'error' in result
         if 'label' in result:
-          self._right.append(result['label'] == result['class'])
+          self.right.append(result['label'] == result['class'])
         yield result
     except SomeFailedError as error:
       self.failure = error
-
-  def accuracy(self) -> dict[str, float]:
-    """Of labelled images."""
-    return {'accuracy': float(np.mean(self._right).round(6))} if self._right else {}
 
 
 def _write_lines(file: IO[bytes], results: Iterable[Any], classes: Sequence[str]) -> None:
