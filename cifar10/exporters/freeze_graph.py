@@ -82,8 +82,7 @@ def freeze(
     tf.nn.softmax(inferred.logits, name=predictions.PROBABILITIES)
     tf.identity(inferred.features, predictions.FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    averages = parts.load('ema').scaffold().saver if use_ema else None
-    saver = averages or tf.compat.v1.train.Saver(variables)
+    saver = parts.load('ema').scaffold().saver if use_ema else tf.compat.v1.train.Saver(variables)
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)
