@@ -267,27 +267,23 @@ def from_predictions(
     plain_rate: what the job recorded as their accuracy without test-time augmentation.
   """
   is_right = predictions.classes == labels
-  matrix = stats.confusion_matrix(labels, predictions.classes, len(classes))
-  losses = stats.cross_entropies(labels, predictions.probabilities)
-  confidences = predictions.probabilities.max(1)
+  cross_entropy = stats.mean(stats.cross_entropies(labels, predictions.probabilities))
+  measured = {
+    'subset': split,
+    'checkpoint': predictions.checkpoint,
+    'step': predictions.global_step,
+    'weights': weights,
+    'examples': len(labels),
+    'accuracy': np.mean(is_right),
+    'accuracy_top5': np.mean(stats.is_among(labels, predictions.probabilities, _TOP)),
+    'accuracy_without_tta': plain_rate,
+    'cross_entropy': cross_entropy.value,
+    'confusion_matrix': stats.confusion_matrix(labels, predictions.classes, len(classes)),
+  }
   worst = stats.worst_mistakes(labels, predictions.classes, predictions.probabilities, NUM_MISTAKES)
-  among = stats.is_among(labels, predictions.probabilities, _TOP)
-  interval = stats.mean(losses)
-  return SplitReport(
-    split=split,
-    checkpoint=predictions.checkpoint,
-    step=predictions.global_step,
-    weights=weights,
-    examples=len(labels),
-    accuracy=stats.wilson(int(is_right.sum()), len(labels)),
-    top5=stats.wilson(int(among.sum()), len(labels)) if len(classes) > _TOP else None,
-    plain_accuracy=_rate(plain_rate, len(labels)),
-    cross_entropy=interval.value,
-    cross_entropy_interval=interval,
-    classes=stats.by_class(matrix, classes),
-    matrix=matrix,
-    calibration=stats.calibration(confidences, is_right),
-    num_mistakes=int((~is_right).sum()),
+  return from_event(measured, classes)._replace(
+    cross_entropy_interval=cross_entropy,
+    calibration=stats.calibration(predictions.probabilities.max(1), is_right),
     mistakes=[
       Mistake(
         int(index),

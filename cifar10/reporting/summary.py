@@ -177,7 +177,7 @@ def _speed(job: JobReport) -> str:
 
 
 def _interval_json(interval: Interval | None) -> dict[str, float] | None:
-  return interval and dict(interval._asdict())
+  return interval and interval._asdict()
 
 
 def terminal_table(jobs: Sequence[JobReport]) -> str:
