@@ -17,8 +17,8 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, TypeVar, cast
 
 from cifar10.core import parts
 from cifar10.core.errors import InputError
@@ -27,66 +27,7 @@ from cifar10.core.errors import InputError
 PASSING = (errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EMFILE, errno.ENFILE)
 _SMALL = 1 << 24  # Bytes of a file that describes others.
 _SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
-
-
-class _LocalFiles:
-  """The functions of remote_files.py, for local paths."""
-
-  exists = staticmethod(os.path.exists)
-  is_named = staticmethod(os.path.lexists)
-  is_dir = staticmethod(os.path.isdir)
-  is_file = staticmethod(os.path.isfile)
-  make_folder = staticmethod(functools.partial(os.makedirs, exist_ok=True))
-  remove = staticmethod(os.remove)
-  remove_folder = staticmethod(shutil.rmtree)
-  rename = staticmethod(os.rename)
-  copy = staticmethod(shutil.copyfile)
-
-  @staticmethod
-  def opened(path: str) -> IO[bytes]:
-    kind = stat.S_IFMT(os.stat(path).st_mode)
-    if kind not in (stat.S_IFREG, stat.S_IFDIR):  # To open a pipe could take for ever.
-      raise OSError(errno.EINVAL, 'it is no file', path)
-    return open(path, 'rb')
-
-  @staticmethod
-  def signature(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
-
-  @staticmethod
-  def identity(folder: str) -> tuple[int, int]:
-    status = os.stat(folder)
-    return status.st_dev, status.st_ino
-
-  @staticmethod
-  def names(folder: str) -> list[str]:
-    try:
-      return sorted(os.listdir(folder or os.curdir))
-    except OSError as error:
-      if error.errno in (*PASSING, errno.EIO):
-        raise
-      return []
-
-  @staticmethod
-  def flush(path: str) -> None:
-    with open(path, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
-      os.fsync(file.fileno())
-
-  @staticmethod
-  def commit(temporary: str, path: str) -> None:
-    _LocalFiles.flush(temporary)  # Or a power failure can leave the new name with empty content.
-    os.replace(temporary, path)
-
-  @staticmethod
-  def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-    with open(path, 'xb' if is_new else 'r+b') as file:
-      file.write(content)
-
-
-def _on(path: str) -> Any:
-  """Returns the functions for a path's filesystem."""
-  return parts.load('urls') if is_url(path) else _LocalFiles
+_Function = TypeVar('_Function', bound=Callable[..., Any])
 
 
 def scheme(path: str) -> str:
@@ -98,6 +39,17 @@ def scheme(path: str) -> str:
 def is_url(path: str) -> bool:
   """Tells whether a path is a URL of another filesystem: 'gs://bucket/job'."""
   return bool(scheme(path)) and 'urls' in parts.PARTS
+
+
+def _or_remote(local: _Function) -> _Function:
+  """Returns the function for local paths, with that of remote_files.py of its name for URLs."""
+
+  @functools.wraps(local)
+  def call(path: str, *more: Any, **named: Any) -> Any:
+    function = getattr(parts.load('urls'), local.__name__) if is_url(path) else local
+    return function(path, *more, **named)
+
+  return cast(_Function, call)
 
 
 def check_shared(flag: str, path: str) -> None:
@@ -123,24 +75,28 @@ def is_inside(path: str, folder: str) -> bool:
   return os.path.commonpath([there, os.path.realpath(path)]) == there
 
 
+@_or_remote
 def exists(path: str) -> bool:
   """Tells whether the path exists."""
-  return _on(path).exists(path)
+  return os.path.exists(path)
 
 
+@_or_remote
 def is_named(path: str) -> bool:
   """Tells whether something has this name; unlike `exists` also for a dangling link."""
-  return _on(path).is_named(path)
+  return os.path.lexists(path)
 
 
+@_or_remote
 def is_dir(path: str) -> bool:
   """Tells whether the path is a folder. Some filesystems have no empty folders."""
-  return _on(path).is_dir(path)
+  return os.path.isdir(path)
 
 
+@_or_remote
 def is_file(path: str) -> bool:
   """Tells whether the path exists and is not a folder."""
-  return _on(path).is_file(path)
+  return os.path.isfile(path)
 
 
 def is_replaceable(path: str) -> bool:
@@ -153,29 +109,45 @@ def size(path: str) -> int:
   return signature(path)[0]
 
 
+@_or_remote
 def signature(path: str) -> tuple[int, int]:
   """Returns what changes when a file does: its bytes, and its time in nanoseconds.
 
   On a filesystem without times, such as ram://, the time is 0, and only the size can differ.
   """
-  return _on(path).signature(path)
+  status = os.stat(path)
+  return status.st_size, status.st_mtime_ns
 
 
 def flush(path: str) -> None:
   """Waits until a local file is on the disk; a file behind a URL is where it can be."""
   if not is_url(path):
-    _LocalFiles.flush(path)
+    with open(path, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
+      os.fsync(file.fileno())
 
 
+@_or_remote
 def identity(folder: str) -> tuple[int, int]:
   """Returns numbers that identify a local folder under any name; (0, 0) for a URL."""
-  return _on(folder).identity(folder)
+  status = os.stat(folder)
+  return status.st_dev, status.st_ino
+
+
+@_or_remote
+def names(folder: str) -> list[str]:
+  """Returns the sorted names in a folder, [] without it; raises OSError if it cannot be listed."""
+  try:
+    return sorted(os.listdir(folder or os.curdir))
+  except OSError as error:
+    if error.errno in (*PASSING, errno.EIO):
+      raise
+    return []
 
 
 def matching(folder: str, pattern: str) -> list[str]:
   """Returns the sorted paths in a folder whose names match a pattern; [] without the folder."""
-  names = _on(folder).names(folder)
-  return [os.path.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern)]
+  found = (name for name in names(folder) if fnmatch.fnmatchcase(name, pattern))
+  return [os.path.join(folder, name) for name in found]
 
 
 def escape(name: str) -> str:
@@ -183,36 +155,45 @@ def escape(name: str) -> str:
   return glob.escape(name)
 
 
+@_or_remote
 def make_folder(path: str) -> None:
   """Makes a folder, and the missing ones above it."""
-  _on(path).make_folder(path)
+  os.makedirs(path, exist_ok=True)
 
 
+@_or_remote
 def remove(path: str) -> None:
   """Removes a file."""
-  _on(path).remove(path)
+  os.remove(path)
 
 
+@_or_remote
 def remove_folder(path: str) -> None:
   """Removes a folder with its content."""
-  _on(path).remove_folder(path)
+  shutil.rmtree(path)
 
 
+@_or_remote
 def move(path: str, new: str) -> None:
   """Renames a file within its filesystem."""
-  _on(path).rename(path, new)
+  os.replace(path, new)
 
 
 def copy(path: str, new: str) -> None:
   """Copies a file atomically."""
   # Not over an existing file: ram:// would append to it.
   with _named_at_the_end(new) as temporary:
-    _on(path if is_url(path) else new).copy(path, temporary)
+    copies = parts.load('urls').copy if is_url(path) or is_url(new) else shutil.copyfile
+    copies(path, temporary)
 
 
+@_or_remote
 def opened(path: str) -> IO[bytes]:
   """Opens a file for reading, with seeks."""
-  return _on(path).opened(path)
+  kind = stat.S_IFMT(os.stat(path).st_mode)
+  if kind not in (stat.S_IFREG, stat.S_IFDIR):  # To open a pipe could take for ever.
+    raise OSError(errno.EINVAL, 'it is no file', path)
+  return open(path, 'rb')
 
 
 def read(path: str, most: int = 0) -> bytes:
@@ -264,13 +245,15 @@ def finite(value: Any) -> Any:
   return value
 
 
+@_or_remote
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
   """Writes a small file, a local one in place, so that a reader may see half of it.
 
   Raises:
     OSError: it exists and `is_new`, or it does not exist and not `is_new`.
   """
-  _on(path).overwrite(path, content, is_new=is_new)
+  with open(path, 'xb' if is_new else 'r+b') as file:
+    file.write(content)
 
 
 @contextlib.contextmanager
@@ -312,7 +295,8 @@ def _named_at_the_end(path: str) -> Iterator[str]:
   temporary = f'{path}.{os.getpid()}.tmp'
   try:
     yield temporary
-    _on(path).commit(temporary, path)
+    flush(temporary)  # Or a power failure can leave the new name with empty content.
+    move(temporary, path)
   except BaseException:
     with contextlib.suppress(OSError):
       remove(temporary)

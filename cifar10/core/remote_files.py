@@ -79,7 +79,7 @@ def _calling(name: str, **settings: Any) -> Any:
 
 
 make_folder, remove, remove_folder = map(_calling, ('makedirs', 'remove', 'rmtree'))
-rename = _calling('rename', overwrite=True)
+move = _calling('rename', overwrite=True)
 
 
 def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
@@ -96,7 +96,7 @@ def copy(path: str, new: str) -> None:
     _gfile(path if scheme(path) else new).copy(path, new, overwrite=True)
 
 
-is_named, commit = exists, rename  # URLs have no links, and nothing to flush.
+is_named = exists  # URLs have no links.
 
 
 def opened(path: str) -> IO[bytes]:
