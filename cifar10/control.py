@@ -80,16 +80,13 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
   try:
     with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
       control_requests.request(job_dir, command, name)
-    looked = time.monotonic()
+    is_trained, looked = True, time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
+      if not is_trained:
+        raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
       time.sleep(_LOOK_SECONDS)
       if time.monotonic() - looked > 1:
-        if not control_requests.who_trains(job_dir):
-          answer = control_requests.take_answer(job_dir, name)
-          if answer is None:
-            raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
-          break
-        looked = time.monotonic()
+        is_trained, looked = control_requests.who_trains(job_dir) is not None, time.monotonic()
   finally:  # Also after a signal: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
   return answer
