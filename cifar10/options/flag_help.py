@@ -90,10 +90,8 @@ def _described_default(declared: Declaration) -> str:
 
 
 def _help(declared: Declaration) -> str:
-  help_text = declared.option.help.replace('%', '%%')
-  if declared.default is None:
-    return help_text
-  return f'{help_text} (default: {_as_text(declared.default) or "none"})'
+  default = _described_default(declared)
+  return declared.option.help.replace('%', '%%') + (f' (default: {default})' if default else '')
 
 
 def _as_text(value: Any) -> str:

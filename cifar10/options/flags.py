@@ -151,13 +151,10 @@ def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:
     group.add_argument(negated, action='store_false', **settings)
     return
   if declared.kind == tuple[str, ...]:
-    group.add_argument(declared.flag, action=_Append, metavar=declared.option.metavar, **settings)
-    return
-  if declared.option.choices:
-    settings['choices'] = declared.option.choices
-  group.add_argument(
-    declared.flag, type=_parser_of(declared.kind), metavar=declared.option.metavar, **settings
-  )
+    settings['action'] = _Append
+  else:
+    settings |= {'type': _parser_of(declared.kind), 'choices': declared.option.choices or None}
+  group.add_argument(declared.flag, metavar=declared.option.metavar, **settings)
 
 
 def _parser_of(kind: Any) -> Callable[[str], Any]:
