@@ -20,6 +20,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 from cifar10.core import files
@@ -140,11 +141,8 @@ def holder(folder: str) -> Claim | None:
 
   For a claim of another machine it waits to see whether it is rewritten.
   """
-  held = {
-    path: claim
-    for path, claim in _read_all(folder, but=set()).items()
-    if claim.get('state') != _WANTS
-  }
+  claims = _read_all(folder).items()
+  held = {path: claim for path, claim in claims if claim.get('state') != _WANTS}
   return next(iter(_living(folder, held).values()), None)
 
 
@@ -166,7 +164,7 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
   while elsewhere and (time.monotonic() < deadline or looks < 2):
     time.sleep(_LOOK_SECONDS * _slower(folder))
     try:
-      now = _read_all(folder, but=set())
+      now = _read_all(folder)
     except OSError:
       if time.monotonic() > deadline:
         raise
@@ -180,7 +178,7 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
   return living
 
 
-def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
+def _read_all(folder: str, but: Collection[str] = ()) -> dict[str, Claim]:
   """Returns the claims in a folder by path; of one that cannot be read, when it was written.
 
   Raises:
@@ -188,12 +186,9 @@ def _read_all(folder: str, but: set[str]) -> dict[str, Claim]:
   """
   claims: dict[str, Claim] = {}
   for path in files.matching(folder, f'{_PREFIX}*.json'):
-    claim = None if path in but else files.read_object(path)
-    if claim is not None:
-      claims[path] = claim
-    elif path not in but:
+    if path not in but:
       with contextlib.suppress(FileNotFoundError):  # It was given up.
-        claims[path] = {'written': files.signature(path)}
+        claims[path] = files.read_object(path) or {'written': files.signature(path)}
   return claims
 
 
