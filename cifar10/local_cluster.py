@@ -107,13 +107,12 @@ class LocalCluster:
     """Returns the command line of a task or a process of the data service."""
     if name in self.names:
       return [sys.executable, _PROGRAM, *self._flags]
-    role = ['dispatcher'] if name == _DISPATCHER else ['worker', *self._of_data_workers()]
+    role = ['dispatcher']
+    if name != _DISPATCHER:
+      source = _value(self._flags, '--source')
+      role = ['worker', '--dispatcher', self._address(_DISPATCHER)]
+      role += ['--source', source] if source else []
     return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', self._address(name)]
-
-  def _of_data_workers(self) -> list[str]:
-    """Returns the flags of all data workers: the tasks' flags on the source."""
-    source = _value(self._flags, '--source')
-    return ['--dispatcher', self._address(_DISPATCHER), *(['--source', source] if source else [])]
 
   def start(self, *names: str) -> None:
     """Starts or restarts the named processes; without names all, the data service first."""
@@ -162,13 +161,13 @@ class LocalCluster:
       if name in self.processes and self.processes[name].poll() is None:
         self.processes[name].send_signal(number)
 
-  def end(self, number: int = signal.SIGTERM, grace: float = _GRACE_SECONDS) -> None:
+  def end(self, number: int = signal.SIGTERM) -> None:
     """Sends a signal to all running tasks, and kills those that have not ended in time.
 
     The data service runs until the tasks have ended: one may need a batch for its last step.
     """
     self.send(self.names, number)
-    self.wait(grace)
+    self.wait(_GRACE_SECONDS)
     for process in self.processes.values():
       process.kill()
       process.wait()
