@@ -126,9 +126,10 @@ def flush(path: str) -> None:
       os.fsync(file.fileno())
 
 
-@_or_remote
 def identity(folder: str) -> tuple[int, int]:
   """Returns numbers that identify a local folder under any name; (0, 0) for a URL."""
+  if is_url(folder):
+    return 0, 0
   status = os.stat(folder)
   return status.st_dev, status.st_ino
 

@@ -51,12 +51,6 @@ def signature(path: str) -> tuple[int, int]:
   return status.length, status.mtime_nsec
 
 
-def identity(folder: str) -> tuple[int, int]:
-  """Returns (0, 0): only its name identifies a folder behind a URL."""
-  del folder
-  return 0, 0
-
-
 def names(folder: str) -> list[str]:
   """Returns the names in a folder, [] without the folder; raises OSError if it cannot be listed."""
   try:
