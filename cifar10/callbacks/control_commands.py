@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 from cifar10.callbacks.base import Run
-from cifar10.callbacks.control_listener import LOOK_SECONDS
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
@@ -17,6 +16,8 @@ from cifar10.job import control_requests, metrics_log, stop_record
 from cifar10.job.control_requests import RATES, Command
 from cifar10.job.job_config import HYPER
 from cifar10.job.stop_record import BY_CONTROL, StopReason
+
+_PAUSED_SECONDS = 0.5  # Between two looks for requests while training pauses.
 
 
 class ControlCommands:
@@ -49,7 +50,7 @@ class ControlCommands:
     self._step = step
     self._obey_pending(session)
     while self.paused and not (self._run.monitor.stopping or self._run.stop_request.reason):
-      time.sleep(LOOK_SECONDS)
+      time.sleep(_PAUSED_SECONDS)
       self._run.monitor.progressed()  # So that a pause is not taken for a hanging step.
       self._obey_pending(session)
 

@@ -10,7 +10,7 @@ from cifar10.callbacks.base import Callback, Evaluation, Run, Step
 from cifar10.core import files, parts
 from cifar10.job import job_config
 
-LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.5
 _URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.
 
 
@@ -25,7 +25,7 @@ class ControlListener(Callback):
   def __init__(self, run: Run):
     self._run = run
     self._looked = 0.0
-    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else LOOK_SECONDS
+    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
     self._step = 0
     self._commands: Any = None
     if commands := self._asked():
