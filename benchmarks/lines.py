@@ -48,12 +48,9 @@ def main() -> None:
         rates[name] = [_BATCH_SIZE * rate for rate in values]
   first, second = names
   record = {
-    'name': 'lines',
+    **environment.head('lines', parser, flags),
     'command': f'python benchmarks/lines.py --data-dir data --turns {flags.turns} '
     f'--seconds {flags.seconds} {" ".join(_place(python) for python in flags.pythons)}',
-    'turns': flags.turns,
-    'seconds_of_a_turn': flags.seconds,
-    **environment.describe(),
     'images_per_second': commands.medians(rates),
     'ratios': {
       f'{second} / {first}, {dtype}': commands.ratio(
