@@ -231,14 +231,15 @@ def main() -> None:
 
 def _value(flags: Sequence[str], name: str) -> str | None:
   """Returns the value of one of cifar10_main.py's flags; None if it is not given."""
-  parser = cli.OneLineParser(add_help=False, allow_abbrev=False)
+  parser = cli.OneLineParser(add_help=False)
   parser.add_argument(name, dest='value')
   return parser.parse_known_args(list(flags))[0].value
 
 
 def _check_trains(flags: Sequence[str]) -> None:
   """Raises InputError for what one process does: each task would do it again."""
-  asked = [flag for flag in flags if flag in ('-h', '--help', '--version', '--list-recipes')]
+  alone = ('-h', '--help', '--version', '--list-recipes', '--print-completion')
+  asked = [name for flag in flags if (name := flag.partition('=')[0]) in alone]
   mode = None if asked else _value(flags, '--mode')
   if mode is not None and not mode.startswith('train'):
     asked = [f'--mode {mode}']

@@ -1,8 +1,8 @@
 """Reads a job's history from metrics.jsonl, or where it is missing from the TensorBoard files."""
 
 import datetime
-import math
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -190,9 +190,9 @@ def _scalar(value: Any) -> float | None:
 
 
 def is_number(value: Any) -> bool:
-  """Tells whether the value is a finite number."""
+  """Tells whether the value is a finite number, of a size that a float can have."""
   is_any = isinstance(value, (int, float)) and not isinstance(value, bool)
-  return is_any and math.isfinite(value)
+  return is_any and abs(value) <= sys.float_info.max  # NaN is not.
 
 
 def _utc(seconds: Any) -> str:

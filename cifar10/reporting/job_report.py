@@ -358,4 +358,5 @@ def _matrix(rows: Any, num_classes: int) -> np.ndarray | None:
     matrix = np.array(rows, np.int64)
   except (TypeError, ValueError, OverflowError):
     return None
-  return matrix if matrix.shape == (num_classes, num_classes) else None
+  is_one = matrix.shape == (num_classes, num_classes) and (matrix >= 0).all()
+  return matrix if is_one else None

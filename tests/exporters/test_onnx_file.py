@@ -54,7 +54,9 @@ def test_a_job_in_bfloat16_is_exported_in_float32(run_main, data_dir, tmp_path):
   assert result.returncode == 0, result.stderr
   exported = json.loads(result.stdout.splitlines()[-1])
   assert exported['dtype'] == 'float32'
-  assert len(result.stderr.splitlines()) == 1, result.stderr
+  # Processors without AVX-512 BF16 have a line more, on the job's dtype.
+  lines = [line for line in result.stderr.splitlines() if 'bfloat16 is slow here' not in line]
+  assert len(lines) == 1, result.stderr
   session = onnxruntime.InferenceSession(exported['onnx'], providers=['CPUExecutionProvider'])
   assert session.get_inputs()[0].shape == [2, 32, 32, 3]
 

@@ -206,6 +206,14 @@ def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_pat
   assert 'Worst mistakes</h2>' not in page
 
 
+@pytest.mark.parametrize('wrong', [{'confusion_matrix': [[-1] * 10] * 10}, {'accuracy': 10**400}])
+def test_numbers_that_cannot_be_are_left_out(make_job, report, wrong):
+  path = make_job()
+  metrics_log.append(path, {'event': 'evaluate', 'step': 8, 'subset': 'eval', **wrong})
+  code, _, said = report(path, '--table')
+  assert code == 0, said
+
+
 def test_an_older_job_has_what_is_there(make_job, data_dir, report):
   path = make_job(has_metrics=False)
   code, result, said = report(path, '--table', '--data-dir', data_dir)

@@ -99,7 +99,7 @@ def _check_as_before(data_dir: str, before: dict[str, Any], source: ImageSource)
   for name, now in source.remarks().items():
     if before.get(name, now) != now:
       raise InputError(
-        f'{data_dir} was made with {before[name]:,} {name} files, and {now:,} are {name} now, so '
+        f'{data_dir} was made with {before[name]} {name} files, and {now} are {name} now, so '
         'that the images would be divided otherwise; --force makes all splits again'
       )
 
