@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import checkout
 import gpus
 import hypothesis
 import numpy as np
@@ -44,7 +45,6 @@ hypothesis.settings.register_profile('quick', max_examples=100, derandomize=True
 hypothesis.settings.register_profile('long', max_examples=1000, print_blob=True, **_UNTIMED)
 hypothesis.settings.load_profile('quick')
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
 
@@ -78,14 +78,8 @@ def data_dir(tmp_path_factory):
 def run_main():
   """Runs cifar10_main.py in a process of its own -> CompletedProcess."""
 
-  def run(*flags, timeout=300):
-    return subprocess.run(
-      [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)],
-      capture_output=True,
-      text=True,
-      timeout=timeout,
-      check=False,
-    )
+  def run(*flags, **settings):  # In the folder in which a test is.
+    return checkout.python(f'{checkout.ROOT}/cifar10_main.py', *flags, cwd=None, **settings)
 
   return run
 
@@ -158,7 +152,7 @@ def start_main():
 
   def start(*flags):
     process = subprocess.Popen(
-      [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)],
+      [sys.executable, f'{checkout.ROOT}/cifar10_main.py', *map(str, flags)],
       stderr=subprocess.PIPE,
       stdout=subprocess.DEVNULL,
       text=True,

@@ -9,9 +9,9 @@ import os
 import shutil
 import subprocess
 
+import checkout
 import debian
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGES = ('podman', 'buildah', 'runc', 'debootstrap')
 BASE = 'docker.io/library/python:3.11-slim'
 MIRROR = 'http://deb.debian.org/debian'
@@ -39,21 +39,14 @@ class Images:
     self._folder = str(folder)
     # No overlay in an overlay, which the tests' folder is in where they run in a container.
     ask = ['stat', '--file-system', '--format=%T', self._folder]
-    kind = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    kind = checkout.run(*ask, must_succeed=True).stdout.strip()
     self._driver = 'vfs' if kind == 'overlayfs' else 'overlay'
 
   def podman(self, *arguments, timeout=600):
     """Runs a podman command -> CompletedProcess."""
     places = [f'--{place}={os.path.join(self._folder, place)}' for place in ('root', 'runroot')]
     drivers = [f'--storage-driver={self._driver}', '--runtime=runc', '--cgroup-manager=cgroupfs']
-    return subprocess.run(
-      [*ALONE, 'podman', *drivers, *places, *map(str, arguments)],
-      cwd=ROOT,
-      capture_output=True,
-      text=True,
-      timeout=timeout,
-      check=False,
-    )
+    return checkout.run(*ALONE, 'podman', *drivers, *places, *arguments, timeout=timeout)
 
   def make_base(self):
     """The base image; returns '' or why the archive of packages gave none."""
@@ -61,7 +54,7 @@ class Images:
     packages = '--include=python3,python3-pip,ca-certificates'
     command = ['timeout', '600', *ALONE, 'debootstrap', '--variant=minbase', packages]
     command += [RELEASE, tree, MIRROR]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = checkout.run(*command, timeout=None)
     if ran.returncode:
       return f'debootstrap: {ran.stdout.strip()[-300:]}'
     os.symlink('python3', os.path.join(tree, 'usr/bin/python'))

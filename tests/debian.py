@@ -2,7 +2,8 @@
 
 import os
 import shutil
-import subprocess
+
+import checkout
 
 
 def why_missing(commands, packages):
@@ -13,13 +14,10 @@ def why_missing(commands, packages):
   if os.geteuid() != 0 or not shutil.which('apt-get'):
     return f'{", ".join(missing)} missing; root installs them: apt-get install {" ".join(packages)}'
   for command in (['update'], ['install', '--yes', '--no-install-recommends', *packages]):
-    ran = subprocess.run(  # Ended after ten minutes: a mirror may not answer.
-      ['timeout', '600', 'apt-get', '-qq', *command],
-      env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'},
-      capture_output=True,
-      text=True,
-      check=False,
-    )
+    # Ended after ten minutes: a mirror may not answer.
+    ended = ['timeout', '600', 'apt-get', '-qq', *command]
+    environment = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}
+    ran = checkout.run(*ended, env=environment, timeout=None)
   if ran.returncode:
     return f'apt-get does not install {" ".join(packages)}: {ran.stderr.strip()[-200:]}'
   return ''

@@ -12,7 +12,8 @@ import runpy
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from checkout import ROOT
+
 sys.path[0] = ROOT  # As if the program had been started by itself.
 
 from cifar10.cluster.tf_config import read_cluster  # noqa: E402

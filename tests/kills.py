@@ -22,7 +22,8 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from checkout import ROOT
+
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from checkout import ROOT, python
+
 THREADS = ['--num-intra-threads', '1', '--num-inter-threads', '1']
 ALIKE = ['--mode', 'train', '--deterministic', '--seed', '3', '--train-steps', '20']
 SMALL = ['--train-batch-size', '64', '--eval-batch-size', '100']
@@ -82,14 +83,8 @@ def variables(checkout, command, data_dir, job_dir):
 def run(checkout, *command):
   """One command of a checkout -> the last line that it printed."""
   environment = {**os.environ, 'PYTHONPATH': os.path.abspath(checkout)}
-  result = subprocess.run(
-    [sys.executable, *map(str, command)],
-    cwd=checkout,
-    env=environment,
-    check=True,
-    stdout=subprocess.PIPE,
-    text=True,
-  )
+  output = {'capture_output': False, 'stdout': subprocess.PIPE, 'timeout': None}
+  result = python(*command, cwd=checkout, env=environment, must_succeed=True, **output)
   return result.stdout.splitlines()[-1]
 
 

@@ -13,11 +13,11 @@ import signal
 import subprocess
 import time
 
+import checkout
 import debian
 import hosts
 import psutil
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGES = ('slurmctld', 'slurmd', 'slurm-client', 'munge')
 CONTROLLER = 'controller'
 DEAD_SECONDS = 15  # After which the controller gives a silent node up.
@@ -88,15 +88,8 @@ class Slurm:
 
   def run(self, *command, **environment):
     """Runs a Slurm command on the controller's host -> what it printed."""
-    ran = subprocess.run(
-      [*self._in_host(CONTROLLER), 'exec ' + shlex.join(map(str, command))],
-      cwd=ROOT,
-      env={**self._environment(), **environment},
-      capture_output=True,
-      text=True,
-      timeout=60,
-      check=False,
-    )
+    words = [*self._in_host(CONTROLLER), 'exec ' + shlex.join(map(str, command))]
+    ran = checkout.run(*words, env={**self._environment(), **environment})
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

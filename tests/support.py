@@ -15,7 +15,8 @@ import os
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from checkout import ROOT
+
 RECORD = os.path.join(ROOT, 'benchmarks', 'results', 'support.json')
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
 FORMS = {  # The targets of the Makefile, test-full and so on, and what they run.

@@ -1,20 +1,16 @@
 """A cluster of real processes that a test follows."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
+import checkout
 import tensorflow as tf
 
 from cifar10.local_cluster import LocalCluster
 
 # For what a cluster does in 20 s: CI's machine may be four times as slow, with a Slurm beside it.
 PATIENCE_SECONDS = 300
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Tasks(LocalCluster):
@@ -84,8 +80,7 @@ class Tasks(LocalCluster):
 
   def order(self, order):
     """Steers the training, as a person would."""
-    command = [sys.executable, '-m', 'cifar10.control', self.job_dir, order]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    checkout.python('-m', 'cifar10.control', self.job_dir, order, must_succeed=True)
 
   def text(self):
     return '\n'.join(f'{name} | {line}' for name, line in self.log)

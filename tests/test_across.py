@@ -1,14 +1,13 @@
 """A job that was begun here goes on, and an exported network runs, under another Python."""
 
-import json
 import os
-import subprocess
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OTHER = os.environ.get('OTHER_PYTHON')
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-every-steps', 100]
 
@@ -23,37 +22,28 @@ print(json.dumps(answer['probabilities'].numpy().tolist()))
 """
 
 
-def run(python, *arguments):
+def run(*arguments):
   """A program under the other Python -> the JSON of its last line."""
-  result = subprocess.run(
-    [python, *map(str, arguments)],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    timeout=120,
-    check=False,
-  )
-  assert result.returncode == 0, result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
+  return succeeded(checkout.run(OTHER, *arguments))
 
 
 def test_the_other_python_goes_on_with_a_job(run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL]
-  here = json.loads(run_main(*flags, '--train-steps', 3).stdout)
-  evaluated = run(OTHER, 'cifar10_main.py', *flags, '--mode', 'evaluate')
+  here = succeeded(run_main(*flags, '--train-steps', 3))
+  evaluated = run('cifar10_main.py', *flags, '--mode', 'evaluate')
   assert evaluated['global_step'] == 3
   assert evaluated['accuracy'] == pytest.approx(here['accuracy'], abs=1.5 / 70)  # One image.
   assert evaluated['loss'] == pytest.approx(here['loss'], rel=1e-3)
-  assert run(OTHER, 'cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
+  assert run('cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
 
 
 def test_the_other_python_serves_an_exported_network(run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL]
   run_main(*flags, '--train-steps', 3)
-  exported = json.loads(run_main('--job-dir', tmp_path, '--mode', 'export').stdout)['saved_model']
+  exported = succeeded(run_main('--job-dir', tmp_path, '--mode', 'export'))['saved_model']
   images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3]).astype(np.uint8)
   np.save(tmp_path / 'images.npy', images)
-  there = run(OTHER, '-c', SERVE, exported, tmp_path / 'images.npy')
+  there = run('-c', SERVE, exported, tmp_path / 'images.npy')
   network = tf.saved_model.load(exported).signatures['serving_default']
   here = network(images=tf.constant(images))['probabilities']
   np.testing.assert_allclose(there, here, atol=1e-4)

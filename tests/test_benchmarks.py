@@ -6,17 +6,17 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 
+import checkout
 import pytest
+from outcome import succeeded
 
 from cifar10.networks import registry
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.append(os.path.join(ROOT, 'benchmarks'))
+sys.path.append(os.path.join(checkout.ROOT, 'benchmarks'))
 
-import records  # noqa: E402
+import records
 
 long = pytest.mark.long
 # Of inference: the program, its convolutions and other runtimes, each with two batch sizes.
@@ -60,17 +60,8 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
   ids=lambda value: value if isinstance(value, str) else '',
 )
 def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
-  script = os.path.join(ROOT, 'benchmarks', f'{name}.py')
   data = [] if name == 'trace' else ['--data-dir', data_dir]
-  result = subprocess.run(
-    [sys.executable, script, *data, *flags],
-    capture_output=True,
-    text=True,
-    timeout=600,
-    check=False,
-  )
-  assert result.returncode == 0, result.stderr
-  record = json.loads(result.stdout.splitlines()[-1])
+  record = succeeded(checkout.python(f'benchmarks/{name}.py', *data, *flags, timeout=600))
   assert record['name'].replace(' ', '_') == name
   assert {'tensorflow', 'python', 'numpy'} == set(record['versions'])
   measured = record.get('images_per_second', {})
@@ -97,13 +88,8 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
 @pytest.mark.timeout(660)
 def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
   """Once TensorFlow's pools are full: no more handles and threads later, no temporary files."""
-  script = os.path.join(ROOT, 'benchmarks', 'soak_memory.py')
-  flags = ['--data-dir', data_dir, '--steps', '2000', '--evaluations', '40']
-  result = subprocess.run(
-    [sys.executable, script, *flags], capture_output=True, text=True, timeout=600, check=False
-  )
-  assert result.returncode == 0, result.stderr
-  record = json.loads(result.stdout.splitlines()[-1])
+  flags = ['--data-dir', data_dir, '--steps', 2000, '--evaluations', 40]
+  record = succeeded(checkout.python('benchmarks/soak_memory.py', *flags, timeout=600))
   assert record['training']['reached'] >= 1000
   assert record['evaluating']['reached'] >= 30
   for part in ('training', 'evaluating'):
@@ -118,14 +104,9 @@ def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
 def test_a_soak_goes_on_after_earlier_deaths_and_tells_them(data_dir, tmp_path):
   death = {'signal': 'SIGKILL', 'exit_code': -9, 'seconds': 9, 'last_step_heard_of': 0, 'time': 0}
   (tmp_path / 'deaths.jsonl').write_text(json.dumps(death) + '\n')
-  script = os.path.join(ROOT, 'benchmarks', 'soak.py')
   training = ['--num-layers', '8', '--train-batch-size', '16', '--train-steps', '4', '--num-gpus=0']
-  flags = ['--data-dir', data_dir, '--work-dir', str(tmp_path), '--', *training]
-  result = subprocess.run(
-    [sys.executable, script, *flags], capture_output=True, text=True, timeout=120, check=False
-  )
-  assert result.returncode == 0, result.stderr
-  record = json.loads(result.stdout.splitlines()[-1])
+  flags = ['--data-dir', data_dir, '--work-dir', tmp_path, '--', *training]
+  record = succeeded(checkout.python('benchmarks/soak.py', *flags))
   assert record['command'].endswith(f'--data-dir data --work-dir runs/soak -- {" ".join(training)}')
   assert record['deaths'] == {'SIGKILL': 1, 'SIGTERM': 0}
   assert (record['starts'], record['steps_lost']) == (1, {'most': 0, 'in_all': 0})

@@ -13,12 +13,13 @@ import sysconfig
 import time
 import zipfile
 
+import checkout
 import pytest
+from checkout import ROOT
 
 import cifar10
 from cifar10.core import parts
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-steps', '2', '--train-batch-size', '16', '--num-layers', '8', '--num-gpus', '0']
 SCRIPTS = (
   'cifar10-generate',
@@ -45,8 +46,7 @@ def released(tmp_path_factory):
   )
 
   def built(kind, source):
-    command = [sys.executable, '-c', build % kind, folder]
-    said = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
+    said = checkout.python('-c', build % kind, folder, cwd=source, must_succeed=True)
     return folder / said.stdout.splitlines()[-1]
 
   sdist = built('sdist', folder / 'source')
@@ -69,8 +69,8 @@ def installed(released, tmp_path_factory):
   with open(os.path.join(own, 'here.pth'), 'w', encoding='utf-8') as file:
     file.write(f'{sysconfig.get_path("purelib")}\n')
   offline = ['--no-index', '--disable-pip-version-check', '--quiet']
-  install = [python, '-m', 'pip', 'install', *offline, f'{released[1]}[completion]']
-  subprocess.run(install, check=True, capture_output=True, text=True)
+  wheel = f'{released[1]}[completion]'
+  checkout.run(python, '-m', 'pip', 'install', *offline, wheel, must_succeed=True)
   return environment / 'bin'
 
 
@@ -78,22 +78,14 @@ def installed(released, tmp_path_factory):
 def run(installed, tmp_path):
   """Runs a script from another folder -> CompletedProcess."""
 
-  def run(name, *flags, timeout=240):
-    return subprocess.run(
-      [installed / name, *map(str, flags)],
-      cwd=tmp_path,
-      capture_output=True,
-      text=True,
-      timeout=timeout,
-      check=False,
-    )
+  def run(name, *flags):
+    return checkout.run(installed / name, *flags, cwd=tmp_path)
 
   return run
 
 
 def test_a_release_is_complete(released):
-  check = [sys.executable, '-m', 'twine', 'check', '--strict', *released]
-  result = subprocess.run(check, capture_output=True, text=True, check=False)
+  result = checkout.python('-m', 'twine', 'check', '--strict', *released)
   assert result.returncode == 0, result.stdout
   with zipfile.ZipFile(released[1]) as wheel:
     names = set(wheel.namelist())
@@ -147,14 +139,13 @@ def test_a_cluster_starts_from_another_folder(run, data_dir):
 
 def documented():
   """The commands of docs/commands.md that need the installed program, made short."""
-  with open(os.path.join(ROOT, 'docs', 'commands.md'), encoding='utf-8') as file:
-    lines = ''.join(re.findall(r'```sh\n(.*?)```', file.read(), re.S)).splitlines()
+  blocks = re.findall(r'```sh\n(.*?)```', checkout.read('docs/commands.md'), re.S)
   more = {
     'cifar10-generate': ['--synthetic', '40'],
     'cifar10-train': SMALL,
     'cifar10-cluster': SMALL,
   }
-  for line in lines:
+  for line in ''.join(blocks).splitlines():
     command = line.split()[0]
     if command not in ('pip', 'python'):  # The fixture runs one, test_readme.py the other.
       yield ' '.join([line, *more.get(command, ())])
@@ -168,14 +159,8 @@ def test_every_command_of_the_page_runs(installed, tmp_path):
   shown = set(SCRIPTS) - {'cifar10-control', 'cifar10-data-service'}  # Which need others that run.
   assert {line.split()[0] for line in lines} == {'set', 'eval', *shown}
   path = f'{installed}:{os.environ["PATH"]}'
-  result = subprocess.run(
-    ['bash', '-c', '\n'.join(lines)],
-    cwd=tmp_path,
-    env={**os.environ, 'PATH': path},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  environment = {**os.environ, 'PATH': path}
+  result = checkout.run('bash', '-c', '\n'.join(lines), cwd=tmp_path, env=environment, timeout=900)
   assert result.returncode == 0, result.stderr
 
 

@@ -2,12 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 
+import checkout
 import pytest
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 @pytest.fixture(scope='module')
@@ -15,8 +12,7 @@ def examples(data_dir, tmp_path_factory):
   """The folder in which they are, and the data."""
   folder = tmp_path_factory.mktemp('companions')
   (folder / 'data').symlink_to(data_dir)
-  with open(os.path.join(ROOT, 'docs', 'companions.md'), encoding='utf-8') as file:
-    found = re.findall(r'```python\n# (\S+)\n(.*?)```', file.read(), re.S)
+  found = re.findall(r'```python\n# (\S+)\n(.*?)```', checkout.read('docs/companions.md'), re.S)
   assert [name for name, _ in found] == ['search.py', 'track.py']
   for name, block in found:
     assert len(block.splitlines()) <= 40
@@ -30,11 +26,7 @@ def examples(data_dir, tmp_path_factory):
 
 
 def ran(folder, name):
-  command = [sys.executable, name]
-  environment = {**os.environ, 'PYTHONPATH': ROOT}
-  done = subprocess.run(
-    command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250, check=False
-  )
+  done = checkout.python(name, cwd=folder, env={**os.environ, 'PYTHONPATH': checkout.ROOT})
   assert done.returncode == 0, done.stderr
   return done
 

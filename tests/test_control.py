@@ -8,6 +8,7 @@ import sys
 import time
 import types
 
+import checkout
 import pytest
 
 import cifar10.control
@@ -18,19 +19,11 @@ from cifar10.job import control_requests, job_config, metrics_log
 from cifar10.job.stop_record import StopRequest
 from cifar10.options.hparams import HParams
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
-def control(job_dir, order, timeout=300):
-  return subprocess.run(
-    [sys.executable, '-m', 'cifar10.control', str(job_dir), order],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    timeout=timeout,
-    check=False,
-  )
+def control(job_dir, order):
+  return checkout.python('-m', 'cifar10.control', job_dir, order)
 
 
 def obeyed(job_dir, order):
@@ -163,7 +156,7 @@ def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
 def test_an_order_that_nobody_waits_for_is_withdrawn(tmp_path, number):
   with job_config.training_lock(str(tmp_path)):
     command = [sys.executable, '-m', 'cifar10.control', str(tmp_path), 'pause']
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=checkout.ROOT, stderr=subprocess.PIPE, text=True) as process:
       until(lambda: list((tmp_path / 'control').glob('request-*.json')))
       process.send_signal(number)
       assert process.wait(60) == 128 + number
@@ -213,14 +206,7 @@ def test_a_training_that_ends_neither_pauses_nor_goes_on(tmp_path):
 @pytest.mark.parametrize('module', ['cifar10.control', 'cifar10.report', 'cifar10.checkpoint'])
 def test_an_empty_path_is_named(module):
   flags = {'cifar10.control': ['', 'stop'], 'cifar10.report': ['', '--table']}
-  result = subprocess.run(
-    [sys.executable, '-m', module, *flags.get(module, ['list', ''])],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    timeout=100,
-    check=False,
-  )
+  result = checkout.python('-m', module, *flags.get(module, ['list', '']))
   assert result.returncode == 2
   [line] = result.stderr.splitlines()
   assert 'it is empty; give a path' in line

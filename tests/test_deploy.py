@@ -10,9 +10,9 @@ import os
 import re
 import shlex
 import stat
-import subprocess
 import sys
 
+import checkout
 import kubernetes_validate
 import pytest
 import yaml
@@ -20,13 +20,9 @@ import yaml
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.options import flag_help
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-DEPLOY = os.path.join(ROOT, 'deploy')
-
 
 def read(name):
-  with open(os.path.join(DEPLOY, name), encoding='utf-8') as file:
-    return file.read()
+  return checkout.read(f'deploy/{name}')
 
 
 def parse(arguments):
@@ -154,11 +150,10 @@ def test_the_network_policy_admits_the_jobs_pods_alone():
 def test_the_image_holds_all_that_the_program_imports():
   steps = [line.split() for line in read('Dockerfile').splitlines() if line and line[0] != '#']
   copied = {source for step in steps if step[0] == 'COPY' for source in step[1:-1]}
-  assert all(os.path.exists(os.path.join(ROOT, source)) for source in copied)
-  program = {name for name in os.listdir(ROOT) if name.endswith('.py')} | {'cifar10'}
+  assert all(os.path.exists(os.path.join(checkout.ROOT, source)) for source in copied)
+  program = {name for name in os.listdir(checkout.ROOT) if name.endswith('.py')} | {'cifar10'}
   assert copied == program | {'requirements.txt', 'requirements-gpu.txt', 'pyproject.toml'}
-  with open(os.path.join(ROOT, '.dockerignore'), encoding='utf-8') as file:
-    ignored = file.read().splitlines()
+  ignored = checkout.read('.dockerignore').splitlines()
   assert '*' in ignored  # All but these, above all no data.
   assert {line[1:].removesuffix('/**') for line in ignored if line.startswith('!')} == copied
   [base] = [step[1] for step in steps if step[0] == 'FROM']
@@ -170,7 +165,7 @@ def test_the_image_holds_all_that_the_program_imports():
 def settings(**environment):
   """deploy/slurm_environment.py's, of one parameter server and an evaluator."""
   specification = importlib.util.spec_from_file_location(
-    'slurm_environment', os.path.join(DEPLOY, 'slurm_environment.py')
+    'slurm_environment', f'{checkout.ROOT}/deploy/slurm_environment.py'
   )
   module = importlib.util.module_from_spec(specification)
   specification.loader.exec_module(module)
@@ -308,15 +303,7 @@ def run_slurm_script(tmp_path):
       'SLURM_JOB_ID': '7',
       'PYTHON': 'python',  # Which `make PYTHON=...` sets otherwise.
     }
-    return subprocess.run(
-      ['bash', 'deploy/slurm.sh', '/data', str(job), *flags],
-      cwd=ROOT,
-      env=environment,
-      capture_output=True,
-      text=True,
-      timeout=60,
-      check=False,
-    )
+    return checkout.run('bash', 'deploy/slurm.sh', '/data', job, *flags, env=environment)
 
   return run
 

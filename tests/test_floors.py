@@ -1,15 +1,14 @@
 """The folders of cifar10/ are floors: imports go down, in one order; nothing imports a command."""
 
 import ast
-import os
 
+import checkout
 import pytest
 
 from cifar10.callbacks import registry
 from cifar10.core import parts
 from cifar10.networks.registry import FAMILIES, RECIPES
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FLOORS = (  # The highest first.
   'reporting',
   'exporters',
@@ -36,21 +35,8 @@ COMMANDS = (
 )
 
 
-def modules():
-  """Every module of the program by its dotted name, with its syntax tree."""
-  with open(os.path.join(ROOT, 'model_base.py'), encoding='utf-8') as file:
-    found = {'model_base': ast.parse(file.read())}
-  for folder, _, names in os.walk(os.path.join(ROOT, 'cifar10')):
-    for name in names:
-      if name.endswith('.py'):
-        path = os.path.join(folder, name)
-        dotted = os.path.relpath(path, ROOT)[:-3].replace(os.sep, '.').removesuffix('.__init__')
-        with open(path, encoding='utf-8') as file:
-          found[dotted] = ast.parse(file.read())
-  return found
-
-
-MODULES = modules()
+# The syntax tree of every module of the program.
+MODULES = {name: ast.parse(checkout.read(path)) for name, path in checkout.modules().items()}
 
 
 def imported(tree):
@@ -188,12 +174,7 @@ def uses_of_files(tree):
 
 
 def test_files_are_reached_in_one_way():
-  modules = dict(MODULES)
-  with open(os.path.join(ROOT, 'generate_cifar10_tfrecords.py'), encoding='utf-8') as file:
-    modules['generate_cifar10_tfrecords'] = ast.parse(file.read())
-  with open(os.path.join(ROOT, 'cifar10_main.py'), encoding='utf-8') as file:
-    modules['cifar10_main'] = ast.parse(file.read())
-  found = {name: sorted(set(uses_of_files(tree))) for name, tree in modules.items()}
+  found = {name: sorted(set(uses_of_files(tree))) for name, tree in MODULES.items()}
   assert {name: uses for name, uses in found.items() if uses and name not in OF_ITS_OWN} == {}
   assert [name for name in OF_ITS_OWN if not found[name]] == []  # No reason outlives its use.
 

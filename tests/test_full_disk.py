@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import checkout
 import pytest
 import tensorflow as tf
 from outcome import succeeded
@@ -16,13 +17,12 @@ import generate_cifar10_tfrecords
 from cifar10.data.build import synthetic
 from cifar10.job import metrics_log
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 FULL = '(No space left on device); make room, and the same command goes on'
 
 
 def mount(*flags):
-  return subprocess.run(['mount', *map(str, flags)], capture_output=True, text=True, check=False)
+  return checkout.run('mount', *flags)
 
 
 class Disk:
@@ -142,7 +142,7 @@ def test_metrics_and_summaries(run_here, data_dir, disk):
 @pytest.fixture
 def trained(tmp_path):
   """A trained ResNet-8."""
-  kept = os.path.join(ROOT, 'tests', 'jobs_of_e632993', 'resnet8')
+  kept = os.path.join(checkout.ROOT, 'tests', 'jobs_of_e632993', 'resnet8')
   return shutil.copytree(kept, tmp_path / 'trained')
 
 
@@ -162,7 +162,7 @@ def test_exporting(run_here, trained, disk):
 def test_predicting(run_main, trained, disk):
   """In a process of its own, where nothing catches what Python says of an object's end."""
   disk.fill()
-  path, image = disk.folder / 'a.npz', os.path.join(ROOT, 'tests', 'hostile', 'grey.png')
+  path, image = disk.folder / 'a.npz', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
   result = run_main('--job-dir', trained, '--mode', 'predict', '--images', image, '--out', path)
   failed(result, f'--out {path} cannot be written (No space left on device); name another')
   assert os.listdir(disk.folder) == ['filler']
@@ -170,16 +170,10 @@ def test_predicting(run_main, trained, disk):
 
 def test_results_to_a_full_disk(trained, data_dir):
   """Predictions and results are what standard output is led to."""
-  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--mode', 'evaluate']
+  flags = ['--mode', 'evaluate', '--job-dir', trained, '--data-dir', data_dir]
   with open('/dev/full', 'w', encoding='utf-8') as full:
-    result = subprocess.run(
-      [*command, '--job-dir', trained, '--data-dir', data_dir],
-      stdout=full,
-      stderr=subprocess.PIPE,
-      text=True,
-      timeout=200,
-      check=False,
-    )
+    streams = {'stdout': full, 'stderr': subprocess.PIPE, 'capture_output': False}
+    result = checkout.python('cifar10_main.py', *flags, **streams)
   failed(result, 'standard output cannot be written (No space left on device)')
 
 
@@ -204,19 +198,13 @@ def test_a_job_dir_that_turns_read_only(run_here, data_dir, tmp_path):
   """For its owner, who is asked for the right to write, unlike root."""
   job = tmp_path / 'job'
   flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
-  command = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)]
+  command = [sys.executable, 'cifar10_main.py', *flags]
   if os.geteuid() == 0:
     if not shutil.which('setpriv'):
       pytest.skip('root may write everywhere, and setpriv is not there to take that right away')
     command = ['setpriv', '--bounding-set', '-dac_override', '--', *command]
   with beside(lambda: job.chmod(0o555), trains(job)):
-    result = subprocess.run(
-      [*command, '--train-steps', '1000000', '--save-every-steps', '20'],
-      capture_output=True,
-      text=True,
-      timeout=250,
-      check=False,
-    )
+    result = checkout.run(*command, '--train-steps', 10**6, '--save-every-steps', 20)
   said = '(Permission denied); allow it, and the same command goes on'
   failed(result, f'--job-dir {job} cannot be written {said}')
   saved = latest(job)

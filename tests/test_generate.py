@@ -12,6 +12,7 @@ import tarfile
 import time
 from unittest import mock
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,20 +23,13 @@ from cifar10.core.logs import log
 from cifar10.data import foreign_records, info, manifest
 from cifar10.data.build import archive, synthetic
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPT = os.path.join(ROOT, 'generate_cifar10_tfrecords.py')
+SCRIPT = f'{checkout.ROOT}/generate_cifar10_tfrecords.py'
 FILES = {'cifar10.json', 'train.tfrecords', 'validation.tfrecords', 'eval.tfrecords'}
 
 
-def generate(*flags, timeout=300):
+def generate(*flags):
   """The command in a process of its own."""
-  return subprocess.run(
-    [sys.executable, SCRIPT, *map(str, flags)],
-    capture_output=True,
-    text=True,
-    timeout=timeout,
-    check=False,
-  )
+  return checkout.python(SCRIPT, *flags)
 
 
 def generate_here(*flags):

@@ -4,19 +4,19 @@ Root is needed for the hosts (tests/hosts.py). Every task, mode and duration: te
 """
 
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
 import time
 
+import checkout
 import hosts
 import pytest
+from outcome import succeeded
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(1200)]
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
@@ -244,8 +244,7 @@ def test_no_other_host_reaches_a_cluster_of_one_machine(data_dir, tmp_path):
 
 def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_path):
   """SECURITY.md's command, which makes its own namespace, with flags that make it short."""
-  with open(os.path.join(ROOT, 'SECURITY.md'), encoding='utf-8') as file:
-    [command] = re.findall(r'```sh\n(.*?)\n```', file.read(), re.S)
+  [command] = re.findall(r'```sh\n(.*?)\n```', checkout.read('SECURITY.md'), re.S)
   short = shlex.join(map(str, ['--data-dir', data_dir, *SMALL, '--train-steps', 5]))
   for written, ours in (
     ('python -m', f'{shlex.quote(sys.executable)} -m'),
@@ -254,21 +253,14 @@ def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_p
   ):
     assert command.count(written) == 1
     command = command.replace(written, ours)
-  ran = subprocess.run(
-    command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-  )
-  assert ran.returncode == 0, ran.stderr
-  assert json.loads(ran.stdout.splitlines()[-1])['global_step'] >= 5
+  assert succeeded(checkout.run('sh', '-c', command))['global_step'] >= 5
 
 
 @pytest.mark.slow
 def test_the_bytes_of_a_step_are_as_reckoned(data_dir):
   """docs/clusters.md, beside TCP's headers and a few scalars."""
-  command = [sys.executable, os.path.join(ROOT, 'tests', 'wire.py'), '--data-dir', data_dir]
-  command += ['--only', 'sync, 2 workers', '--steps', '50']
-  ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-  assert ran.returncode == 0, ran.stderr
-  record = json.loads(ran.stdout.splitlines()[-1])
+  flags = ['--data-dir', data_dir, '--only', 'sync, 2 workers', '--steps', 50]
+  record = succeeded(checkout.python('tests/wire.py', *flags, timeout=500))
   name = 'sync, 2 workers, 1 server'
   reckoned = record['reckoned'][name]
   # ResNet-20: 3 x 3 x (3 x 16 + 6 x 16 x 16 + 16 x 32 + 5 x 32 x 32 + 32 x 64 + 5 x 64 x 64) in

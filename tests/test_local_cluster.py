@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import checkout
 import gpus
 import numpy as np
 import psutil
@@ -27,7 +28,6 @@ from cifar10.job import checkpoints, metrics_log
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 long = pytest.mark.long
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64]
 RESNET = ['--num-layers', 8]
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
@@ -238,8 +238,8 @@ def alone(steady, run_main, data_dir, tmp_path_factory):
   result = run_main(*flags, '--mode', 'train', '--train-steps', 6)
   assert result.returncode == 0, result.stderr
   npz = folder / 'alone.npz'
-  dump = [sys.executable, '-m', 'cifar10.checkpoint', 'dump', folder / 'job/model.ckpt-3']
-  subprocess.run([*dump, '--out', npz], cwd=ROOT, check=True, capture_output=True, timeout=300)
+  dump = ['-m', 'cifar10.checkpoint', 'dump', folder / 'job/model.ckpt-3']
+  checkout.python(*dump, '--out', npz, must_succeed=True)
   losses = re.findall(r'step \d of 6 .*loss (\S+)', result.stderr)
   assert len(set(losses)) == 6
   return npz, np.float64(losses[3:])
@@ -450,7 +450,7 @@ def test_sigterm(cluster, sync):
 
 
 SOURCE = ['--source', 'given_sources:shards', '--examples-per-epoch', 96]
-TESTS = os.path.join(ROOT, 'tests')
+TESTS = os.path.join(checkout.ROOT, 'tests')
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ def run(data_dir, job_dir, *flags, own=('--workers', '1', '--ps', '1')):
   flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *RESNET, *flags]
   process = subprocess.Popen(
     [*command, *map(str, flags)],
-    cwd=ROOT,
+    cwd=checkout.ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import checkout
 import pytest
 
 import cifar10_main
@@ -21,7 +22,6 @@ from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 
 ALL_NAMES = names(HParams, Augmentation, RunOptions, *FAMILIES.values()) | {'network'}
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main(monkeypatch, *flags):
@@ -233,9 +233,7 @@ try:
 finally:
   assert 'tensorflow.python' not in sys.modules  # What its `__init__` imports first.
 """
-  result = subprocess.run(
-    [sys.executable, '-c', code, '--help'], cwd=ROOT, capture_output=True, text=True, check=False
-  )
+  result = checkout.python('-c', code, '--help')
   assert result.returncode == 0, result.stderr
   assert '--use-distortion-for-training' in result.stdout
 
@@ -426,7 +424,7 @@ def test_the_first_process_of_a_container_hears_sigterm(tmp_path):
     from cifar10.core.errors import run_process
     run_process('sleeping')
   """
-  environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}{os.pathsep}{ROOT}'}
+  environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}{os.pathsep}{checkout.ROOT}'}
   command = [sys.executable, '-c', code]
   with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
     assert process.stderr.readline() == 'up\n'

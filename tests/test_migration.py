@@ -1,21 +1,19 @@
 """docs/migration.md: what it says of the program is so."""
 
-import os
 import re
 
+import checkout
 import pytest
 
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 def rows(title):
   """The cells of a section's first table."""
-  with open(os.path.join(ROOT, 'docs', 'migration.md'), encoding='utf-8') as file:
-    section = file.read().partition(f'## {title}\n')[2].partition('\n## ')[0]
+  page = checkout.read('docs/migration.md')
+  section = page.partition(f'## {title}\n')[2].partition('\n## ')[0]
   lines = [line for line in section.splitlines() if line.startswith('|')][2:]
   return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
 
@@ -27,8 +25,7 @@ def number(cell):
 
 @pytest.mark.parametrize('row', rows('The flags'), ids=lambda row: row[0])
 def test_flags_are_there_with_these_defaults(row):
-  with open(os.path.join(ROOT, 'docs', 'flags.md'), encoding='utf-8') as file:
-    table = file.read()
+  table = checkout.read('docs/flags.md')
   for flag in re.findall(r'`(--[a-z-]+)`', row[0]):
     assert f'| `{flag}` |' in table
     name = flag[2:].replace('-', '_')

@@ -6,8 +6,7 @@ import re
 import nbclient
 import nbformat
 import pytest
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from checkout import ROOT
 
 
 @pytest.mark.slow

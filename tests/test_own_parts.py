@@ -5,9 +5,9 @@ import glob
 import json
 import os
 import re
-import subprocess
 import sys
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -109,12 +109,8 @@ print(answer.get('class'), cifar10.export(job)['saved_model'], sep='\\n')
 def test_a_network_may_switch_off_what_is_new_in_tensorflow_2(data_dir, tmp_path):
   """Eager execution among it: its images are read, and its export is as any other."""
   image = os.path.join(os.path.dirname(OWN), 'hostile', 'grey.png')
-  command = [sys.executable, '-c', AS_IN_TENSORFLOW_1, str(tmp_path / 'job'), data_dir, image]
-  root = os.path.dirname(os.path.dirname(OWN))
-  environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([root, OWN])}
-  ran = subprocess.run(
-    command, env=environment, capture_output=True, text=True, timeout=200, check=True
-  )
+  words = ['-c', AS_IN_TENSORFLOW_1, tmp_path / 'job', data_dir, image]
+  ran = checkout.python(*words, env={**os.environ, 'PYTHONPATH': OWN}, must_succeed=True)
   said, exported = ran.stdout.splitlines()[-2:]
   read, _ = image_files.read_image(image)
   serve = tf.saved_model.load(exported).signatures['serving_default']

@@ -6,9 +6,8 @@ It is written here, and the program is not touched. No module of it is in the cu
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -64,9 +63,9 @@ def beside(tmp_path_factory):
   with open(OWN, encoding='utf-8') as file:
     (package / 'parts.py').write_text(file.read() + NOTED)
   (package / 'data.py').write_text(SOURCE)
-  install = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-index', '--no-deps']
+  install = ['-m', 'pip', 'install', '--quiet', '--no-index', '--no-deps']
   more = ['--no-build-isolation', '--target', place, folder / 'source']
-  subprocess.run([*install, *more], check=True, capture_output=True)
+  checkout.python(*install, *more, must_succeed=True)
   return str(place)
 
 

@@ -9,11 +9,10 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -46,7 +45,7 @@ def test_importing_it_loads_no_tensorflow_and_prints_nothing():
   code = (
     "import sys, cifar10; cifar10.train, cifar10.load; sys.exit('tensorflow.python' in sys.modules)"
   )
-  done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=False)
+  done = checkout.python('-c', code)
   assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
@@ -314,9 +313,7 @@ except cifar10.InputError as error:
 
 @pytest.mark.slow
 def test_a_call_that_needs_more_devices_than_the_first_is_refused(data_dir, tmp_path):
-  command = [sys.executable, '-c', MIRRORED_SECOND, str(tmp_path), str(data_dir)]
-  root = os.path.dirname(os.path.dirname(cifar10.__file__))
-  ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=True)
+  ran = checkout.python('-c', MIRRORED_SECOND, tmp_path, data_dir, must_succeed=True)
   assert '--distribute mirrored needs the devices /device:CPU:0, /device:CPU:1' in ran.stdout
   assert ran.stdout.endswith('train in a new one\n')
 
@@ -402,14 +399,7 @@ print(found, os.readlink('/proc/self/fd/2') == before)
 
 
 def test_several_threads_may_make_the_first_call():
-  done = subprocess.run(
-    [sys.executable, '-c', FIRST_CALLS],
-    cwd=os.path.dirname(cifar10.__path__[0]),
-    capture_output=True,
-    text=True,
-    timeout=100,
-    check=False,
-  )
+  done = checkout.python('-c', FIRST_CALLS)
   assert done.stdout == '[10, 10, 10] True\n', done.stderr
 
 

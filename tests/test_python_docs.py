@@ -6,19 +6,16 @@ import re
 import sys
 import threading
 
+import checkout
 import numpy as np
 import pytest
 
 import cifar10
 from cifar10.job import control_requests, metrics_log
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 def blocks(port):
-  with open(os.path.join(ROOT, 'docs', 'python.md'), encoding='utf-8') as file:
-    found = re.findall(r'```python\n(.*?)```', file.read(), re.S)
-  for block in found:
+  for block in re.findall(r'```python\n(.*?)```', checkout.read('docs/python.md'), re.S):
     fewer = re.sub(r'train_steps=\d+', 'train_steps=4, train_batch_size=16', block)
     fewer = re.sub(r'eval_every_steps=\d+', 'eval_every_steps=1', fewer)
     yield fewer.replace('127.0.0.1:8000', f'127.0.0.1:{port}')
@@ -50,7 +47,7 @@ def test_every_block_runs(data_dir, tmp_path, monkeypatch, charts):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
   (tmp_path / 'data').symlink_to(data_dir)
-  (tmp_path / 'docs').symlink_to(os.path.join(ROOT, 'docs'))
+  (tmp_path / 'docs').symlink_to(os.path.join(checkout.ROOT, 'docs'))
   names = {}
   for block in blocks(charts.server_port):
     if file := re.match(r'# (\w+\.py)\n', block):

@@ -16,11 +16,10 @@ import sys
 import time
 import urllib.request
 
+import checkout
 import pytest
 import tensorflow as tf
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
+from checkout import ROOT
 
 MOST_LINES = 150  # Of the README.
 
@@ -28,12 +27,7 @@ MOST_LINES = 150  # Of the README.
 def documents():
   """Their texts by path, the README first: what it makes, the others use."""
   pages = sorted(glob.glob('docs/*.md', root_dir=ROOT))
-  return {path: read(path) for path in ('README.md', 'CONTRIBUTING.md', *pages)}
-
-
-def read(path):
-  with open(os.path.join(ROOT, path), encoding='utf-8') as file:
-    return file.read()
+  return {path: checkout.read(path) for path in ('README.md', 'CONTRIBUTING.md', *pages)}
 
 
 def commands(texts):
@@ -123,8 +117,7 @@ def make(*arguments):
   # Without the variables that were given to the `make test` that runs this.
   inherited = [name for name in ('MAKEFLAGS', 'MAKEOVERRIDES', 'MAKELEVEL') if name in os.environ]
   command = ['env', *(f'--unset={name}' for name in inherited), *command]
-  result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
-  return result.stdout
+  return checkout.run(*command, must_succeed=True).stdout
 
 
 def test_make_targets_exist():
@@ -144,10 +137,7 @@ def test_make_gpu_needs_a_gpu(monkeypatch):
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
   for name in ('MAKEFLAGS', 'MAKELEVEL'):  # Of the `make test` that runs this.
     monkeypatch.delenv(name, raising=False)
-  command = ['make', f'PYTHON={sys.executable}', 'VENV=.none', 'gpu']
-  result = subprocess.run(
-    command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
-  )
+  result = checkout.run('make', f'PYTHON={sys.executable}', 'VENV=.none', 'gpu')
   assert (result.returncode, result.stdout) == (2, '')
   said, ended = result.stderr.splitlines()
   assert said.startswith("error: TensorFlow sees no GPU on this machine: NVIDIA's driver ")
@@ -158,16 +148,13 @@ def test_make_gpu_needs_a_gpu(monkeypatch):
 def test_tests_that_are_asked_for_gpus_do_not_skip_them(monkeypatch):
   monkeypatch.setenv('TEST_GPUS', '1')
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
-  command = [sys.executable, '-m', 'pytest', '-m', 'gpu', 'tests/training/test_run_config.py']
-  result = subprocess.run(
-    command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-  )
+  result = checkout.python('-m', 'pytest', '-m', 'gpu', 'tests/training/test_run_config.py')
   assert result.returncode == pytest.ExitCode.USAGE_ERROR
   assert 'TensorFlow sees no GPU on this machine: ' in result.stderr
 
 
 def test_the_readme_is_short():
-  assert len(read('README.md').splitlines()) <= MOST_LINES
+  assert len(checkout.read('README.md').splitlines()) <= MOST_LINES
 
 
 def test_links_lead_somewhere():
@@ -184,12 +171,12 @@ def test_links_lead_somewhere():
 
 def headings(path):
   """What a link calls a page's headings."""
-  titles = re.findall(r'^#+ (.*)$', read(path), re.M)
+  titles = re.findall(r'^#+ (.*)$', checkout.read(path), re.M)
   return [re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles]
 
 
 def test_the_architecture_names_every_file():
-  tree = re.search(r'```\n(.*?)```', read('docs/architecture.md'), re.S)[1]
+  tree = re.search(r'```\n(.*?)```', checkout.read('docs/architecture.md'), re.S)[1]
   path, named = [], set()
   for line in tree.splitlines():
     indent, name = re.match(r'( *)(\S+)', line).groups()
@@ -219,9 +206,9 @@ def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
   # Any image: the reader has a cat.
   picture = tf.io.encode_png(tf.fill([40, 50, 3], tf.constant(200, tf.uint8)))
   tf.io.write_file(str(tmp_path / 'cat.png'), picture)
-  source = re.search('```python\\n((?:(?!```).)*class Squares.*?)```', read('docs/data.md'), re.S)[
-    1
-  ]
+  source = re.search(
+    '```python\\n((?:(?!```).)*class Squares.*?)```', checkout.read('docs/data.md'), re.S
+  )[1]
   (tmp_path / 'my_source.py').write_text(source)
   for name in ('cat', 'dog'):  # And some photographs.
     os.makedirs(tmp_path / 'photos' / name)
@@ -230,7 +217,7 @@ def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
   ran = 0
   running = []
   try:
-    for words in commands(read(page) for page in pages):
+    for words in commands(checkout.read(page) for page in pages):
       if words[0] == 'tensorboard':
         with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
           assert shows_training(address)

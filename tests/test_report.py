@@ -2,28 +2,25 @@
 
 import argparse
 import importlib.util
-import os
-import subprocess
 import sys
 
+import checkout
 import pytest
 
-BENCHMARKS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'benchmarks')
-sys.path.insert(0, BENCHMARKS)  # As for the scripts there.
+sys.path.insert(0, f'{checkout.ROOT}/benchmarks')  # As for the scripts there.
 
-import commands  # noqa: E402
-import learning_curve  # noqa: E402
-import networks  # noqa: E402
-import report  # noqa: E402
-import tables  # noqa: E402
-from records import foremost  # noqa: E402
+import commands
+import learning_curve
+import networks
+import report
+import tables
+from records import foremost
 
-from cifar10.job import metrics_log  # noqa: E402
+from cifar10.job import metrics_log
 
 
 def run(script, *flags):
-  command = [sys.executable, os.path.join(BENCHMARKS, script), *map(str, flags)]
-  return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+  return checkout.python(f'benchmarks/{script}', *flags)
 
 
 @pytest.mark.parametrize('script', ['report.py', 'pictures.py'])

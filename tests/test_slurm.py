@@ -15,12 +15,12 @@ import psutil
 import pytest
 import slurm
 import tensorflow as tf
+from checkout import ROOT
 
 from cifar10.job import best_checkpoints, metrics_log
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(2400)]
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
 SMALL += ['--batch-norm-decay', 0.9, '--learning-rate', 0.01, '--log-every', 1]
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10**5]

@@ -12,10 +12,10 @@ import termios
 
 import pyte
 import pytest
+from checkout import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINES, COLUMNS = 24, 200
 STEPS = 400
 BAR = re.compile(

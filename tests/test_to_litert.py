@@ -1,14 +1,10 @@
 """The example in docs/ that converts an export for LiteRT."""
 
-import json
 import os
-import subprocess
-import sys
 
+import checkout
 import pytest
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPT = os.path.join(ROOT, 'docs', 'to_litert.py')
+from outcome import succeeded
 
 
 @pytest.mark.slow
@@ -16,18 +12,11 @@ def test_what_litert_says_is_what_an_evaluation_says(run_here, data_dir, tmp_pat
   small = ['--num-layers', 8, '--train-batch-size', 16, '--batch-norm-decay', 0.8]
   trained = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *small, '--train-steps', 40)
   exported = run_here('--job-dir', tmp_path, '--mode', 'export')
-  accuracy = json.loads(trained.stdout)['accuracy']
-  folder = json.loads(exported.stdout)['saved_model']
-  result = subprocess.run(
-    [sys.executable, SCRIPT, folder, data_dir],
-    env={**os.environ, 'PYTHONPATH': ROOT},
-    capture_output=True,
-    text=True,
-    timeout=200,
-    check=False,
-  )
-  assert result.returncode == 0, result.stderr
-  whole, small, agreement = json.loads(result.stdout.splitlines()[-1]).values()
+  accuracy = succeeded(trained)['accuracy']
+  folder = succeeded(exported)['saved_model']
+  environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
+  result = checkout.python('docs/to_litert.py', folder, data_dir, env=environment)
+  whole, small, agreement = succeeded(result).values()
   assert whole['accuracy'] == pytest.approx(accuracy, abs=1.5 / 70)  # One image of 70, rounded.
   assert agreement > 0.8  # Of networks that have nothing to do with each other: about 0.1.
   assert small['bytes'] < 0.4 * whole['bytes']

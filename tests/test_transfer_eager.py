@@ -1,22 +1,17 @@
 """The example in docs/: transfer in plain TensorFlow 2 and Keras."""
 
-import json
-import os
-import subprocess
-import sys
-
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 from random_checkpoint import IMAGES, save
 
 from cifar10.data.info import CIFAR10
 from cifar10.exporters import freeze_graph, keras_file
 from cifar10.options.hparams import from_values
 
-SCRIPT = os.path.join(
-  os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'docs', 'transfer_eager.py'
-)
+SCRIPT = f'{checkout.ROOT}/docs/transfer_eager.py'
 
 
 @pytest.mark.slow
@@ -26,17 +21,8 @@ def test_one_trunk_two_heads_and_the_whole(data_dir, tmp_path):
   made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
   keras_file.write(str(tmp_path / '1.keras'), made, {})
   flags = ['--model', tmp_path, '--data-dir', data_dir, '--batch-size', 16, '--epochs', 4]
-  result = subprocess.run(
-    [sys.executable, SCRIPT, *map(str, flags)],
-    cwd=tmp_path,  # Where nothing of the project is.
-    capture_output=True,
-    text=True,
-    timeout=280,
-    check=False,
-  )
-  assert result.returncode == 0, result.stderr
-  printed = json.loads(result.stdout.splitlines()[-1])
-  accuracy = printed['accuracy']
+  # In a folder where nothing of the project is.
+  accuracy = succeeded(checkout.python(SCRIPT, *flags, cwd=tmp_path))['accuracy']
   assert set(accuracy) == {'frozen_trunk', 'whole_network'}
   assert accuracy['whole_network'] > 0.2  # Of ten classes: seven of the 70 images by chance.
 

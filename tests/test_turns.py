@@ -8,12 +8,12 @@ import sys
 import time
 
 import pytest
+from checkout import ROOT
 
 from cifar10.core import errors
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'benchmarks'))
-import turns  # noqa: E402
+import turns
 
 # Prints its process id and then steps of so many seconds, each of which it notes in a file.
 STEPS = """

@@ -7,12 +7,10 @@ import ast
 import os
 import re
 import shutil
-import subprocess
-import sys
 
+import checkout
 import pytest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = ('cifar10', 'cifar10_main.py', 'generate_cifar10_tfrecords.py', 'model_base.py')
 # Where parts are registered, a line each: 'name': ... 'package.module' or 'package.module:NAME'.
 REGISTRIES = ('cifar10/core/parts.py', 'cifar10/networks/registry.py')
@@ -22,29 +20,12 @@ SPINE = ('resnet', 'saved_model')  # What the test trains, and exports.
 COMMANDS = ('checkpoint', 'control', 'data_service', 'local_cluster', 'report')
 
 
-def read(path):
-  with open(os.path.join(ROOT, path), encoding='utf-8') as file:
-    return file.read()
-
-
-def module_paths():
-  """Every module of the program, its path by its dotted name."""
-  found = {'model_base': 'model_base.py', 'cifar10_main': 'cifar10_main.py'}
-  found['generate_cifar10_tfrecords'] = 'generate_cifar10_tfrecords.py'
-  for folder, _, names in os.walk(os.path.join(ROOT, 'cifar10')):
-    for name in names:
-      path = os.path.relpath(os.path.join(folder, name), ROOT)
-      if name.endswith('.py') and name != '__init__.py':
-        found[path[:-3].replace(os.sep, '.')] = path
-  return found
-
-
-PATHS = module_paths()
+PATHS = {name: path for name, path in checkout.modules().items() if '__init__' not in path}
 
 
 def imports(module):
   """The program's modules that a module imports, wherever in it, or names in a registry."""
-  text = read(PATHS[module])
+  text = checkout.read(PATHS[module])
   found = {place for _, place in LINE.findall(text)} if PATHS[module] in REGISTRIES else set()
   for node in ast.walk(ast.parse(text)):
     if isinstance(node, ast.ImportFrom) and node.module:
@@ -69,13 +50,13 @@ def files_of(*modules):
 
 def parts():
   """Each part's module by its name."""
-  lines = [line for path in REGISTRIES for line in LINE.findall(read(path))]
+  lines = [line for path in REGISTRIES for line in LINE.findall(checkout.read(path))]
   found = {name: module for name, module in lines if name not in SPINE}
   return found | {f'{name} (command)': f'cifar10.{name}' for name in COMMANDS}
 
 
 def count_lines(paths):
-  return sum(read(path).count('\n') for path in paths)
+  return sum(checkout.read(path).count('\n') for path in paths)
 
 
 @pytest.fixture(scope='module')
@@ -85,7 +66,7 @@ def without(tmp_path_factory):
   def copy(*modules):
     folder = tmp_path_factory.mktemp('program')
     for name in PROGRAM:
-      source = os.path.join(ROOT, name)
+      source = os.path.join(checkout.ROOT, name)
       if os.path.isdir(source):
         shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
       else:
@@ -103,15 +84,8 @@ def without(tmp_path_factory):
 
 def run(program, *words):
   """Runs Python in a copy -> what it printed."""
-  result = subprocess.run(
-    [sys.executable, *map(str, words)],
-    cwd=program,
-    env={name: value for name, value in os.environ.items() if name != 'PYTHONPATH'},
-    capture_output=True,
-    text=True,
-    timeout=250,
-    check=False,
-  )
+  environment = {name: value for name, value in os.environ.items() if name != 'PYTHONPATH'}
+  result = checkout.python(*words, cwd=program, env=environment)
   assert result.returncode == 0, result.stderr
   return result.stdout
 
@@ -174,14 +148,8 @@ os.write(1, ' '.join(names).encode())  # `print` goes to standard error since.
 
 def test_a_plain_training_loads_no_part(data_dir, tmp_path):
   small = ['--num-layers', '8', '--train-steps', '2', '--train-batch-size', '16']
-  result = subprocess.run(
-    [sys.executable, '-c', LOADED, '--data-dir', data_dir, '--job-dir', tmp_path / 'job', *small],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    timeout=200,
-    check=True,
-  )
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job']
+  result = checkout.python('-c', LOADED, *where, *small, must_succeed=True)
   loaded = set(result.stdout.splitlines()[-1].split())
   assert 'cifar10.training.model_fn' in loaded
   assert loaded & {module for name, module in parts().items() if name not in USED} == set()

@@ -14,7 +14,8 @@ import re
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from checkout import ROOT
+
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 
 from cifar10.core import lazy_tf  # noqa: E402

@@ -5,11 +5,10 @@ import errno
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
+import checkout
 import pytest
 
 from cifar10.cluster import liveness, sockets
@@ -19,8 +18,6 @@ from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError, TaskLostError, Terminated
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 @pytest.mark.timeout(10)
@@ -215,8 +212,7 @@ def addresses():
 
 
 GIVES_UP = """
-import sys, time
-sys.path.insert(0, {root!r})
+import time
 from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.liveness import LivenessMonitor
 with LivenessMonitor(Cluster({cluster!r}), {spare}, start_timeout=1) as monitor:
@@ -245,10 +241,8 @@ def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
     'ps': (addresses[ps],),
     'worker': tuple(addresses[worker] for worker in workers),
   }
-  script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=spare, before=before or 'pass')
-  result = subprocess.run(
-    [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
-  )
+  script = GIVES_UP.format(cluster=cluster, spare=spare, before=before or 'pass')
+  result = checkout.python('-c', script, timeout=30)
   if not gives_up:
     assert (result.returncode, result.stdout) == (0, 'went on\n')
     return
@@ -263,10 +257,8 @@ def test_gives_up_on_who_never_comes(addresses, tasks, spare, before, gives_up):
 def test_gives_up_on_a_session_that_waits_for_who_is_gone(addresses):
   """Training is over, but to close its session TensorFlow asks the parameter server."""
   cluster = {'chief': (addresses['nowhere'],), 'ps': ('127.0.0.1:1',)}
-  script = GIVES_UP.format(root=ROOT, cluster=cluster, spare=0, before='monitor.finish()')
-  result = subprocess.run(
-    [sys.executable, '-c', script], capture_output=True, text=True, timeout=30, check=False
-  )
+  script = GIVES_UP.format(cluster=cluster, spare=0, before='monitor.finish()')
+  result = checkout.python('-c', script, timeout=30)
   assert result.returncode == 1
   assert 'error: the training is over, but not closed in 1 s: ps 0' in result.stderr
 

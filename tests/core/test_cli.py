@@ -2,14 +2,13 @@
 
 import importlib
 import importlib.metadata
-import os
 import platform
 import re
 import shlex
 import signal
-import subprocess
 import sys
 
+import checkout
 import pytest
 import tensorflow as tf
 
@@ -19,7 +18,6 @@ import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, data_service, local_cluster, report
 from cifar10.core import cli, errors, user_code
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # A command that is added stands here, and is tested as the others are.
 COMMANDS = {
   'cifar10-generate': generate_cifar10_tfrecords,
@@ -30,13 +28,6 @@ COMMANDS = {
   'cifar10-report': report,
   'cifar10-checkpoint': checkpoint,
 }
-
-
-def python(*arguments):
-  """A process in the checkout."""
-  return subprocess.run(
-    [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-  )
 
 
 @pytest.mark.parametrize('name', COMMANDS)
@@ -59,7 +50,7 @@ try:
 finally:
   assert 'tensorflow.python' not in sys.modules  # What its `__init__` imports first.
 """
-  result = python('-c', code)
+  result = checkout.python('-c', code)
   assert result.returncode == 0, result.stderr
   assert 'cifar10-train' in result.stdout
 
@@ -82,13 +73,13 @@ def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):
 
 
 def test_the_citation_has_the_programs_version():
-  with open(os.path.join(ROOT, 'CITATION.cff'), encoding='utf-8') as file:
-    assert re.search(r'^version: (.*)$', file.read(), re.M)[1] == cifar10.__version__
+  cited = re.search(r'^version: (.*)$', checkout.read('CITATION.cff'), re.M)
+  assert cited[1] == cifar10.__version__
 
 
 def test_every_script_of_the_package_is_named_as_such():
-  with open(os.path.join(ROOT, 'pyproject.toml'), encoding='utf-8') as file:
-    table = re.search(r'^\[project.scripts\]\n(.*?)\n\n', file.read(), re.M | re.S)[1]
+  project = checkout.read('pyproject.toml')
+  table = re.search(r'^\[project.scripts\]\n(.*?)\n\n', project, re.M | re.S)[1]
   scripts = dict(re.findall(r'^(\S+) = "(.*)"$', table, re.M))
   assert set(scripts) == set(cli.SCRIPTS.values()) == set(COMMANDS)
   for target in scripts.values():
@@ -116,8 +107,8 @@ def test_texts_name_what_was_typed(monkeypatch, text, shown):
 
 
 def test_usage_names_what_was_typed():
-  assert python('cifar10_main.py', '--help').stdout.startswith('usage: cifar10_main.py ')
-  module = python('-m', 'cifar10.local_cluster', '--help').stdout
+  assert checkout.python('cifar10_main.py', '--help').stdout.startswith('usage: cifar10_main.py ')
+  module = checkout.python('-m', 'cifar10.local_cluster', '--help').stdout
   assert module.startswith('usage: python -m cifar10.local_cluster ')
   assert '\n  python -m cifar10.local_cluster --workers 2' in module
 

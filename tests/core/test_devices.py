@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from checkout import ROOT
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ASK = """
 import os
 from cifar10.core import devices

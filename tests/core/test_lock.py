@@ -12,11 +12,11 @@ import sys
 import time
 
 import pytest
+from checkout import ROOT
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HOLD = """
 import sys, time
 from cifar10.core import lock

@@ -1,15 +1,10 @@
 """The tables of parts: what they name is there, and is loaded when it is looked up."""
 
-import os
-import subprocess
-import sys
-
+import checkout
 import pytest
 
 from cifar10.core import parts
 from cifar10.core.errors import InputError
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def test_a_part_that_was_taken_out_is_named(monkeypatch):
@@ -46,6 +41,6 @@ def test_one_export_format_loads_no_other():
     "parts.EXPORT_FORMATS['saved_model']\n"
     "print(*(name for name in sys.modules if name.startswith('cifar10.exporters.')))"
   )
-  loaded = subprocess.check_output([sys.executable, '-c', code], cwd=ROOT, text=True).split()
+  loaded = checkout.python('-c', code, must_succeed=True).stdout.split()
   modules = ['fold_batch_norm', 'freeze_graph', 'saved_model']
   assert sorted(loaded) == [f'cifar10.exporters.{name}' for name in modules]

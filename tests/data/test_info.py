@@ -1,17 +1,15 @@
 """What a data set is, as a manifest or a job dir says it; and what such a file must not say."""
 
 import json
-import os
-import subprocess
 import sys
 
+import checkout
 import pytest
 
 from cifar10.core.errors import InputError
 from cifar10.data import info, manifest
 from cifar10.data.info import CIFAR10, DatasetInfo
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHAPES = DatasetInfo('shapes', ('circle', 'square'), (0.5, 0.25, 0.125), (0.5, 0.25, 0.3))
 ENTRY = {'examples': 1, 'bytes': 2, 'file': 'f', 'sha256': 's'}
 SPLITS = {split: ENTRY for split in manifest.SPLITS}
@@ -116,4 +114,4 @@ def test_neither_it_nor_what_refuses_loads_tensorflow():
     'from cifar10.data.build import image_folder, sources; '
     "assert not any(name.startswith('tensorflow.') for name in sys.modules)"
   )
-  subprocess.run([sys.executable, '-c', program], cwd=ROOT, check=True, timeout=300)
+  checkout.python('-c', program, must_succeed=True)

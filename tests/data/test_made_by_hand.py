@@ -1,18 +1,16 @@
 """docs/data.md: its data set by a manifest alone is one, and its table has every key."""
 
 import json
-import os
 import re
+
+import checkout
 
 from cifar10.data import info, input_pipeline, manifest
 from cifar10.data.build import archive, sources, writer
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
 
 def blocks(language):
-  with open(os.path.join(ROOT, 'docs', 'data.md'), encoding='utf-8') as file:
-    return re.findall(rf'```{language}\n(.*?)```', file.read(), re.S)
+  return re.findall(rf'```{language}\n(.*?)```', checkout.read('docs/data.md'), re.S)
 
 
 def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
@@ -39,7 +37,6 @@ def test_every_key_of_a_manifest_is_documented(tmp_path):
   source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
   writer.convert(str(tmp_path), source, manifest.SPLITS)
   keys = set(json.loads((tmp_path / 'cifar10.json').read_text()))
-  with open(os.path.join(ROOT, 'docs', 'data.md'), encoding='utf-8') as file:
-    documented = set(re.findall(r'^\| `(\w+)` \|', file.read(), re.M))
+  documented = set(re.findall(r'^\| `(\w+)` \|', checkout.read('docs/data.md'), re.M))
   # What decides what synthetic images are: of `source`.
   assert keys - documented == {'images_per_batch', 'seed'}

@@ -1,9 +1,9 @@
 """Examples from a Python function: found, checked, counted, cut into chunks."""
 
-import pathlib
 import re
 import sys
 
+import checkout
 import given_sources
 import numpy as np
 import pytest
@@ -212,8 +212,7 @@ def test_which_functions_take_shards(function, takes, monkeypatch):
 
 
 def test_the_example_of_the_docs(tmp_path, monkeypatch):
-  root = pathlib.Path(__file__).parent.parent.parent
-  text = (root / 'docs' / 'data.md').read_text()
+  text = checkout.read('docs/data.md')
   block = re.search('```python\n((?:(?!```).)*class Squares.*?)```', text, re.S)[1]
   (tmp_path / 'my_source.py').write_text(block)
   monkeypatch.syspath_prepend(tmp_path)

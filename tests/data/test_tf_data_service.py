@@ -14,7 +14,7 @@ import given_sources
 import psutil
 import pytest
 import tensorflow as tf
-from tasks import ROOT
+from checkout import ROOT
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import SourceError

@@ -6,6 +6,7 @@ import signal
 import tempfile
 
 import pytest
+from checkout import ROOT
 from outcome import succeeded
 
 from cifar10.core import files, remote_files
@@ -13,7 +14,6 @@ from cifar10.exporters import export
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MEASURED = {'subset': 'eval', 'accuracy': 0.94, 'accuracy_without_tta': 0.93}
 
 

@@ -17,13 +17,13 @@ import termios
 import numpy as np
 import pytest
 import tensorflow as tf
+from checkout import ROOT
 
 from cifar10.core.errors import InputError
 from cifar10.data import image_files
 from cifar10.inference import predict
 from cifar10.inference.predict import each_file
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SUB = ['photos/sub/c.png']
 BAD = [b'', b'no image', b'\x89PNG\r\n\x1a\n' + bytes(50), b'\xff\xd8\xff\xe0' + bytes(50)]
 

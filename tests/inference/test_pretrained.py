@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from checkout import ROOT
 
 import cifar10
 from cifar10 import modes
@@ -14,7 +15,6 @@ from cifar10.core import parts
 from cifar10.core.errors import InputError
 from cifar10.options import flags
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
 ONNX = ['onnx'] if importlib.util.find_spec('onnxruntime') else []
 SLOW_WAYS = ('two towers', 'saved_model', 'keras', *ONNX)

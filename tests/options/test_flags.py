@@ -1,9 +1,8 @@
 """Declarations as flags and as a page of the docs."""
 
-import os
-import subprocess
 import sys
 
+import checkout
 import pytest
 
 from cifar10.core.errors import InputError
@@ -13,7 +12,6 @@ from cifar10.options import flag_help, flags, hparams
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DECLARED = [declared for cls in flag_help.groups().values() for declared in declarations(cls)]
 
 
@@ -52,8 +50,7 @@ def test_a_familys_options_stand_under_its_name(parser):
 
 
 def test_the_page_of_the_docs_is_made_from_the_declarations():
-  with open(os.path.join(ROOT, 'docs', 'flags.md'), encoding='utf-8') as file:
-    assert file.read() == flag_help.table(), 'run make docs'
+  assert checkout.read('docs/flags.md') == flag_help.table(), 'run make docs'
 
 
 @pytest.mark.parametrize(
@@ -75,8 +72,7 @@ def test_only_the_chosen_family_is_loaded(given, families):
     "from_values(flags.parse('').learning)\n"
     "print(*sorted(name for name in sys.modules if name.startswith('cifar10.networks.')))"
   )
-  flags_given = ['--job-dir', 'j', *given]
-  loaded = subprocess.check_output([sys.executable, '-c', code, *flags_given], cwd=ROOT, text=True)
+  loaded = checkout.python('-c', code, '--job-dir', 'j', *given, must_succeed=True).stdout
   names = {name.rpartition('.')[2] for name in loaded.split()}
   assert sorted(names - {'family', 'layers', 'registry'}) == families
 

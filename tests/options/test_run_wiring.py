@@ -11,6 +11,7 @@ import json
 import os
 import re
 
+import checkout
 import pytest
 import tensorflow as tf
 from tensorflow.compat.v1.train import summary_iterator
@@ -25,12 +26,10 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, placement
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 @pytest.fixture(autouse=True)
 def outside(monkeypatch):
-  monkeypatch.syspath_prepend(os.path.join(TESTS, 'own'))
+  monkeypatch.syspath_prepend(f'{checkout.ROOT}/tests/own')
   monkeypatch.delenv('TF_CONFIG', raising=False)
   yield
   config.disable_op_determinism()
@@ -294,7 +293,6 @@ def test_every_run_option_has_a_row():
 @pytest.mark.parametrize('option', ELSEWHERE)
 def test_the_tests_that_stand_for_a_row_are_there(option):
   path, _, name = ELSEWHERE[option].partition('::')
-  with open(os.path.join(TESTS, path), encoding='utf-8') as file:
-    text = file.read()
+  text = checkout.read(f'tests/{path}')
   assert f'def {name}(' in text
   assert f'--{option.replace("_", "-")}' in text

@@ -7,11 +7,11 @@ import re
 import shlex
 import shutil
 import string
-import subprocess
-import sys
 
+import checkout
 import numpy as np
 import pytest
+from outcome import succeeded
 
 import cifar10.report
 from cifar10.data.input_pipeline import RecordDataset
@@ -309,14 +309,17 @@ def test_mistakes_are_refused(make_job, report, tmp_path, monkeypatch):
   assert os.listdir(tmp_path) == []
 
 
-def test_what_is_to_be_installed_is_what_the_file_has(monkeypatch):
+def required(name):
+  """The lines of a file of requirements, without comments."""
+  lines = checkout.read(f'requirements-{name}.txt').splitlines()
+  return list(filter(None, (line.partition('#')[0].strip() for line in lines)))
+
+
+def test_what_is_to_be_installed_is_what_the_file_has():
   """An installed program has no such file."""
-  monkeypatch.chdir(os.path.dirname(os.path.dirname(cifar10.report.__file__)))
   commands = {'report': cifar10.report._INSTALLED_BY, 'onnx': onnx_file._INSTALLED_BY}
   for name, command in commands.items():
-    with open(f'requirements-{name}.txt', encoding='utf-8') as file:
-      lines = [line.partition('#')[0].strip() for line in file]
-    assert shlex.split(command) == ['pip', 'install', *filter(None, lines)]
+    assert shlex.split(command) == ['pip', 'install', *required(name)]
 
 
 def test_a_table_needs_no_libraries(make_job):
@@ -326,36 +329,24 @@ def test_a_table_needs_no_libraries(make_job):
       sys.modules[name] = None  # An import of it fails.
     runpy.run_module('cifar10.report', run_name='__main__')
   """
-  command = [sys.executable, '-c', code, make_job(has_data=False), '--table']
-  ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-  assert ran.returncode == 0, ran.stderr
-  assert len(json.loads(ran.stdout)['jobs']) == 1
+  ran = checkout.python('-c', code, make_job(has_data=False), '--table')
+  assert len(succeeded(ran)['jobs']) == 1
 
 
 @pytest.mark.slow
 def test_the_backend_of_a_notebook_need_not_be_installed(make_job, tmp_path):
   """Jupyter names its own for all that it starts, where matplotlib may have no such package."""
-  command = [sys.executable, '-m', 'cifar10.report', make_job(has_data=False), '--out', 'r.html']
-  environment = {
-    **os.environ,
-    'MPLBACKEND': 'not_there',
-    'PYTHONPATH': os.path.dirname(os.path.dirname(cifar10.report.__file__)),
-  }
-  ran = subprocess.run(
-    command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
-  )
+  out = tmp_path / 'r.html'
+  words = ['-m', 'cifar10.report', make_job(has_data=False), '--out', out]
+  ran = checkout.python(*words, env={**os.environ, 'MPLBACKEND': 'not_there'})
   assert ran.returncode == 0, ran.stderr
   assert os.listdir(tmp_path) == ['r.html']
 
 
 @pytest.mark.parametrize('name', ['report', 'onnx', 'companions'])
 def test_the_extra_has_the_requirements_files_lines(name):
-  root = os.path.dirname(os.path.dirname(cifar10.report.__file__))
-  with open(os.path.join(root, f'requirements-{name}.txt'), encoding='utf-8') as file:
-    wanted = [line.partition('#')[0].strip() for line in file if not line.startswith('#')]
-  with open(os.path.join(root, 'pyproject.toml'), encoding='utf-8') as file:
-    extra = re.search(rf'^{name} = \[(.*?)\]$', file.read(), re.M | re.S)[1]
-  assert re.findall('"(.*?)"', extra) == [line.replace('"', "'") for line in wanted]
+  extra = re.search(rf'^{name} = \[(.*?)\]$', checkout.read('pyproject.toml'), re.M | re.S)[1]
+  assert re.findall('"(.*?)"', extra) == [line.replace('"', "'") for line in required(name)]
 
 
 def test_help_does_not_wait_for_tensorflow():
@@ -365,7 +356,6 @@ def test_help_does_not_wait_for_tensorflow():
     sys.argv = ['report', '--help']
     runpy.run_module('cifar10.report', run_name='__main__')
   """
-  command = [sys.executable, '-c', code]
-  ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+  ran = checkout.python('-c', code)
   assert ran.returncode == 0, ran.stderr
   assert '--out' in ran.stdout

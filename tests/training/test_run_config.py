@@ -1,9 +1,8 @@
 """Flags and cluster reach the sessions and the Estimator."""
 
 import os
-import subprocess
-import sys
 
+import checkout
 import gpus
 import pytest
 
@@ -51,20 +50,13 @@ print(memory.free / memory.total)
 
 
 @pytest.mark.gpu
-def test_a_process_takes_no_more_of_a_gpu_than_it_needs(monkeypatch, pytestconfig):
+def test_a_process_takes_no_more_of_a_gpu_than_it_needs(monkeypatch):
   """TensorFlow by itself takes nearly all of it."""
   if not gpus.visible():
     pytest.skip('no GPU whose memory a process could take; `make gpu` tests it')
   monkeypatch.delenv('TF_FORCE_GPU_ALLOW_GROWTH', raising=False)
   monkeypatch.setenv('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')  # As NVIDIA's management library counts.
-  result = subprocess.run(
-    [sys.executable, '-c', FREE],
-    cwd=pytestconfig.rootpath,
-    capture_output=True,
-    text=True,
-    timeout=120,
-    check=False,
-  )
+  result = checkout.python('-c', FREE)
   assert result.returncode == 0, result.stderr
   assert float(result.stdout) > 0.5
 

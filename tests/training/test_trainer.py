@@ -16,6 +16,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
+from checkout import ROOT
 from outcome import followed
 from recomputed import assert_close, variables
 
@@ -32,7 +33,6 @@ from cifar10.options.run_options import RunOptions
 from cifar10.training import faults, feed, trainer
 from cifar10.training.process import Process
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
