@@ -30,6 +30,8 @@ lazy_tf.import_tensorflow()  # Before the modules that import it.
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PYTHONPATH')]))
 
+import tensorflow as tf  # noqa: E402
+
 from cifar10.core import errors, limits  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
 from cifar10.data.build import synthetic, writer  # noqa: E402
@@ -72,6 +74,13 @@ def data_dir(tmp_path_factory):
   splits = {name: writer.describe_split(folder, name, count) for name, count in COUNTS.items()}
   manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': splits})
   return folder
+
+
+@pytest.fixture
+def graph():
+  """A v1 graph, which is where the Estimator builds all: eager tests would miss faults."""
+  with tf.Graph().as_default() as graph:
+    yield graph
 
 
 @pytest.fixture(scope='session')

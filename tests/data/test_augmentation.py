@@ -3,22 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 
 from cifar10.data.augmentation import Augmentation, as_strings, augment, cutout, pad
 
-
-def run(tensor):
-  with tf.compat.v1.Session() as session:
-    return session.run(tensor)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-  """A v1 graph, which is where the Estimator builds the pipeline: eager tests would miss faults."""
-  with tf.Graph().as_default() as graph:
-    yield graph
-
-
+pytestmark = pytest.mark.usefixtures('graph')
 MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}
 
 

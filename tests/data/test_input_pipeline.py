@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 
 from cifar10.cluster import all_reduce
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline, manifest, records
 from cifar10.data.augmentation import Augmentation
+
+pytestmark = pytest.mark.usefixtures('graph')
 
 NUM_TRAIN = 23
 
@@ -21,18 +24,6 @@ def numbered(tmp_path_factory):
     images = np.repeat(numbers[:, np.newaxis], records.IMAGE_BYTES, axis=1)
     records.write_records(manifest.record_path(str(folder), split), images, numbers % 10)
   return str(folder)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-  """A v1 graph, which is where the Estimator builds the pipeline: eager tests would miss faults."""
-  with tf.Graph().as_default() as graph:
-    yield graph
-
-
-def run(tensor):
-  with tf.compat.v1.Session() as session:
-    return session.run(tensor)
 
 
 def take(batches, count):

@@ -3,25 +3,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 
 from cifar10.inference import tta
+
+pytestmark = pytest.mark.usefixtures('graph')
 
 # Row and column of a padded image where a view begins: a later row shows the image moved up.
 BEGINS = {
   'mirror+shift': [(2, 2), (0, 0)],
   'mirror+8shifts': [(2, 2), (2, 1), (2, 0), (1, 2), (1, 0), (0, 2), (0, 1), (0, 0)],
 }
-
-
-def run(tensor):
-  with tf.compat.v1.Session() as session:
-    return session.run(tensor)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-  with tf.Graph().as_default():
-    yield
 
 
 @pytest.mark.parametrize(

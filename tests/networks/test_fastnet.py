@@ -6,6 +6,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 from test_model_base import BFLOAT16
 
 import model_base
@@ -14,13 +15,9 @@ from cifar10.data.build import synthetic
 from cifar10.data.info import CIFAR10
 from cifar10.networks import fastnet
 
+pytestmark = pytest.mark.usefixtures('graph')
+
 WIDTHS = (24, 32, 48)
-
-
-@pytest.fixture(autouse=True)
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
 
 
 @pytest.fixture(scope='module')
@@ -38,12 +35,6 @@ def noise():
   after another enlarges the rounding: two forms' gradients differed by 1 %, and of noise by 5e-5.
   """
   return np.random.default_rng(0).integers(0, 256, [100, 32, 32, 3]).astype(np.uint8)
-
-
-def run(tensors):
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    return session.run(tensors)
 
 
 def network(prepared=None, *, dtype=tf.float32, data_format='channels_last', **options):

@@ -5,26 +5,17 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 from test_model_base import BFLOAT16, DECAY, EPSILON, image, make_net
 
 import model_base
 from cifar10.networks.layers import MoreLayers
 
-
-@pytest.fixture(autouse=True)
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
+pytestmark = pytest.mark.usefixtures('graph')
 
 
 def make_layers(is_training=False, data_format='channels_last', dtype=tf.float32):
   return MoreLayers(model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype))
-
-
-def run(tensors):
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    return session.run(tensors)
 
 
 def ones(shape, dtype=tf.float32, partition_info=None):

@@ -3,19 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 
 from cifar10.ops import silu
 
-
-@pytest.fixture(autouse=True)
-def graph():
-  with tf.Graph().as_default():
-    yield
-
-
-def run(tensors):
-  with tf.compat.v1.Session() as session:
-    return session.run(tensors)
+pytestmark = pytest.mark.usefixtures('graph')
 
 
 def test_compiled_silu_by_hand():

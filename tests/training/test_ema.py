@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import after_steps, untrained
 from outcome import succeeded
 from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
 
@@ -20,7 +21,7 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
 
-def after_steps(variable, steps, update_ops=(), **hparams):
+def averages_after(variable, steps, update_ops=(), **hparams):
   """A variable's averages after each of so many updates of w = 10 by gradient 1 and rate 1."""
   weight = tf.compat.v1.get_variable('w', initializer=10.0)
   step = tf.compat.v1.train.get_or_create_global_step()
@@ -30,19 +31,7 @@ def after_steps(variable, steps, update_ops=(), **hparams):
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
   [average] = [v for v in tf.compat.v1.global_variables() if v.op.name == variable + SUFFIX]
   assert average not in tf.compat.v1.trainable_variables()
-  values = []
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    for _ in range(steps):
-      session.run(apply)
-      values.append(session.run(average))
-  return values
-
-
-@pytest.fixture
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
+  return after_steps(apply, average, steps)
 
 
 def test_three_steps_by_hand(graph):
@@ -52,19 +41,18 @@ def test_three_steps_by_hand(graph):
   t = 2: 0.2, as 3/12 is more: 0.2 * 9.181818 + 0.8 * 8 = 8.236364.
   t = 3: 0.2 * 8.236364 + 0.8 * 7 = 7.247273.
   """
-  assert after_steps('w', 3, ema_decay=0.2) == pytest.approx([9.181818, 8.236364, 7.247273])
+  assert averages_after('w', 3, ema_decay=0.2) == pytest.approx([9.181818, 8.236364, 7.247273])
 
 
 def test_the_warm_up_by_hand(graph):
   """A decay of 0.999 is 2/11 at first, and then 3/12: 9.181818 / 4 + 8 * 3/4 = 8.295455."""
-  assert after_steps('w', 2, ema_decay=0.999) == pytest.approx([9.181818, 8.295455])
+  assert averages_after('w', 2, ema_decay=0.999) == pytest.approx([9.181818, 8.295455])
 
 
 @pytest.mark.parametrize('more', [{}, {'lookahead_steps': 1, 'train_steps': 1}])
 def test_a_counter_has_no_average(graph, more):
-  keys = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.MODEL_VARIABLES]
-  tf.compat.v1.get_variable('seen', [], tf.int64, trainable=False, collections=keys)
-  after_steps('w', 1, ema_decay=0.5, **more)
+  untrained('seen', tf.constant(0, tf.int64))
+  averages_after('w', 1, ema_decay=0.5, **more)
   names = [variable.op.name for variable in tf.compat.v1.global_variables()]
   assert [name for name in names if name.startswith('seen')] == ['seen']
 
@@ -72,20 +60,13 @@ def test_a_counter_has_no_average(graph, more):
 def test_lookahead_comes_first(graph):
   """At step 1 of 1, decay 0.95: w = 0.95 * 10 + 0.05 * 9 = 9.95; (2 * 10 + 9 * 9.95) / 11."""
   hparams = {'lookahead_steps': 1, 'train_steps': 1, 'ema_decay': 0.5}
-  assert after_steps('w', 1, **hparams) == pytest.approx([9.959091])
+  assert averages_after('w', 1, **hparams) == pytest.approx([9.959091])
 
 
 def test_batch_norms_averages_are_averaged_after_their_update(graph):
   """It goes 0 -> 4 -> 8. t = 1: 9/11 * 4 = 3.272727; t = 2: 0.2 * 3.272727 + 0.8 * 8."""
-  keys = tf.compat.v1.GraphKeys
-  moving = tf.compat.v1.get_variable(
-    'moving_mean',
-    initializer=0.0,
-    trainable=False,
-    collections=[keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
-  )
-  update = moving.assign_add(4.0, read_value=False)
-  averages = after_steps('moving_mean', 2, [update], ema_decay=0.2)
+  update = untrained('moving_mean', 0.0).assign_add(4.0, read_value=False)
+  averages = averages_after('moving_mean', 2, [update], ema_decay=0.2)
   assert averages == pytest.approx([3.272727, 7.054545])
 
 

@@ -7,11 +7,7 @@ import tensorflow as tf
 import model_base
 from cifar10.training import hard_examples
 
-
-@pytest.fixture(autouse=True)
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
+pytestmark = pytest.mark.usefixtures('graph')
 
 
 class Proxy(model_base.Layers):

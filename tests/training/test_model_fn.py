@@ -31,12 +31,6 @@ TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
 
 
-@pytest.fixture
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
-
-
 def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
   devices = towers.tower_devices(num_gpus, num_cpu_towers)
   data_format = 'channels_first' if num_gpus else 'channels_last'

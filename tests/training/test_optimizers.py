@@ -3,31 +3,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import after_steps, untrained
 
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training import muon, optimizers, step_parts
 
-
-@pytest.fixture(autouse=True)
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
+pytestmark = pytest.mark.usefixtures('graph')
 
 
 def variable(name, values):
   return tf.compat.v1.get_variable(name, initializer=tf.constant(values, tf.float32))
-
-
-def after_steps(apply, variables, steps):
-  """The variables' values after each of so many updates."""
-  values = []
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    for _ in range(steps):
-      session.run(apply)
-      values.append(session.run(variables))
-  return values
 
 
 def one_group(variable):
@@ -220,35 +206,18 @@ def test_lookahead_ends_with_the_slow_variables(steps, expected):
 def test_lookahead_leaves_what_is_frozen_as_it_is():
   """0.95 w + 0.05 w is not w in floating point."""
   hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
-  frozen = tf.compat.v1.get_variable(
-    'frozen',
-    initializer=np.linspace(0.1, 1, 1000, dtype=np.float32),
-    trainable=False,
-    collections=[
-      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
-      tf.compat.v1.GraphKeys.MODEL_VARIABLES,
-    ],
-  )
+  initial = np.linspace(0.1, 1, 1000, dtype=np.float32)
+  frozen = untrained('frozen', initial)
   optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
   apply = optimizer.apply_gradients([(tf.constant(1.0), variable('w', 10.0))], global_step())
-  np.testing.assert_array_equal(
-    after_steps(apply, frozen, 1)[0], np.linspace(0.1, 1, 1000, dtype=np.float32)
-  )
+  np.testing.assert_array_equal(after_steps(apply, frozen, 1)[0], initial)
 
 
 def test_lookahead_averages_the_moving_averages_after_their_update():
   """The average goes 0 -> 4 at each step; at step 1 of 1, decay 0.95: 0.05 * 4 = 0.2."""
   hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
   weight = variable('w', 10.0)
-  average = tf.compat.v1.get_variable(
-    'moving_mean',
-    initializer=0.0,
-    trainable=False,
-    collections=[
-      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
-      tf.compat.v1.GraphKeys.MODEL_VARIABLES,
-    ],
-  )
+  average = untrained('moving_mean', 0.0)
   update = average.assign_add(4.0, read_value=False)
   optimizer = optimizer_of(hparams, 1.0, 0.0, one_group, [update])
   apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())

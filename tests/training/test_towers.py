@@ -3,25 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import run
 
 import model_base
 from cifar10.training import towers
 
 
-@pytest.fixture
-def graph():
-  with tf.Graph().as_default() as graph:
-    yield graph
-
-
 def variable(name, values):
   return tf.compat.v1.get_variable(name, initializer=tf.constant(values))
-
-
-def run(tensors):
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    return session.run(tensors)
 
 
 def test_gradients_1_and_3_have_mean_2(graph):
