@@ -14,6 +14,15 @@ def succeeded(result):
   return json.loads(result.stdout.splitlines()[-1])
 
 
+def refused(result, *, at_once=False):
+  """The line of a mistake of the user's, who is told nothing else where it is found `at_once`."""
+  assert (result.returncode, result.stdout) == (2, ''), result.stderr
+  assert 'Traceback' not in result.stderr
+  [line] = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
+  assert not at_once or result.stderr == f'{line}\n'
+  return line
+
+
 @contextlib.contextmanager
 def followed(process, end=subprocess.Popen.kill):
   """A process as a context that waits for it, and first ends it where a test fails inside.

@@ -10,6 +10,7 @@ import types
 
 import checkout
 import pytest
+from outcome import refused, succeeded
 
 import cifar10.control
 from cifar10.callbacks.control_commands import ControlCommands
@@ -28,8 +29,7 @@ def control(job_dir, order):
 
 def obeyed(job_dir, order):
   result = control(job_dir, order)
-  assert result.returncode == 0, result.stderr
-  answer = json.loads(result.stdout)
+  answer = succeeded(result)
   assert result.stderr.splitlines() == [answer['answer']]
   return answer['answer']
 
@@ -102,8 +102,7 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   assert events(job, 'end')[-1]['reason'] == 'control'
 
   over = run_main(*flags)
-  assert over.returncode == 0
-  step = json.loads(over.stdout)['global_step']
+  step = succeeded(over)['global_step']
   assert f'the job ended at step {step:,}: stopped by control at step' in over.stderr
   assert obeyed(job, 'go-on') == 'the job goes on when it is started'
   on = run_main(*flags[:-1], step + 2)
@@ -141,9 +140,7 @@ def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
   flags += ['--mode', 'train', '--save-every-steps', 1]
   assert run_here(*flags, '--train-steps', 1).returncode == 0
   control_requests.remember_rates(str(job), {'learning_rate': 1e30})
-  spoilt = run_here(*flags, '--train-steps', 6)
-  assert spoilt.returncode == 2
-  last = spoilt.stderr.splitlines()[-1]
+  last = refused(run_here(*flags, '--train-steps', 6))
   assert 'the loss became NaN with learning_rate=1e+30, as control set it' in last
   assert f'`python -m cifar10.control {job} learning_rate=schedule` goes back' in last
   answer = obeyed(job, 'learning_rate=schedule')
@@ -207,17 +204,12 @@ def test_a_training_that_ends_neither_pauses_nor_goes_on(tmp_path):
 def test_an_empty_path_is_named(module):
   flags = {'cifar10.control': ['', 'stop'], 'cifar10.report': ['', '--table']}
   result = checkout.python('-m', module, *flags.get(module, ['list', '']))
-  assert result.returncode == 2
-  [line] = result.stderr.splitlines()
-  assert 'it is empty; give a path' in line
+  assert 'it is empty; give a path' in refused(result, at_once=True)
 
 
 @pytest.mark.parametrize('order', ['fly', 'learning_rate=-1', 'learning_rate=fast'])
 def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
-  result = control(tmp_path, order)
-  assert result.returncode == 2
-  assert result.stderr.startswith('error: ')
-  assert len(result.stderr.splitlines()) == 1
+  refused(control(tmp_path, order), at_once=True)
   assert os.listdir(tmp_path) == []
 
 
@@ -227,6 +219,4 @@ def test_an_order_of_an_earlier_training_is_forgotten(run_here, data_dir, tmp_pa
   job = tmp_path / 'job'
   control_requests.request(str(job), control_requests.Command('stop'))
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 3]
-  result = run_here(*flags)
-  assert result.returncode == 0, result.stderr
-  assert json.loads(result.stdout)['ended_by'] == 'train_steps'
+  assert succeeded(run_here(*flags))['ended_by'] == 'train_steps'

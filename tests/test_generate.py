@@ -1,9 +1,7 @@
 """The command that makes the records: run as users run it."""
 
-import contextlib
-import io
+import functools
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -16,10 +14,10 @@ import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import refused, succeeded
 
 import generate_cifar10_tfrecords
-from cifar10.core import errors, limits, lock
-from cifar10.core.logs import log
+from cifar10.core import limits, lock
 from cifar10.data import foreign_records, info, manifest
 from cifar10.data.build import archive, synthetic
 
@@ -32,41 +30,17 @@ def generate(*flags):
   return checkout.python(SCRIPT, *flags)
 
 
-def generate_here(*flags):
+@pytest.fixture
+def generate_here(run_here):
   """The same in this process, where TensorFlow is loaded already."""
-  output, said = io.StringIO(), io.StringIO()
-  handler = logging.StreamHandler(said)
-  log.addHandler(handler)
-  try:
-    with (
-      mock.patch.object(sys, 'argv', [SCRIPT, *map(str, flags)]),
-      mock.patch.dict(os.environ),
-      contextlib.redirect_stdout(output),
-      contextlib.redirect_stderr(said),
-      pytest.raises(SystemExit) as ended,
-    ):
-      errors.run_command(generate_cifar10_tfrecords.main)
-  finally:
-    log.removeHandler(handler)
-  code = ended.value.code
-  return subprocess.CompletedProcess(flags, code, output.getvalue(), said.getvalue())
-
-
-def refused(result):
-  """The one line of a refusal."""
-  assert result.returncode == 2, result.stderr
-  assert result.stdout == ''
-  lines = [line for line in result.stderr.splitlines() if 'error: ' in line]
-  assert len(lines) == 1
-  assert 'Traceback' not in result.stderr
-  return lines[0]
+  return functools.partial(run_here, command=generate_cifar10_tfrecords)
 
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
   folder = tmp_path_factory.mktemp('made')
   result = generate('--data-dir', folder, '--synthetic', 20)
-  assert result.returncode == 0, result.stderr
+  succeeded(result)
   return folder, result
 
 
@@ -84,16 +58,16 @@ def test_makes_all_files_and_counts_them(made):
     assert sum(1 for _ in frames) == count
 
 
-def test_a_second_run_does_nothing(made):
+def test_a_second_run_does_nothing(generate_here, made):
   folder, first = made
   before = times(folder)
-  result = generate('--data-dir', folder, '--synthetic', 20)
+  result = generate_here('--data-dir', folder, '--synthetic', 20)
   assert result.stdout == first.stdout
   assert 'nothing to do' in result.stderr
   assert times(folder) == before
 
 
-def test_a_damaged_file_is_made_again(made):
+def test_a_damaged_file_is_made_again(generate_here, made):
   folder = made[0]
   path = folder / 'eval.tfrecords'
   good, before = path.read_bytes(), times(folder)
@@ -106,30 +80,30 @@ def test_a_damaged_file_is_made_again(made):
 
 
 @pytest.mark.parametrize('flags', [['--synthetic', 30], ['--synthetic', 20, '--seed', 1], []])
-def test_never_replaces_other_records_unasked(made, flags):
+def test_never_replaces_other_records_unasked(generate_here, made, flags):
   folder = made[0]
   before = times(folder)
-  assert 'holds other records' in refused(generate('--data-dir', folder, *flags))
+  assert 'holds other records' in refused(generate_here('--data-dir', folder, *flags))
   assert times(folder) == before
 
 
-def test_force_replaces(tmp_path):
+def test_force_replaces(generate_here, tmp_path):
   for size, count in [(20, 80), (30, 120)]:
     result = generate_here('--data-dir', tmp_path, '--synthetic', size, '--force')
     assert json.loads(result.stdout)['examples']['train'] == count
 
 
-def test_old_records_without_a_manifest_are_left_alone(tmp_path):
+def test_old_records_without_a_manifest_are_left_alone(generate_here, tmp_path):
   for split in manifest.SPLITS:
     (tmp_path / f'{split}.tfrecords').write_bytes(b'old')
-  assert 'without a manifest' in refused(generate('--data-dir', tmp_path, '--synthetic', 20))
+  assert 'without a manifest' in refused(generate_here('--data-dir', tmp_path, '--synthetic', 20))
   os.remove(tmp_path / 'eval.tfrecords')  # The others are somebody's, too.
-  assert 'without a manifest' in refused(generate('--data-dir', tmp_path, '--synthetic', 20))
+  assert 'without a manifest' in refused(generate_here('--data-dir', tmp_path, '--synthetic', 20))
   for split in ('train', 'validation'):
     assert (tmp_path / f'{split}.tfrecords').read_bytes() == b'old'
 
 
-def test_bad_input(tmp_path):
+def test_bad_input(generate_here, tmp_path):
   file, photos = tmp_path / 'file', tmp_path / 'photos'
   file.touch()
   photos.mkdir()
@@ -166,7 +140,7 @@ def test_bad_input(tmp_path):
   assert not os.path.exists(photos / 'data')
 
 
-def test_bad_sources(tmp_path):
+def test_bad_sources(generate_here, tmp_path):
   file = tmp_path / 'file'
   file.touch()
   for flags, message in [
@@ -180,7 +154,7 @@ def test_bad_sources(tmp_path):
   assert not FILES & set(os.listdir(tmp_path / 'data'))
 
 
-def test_an_archive_that_is_there_is_read_in_place_of_an_address(tmp_path):
+def test_an_archive_that_is_there_is_read_in_place_of_an_address(generate_here, tmp_path):
   archive = tmp_path / 'cifar-10-python.tar.gz'
   archive.touch()
   result = generate_here('--data-dir', tmp_path, '--url', 'http://nowhere/a.tar.gz')
@@ -196,22 +170,23 @@ def test_a_refusal_is_one_line_of_the_process_and_its_code_2(tmp_path):
   assert 'has 0 sub-folders' in refused(generate(*flags))
 
 
-def test_a_synthetic_archive_is_not_taken_for_the_published_one(made, tmp_path):
+def test_a_synthetic_archive_is_not_taken_for_the_published_one(generate_here, made, tmp_path):
   archive = made[0] / 'cifar-10-synthetic.tar.gz'
   error = refused(generate_here('--data-dir', tmp_path, '--archive', archive))
   assert 'damaged or not CIFAR-10' in error
   assert not FILES & set(os.listdir(tmp_path))
 
 
-def test_force_replaces_a_damaged_manifest_as_its_error_says(run_here, tmp_path):
+def test_force_replaces_a_damaged_manifest_as_its_error_says(generate_here, tmp_path):
   (tmp_path / 'cifar10.json').write_text('{')
   flags = ['--data-dir', tmp_path, '--synthetic', 20]
-  refused = run_here(*flags, command=generate_cifar10_tfrecords)
-  assert (refused.returncode, '--force' in refused.stderr) == (2, True)
-  assert run_here(*flags, '--force', command=generate_cifar10_tfrecords).returncode == 0
+  assert '--force' in refused(generate_here(*flags))
+  succeeded(generate_here(*flags, '--force'))
 
 
-def test_what_another_process_has_made_meanwhile_is_not_replaced(run_here, tmp_path, monkeypatch):
+def test_what_another_process_has_made_meanwhile_is_not_replaced(
+  generate_here, tmp_path, monkeypatch
+):
   """Between the look at what is missing and the lock: of another source."""
   enter = lock.Lock.__enter__
 
@@ -221,12 +196,11 @@ def test_what_another_process_has_made_meanwhile_is_not_replaced(run_here, tmp_p
     return enter(self)
 
   monkeypatch.setattr(lock.Lock, '__enter__', later)
-  result = run_here('--data-dir', tmp_path, '--synthetic', 20, command=generate_cifar10_tfrecords)
-  assert result.returncode == 2
-  assert 'holds other records: images_per_batch is 30 there and 20 here' in result.stderr
+  said = refused(generate_here('--data-dir', tmp_path, '--synthetic', 20))
+  assert 'holds other records: images_per_batch is 30 there and 20 here' in said
 
 
-def test_a_killed_conversion_leaves_no_half_file(tmp_path):
+def test_a_killed_conversion_leaves_no_half_file(generate_here, tmp_path):
   with subprocess.Popen(
     [sys.executable, SCRIPT, '--data-dir', tmp_path, '--synthetic', '600'],
     stderr=subprocess.DEVNULL,
@@ -243,7 +217,7 @@ def test_a_killed_conversion_leaves_no_half_file(tmp_path):
   assert json.loads(result.stdout)['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
 
 
-def test_cifar_100(tmp_path):
+def test_cifar_100(generate_here, tmp_path):
   flags = ['--data-dir', tmp_path, '--dataset', 'cifar100', '--synthetic', 24]
   result = generate_here(*flags)
   line = json.loads(result.stdout)
@@ -268,7 +242,7 @@ def test_cifar_100(tmp_path):
   assert (line['name'], line['num_classes']) == ('cifar100-coarse', 20)
 
 
-def test_an_archive_of_cifar_100_is_verified(tmp_path):
+def test_an_archive_of_cifar_100_is_verified(generate_here, tmp_path):
   made = tmp_path / 'made'
   generate_here('--data-dir', made, '--dataset', 'cifar100', '--synthetic', 2)
   synthetic = made / 'cifar-100-synthetic.tar.gz'
@@ -302,7 +276,7 @@ def photos(tmp_path):
   return tmp_path / 'photos'
 
 
-def test_own_images(photos, tmp_path):
+def test_own_images(generate_here, photos, tmp_path):
   (photos / 'dog' / 'bad.png').write_bytes(b'x')
   flags = ['--data-dir', tmp_path / 'data', '--images', photos, '--split', '0.5,0.3,0.2']
   result = generate_here(*flags)
@@ -314,7 +288,7 @@ def test_own_images(photos, tmp_path):
   assert f'{photos}/dog/bad.png cannot be read as PNG or JPEG: left out' in result.stderr
   assert info.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
   before = times(tmp_path / 'data')
-  again = generate(*flags)
+  again = generate_here(*flags)
   assert again.stdout == result.stdout
   assert 'nothing to do' in again.stderr
   for other, difference in [
@@ -331,7 +305,7 @@ def test_own_images(photos, tmp_path):
   assert times(tmp_path / 'data') == before
 
 
-def test_a_damaged_file_of_own_images_is_made_again(photos, tmp_path):
+def test_a_damaged_file_of_own_images_is_made_again(generate_here, photos, tmp_path):
   flags = ['--data-dir', tmp_path / 'data', '--images', photos]
   generate_here(*flags)
   path = tmp_path / 'data' / 'train.tfrecords'
@@ -343,7 +317,7 @@ def test_a_damaged_file_of_own_images_is_made_again(photos, tmp_path):
 
 
 @pytest.mark.skipif(not os.environ.get('CIFAR10_ARCHIVE'), reason='CIFAR10_ARCHIVE is not set')
-def test_real_cifar_10(tmp_path):
+def test_real_cifar_10(generate_here, tmp_path):
   result = generate_here('--data-dir', tmp_path, '--archive', os.environ['CIFAR10_ARCHIVE'])
   line = json.loads(result.stdout)
   assert line['source'] == 'published'
@@ -360,7 +334,7 @@ def test_real_cifar_10(tmp_path):
   ],
 )
 def test_more_images_than_an_archive_holds_are_refused_at_once(
-  tmp_path, monkeypatch, flags, largest
+  generate_here, tmp_path, monkeypatch, flags, largest
 ):
   monkeypatch.setattr(limits, 'memory', lambda: 10**12)
   monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 10**13)
@@ -369,7 +343,9 @@ def test_more_images_than_an_archive_holds_are_refused_at_once(
   assert not (tmp_path / 'data').exists()
 
 
-def test_more_images_than_there_is_room_for_are_refused_at_once(tmp_path, monkeypatch):
+def test_more_images_than_there_is_room_for_are_refused_at_once(
+  generate_here, tmp_path, monkeypatch
+):
   """130 kB of memory and 38 kB of disk an image: 1.3 GB and 0.38 GB are 10,000 images."""
   monkeypatch.setattr(limits, 'memory', lambda: 1_300_000_000)
   monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 10**12)
@@ -381,7 +357,7 @@ def test_more_images_than_there_is_room_for_are_refused_at_once(tmp_path, monkey
   assert not (tmp_path / 'data').exists()
 
 
-def test_a_data_dir_that_another_process_fills_is_refused(tmp_path):
+def test_a_data_dir_that_another_process_fills_is_refused(generate_here, tmp_path):
   """While it generates an archive that takes it long; what it had begun goes when it is killed."""
   flags = ['--data-dir', tmp_path, '--synthetic']
   with subprocess.Popen([sys.executable, SCRIPT, *map(str, flags), '3000']) as process:
@@ -399,7 +375,7 @@ def test_a_data_dir_that_another_process_fills_is_refused(tmp_path):
   assert {path.name for path in tmp_path.iterdir()} == FILES | {'cifar-10-synthetic.tar.gz'}
 
 
-def test_what_is_there_is_verified_also_where_no_more_has_room(made, monkeypatch):
+def test_what_is_there_is_verified_also_where_no_more_has_room(generate_here, made, monkeypatch):
   monkeypatch.setattr(synthetic, 'free_disk', lambda folder: 0)
   folder, _ = made
   result = generate_here('--data-dir', folder, '--synthetic', 20)

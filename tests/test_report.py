@@ -19,14 +19,13 @@ from records import foremost
 from cifar10.job import metrics_log
 
 
-def run(script, *flags):
-  return checkout.python(f'benchmarks/{script}', *flags)
+def run(script, *flags, **settings):
+  return checkout.python(f'benchmarks/{script}', *flags, **settings)
 
 
 @pytest.mark.parametrize('script', ['report.py', 'pictures.py'])
 def test_what_is_committed_is_made_from_the_results(script):
-  result = run(script, '--check')
-  assert result.returncode == 0, result.stderr
+  run(script, '--check', must_succeed=True)
 
 
 def test_every_result_has_a_place_and_every_place_a_result():
@@ -178,8 +177,7 @@ def test_pictures_say_the_results_and_are_the_same_each_time(tmp_path):
   drawn = []
   for name in ('once', 'again'):
     folder = tmp_path / name
-    made = run('pictures.py', '--folder', folder)
-    assert made.returncode == 0, made.stderr
+    run('pictures.py', '--folder', folder, must_succeed=True)
     drawn.append({path.name: path.read_bytes() for path in folder.iterdir()})
   assert drawn[0] == drawn[1]
   assert set(drawn[0]) == {'accuracy.svg', 'learning_curves.svg'}

@@ -1,9 +1,9 @@
 """What ends a training early, and whether that still holds later."""
 
-import json
 import types
 
 import pytest
+from outcome import refused, succeeded
 
 from cifar10.callbacks import early_stopping
 from cifar10.callbacks.base import Evaluation, Step
@@ -139,18 +139,15 @@ def test_an_end_without_a_checkpoint_holds_no_more(run_here, data_dir, tmp_path)
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, '--num-layers', 8, *ENDING]
   flags += ['--train-batch-size', 8]
   stop_record.write(str(tmp_path), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 7)
-  result = run_here(*flags)
-  assert result.returncode == 0, result.stderr
-  assert json.loads(result.stdout)['global_step'] == 1
+  assert succeeded(run_here(*flags))['global_step'] == 1
 
 
 def test_a_refused_training_leaves_the_end(run_here, data_dir, tmp_path):
   (tmp_path / 'config.json').write_text('{"num_layers": 8}')
   (tmp_path / 'model.ckpt-7.index').write_text('garbage')
   stop_record.write(str(tmp_path), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 7)
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, '--num-layers', 8)
-  assert result.returncode == 2
-  assert 'no checkpoint of --job-dir' in result.stderr
+  said = refused(run_here('--data-dir', data_dir, '--job-dir', tmp_path, '--num-layers', 8))
+  assert 'no checkpoint of --job-dir' in said
   assert stop_record.read(str(tmp_path))
 
 

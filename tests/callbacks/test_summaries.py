@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 import tensorflow as tf
+from outcome import succeeded
 
 from cifar10.callbacks import confusion_picture
 from cifar10.data.info import CIFAR10
@@ -27,8 +28,7 @@ def job(run_main, data_dir, tmp_path_factory):
   folder = tmp_path_factory.mktemp('jobs') / 'job'
   flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, '--eval-every-steps', 60]
   for steps in (110, 120):
-    result = run_main(*flags, '--train-steps', steps, '--histograms')
-    assert result.returncode == 0, result.stderr
+    succeeded(run_main(*flags, '--train-steps', steps, '--histograms'))
     if steps == 110:
       (folder / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-60"\n')
       os.remove(folder / 'model.ckpt-110.index')

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import refused, succeeded
 from random_checkpoint import IMAGES, save
 
 from cifar10.core.errors import InputError
@@ -167,12 +168,10 @@ def test_an_operation_without_a_layer_is_refused(operation, make):
 @pytest.mark.bfloat16
 def test_the_program_writes_it(run_here, data_dir, tmp_path):
   job = ['--job-dir', tmp_path, '--num-layers', 8, '--train-batch-size', 16, '--train-steps', 1]
-  trained = run_here('--data-dir', data_dir, *job, '--mode', 'train', '--dtype', 'bfloat16')
-  assert trained.returncode == 0, trained.stderr
+  succeeded(run_here('--data-dir', data_dir, *job, '--mode', 'train', '--dtype', 'bfloat16'))
   export = ['--job-dir', tmp_path, '--mode', 'export', '--format', 'keras']
-  refused = run_here(*export, '--tta', 'mirror')
-  assert refused.returncode == 2
-  assert 'error: --format keras has no --tta mirror; add --tta none' in refused.stderr
+  said = refused(run_here(*export, '--tta', 'mirror'))
+  assert 'error: --format keras has no --tta mirror; add --tta none' in said
   assert not (tmp_path / 'export').exists()
   exported = json.loads(run_here(*export).stdout)
   assert exported['dtype'] == 'float32'

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import refused, succeeded
 
 import generate_cifar10_tfrecords
 from cifar10.data import info, manifest
@@ -19,8 +20,7 @@ def generate(run_here, tmp_path):
 
   def run(*flags):
     result = run_here('--data-dir', tmp_path / 'data', *flags, command=generate_cifar10_tfrecords)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return succeeded(result)
 
   return run
 
@@ -30,9 +30,7 @@ def run_job(run_here, tmp_path):
   """Runs a command on JOB -> the JSON of its last line."""
 
   def run(*flags):
-    result = run_here('--job-dir', tmp_path / 'job', *flags)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.splitlines()[-1])
+    return succeeded(run_here('--job-dir', tmp_path / 'job', *flags))
 
   return run
 
@@ -93,10 +91,10 @@ def test_a_made_up_data_set_by_its_manifest_alone(data_dir, run_job, run_here, t
   path.write_text(json.dumps({'name': 'textures', 'classes': classes}))
   check_job(run_job, tmp_path, classes, 70)
   # The job knows its classes: another data set's test images are no test of it.
-  result = run_here('--job-dir', tmp_path / 'job', '--data-dir', data_dir, '--mode', 'evaluate')
-  assert result.returncode == 2
-  assert 'was trained on 10 classes of textures, and --data-dir' in result.stderr
-  assert 'class 0 is texture 0 and airplane; name another of the two' in result.stderr
+  other = ['--job-dir', tmp_path / 'job', '--data-dir', data_dir]
+  said = refused(run_here(*other, '--mode', 'evaluate'))
+  assert 'was trained on 10 classes of textures, and --data-dir' in said
+  assert 'class 0 is texture 0 and airplane; name another of the two' in said
 
 
 @pytest.mark.long
@@ -107,7 +105,6 @@ def test_a_checkpoint_of_other_classes_is_refused(generate, run_here, run_job, d
   ten = ['--job-dir', tmp_path / 'ten']
   assert run_here(*ten, '--data-dir', data_dir, *SMALL, '--mode', 'train').returncode == 0
   for mode in (['evaluate', '--data-dir', data_dir], ['export']):
-    result = run_here(*ten, '--mode', *mode, '--checkpoint', other)
-    assert result.returncode == 2
-    assert 'has resnet/fully_connected/kernel of [64, 20], not [64, 10]; name' in result.stderr
+    said = refused(run_here(*ten, '--mode', *mode, '--checkpoint', other))
+    assert 'has resnet/fully_connected/kernel of [64, 20], not [64, 10]; name' in said
   assert not (tmp_path / 'ten' / 'export').exists()

@@ -1,6 +1,7 @@
 """The same seed makes the same network, bit for bit."""
 
 import pytest
+from outcome import succeeded
 from recomputed import assert_equal
 
 STEPS = 60
@@ -26,8 +27,7 @@ def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path
   for job, ends in jobs.items():
     for end in ends:
       flags = [*FLAGS, *KINDS[kind], '--train-steps', end, '--seed', 2 if job == 'other' else 1]
-      result = run_main('--data-dir', data_dir, '--job-dir', tmp_path / job, *flags)
-      assert result.returncode == 0, result.stderr
+      succeeded(run_main('--data-dir', data_dir, '--job-dir', tmp_path / job, *flags))
   assert_equal(tmp_path / 'first', tmp_path / 'second', STEPS)
   assert_equal(tmp_path / 'first', tmp_path / 'resumed', STEPS)
   with pytest.raises(AssertionError):
@@ -41,8 +41,7 @@ def test_side_graphs_are_built(run_main, data_dir, tmp_path):
   fast += ['--train-batch-size', 8, '--mode', 'train', '--train-steps', 5]
 
   def run(job, *flags):
-    result = run_main('--job-dir', tmp_path / job, '--deterministic', *flags)
-    assert result.returncode == 0, result.stderr
+    succeeded(run_main('--job-dir', tmp_path / job, '--deterministic', *flags))
 
   for job in ('first', 'second'):
     run(job, '--data-dir', data_dir, *fast)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 
 import pytest
+from outcome import refused, succeeded
 
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import read_cluster
@@ -70,8 +71,7 @@ def test_a_job_that_goes_on(run_here, data_dir, tmp_path):
   flags = ['--train-batch-size', 16, '--train-steps', 20, '--num-gpus', 0, '--dry-run']
   flags += ['--warm-start-from', tmp_path / 'gone', '--warm-start-skip', 'conv']
   result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
-  assert result.returncode == 0, result.stderr
-  line = json.loads(result.stdout)
+  line = succeeded(result)
   assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, 20)
   assert line['training_seconds'] == pytest.approx(12 * line['seconds_per_step'], abs=0.1)
   assert line['timed_steps'] == 20  # Though the training has 12 left.
@@ -86,8 +86,7 @@ def test_nothing_is_saved_between_timed_steps(monkeypatch, run_here, data_dir, t
     checkpoint_saver.SaveHook, '_save', lambda *call: saves.append(call[-1]) or save(*call)
   )
   flags = [*SMALL, '--save-every-steps', 2, '--eval-every-epochs', 0.25, '--dry-run']
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
-  assert result.returncode == 0, result.stderr
+  succeeded(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
   assert saves == [0, 25]
 
 
@@ -106,8 +105,7 @@ def test_a_worker_times_the_network_alone(monkeypatch, run_here, data_dir, tmp_p
   monkeypatch.setenv('TF_CONFIG', cluster('worker'))
   flags = [*SMALL, '--train-steps', 100, '--sync', '--dry-run']
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
-  assert result.returncode == 0, result.stderr
-  line = json.loads(result.stdout)
+  line = succeeded(result)
   assert (line['task'], line['steps_per_epoch'], line['epochs']) == ('worker 0', 8, 12.5)
   assert (line['timed_steps'], 'training_seconds' in line) == (20, False)
   assert 'timed on this host alone' in result.stderr
@@ -120,8 +118,7 @@ def test_others_time_nothing(monkeypatch, run_here, data_dir, tmp_path, task):
   monkeypatch.setenv('TF_CONFIG', cluster(task))
   here = tmp_path / 'none' if task == 'ps' else data_dir
   result = run_here('--data-dir', here, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run')
-  assert result.returncode == 0, result.stderr
-  line = json.loads(result.stdout)
+  line = succeeded(result)
   assert line.items() >= {'task': f'{task} 0', **RESNET_8}.items()
   assert 'timed_steps' not in line
   said = {'ps': 'ps 0 computes no steps', 'evaluator': 'evaluator 0 trains nothing'}
@@ -184,9 +181,7 @@ def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path, 
 
 def test_refuses_a_callback_that_is_not_there(run_here, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
-  result = run_here(*flags, '--callback', 'no_such_module:make')
-  assert result.returncode == 2
-  assert 'no_such_module' in result.stderr.splitlines()[-1]
+  assert 'no_such_module' in refused(run_here(*flags, '--callback', 'no_such_module:make'))
 
 
 def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
@@ -203,20 +198,16 @@ def test_epochs_say_which_steps_there_are_to_profile(run_here, data_dir, tmp_pat
   """6,000 epochs of 16 steps: 96,000, which are more than the default's 80,000."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
   flags += ['--mode', 'train', '--train-epochs', 6000]
-  planned = run_here(*flags, '--profile-steps', '95999:96000')
-  assert planned.returncode == 0, planned.stderr
-  assert json.loads(planned.stdout)['train_steps'] == 96_000
-  refused = run_here(*flags, '--profile-steps', '96000:96001')
-  assert refused.returncode == 2
-  assert '96000:96001 goes beyond the last step, 96000' in refused.stderr
+  assert succeeded(run_here(*flags, '--profile-steps', '95999:96000'))['train_steps'] == 96_000
+  said = refused(run_here(*flags, '--profile-steps', '96000:96001'))
+  assert '96000:96001 goes beyond the last step, 96000' in said
 
 
 def test_a_source_that_only_data_workers_have_is_not_asked_for(run_here, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
   flags += ['--data-service', '127.0.0.1:1', '--source', 'of_the_workers:rows']
   planned = run_here(*flags, '--examples-per-epoch', 160)
-  assert planned.returncode == 0, planned.stderr
-  assert json.loads(planned.stdout)['steps_per_epoch'] == 10
+  assert succeeded(planned)['steps_per_epoch'] == 10
   assert 'data workers run --source of_the_workers:rows: no step is timed' in planned.stderr
 
 
@@ -239,8 +230,8 @@ def test_refuses_a_job_dir_that_cannot_be_written():
 
 def test_belongs_to_training(run_here, tmp_path):
   result = run_here('--job-dir', tmp_path, '--mode', 'evaluate', '--dry-run')
-  assert result.returncode == 2
-  assert result.stderr == 'error: --dry-run belongs to training, not to --mode evaluate\n'
+  said = refused(result, at_once=True)
+  assert said == 'error: --dry-run belongs to training, not to --mode evaluate'
 
 
 def test_a_job_beyond_its_last_step_takes_no_time():

@@ -7,6 +7,7 @@ import given_sources
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import refused, succeeded
 
 from cifar10 import report
 from cifar10.cluster.tasks import Cluster
@@ -165,8 +166,7 @@ def test_alternating_flips(data_dir):
 def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path):
   flags = ['--examples-per-epoch', 96, '--eval-every-steps', 3]
   result = train('ones', '--train-steps', 6, *flags)
-  assert result.returncode == 0, result.stderr
-  assert json.loads(result.stdout)['global_step'] == 6
+  assert succeeded(result)['global_step'] == 6
   assert 'on 96 examples' in result.stderr
   config = json.loads((tmp_path / 'job' / 'config.json').read_text())
   assert (config['source'], config['examples_per_epoch']) == ('given_sources:ones', 96)
@@ -174,9 +174,8 @@ def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path)
   assert start['options']['source'] == 'given_sources:ones'
   assert start['examples_per_epoch'] == 96
   # A job dir belongs to its source, which need not be said again.
-  refused = train('listed', '--train-steps', 8, *flags)
-  assert refused.returncode == 2
-  assert 'source is given_sources:ones there and given_sources:listed here' in refused.stderr
+  said = refused(train('listed', '--train-steps', 8, *flags))
+  assert 'source is given_sources:ones there and given_sources:listed here' in said
   again = train(None, '--train-steps', 8, *flags)
   assert again.returncode == 0, again.stderr
   assert 'resuming at step 6' in again.stderr
@@ -199,9 +198,7 @@ def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path)
     ('wrong_dtype', 'its image is float32'),
     ('ones', 'add --examples-per-epoch'),
   ]:
-    result = train(source)
-    [line] = result.stderr.splitlines()
-    assert result.returncode == 2
+    line = refused(train(source), at_once=True)
     assert line.startswith(f'error: --source given_sources:{source}')
     assert message in line
   assert not (tmp_path / 'job').exists()
@@ -228,9 +225,7 @@ def test_what_goes_wrong_while_training_is_one_line(train, source, message, tmp_
 
 @pytest.mark.slow
 def test_a_dry_run_looks_at_the_source(train, tmp_path):
-  result = train('Flow', '--dry-run')
-  assert result.returncode == 0, result.stderr
-  found = json.loads(result.stdout)
+  found = succeeded(train('Flow', '--dry-run'))
   assert (found['examples_per_epoch'], found['timed_steps']) == (96, 20)
   assert not (tmp_path / 'job').exists()
 
@@ -256,9 +251,7 @@ def test_flags_that_belong_to_a_source(train):
     (['--data-service', 'a:9', '--mode', 'evaluate'], '--data-service a:9 belongs to training'),
     (['--data-service', 'a'], 'it must be HOST:PORT'),
   ]:
-    result = train(None, *flags)
-    assert result.returncode == 2
-    assert message in result.stderr
+    assert message in refused(train(None, *flags))
 
 
 def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path):
@@ -267,9 +260,7 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
   where = ['--data-dir', data_dir, '--job-dir', job]
   source = ['--validation-source', 'given_sources:shuffled', '--source', 'given_sources:Flow']
   steps = ['--train-steps', 6, '--eval-every-steps', 2, '--stop-at-accuracy', 0]
-  result = run_here(*where, *SMALL, *source, *steps)
-  assert result.returncode == 0, result.stderr
-  assert json.loads(result.stdout)['ended_by'] == 'stop_at_accuracy'
+  assert succeeded(run_here(*where, *SMALL, *source, *steps))['ended_by'] == 'stop_at_accuracy'
   events = [each for each in metrics_log.read(str(job)) if each['event'] == 'evaluate']
   assert [(each['subset'], each['examples']) for each in events] == [
     ('validation', 96),
@@ -280,8 +271,7 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
   evaluated = json.loads(run_here(*where, *evaluate).stdout)
   assert evaluated['accuracy'] == events[0]['accuracy']
   table = run_here(job, '--data-dir', data_dir, '--subset', 'validation', '--table', command=report)
-  assert table.returncode == 0, table.stderr
-  [said] = json.loads(table.stdout)['jobs']
+  [said] = succeeded(table)['jobs']
   assert said['evaluation']['examples'] == 96
   for name in ('accuracy', 'cross_entropy'):  # Each image has its own label.
     found = said['evaluation'][name]['value']

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import refused, succeeded
 from recomputed import variables
 
 from cifar10.core.errors import InputError
@@ -29,8 +30,7 @@ HEAD = 'resnet/fully_connected'
 def other(run_shared, data_dir, tmp_path_factory):
   """A job that has trained for 3 steps."""
   folder = str(tmp_path_factory.mktemp('other'))
-  result = run_shared('--data-dir', data_dir, '--job-dir', folder, *SMALL, '--train-steps', 3)
-  assert result.returncode == 0, result.stderr
+  succeeded(run_shared('--data-dir', data_dir, '--job-dir', folder, *SMALL, '--train-steps', 3))
   return folder
 
 
@@ -101,11 +101,9 @@ def test_what_is_no_keras_file_is_refused(run_here, data_dir, tmp_path):
   (tmp_path / 'text.keras').write_text('no zip')
   for name in ('text.keras', 'gone.keras'):
     source = tmp_path / name
-    result = run_here(
-      '--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--warm-start-from', source
-    )
-    assert result.returncode == 2
-    assert f'--warm-start-from {source} cannot be read by Keras (' in result.stderr
+    flags = [*SMALL, '--warm-start-from', source]
+    said = refused(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
+    assert f'--warm-start-from {source} cannot be read by Keras (' in said
     assert not (tmp_path / 'job').exists()
 
 
@@ -178,9 +176,7 @@ def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data
   path, job = tmp_path / 'source.npz', tmp_path / 'job'
   write(path)
   flags = [*SMALL, '--train-steps', 1, '--warm-start-from', path]
-  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
-  assert result.returncode == 2
-  [line] = [line for line in result.stderr.splitlines() if line.startswith('error: ')]
+  line = refused(run_here('--data-dir', data_dir, '--job-dir', job, *flags))
   assert f'--warm-start-from {path}' in line
   assert said in line
   assert line.count('; name ') == 1
@@ -215,9 +211,8 @@ def test_what_is_frozen_stays(towers, run_here, data_dir, tmp_path):
   assert 'resnet/stage3/block0/bn1/moving_mean' in changed
   config = json.loads((tmp_path / 'job' / 'config.json').read_text())
   assert config['freeze'] == r'resnet/(init|stage[12])/'
-  refused = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, '--freeze', 'stage1')
-  assert refused.returncode == 2
-  assert 'freeze is' in refused.stderr
+  said = refused(run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, '--freeze', 'stage1'))
+  assert 'freeze is' in said
 
 
 @pytest.mark.parametrize(
@@ -230,9 +225,7 @@ def test_what_is_frozen_stays(towers, run_here, data_dir, tmp_path):
 )
 def test_refuses_to_freeze_nothing_or_everything(pattern, said, run_here, data_dir, tmp_path):
   flags = [*SMALL, '--train-steps', 1, '--freeze', pattern]
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
-  assert result.returncode == 2
-  assert said in result.stderr
+  assert said in refused(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
   assert not (tmp_path / 'job').exists()
 
 
@@ -260,8 +253,7 @@ def test_no_gradient_is_computed_below_what_is_trained(data_dir, tmp_path):
 def test_replicas_and_averages_start_so_too(flags, other, run_main, data_dir, tmp_path):
   job = str(tmp_path / 'job')
   flags = [*SMALL, *flags, '--train-steps', 1, '--warm-start-from', other, '--freeze', 'stage']
-  result = run_main('--data-dir', data_dir, '--job-dir', job, *flags)
-  assert result.returncode == 0, result.stderr
+  succeeded(run_main('--data-dir', data_dir, '--job-dir', job, *flags))
   there, here = variables(other, 3), variables(job, 0)
   for name, value in here.items():
     if not name.endswith('/Momentum') and name != 'global_step':
