@@ -37,10 +37,21 @@ def followed(process, end=subprocess.Popen.kill):
       raise
 
 
+def until(condition, seconds, process=None):
+  """Waits so long for a condition, which a process may have to bring about -> its value."""
+  deadline = time.monotonic() + seconds
+  while not (value := condition()):
+    assert time.monotonic() < deadline
+    assert not process or process.poll() is None
+    time.sleep(0.05)
+  return value
+
+
 def wait_for_start(process, job_dir, seconds):
   """Returns when the training of a process has begun."""
-  deadline = time.monotonic() + seconds
-  while not any(event['event'] == 'start' for event in metrics_log.read(job_dir)):
-    assert process.poll() is None
-    assert time.monotonic() < deadline
-    time.sleep(0.1)
+  until(lambda: events(job_dir, 'start'), seconds, process)
+
+
+def events(job_dir, name):
+  """Those of this name in metrics.jsonl."""
+  return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]

@@ -16,6 +16,7 @@ import time
 import checkout
 import debian
 import hosts
+import outcome
 import psutil
 
 PACKAGES = ('slurmctld', 'slurmd', 'slurm-client', 'munge')
@@ -190,13 +191,7 @@ class Slurm:
       self._munged = subprocess.Popen(
         ['munged', '--foreground', '--force', *options], stdout=out, stderr=out
       )
-    self._wait_for(at('munge.socket'))
-
-  def _wait_for(self, path):
-    deadline = time.monotonic() + 20
-    while not os.path.exists(path):
-      assert time.monotonic() < deadline, path
-      time.sleep(0.1)
+    outcome.until(lambda: os.path.exists(at('munge.socket')), 20)
 
   def _enter(self, host, *command, program):
     with open(os.path.join(self.folder, f'{host}.out'), 'wb') as out:

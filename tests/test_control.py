@@ -10,13 +10,13 @@ import types
 
 import checkout
 import pytest
-from outcome import refused, succeeded
+from outcome import events, refused, succeeded, until
 
 import cifar10.control
 from cifar10.callbacks.control_commands import ControlCommands
 from cifar10.cluster.control import ControlState
 from cifar10.core.errors import InputError
-from cifar10.job import control_requests, job_config, metrics_log
+from cifar10.job import control_requests, job_config
 from cifar10.job.stop_record import StopRequest
 from cifar10.options.hparams import HParams
 
@@ -34,17 +34,6 @@ def obeyed(job_dir, order):
   return answer['answer']
 
 
-def events(job_dir, name):
-  return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]
-
-
-def until(condition):
-  deadline = time.monotonic() + 200
-  while not condition():
-    assert time.monotonic() < deadline
-    time.sleep(0.05)
-
-
 def learning_rates(job_dir):
   return [event['learning_rate'] for event in events(job_dir, 'train')]
 
@@ -56,14 +45,14 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
   flags += ['--eval-every-steps', 10**6, '--log-every', 1, '--train-steps', 10**6]
   with start_main(*flags) as process:
-    until(lambda: learning_rates(job))
+    until(lambda: learning_rates(job), 200)
     assert learning_rates(job)[0] == pytest.approx(0.1)
     assert 'it is 0.025 after step' in obeyed(job, 'learning_rate=0.025')
-    until(lambda: learning_rates(job)[-1] == pytest.approx(0.025))
+    until(lambda: learning_rates(job)[-1] == pytest.approx(0.025), 200)
     assert json.loads((job / 'config.json').read_text())['control'] == {'learning_rate': 0.025}
 
     (job / 'hyper.txt').write_text('learning_rate:0.03\nnonsense\n')
-    until(lambda: learning_rates(job)[-1] == pytest.approx(0.03))
+    until(lambda: learning_rates(job)[-1] == pytest.approx(0.03), 200)
 
     saved = obeyed(job, 'save').removeprefix('saved ')
     assert os.path.exists(saved + '.index')
@@ -79,7 +68,7 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
     assert answer.startswith('accuracy ')
     assert obeyed(job, 'evaluate') == answer  # Of the same step.
     assert 'training goes on' in obeyed(job, 'go-on')
-    until(lambda: events(job, 'train')[-1]['step'] > before)
+    until(lambda: events(job, 'train')[-1]['step'] > before, 200)
 
     refused = control(job, 'shell')
     assert (refused.returncode, refused.stderr) == (
@@ -154,7 +143,7 @@ def test_an_order_that_nobody_waits_for_is_withdrawn(tmp_path, number):
   with job_config.training_lock(str(tmp_path)):
     command = [sys.executable, '-m', 'cifar10.control', str(tmp_path), 'pause']
     with subprocess.Popen(command, cwd=checkout.ROOT, stderr=subprocess.PIPE, text=True) as process:
-      until(lambda: list((tmp_path / 'control').glob('request-*.json')))
+      until(lambda: list((tmp_path / 'control').glob('request-*.json')), 200)
       process.send_signal(number)
       assert process.wait(60) == 128 + number
     [claim] = os.listdir(tmp_path / 'control')

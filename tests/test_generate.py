@@ -14,7 +14,7 @@ import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import refused, succeeded
+from outcome import refused, succeeded, until
 
 import generate_cifar10_tfrecords
 from cifar10.core import limits, lock
@@ -361,11 +361,7 @@ def test_a_data_dir_that_another_process_fills_is_refused(generate_here, tmp_pat
   """While it generates an archive that takes it long; what it had begun goes when it is killed."""
   flags = ['--data-dir', tmp_path, '--synthetic']
   with subprocess.Popen([sys.executable, SCRIPT, *map(str, flags), '3000']) as process:
-    deadline = time.monotonic() + 60
-    while not lock.holder(str(tmp_path)):
-      assert process.poll() is None
-      assert time.monotonic() < deadline
-      time.sleep(0.05)
+    until(lambda: lock.holder(str(tmp_path)), 60, process)
     result = generate_here(*flags, 5)
     refused(result)
     assert f'--data-dir {tmp_path}: process {process.pid} on ' in result.stderr

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from outcome import followed
+from outcome import events, followed, until
 from recomputed import AVERAGED, SUFFIX, assert_close, assert_equal, check_averages, variables
 from tasks import PATIENCE_SECONDS, Tasks
 
@@ -67,7 +67,7 @@ def test_every_task_ends(cluster, ps, sync, workers):
   result = json.loads(tasks.results['chief 0'])
   assert (result['subset'], result['examples']) == ('eval', 70)
   # The batches of 8 of the chief and all workers together, or of each alone.
-  [start] = [event for event in metrics_log.read(tasks.job_dir) if event['event'] == 'start']
+  [start] = events(tasks.job_dir, 'start')
   assert start['examples_per_step'] == (8 * (1 + workers) if sync else 8)
   if sync:
     assert result['global_step'] == 20
@@ -441,8 +441,7 @@ def test_sigterm(cluster, sync):
   tasks.start('chief 0')
   tasks.until(tasks.resumed)
   check_resumed_at(tasks.resumed(), step, sync)
-  events = metrics_log.read(tasks.job_dir)
-  assert [each['step'] for each in events if each['event'] == 'end'] == [step]
+  assert [each['step'] for each in events(tasks.job_dir, 'end')] == [step]
   codes, seconds = tasks.terminate(*tasks.names)
   assert codes == [143, 143, 143], tasks.text()
   assert seconds < 20
@@ -511,8 +510,7 @@ def check_ended(tasks, reason):
   """All tasks end by themselves with code 0 after one of them wants to, and the job knows why."""
   tasks.until(lambda: any(' ending: ' in line for _, line in list(tasks.log)))
   assert tasks.ended() == [0] * len(tasks.processes), tasks.text()
-  events = metrics_log.read(tasks.job_dir)
-  [end] = [event for event in events if event['event'] == 'end']
+  [end] = events(tasks.job_dir, 'end')
   assert end['reason'] == reason
   assert json.loads(tasks.results['chief 0'])['ended_by'] == reason
   assert json.loads(tasks.results['chief 0'])['global_step'] < 10**6
@@ -700,10 +698,7 @@ def test_the_end_of_its_terminal_leaves_nothing_behind(data_dir, tmp_path, numbe
   """And saves the step that it came in."""
   with run(data_dir, tmp_path, *FOREVER) as process:
     children = wait_for_children(process.pid)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not list(tmp_path.glob('model.ckpt-[1-9]*.index')):
-      assert time.monotonic() < deadline
-      time.sleep(0.1)
+    until(lambda: list(tmp_path.glob('model.ckpt-[1-9]*.index')), PATIENCE_SECONDS)
     process.send_signal(number)
     process.communicate(timeout=PATIENCE_SECONDS)
   left = [child for child in children if child.is_running()]
@@ -752,12 +747,8 @@ def test_a_shell_that_ignores_ctrl_c_is_obeyed():
     signal.signal(signal.SIGINT, before)
 
 
-def wait_for_children(pid, count=3):
-  deadline = time.monotonic() + 30
-  while len(children := psutil.Process(pid).children()) < count:
-    assert time.monotonic() < deadline
-    time.sleep(0.1)
-  return children
+def wait_for_children(pid):
+  return until(lambda: len(found := psutil.Process(pid).children()) >= 3 and found, 30)
 
 
 def is_task(process, job):

@@ -10,6 +10,7 @@ import time
 
 import checkout
 import pytest
+from outcome import until
 
 from cifar10.cluster import liveness, sockets
 from cifar10.cluster.liveness import LivenessMonitor
@@ -134,10 +135,7 @@ def test_sigterm_is_heard_while_many_tasks_do_not_answer(addresses, monkeypatch)
     with LivenessMonitor(cluster) as monitor:
       time.sleep(2)  # It is looking for them.
       os.kill(os.getpid(), signal.SIGTERM)
-      deadline = time.monotonic() + 10
-      while not monitor.stopping:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+      until(lambda: monitor.stopping, 10)
 
 
 def _silent(stack):
@@ -168,10 +166,7 @@ def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses, host)
     for _ in range(200):  # More than can wait at a door: each is let in.
       assert reachable(addresses['nowhere'])
       time.sleep(0.005)  # An evaluator knocks once a second; the watch's thread needs a moment.
-  deadline = time.monotonic() + 5
-  while reachable(addresses['nowhere']):
-    assert time.monotonic() < deadline
-    time.sleep(0.1)
+  until(lambda: not reachable(addresses['nowhere']), 5)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import time
 
 import pytest
 from checkout import ROOT
+from outcome import until
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
@@ -211,8 +212,5 @@ def test_a_claim_that_was_cleaned_away_comes_back(tmp_path, whole):
     path.unlink()
     if whole:
       path.parent.rmdir()
-    deadline = time.monotonic() + 60
-    while not path.exists():
-      assert time.monotonic() < deadline
-      time.sleep(0.05)
+    until(path.exists, 60)
     assert process.poll() is None

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import given_sources
 import numpy as np
@@ -98,10 +97,8 @@ def test_they_end_with_a_killed_training():
   started = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
   with outcome.followed(started) as process:
     assert process.stdout.readline() == 'started\n'
-    deadline = time.monotonic() + 60
-    while len(left := psutil.Process(process.pid).children(recursive=True)) < 2:
-      assert time.monotonic() < deadline
-      time.sleep(0.1)
+    begun = psutil.Process(process.pid)
+    left = outcome.until(lambda: len(found := begun.children(recursive=True)) >= 2 and found, 60)
     process.send_signal(signal.SIGKILL)
   _, alive = psutil.wait_procs(left, timeout=60)
   # A container's first process may wait for no zombies.

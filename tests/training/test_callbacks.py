@@ -2,11 +2,10 @@
 
 import json
 import re
-import time
 
 import pytest
 import tensorflow as tf
-from outcome import refused, succeeded
+from outcome import events, refused, succeeded, until
 
 from cifar10.job import best_checkpoints, metrics_log
 
@@ -15,10 +14,6 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 def flags(data_dir, job_dir, *more):
   return ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *more]
-
-
-def events(job_dir, name):
-  return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]
 
 
 def steps(job_dir, name):
@@ -70,11 +65,7 @@ def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_p
   job = tmp_path / 'job'
   more = ['--mode', 'train', '--train-steps', 10**6, '--save-every-steps', 150]
   with start_main(*flags(data_dir, job, *more)) as process:
-    deadline = time.monotonic() + 100
-    while 400 not in steps(job, 'train'):
-      assert time.monotonic() < deadline
-      assert process.poll() is None
-      time.sleep(0.05)
+    until(lambda: 400 in steps(job, 'train'), 100, process)
     process.kill()
   with open(job / metrics_log.NAME, 'ab') as file:
     file.write(b'{"event":"train","st')
