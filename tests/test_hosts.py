@@ -35,7 +35,7 @@ def can_make_hosts():
 
 @pytest.fixture
 def cluster(data_dir, tmp_path):
-  """Makes one cluster and its hosts for a test, and removes them after it."""
+  """Makes and starts one cluster and its hosts for a test, and removes them after it."""
   made = []
 
   def make(*flags, workers=1, ps=1, evaluator=False, shared_job_dir=False):
@@ -52,6 +52,7 @@ def cluster(data_dir, tmp_path):
       evaluator=evaluator,
     )
     made.append(tasks)
+    tasks.start()
     return tasks
 
   yield make
@@ -82,7 +83,6 @@ def until_all_step(tasks):
 )
 def test_hosts_that_share_nothing(cluster, flags, ps):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, *flags, workers=2, ps=ps)
-  tasks.start()
   assert tasks.ended(START_SECONDS) == [0] * (3 + ps), tasks.text()
   result = json.loads(tasks.results['chief 0'])
   assert (result['subset'], result['examples']) == ('eval', 70)
@@ -93,7 +93,6 @@ def test_hosts_that_share_nothing(cluster, flags, ps):
 def test_an_evaluator_shares_the_job_dir(cluster):
   flags = ['--train-steps', 20, '--eval-every-steps', 10, '--sync']
   tasks = cluster(*flags, evaluator=True, shared_job_dir=True)
-  tasks.start()
   assert tasks.ended(START_SECONDS) == [0] * 4, tasks.text()
   result = json.loads(tasks.results['evaluator 0'])
   assert (result['subset'], result['global_step']) == ('eval', 20)
@@ -104,7 +103,6 @@ def test_an_evaluator_shares_the_job_dir(cluster):
 def test_a_short_cut_costs_no_step(cluster, victim):
   """No connection ends: each replica makes every step once."""
   tasks = cluster('--train-steps', 120, '--eval-every-steps', 20, '--sync')
-  tasks.start()
   until_step(tasks, 20)
   tasks.network.cut(victim)
   time.sleep(5)
@@ -121,7 +119,6 @@ def test_a_short_cut_costs_no_step(cluster, victim):
 def test_a_cut_that_ends_connections(cluster, victim):
   """All wait and name who is away; then the chief goes on from where it was or has saved."""
   tasks = cluster(*FOREVER, '--sync', '--log-every', 1)
-  tasks.start()
   until_step(tasks, 20)
   tasks.network.cut(victim)
   time.sleep(2)
@@ -142,7 +139,6 @@ def test_all_others_end_while_a_worker_is_cut_off(cluster):
   """The parameter server ends by itself; the worker names who is gone, and ends with code 1."""
   limits = ['--train-steps', 300, '--eval-every-steps', 20, '--start-timeout', 90]
   tasks = cluster(*limits, '--log-every', 1)
-  tasks.start()
   tasks.until(lambda: tasks.said('worker 0', 'images/s') and tasks.step() >= 20, START_SECONDS)
   tasks.network.cut('worker 0')
   assert tasks.ended() == [0, 1, 0], tasks.text()
@@ -156,7 +152,6 @@ def test_all_others_end_while_a_worker_is_cut_off(cluster):
 def test_a_chief_that_is_gone_for_good(cluster):
   """Nobody can train: worker and parameter server end with code 1 and name it."""
   tasks = cluster(*FOREVER, '--sync', '--start-timeout', 60)
-  tasks.start()
   until_step(tasks, 20)
   tasks.network.cut('chief 0')
   tasks.kill('chief 0')
@@ -172,7 +167,6 @@ def test_a_chief_that_is_gone_for_good(cluster):
 def test_a_needed_worker_that_is_gone_for_good(cluster):
   """The chief saves its last step before it ends, and what it names is the worker."""
   tasks = cluster(*FOREVER[:2], '--eval-every-steps', 10**5, '--sync', '--start-timeout', 60)
-  tasks.start()
   tasks.until(lambda: tasks.said('chief 0', 'images/s'), START_SECONDS)
   tasks.network.cut('worker 0')
   tasks.kill('worker 0')
@@ -189,7 +183,6 @@ def test_a_needed_worker_that_is_gone_for_good(cluster):
 def test_a_host_loses_power_and_comes_back(cluster, victim, sync):
   """Nobody hears of it; its task is started again at the same address."""
   tasks = cluster(*FOREVER, *sync, '--log-every', 1)
-  tasks.start()
   until_step(tasks, 20)
   tasks.network.cut(victim)
   tasks.kill(victim)

@@ -37,13 +37,15 @@ FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 
 @pytest.fixture
 def cluster(data_dir, tmp_path):
-  """Makes one cluster for a test, and ends it after it."""
+  """Makes and starts one cluster for a test, and ends it after it."""
   made = []
 
-  def make(*flags, network=RESNET, workers=1, ps=1, **more):
+  def make(*flags, network=RESNET, workers=1, ps=1, starts=True, **more):
     job = tmp_path / 'job'
     flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, *network, *flags]
     made.append(Tasks(job, flags, num_workers=workers, num_ps=ps, **more))
+    if starts:
+      made[-1].start()
     return made[-1]
 
   yield make
@@ -61,7 +63,6 @@ def is_our_line(line):
 @pytest.mark.parametrize('ps', [1, pytest.param(2, marks=long)])
 def test_every_task_ends(cluster, ps, sync, workers):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, *sync, workers=workers, ps=ps)
-  tasks.start()
   assert tasks.ended() == [0] * (1 + workers + ps), tasks.text()
   assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
   result = json.loads(tasks.results['chief 0'])
@@ -85,7 +86,6 @@ def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
   """The chief makes one of the steps 2 to 59 at least; the evaluator's matrix is a picture."""
   more = ['--histograms', '--profile-steps', '2:59', *sync]
   tasks = cluster('--train-steps', 60, '--eval-every-steps', 60, *more, evaluator=True)
-  tasks.start()
   assert tasks.ended() == [0] * 4, tasks.text()
   job_dir = pathlib.Path(tasks.job_dir)
   [traced] = (job_dir / 'profile').iterdir()
@@ -108,14 +108,12 @@ def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_p
   """From the same initial values: three steps of two workers either way end with equal values."""
   flags = ['--train-steps', 3, '--eval-every-steps', 100, *gpus.flags(1)]
   servers = cluster(*flags, '--sync')
-  servers.start()
   assert servers.ended() == [0, 0, 0], servers.text()
   job = tmp_path / 'all_reduce'
   shutil.copytree(servers.job_dir, job)
   (job / 'model.ckpt-3.index').unlink()
   (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-0"')
   reduced = cluster(*flags, *ALL_REDUCE, '--job-dir', job, ps=0)
-  reduced.start()
   assert reduced.ended() == [0, 0], reduced.text()
   # Of GPUs TensorFlow itself tells in lines of its own.
   assert gpus.visible() or all(is_our_line(line) for _, line in reduced.log), reduced.text()
@@ -128,7 +126,6 @@ def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_p
 @long
 def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
   tasks = cluster(*FOREVER, *ALL_REDUCE, '--eval-every-steps', 10**6, ps=0)
-  tasks.start()
   tasks.until(lambda: tasks.said('chief 0', 'images/s'))
   since = time.monotonic()
   tasks.processes['worker 0'].terminate()
@@ -145,7 +142,6 @@ def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
 @long
 def test_all_reduce_ends_when_one_is_gone(cluster):
   tasks = cluster(*FOREVER, *ALL_REDUCE, ps=0)
-  tasks.start()
   tasks.until_step(10)
   tasks.kill('worker 0')
   assert tasks.ended() == [1, -signal.SIGKILL], tasks.text()
@@ -159,7 +155,6 @@ def test_all_reduce_ends_when_one_is_gone(cluster):
 def test_all_reduce_ends_when_one_is_started_again_alone(cluster, name):
   """By a supervisor, before the other has noticed."""
   tasks = cluster(*FOREVER, *ALL_REDUCE, '--start-timeout', 40, ps=0)
-  tasks.start()
   tasks.until_step(10)
   tasks.kill(name)
   tasks.start(name)
@@ -184,7 +179,6 @@ def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tm
     for end in ends:
       more = ['--job-dir', tmp_path / job, '--train-steps', end, '--eval-every-steps', 10**6]
       tasks = cluster(*flags, '--deterministic', *more, workers=workers, ps=ps)
-      tasks.start()
       assert set(tasks.ended()) == {0}, tasks.text()
   assert_equal(tmp_path / 'once', tmp_path / 'twice', 60)
 
@@ -201,7 +195,6 @@ def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tm
 )
 def test_fast_recipes_run_on_a_cluster(cluster, flags, ps):
   tasks = cluster(*flags, '--train-steps', 6, network=['--widths', '24,24,32'], ps=ps)
-  tasks.start()
   assert tasks.ended() == [0] * (2 + ps), tasks.text()
   assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
@@ -217,7 +210,6 @@ def test_fast_recipes_run_on_a_cluster(cluster, flags, ps):
 )
 def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
   tasks = cluster(*AVERAGED, *flags, ps=ps)
-  tasks.start()
   assert tasks.ended() == [0] * (2 + ps), tasks.text()
   check_averages(tasks.job_dir)
 
@@ -254,7 +246,6 @@ def test_workers_warm_started_from_an_npz_go_on_as_its_job_does(cluster, flags, 
   """The mean gradient of two workers with the same batch is that of one process."""
   npz, losses = alone
   tasks = cluster(*steady, *flags, '--warm-start-from', npz, '--train-steps', 3, ps=ps)
-  tasks.start()
   assert tasks.ended() == [0] * (2 + ps), tasks.text()
   found = tasks.said('chief 0', r'step \d of 3 .*loss (\S+)')
   np.testing.assert_allclose(np.float64(found), losses, atol=2e-4)
@@ -265,7 +256,6 @@ def test_asynchronous_workers_share_the_averages(cluster):
   """Each moves them after its own updates: checkpoints do not tell the order."""
   averaged = ['--ema-decay', 0.9, '--use-ema', '--train-steps', 40, '--eval-every-steps', 20]
   tasks = cluster(*averaged, ps=2, evaluator=True)
-  tasks.start()
   assert tasks.ended() == [0] * 5, tasks.text()
   result = json.loads(tasks.results['evaluator 0'])
   assert (result['weights'], result['examples']) == ('ema', 70)
@@ -282,7 +272,6 @@ def test_asynchronous_workers_share_the_averages(cluster):
 
 def test_an_evaluator_evaluates_and_ends(cluster):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync', evaluator=True)
-  tasks.start()
   assert tasks.ended() == [0, 0, 0, 0], tasks.text()
   assert json.loads(tasks.results['chief 0'])['global_step'] == 20
   result = json.loads(tasks.results['evaluator 0'])
@@ -295,7 +284,6 @@ def test_an_evaluator_of_a_chief_without_workers(cluster):
   """It waits longer for the last checkpoint than for a chief that is gone."""
   flags = ['--train-batch-size', 128, '--train-steps', 150, '--eval-every-steps', 150]
   tasks = cluster(*flags, '--evaluator-patience', 3, workers=0, ps=0, evaluator=True)
-  tasks.start()
   assert tasks.ended() == [0, 0], tasks.text()
   assert json.loads(tasks.results['evaluator 0'])['global_step'] == 150
   assert not tasks.said('chief 0', 'evaluated')
@@ -306,7 +294,7 @@ def test_an_evaluator_of_a_chief_without_workers(cluster):
 def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster):
   """They use no GPU, whatever the others do."""
   gpus = ['--num-gpus', 1, '--variable-strategy', 'GPU', '--data-format', 'channels_first']
-  tasks = cluster('--train-steps', 20, *gpus, evaluator=True)
+  tasks = cluster('--train-steps', 20, *gpus, evaluator=True, starts=False)
   tasks.start('ps 0')
   tasks.start('evaluator 0')
   tasks.until(lambda: tasks.said('ps 0', 'serves at'))
@@ -317,7 +305,7 @@ def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster)
 
 @long
 def test_an_evaluator_does_not_outlast_its_chief(cluster):
-  tasks = cluster('--train-steps', 20, '--evaluator-patience', 2, evaluator=True)
+  tasks = cluster('--train-steps', 20, '--evaluator-patience', 2, evaluator=True, starts=False)
   tasks.start('evaluator 0')
   assert tasks.ended() == [1]
   [line] = tasks.said('evaluator 0', 'error: .*')
@@ -329,7 +317,6 @@ def test_an_evaluator_does_not_outlast_its_chief(cluster):
 @long
 def test_a_killed_worker_of_asynchronous_training(cluster):
   tasks = cluster(*FOREVER)
-  tasks.start()
   tasks.until_step(10)
   tasks.kill('worker 0')
   tasks.until_step(tasks.step() + 20)  # The chief goes on.
@@ -344,7 +331,6 @@ def test_a_killed_backup_worker(cluster):
   # So slow that the loss, 2.3 without any knowledge, is near it when the worker is killed.
   slow = ['--learning-rate', 0.003, '--eval-every-steps', 20]
   tasks = cluster(*FOREVER, *slow, '--sync', '--backup-workers', 1, workers=2)
-  tasks.start()
   tasks.until_step(20)
   tasks.kill('worker 1')
   lines_before = len(tasks.said('chief 0', r'loss (\S+)'))
@@ -357,7 +343,6 @@ def test_a_killed_backup_worker(cluster):
 
 def test_a_killed_worker_that_synchronous_training_needs(cluster):
   tasks = cluster(*FOREVER, '--sync', workers=2)
-  tasks.start()
   tasks.until_step(10)
   tasks.kill('worker 1')
   address = json.loads(tasks.tf_config('chief 0'))['cluster']['worker'][1]
@@ -372,7 +357,7 @@ def test_a_killed_worker_that_synchronous_training_needs(cluster):
 
 @long
 def test_a_worker_that_starts_late(cluster):
-  tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync')
+  tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync', starts=False)
   tasks.start('chief 0', 'ps 0')
   tasks.until(lambda: tasks.said('chief 0', 'waiting for worker 0'))
   time.sleep(5)
@@ -386,7 +371,6 @@ def test_a_worker_that_starts_late(cluster):
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_a_killed_parameter_server(cluster, sync):
   tasks = cluster(*FOREVER, *sync, ps=2)
-  tasks.start()
   tasks.until_step(20)
   tasks.kill('ps 1')
   step = tasks.step()
@@ -411,7 +395,6 @@ def check_resumed_at(resumed, checkpoint, sync):
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_a_killed_chief(cluster, sync):
   tasks = cluster(*FOREVER, *sync)
-  tasks.start()
   tasks.until_step(20)
   tasks.kill('chief 0')
   step = tasks.step()
@@ -427,7 +410,6 @@ def test_a_killed_chief(cluster, sync):
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_sigterm(cluster, sync):
   tasks = cluster(*FOREVER, '--eval-every-steps', 10**6, '--log-every', 1, *sync)
-  tasks.start()
   tasks.until(lambda: tasks.said('chief 0', 'images/s') and tasks.said('worker 0', 'images/s'))
   for name in ('worker 0', 'chief 0'):
     [code], seconds = tasks.terminate(name)
@@ -465,7 +447,6 @@ def test_data_workers_make_the_batches(cluster, monkeypatch, flags, workers, ps)
   monkeypatch.setenv('PYTHONPATH', TESTS)
   more = ['--train-steps', 20, '--eval-every-steps', 20]
   tasks = cluster(*flags, *more, workers=workers, ps=ps, data_workers=2)
-  tasks.start()
   assert tasks.ended() == [0] * (1 + workers + ps), tasks.text()
   assert not tasks.codes(tasks.data_names)
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
@@ -480,7 +461,6 @@ def test_a_killed_data_worker(cluster, monkeypatch):
   """The only one: training waits for its batches until it is back."""
   monkeypatch.setenv('PYTHONPATH', TESTS)
   tasks = cluster(*FOREVER, *SOURCE, '--sync', data_workers=1)
-  tasks.start()
   tasks.until(lambda: tasks.step() >= 10)
   tasks.kill('data 0')
   time.sleep(2)  # For what it had made before.
@@ -524,7 +504,6 @@ def check_ended(tasks, reason):
 def test_orders_reach_every_task(cluster, flags):
   """A pause that all keep, a learning rate, and an end."""
   tasks = cluster(*MANY, *flags, '--log-every', 0.5, workers=2, ps=0 if flags == ALL_REDUCE else 2)
-  tasks.start()
   tasks.until(lambda: all(tasks.said(f'worker {i}', 'images/s') for i in range(2)))
   tasks.order('learning_rate=0.025')
   workers = ('worker 0', 'worker 1')
@@ -547,7 +526,6 @@ def test_orders_reach_every_task(cluster, flags):
 @pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 def test_minutes_end_a_cluster(cluster, sync):
   tasks = cluster(*MANY, *sync, '--max-minutes', 0.05)
-  tasks.start()
   check_ended(tasks, 'max_minutes')
 
 
@@ -556,7 +534,6 @@ def test_minutes_end_a_cluster(cluster, sync):
 def test_an_evaluator_ends_a_cluster(cluster, sync):
   """By the first evaluation, which any accuracy satisfies; then it makes the final one and ends."""
   tasks = cluster(*MANY, *sync, '--stop-at-accuracy', 0, evaluator=True)
-  tasks.start()
   check_ended(tasks, 'stop_at_accuracy')
   result = json.loads(tasks.results['evaluator 0'])
   # What it holds: asynchronous workers make steps between its naming and its save.
@@ -579,7 +556,7 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
   ],
 )
 def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
-  tasks = cluster(*FOREVER, *flags, '--start-timeout', 18, ps=ps)
+  tasks = cluster(*FOREVER, *flags, '--start-timeout', 18, ps=ps, starts=False)
   others = [name for name in tasks.names if name != missing]
   tasks.start(*others)
   assert tasks.ended() == [1] * len(others), tasks.text()
