@@ -1,6 +1,7 @@
 """Batches that data workers make: a real dispatcher and real workers on this host."""
 
 import collections
+import dataclasses
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import tensorflow as tf
 from checkout import ROOT
 from outcome import refused
 
+from cifar10 import data_service
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import SourceError
 from cifar10.data import manifest
@@ -37,16 +39,17 @@ class Service:
   def __init__(self, folder):
     self._folder = folder
     self.processes = {}
-    try:
-      self.dispatcher = self.start('dispatcher')
-    except BaseException:
-      self.end()
-      raise
+
+  def __enter__(self):
+    return self
 
   def start(self, name, *flags, address=None, until='serves at {}'):
     """Starts one, and waits until it says so -> its address."""
     address = address or f'127.0.0.1:{free_port()}'
-    role = ['dispatcher'] if name == 'dispatcher' else ['worker', '--dispatcher', self.dispatcher]
+    if name == 'dispatcher':
+      self.dispatcher, role = address, ['dispatcher']
+    else:
+      role = ['worker', '--dispatcher', self.dispatcher]
     log = open(self._folder / f'{name}.log', 'a+')  # noqa: SIM115 - it is read at the end.
     self.processes[name] = subprocess.Popen(
       [sys.executable, '-m', 'cifar10.data_service', *role, '--address', address, *flags],
@@ -64,10 +67,15 @@ class Service:
       assert time.monotonic() < deadline, self.said(name)
       time.sleep(0.1)
 
+  def terminate(self, name):
+    """SIGTERM, upon which it ends with code 0."""
+    self.processes[name].send_signal(signal.SIGTERM)
+    assert self.processes[name].wait(60) == 0
+
   def said(self, name):
     return (self._folder / f'{name}.log').read_text()
 
-  def end(self):
+  def __exit__(self, *exception):
     for process in self.processes.values():
       process.kill()
       process.wait()
@@ -81,13 +89,19 @@ def free_port():
 @pytest.fixture(scope='module')
 def service(tmp_path_factory):
   """One with two data workers that have a source."""
-  made = Service(tmp_path_factory.mktemp('service'))
-  try:
+  with Service(tmp_path_factory.mktemp('service')) as made:
+    made.start('dispatcher')
     for index in range(2):
       made.start(f'worker {index}', '--source', SHARDS)
     yield made
-  finally:
-    made.end()
+
+
+@pytest.fixture
+def alone(tmp_path):
+  """Another, of one test, without data workers."""
+  with Service(tmp_path) as made:
+    made.start('dispatcher')
+    yield made
 
 
 class Trainer:
@@ -137,8 +151,6 @@ def test_two_training_workers_share_every_epoch(service, data_dir):
 
 def test_record_files(service, data_dir):
   """Each of the 256 images about as often as any other: 256 batches of 8 are 8 epochs."""
-  from cifar10.data.input_pipeline import RecordDataset  # noqa: PLC0415
-
   images, _ = RecordDataset(data_dir).all_examples()
   known = {image.tobytes(): number for number, image in enumerate(images)}
   trainer = Trainer(service, data_dir, 'files')
@@ -184,21 +196,16 @@ def test_batches_come_distorted(service, data_dir):
   ],
   ids=['another', 'none'],
 )
-def test_a_data_worker_with_another_source_is_named(data_dir, tmp_path, source, flags, message):
-  alone = Service(tmp_path)
-  try:
-    address = alone.start('worker', *flags)
-    trainer = Trainer(alone, data_dir, 'other', source=source, examples_per_epoch=96)
-    with pytest.raises(SourceError, match=f'^the data worker {address} {message}') as raised:
-      trainer.images()
-    assert str(raised.value).endswith(f'start it with --source {source}')
-    trainer.close()
-  finally:
-    alone.end()
+def test_a_data_worker_with_another_source_is_named(data_dir, alone, source, flags, message):
+  address = alone.start('worker', *flags)
+  trainer = Trainer(alone, data_dir, 'other', source=source, examples_per_epoch=96)
+  with pytest.raises(SourceError, match=f'^the data worker {address} {message}') as raised:
+    trainer.images()
+  assert str(raised.value).endswith(f'start it with --source {source}')
+  trainer.close()
 
 
-def test_another_programs_data_worker_is_named(data_dir, tmp_path):
-  alone = Service(tmp_path)
+def test_another_programs_data_worker_is_named(data_dir, alone):
   code = (
     'import sys, time, tensorflow as tf\n'
     'service = tf.data.experimental.service\n'
@@ -207,19 +214,14 @@ def test_another_programs_data_worker_is_named(data_dir, tmp_path):
   )
   command = [sys.executable, '-c', code, alone.dispatcher]
   alone.processes['other'] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-  try:
-    trainer = Trainer(alone, data_dir, 'x', source=SHARDS, examples_per_epoch=96)
-    with pytest.raises(SourceError, match=r'^the data worker localhost:\d+ was not started by '):
-      trainer.images()
-    trainer.close()
-  finally:
-    alone.end()
+  trainer = Trainer(alone, data_dir, 'x', source=SHARDS, examples_per_epoch=96)
+  with pytest.raises(SourceError, match=r'^the data worker localhost:\d+ was not started by '):
+    trainer.images()
+  trainer.close()
 
 
 def test_a_source_that_fails_is_named(service, data_dir):
   """Labels up to 9 where there are 5 classes: the first wrong one of some split."""
-  import dataclasses  # noqa: PLC0415
-
   options = RunOptions(job_dir='fails', data_dir=data_dir, data_service=service.dispatcher)
   hparams = from_values({'source': SHARDS, 'examples_per_epoch': 96, 'train_batch_size': 8})
   five = dataclasses.replace(CIFAR10, classes=CIFAR10.classes[:5])
@@ -236,37 +238,33 @@ def test_a_source_that_fails_is_named(service, data_dir):
       session.run(element)
 
 
-def test_a_killed_data_worker_loses_what_it_had(data_dir, tmp_path):
+def test_a_killed_data_worker_loses_what_it_had(data_dir, alone, tmp_path):
   """Each call of the source is noted, and each example has the number of its call in its pixels.
 
   Of what the other worker has read nothing is lost; no example of a call comes twice, ever.
   """
-  service = Service(tmp_path)
   name = 'given_sources:noted'
-  try:
-    addresses = [service.start(f'worker {index}', '--source', name) for index in range(2)]
-    trainer = Trainer(service, data_dir, 'killed', source=name, examples_per_epoch=96)
-    seen = collections.Counter()
+  addresses = [alone.start(f'worker {index}', '--source', name) for index in range(2)]
+  trainer = Trainer(alone, data_dir, 'killed', source=name, examples_per_epoch=96)
+  seen = collections.Counter()
 
-    def read(batches):
-      for _ in range(batches):
-        seen.update(given_sources.calls(trainer.images()))
+  def read(batches):
+    for _ in range(batches):
+      seen.update(given_sources.calls(trainer.images()))
 
-    read(60)
-    victim = service.processes['worker 1']
-    victim.kill()
-    victim.wait()
-    read(60)  # Training goes on.
-    service.start('worker 1', '--source', name, address=addresses[1])
-    again = service.processes['worker 1'].pid
-    deadline = time.monotonic() + 120
-    while not any(pid == again for pid, *_ in seen):  # It works again.
-      assert time.monotonic() < deadline
-      read(1)
-    read(60)
-    trainer.close()
-  finally:
-    service.end()
+  read(60)
+  victim = alone.processes['worker 1']
+  victim.kill()
+  victim.wait()
+  read(60)  # Training goes on.
+  alone.start('worker 1', '--source', name, address=addresses[1])
+  again = alone.processes['worker 1'].pid
+  deadline = time.monotonic() + 120
+  while not any(pid == again for pid, *_ in seen):  # It works again.
+    assert time.monotonic() < deadline
+    read(1)
+  read(60)
+  trainer.close()
   assert set(seen.values()) == {1}
   begun = [json.loads(line) for line in (tmp_path / 'begun').read_text().splitlines()]
   # No split of an epoch was given to two workers: of the k-th epoch each split was begun once.
@@ -281,32 +279,21 @@ def test_a_killed_data_worker_loses_what_it_had(data_dir, tmp_path):
   assert lost[victim.pid] <= 96 + 6 + 3 * 2 * 8
 
 
-def test_sigterm_ends_each_with_code_0(tmp_path):
-  service = Service(tmp_path)
-  try:
-    service.start('worker')
-    for name in ('dispatcher', 'worker'):  # The worker's dispatcher is gone.
-      service.processes[name].send_signal(signal.SIGTERM)
-      assert service.processes[name].wait(60) == 0
-      assert 'Traceback' not in service.said(name)
-  finally:
-    service.end()
+def test_sigterm_ends_each_with_code_0(alone):
+  alone.start('worker')
+  for name in ('dispatcher', 'worker'):  # The worker's dispatcher is gone.
+    alone.terminate(name)
+    assert 'Traceback' not in alone.said(name)
 
 
-def test_a_worker_waits_for_its_dispatcher_and_hears_sigterm(tmp_path):
-  service = Service(tmp_path)
-  try:
-    service.processes['dispatcher'].send_signal(signal.SIGTERM)
-    assert service.processes['dispatcher'].wait(60) == 0
-    waits = f'waiting for the dispatcher ({service.dispatcher})'
-    service.start('worker', until=waits)
-    service.processes['worker'].send_signal(signal.SIGTERM)
-    assert service.processes['worker'].wait(60) == 0
-    address = service.start('another worker', until=waits)
-    service.start('dispatcher', address=service.dispatcher)
-    service.until('another worker', f'serves at {address}')
-  finally:
-    service.end()
+def test_a_worker_waits_for_its_dispatcher_and_hears_sigterm(alone):
+  alone.terminate('dispatcher')
+  waits = f'waiting for the dispatcher ({alone.dispatcher})'
+  alone.start('worker', until=waits)
+  alone.terminate('worker')
+  address = alone.start('another worker', until=waits)
+  alone.start('dispatcher', address=alone.dispatcher)
+  alone.until('another worker', f'serves at {address}')
 
 
 @pytest.fixture
@@ -320,8 +307,6 @@ def sigterm():
 @pytest.mark.usefixtures('sigterm')
 def test_an_address_is_one_servers(service, run_here):
   """TensorFlow would let two servers share it, and each client find one of them."""
-  from cifar10 import data_service  # noqa: PLC0415
-
   said = refused(run_here('dispatcher', '--address', service.dispatcher, command=data_service))
   assert f'--address {service.dispatcher}: another process serves there' in said
 
@@ -360,6 +345,4 @@ def test_ports_are_closed_to_other_hosts(service):
   ],
 )
 def test_flags_that_are_refused(run_here, flags, message):
-  from cifar10 import data_service  # noqa: PLC0415
-
   assert message in refused(run_here(*flags, command=data_service), at_once=True)
