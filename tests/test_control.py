@@ -12,7 +12,9 @@ import checkout
 import pytest
 from outcome import events, refused, succeeded, until
 
+import cifar10.checkpoint
 import cifar10.control
+import cifar10.report
 from cifar10.callbacks.control_commands import ControlCommands
 from cifar10.cluster.control import ControlState
 from cifar10.core.errors import InputError
@@ -101,8 +103,8 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
 
 
 @pytest.mark.parametrize('order', ['save', 'go-on'])
-def test_nobody_trains(tmp_path, order):
-  result = control(tmp_path, order)
+def test_nobody_trains(run_here, tmp_path, order):
+  result = run_here(tmp_path, order, command=cifar10.control)
   assert (result.returncode, result.stdout) == (1, '')
   assert result.stderr == f'error: nobody trains in {tmp_path}; start the training first\n'
   assert os.listdir(tmp_path) == []
@@ -189,23 +191,19 @@ def test_a_training_that_ends_neither_pauses_nor_goes_on(tmp_path):
     assert said == f'{verb}: the training ends after step 0; ask again when it has ended'
 
 
-@pytest.mark.parametrize('module', ['cifar10.control', 'cifar10.report', 'cifar10.checkpoint'])
-def test_an_empty_path_is_named(module):
-  flags = {'cifar10.control': ['', 'stop'], 'cifar10.report': ['', '--table']}
-  result = checkout.python('-m', module, *flags.get(module, ['list', '']))
-  assert 'it is empty; give a path' in refused(result, at_once=True)
+@pytest.mark.parametrize(
+  ('command', 'flags'),
+  [
+    (cifar10.control, ['', 'stop']),
+    (cifar10.report, ['', '--table']),
+    (cifar10.checkpoint, ['list', '']),
+  ],
+)
+def test_an_empty_path_is_named(run_here, command, flags):
+  assert 'it is empty; give a path' in refused(run_here(*flags, command=command), at_once=True)
 
 
 @pytest.mark.parametrize('order', ['fly', 'learning_rate=-1', 'learning_rate=fast'])
-def test_a_wrong_order_is_refused_before_it_is_left(tmp_path, order):
-  refused(control(tmp_path, order), at_once=True)
+def test_a_wrong_order_is_refused_before_it_is_left(run_here, tmp_path, order):
+  refused(run_here(tmp_path, order, command=cifar10.control), at_once=True)
   assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.long
-def test_an_order_of_an_earlier_training_is_forgotten(run_here, data_dir, tmp_path):
-  """A person's `stop` that nobody took, because the training had just ended."""
-  job = tmp_path / 'job'
-  control_requests.request(str(job), control_requests.Command('stop'))
-  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 3]
-  assert succeeded(run_here(*flags))['ended_by'] == 'train_steps'

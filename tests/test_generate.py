@@ -316,14 +316,6 @@ def test_a_damaged_file_of_own_images_is_made_again(generate_here, photos, tmp_p
   assert path.read_bytes() == good
 
 
-@pytest.mark.skipif(not os.environ.get('CIFAR10_ARCHIVE'), reason='CIFAR10_ARCHIVE is not set')
-def test_real_cifar_10(generate_here, tmp_path):
-  result = generate_here('--data-dir', tmp_path, '--archive', os.environ['CIFAR10_ARCHIVE'])
-  line = json.loads(result.stdout)
-  assert line['source'] == 'published'
-  assert line['examples'] == {'train': 40_000, 'validation': 10_000, 'eval': 10_000}
-
-
 @pytest.mark.parametrize(
   ('flags', 'largest'),
   [

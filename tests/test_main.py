@@ -223,19 +223,6 @@ def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
   assert not (tmp_path / 'job').exists()
 
 
-def test_help_does_not_wait_for_tensorflow():
-  code = """
-import sys, cifar10_main
-try:
-  cifar10_main.main()
-finally:
-  assert 'tensorflow.python' not in sys.modules  # What its `__init__` imports first.
-"""
-  result = checkout.python('-c', code, '--help')
-  assert result.returncode == 0, result.stderr
-  assert '--use-distortion-for-training' in result.stdout
-
-
 @pytest.mark.parametrize(
   ('config', 'message'),
   [

@@ -119,10 +119,6 @@ def test_what_the_generator_refuses_is_an_input_error(options, tmp_path, run_her
   with pytest.raises(cifar10.InputError) as error:
     cifar10.convert(tmp_path / 'data', **options)
   assert printed == f'error: {error.value}\n'
-  with pytest.raises(cifar10.InputError, match='no option forc; the nearest is force'):
-    cifar10.convert(tmp_path / 'data', forc=True)
-  with pytest.raises(cifar10.InputError, match='data_dir is None; name a folder'):
-    cifar10.convert(None, synthetic=20)
 
 
 def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
@@ -207,11 +203,13 @@ def test_nor_of_predictions(images, options, says, job):
     ({'help': True}, 'there is no option help; the nearest is '),
     ({'h': True}, 'there is no option h; the nearest is '),
     ({'forc': None}, 'there is no option forc; the nearest is force'),
+    ({'forc': True}, 'there is no option forc; the nearest is force'),
+    ({'data_dir': None}, 'data_dir is None; name a folder'),
   ],
 )
 def test_nor_of_records(options, says, tmp_path):
   with pytest.raises(cifar10.InputError, match=says):
-    cifar10.convert(tmp_path / 'data', **options)
+    cifar10.convert(**{'data_dir': tmp_path / 'data', **options})
 
 
 def state():
@@ -264,13 +262,14 @@ def test_a_call_in_a_callback_leaves_the_training_its_summaries(job, data_dir, t
   assert max(event.step for event in events if event.summary.value) == 4
 
 
+class Interrupts(cifar10.Callback):
+  def on_step_end(self, step):
+    if step.step == 3:
+      os.kill(os.getpid(), signal.SIGINT)
+
+
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
-  class Interrupts(cifar10.Callback):
-    def on_step_end(self, step):
-      if step.step == 3:
-        os.kill(os.getpid(), signal.SIGINT)
-
   job_dir = tmp_path / 'job'
   with pytest.raises(KeyboardInterrupt):
     cifar10.train(job_dir, data_dir, **{**SMALL, 'train_steps': 10**6}, callbacks=[Interrupts()])
@@ -282,11 +281,6 @@ def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
 
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_in_a_task_of_a_cluster_saves_and_is_raised(data_dir, tmp_path, monkeypatch):
-  class Interrupts(cifar10.Callback):
-    def on_step_end(self, step):
-      if step.step == 3:
-        os.kill(os.getpid(), signal.SIGINT)
-
   with socket.socket() as free:
     free.bind(('127.0.0.1', 0))
     port = free.getsockname()[1]

@@ -7,6 +7,7 @@ from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
 from cifar10.options.run_options import RunOptions
 
+CHIEF = {'chief': ('a:1',)}
 SERVED = {'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)}
 REDUCED = {'chief': ('a:1',), 'worker': ('b:1', 'b:2')}
 SYNC = {'sync': True}
@@ -17,24 +18,27 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
   ('cluster', 'options', 'saves', 'evaluates', 'counted'),
   [
     # Evaluates on the way, and at the end. Gradients an update; whether a run of the session is a
-    # global step; how many of 12 this task has made.
-    (Cluster(), {}, True, (True, True), (0, True, 12)),
-    (Cluster({'chief': ('a:1',)}, has_evaluator=True), {}, True, (False, False), (0, True, 12)),
-    (Cluster(), {'distribute': 'mirrored'}, True, (True, True), (0, True, 12)),
-    (Cluster(SERVED), {}, True, (False, True), (0, False, 4)),
-    (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (0, False, 4)),
-    (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12)),
-    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, True, (False, True), (2, True, 12)),
-    (Cluster(SERVED, 'worker', 0), SYNC, False, (False, False), (3, False, 12)),
-    (Cluster(REDUCED), BETWEEN, True, (False, True), (3, True, 12)),
-    (Cluster(REDUCED, 'worker', 0), BETWEEN, False, (False, False), (3, False, 12)),
+    # global step; how many of 12 this task has made; images a step, of batches of 128. A backup
+    # worker's batch is dropped; --sync without workers is ignored.
+    (Cluster(), {}, True, (True, True), (0, True, 12, 128)),
+    (Cluster(CHIEF, has_evaluator=True), {}, True, (False, False), (0, True, 12, 128)),
+    (Cluster(), {'distribute': 'mirrored'}, True, (True, True), (0, True, 12, 128)),
+    (Cluster(SERVED), {}, True, (False, True), (0, False, 4, 128)),
+    (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (0, False, 4, 128)),
+    (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12, 384)),
+    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, True, (False, True), (0, False, 12, 128)),
+    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, True, (False, True), (2, True, 12, 256)),
+    (Cluster(SERVED, 'worker', 0), SYNC, False, (False, False), (3, False, 12, 384)),
+    (Cluster(REDUCED), BETWEEN, True, (False, True), (3, True, 12, 384)),
+    (Cluster(REDUCED, 'worker', 0), BETWEEN, False, (False, False), (3, False, 12, 384)),
   ],
 )
 def test_what_a_task_does(cluster, options, saves, evaluates, counted):
   role = roles.choose(cluster, RunOptions('job', **options))
   assert role.saves == saves
   assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
-  assert (role.gradients_per_update, role.counts_steps, role.batches_done(12)) == counted
+  found = (role.gradients_per_update, role.counts_steps, role.batches_done(12))
+  assert (*found, role.examples_per_step(128)) == counted
 
 
 @pytest.mark.parametrize(('options', 'expected'), [({}, [True, True]), (SYNC, [True, False])])

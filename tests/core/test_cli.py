@@ -40,20 +40,27 @@ def test_version_is_said_in_one_line(run_here, name):
   assert result.stdout.endswith(f' {cifar10.__version__} {versions}\n')
 
 
-@pytest.mark.parametrize('flags', [['--version'], ['--help']])
-def test_does_not_wait_for_tensorflow(flags):
+@pytest.mark.parametrize(
+  ('command', 'flag', 'said'),
+  [
+    ('train', '--version', '(TensorFlow '),
+    ('train', '--help', '--use-distortion-for-training'),
+    ('report', '--help', '--out'),
+  ],
+)
+def test_does_not_wait_for_tensorflow(command, flag, said):
   code = f"""
 import sys
 from cifar10 import commands
-sys.argv = ['cifar10-train', *{flags}]
+sys.argv = ['cifar10-{command}', '{flag}']
 try:
-  commands.train()
+  commands.{command}()
 finally:
   assert 'tensorflow.python' not in sys.modules  # What its `__init__` imports first.
 """
-  result = checkout.python('-c', code)
-  assert result.returncode == 0, result.stderr
-  assert 'cifar10-train' in result.stdout
+  result = checkout.python('-c', code, must_succeed=True)
+  assert f'cifar10-{command}' in result.stdout
+  assert said in result.stdout
 
 
 def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):

@@ -56,17 +56,6 @@ def test_refuses_an_unknown_subset(numbered):
     input_pipeline.RecordDataset(numbered, 'test')
 
 
-def test_planes_become_pixels(tmp_path):
-  planes = np.arange(records.IMAGE_BYTES).astype(np.uint8)
-  records.write_records(manifest.record_path(str(tmp_path), 'eval'), planes[np.newaxis], [3])
-  [(images, labels)] = take(input_pipeline.RecordDataset(str(tmp_path), 'eval').one_pass(1), 2)
-  assert labels.tolist() == [3]
-  # Row 2, column 5: byte 2 x 32 + 5 = 69 of each plane; planes start at 0, 1024 and 2048, all
-  # multiples of 256, so all three read 69. Row 9: 9 x 32 + 5 = 293 = 37 mod 256.
-  assert images[0, 2, 5].tolist() == [69, 69, 69]
-  assert images[0, 9, 5].tolist() == [37, 37, 37]
-
-
 def test_colour_planes_are_red_green_blue(tmp_path):
   planes = np.repeat(np.array([1, 2, 3], np.uint8), 1024)[np.newaxis]
   records.write_records(manifest.record_path(str(tmp_path), 'eval'), planes, [0])
@@ -242,11 +231,6 @@ def test_normalised_values_by_hand():
   # 0 / 128 - 1 = -1; 128 / 128 - 1 = 0; 192 / 128 - 1 = 0.5; 255 / 128 - 1 = 0.9921875.
   normalised = input_pipeline.normalise(tf.constant([0, 128, 192, 255], tf.uint8), tf.float32)
   assert run(normalised).tolist() == [-1, 0, 0.5, 0.9921875]
-
-
-def test_missing_files_name_the_command_that_makes_them(tmp_path):
-  with pytest.raises(InputError, match=r'python generate_cifar10_tfrecords\.py --data-dir'):
-    input_pipeline.RecordDataset(str(tmp_path), 'train').num_examples_per_epoch()
 
 
 @pytest.fixture

@@ -42,7 +42,9 @@ def real_data(tmp_path_factory):
   if not os.environ.get('CIFAR10_ARCHIVE'):
     pytest.skip('CIFAR10_ARCHIVE is not set')
   folder = str(tmp_path_factory.mktemp('real'))
-  cifar10.convert(folder, archive=os.environ['CIFAR10_ARCHIVE'])
+  made = cifar10.convert(folder, archive=os.environ['CIFAR10_ARCHIVE'])
+  assert made['source'] == 'published'
+  assert made['examples'] == {'train': 40_000, 'validation': 10_000, 'eval': 10_000}
   return folder
 
 

@@ -475,20 +475,3 @@ def test_a_dry_run_says_where_training_would_go_on(job, run_here, data_dir):
   assert json.loads(planned.stdout)['global_step'] == 4
   assert f'training would go on from {job}/model.ckpt-4' in planned.stderr
   assert snapshot(job) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('name', ['data missing', 'index garbage'])
-def test_resumes_from_other_damages(job, run_here, data_dir, name):
-  DAMAGES[name][0](job)
-  result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 6)
-  assert result.returncode == 0, result.stderr
-  assert 'resuming at step 4 of 6' in result.stderr
-
-
-@pytest.mark.long
-def test_resumes_with_an_empty_list(job, run_here, data_dir):
-  (job / 'checkpoint').write_bytes(b'')
-  result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 7)
-  assert result.returncode == 0, result.stderr
-  assert 'resuming at step 6 of 7' in result.stderr

@@ -27,7 +27,10 @@ def check(hparams, options, cluster, mode):
   [
     ({'backup_workers': 1, 'distribute': 'mirrored'}, 'leave --backup-workers 1 out'),
     ({'data_service': 'a:1', 'deterministic': True}, 'leave --deterministic out'),
-    ({'data_service': 'a:1', 'source_processes': 2}, '--source-processes 2 runs the source here'),
+    (
+      {'data_service': 'a:1', 'source_processes': 2},
+      '--source-processes 2 runs the source here, and --data-service a:1 in data workers',
+    ),
   ],
 )
 def test_options_that_exclude_each_other_cannot_be_made(given, message):

@@ -177,18 +177,6 @@ def test_what_a_change_changes_of_a_job(ran, change, base, expected):
   assert {kind for kind in before if before[kind] != after[kind]} == expected
 
 
-REFUSED = [
-  ({'num_gpus': 3}, '--num-gpus 3 but TensorFlow sees 0'),
-  ({'variable_strategy': 'GPU'}, '--variable-strategy GPU needs a GPU'),
-  ({'data_format': 'channels_first'}, '--data-format channels_first needs a GPU'),
-]
-
-
-@pytest.mark.parametrize(('change', 'said'), REFUSED)
-def test_what_needs_a_gpu_is_asked_for_one(ran, change, said):
-  assert said in str(ran({**BASE, **change})['refusal'])
-
-
 def observe_placement(options, cluster):
   """With two GPUs, whether they are there or not."""
   del cluster
@@ -272,6 +260,7 @@ ELSEWHERE = {
   'data_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
   'source_processes': 'training/test_feed.py::test_a_process_of_the_source_that_fails_is_one_line',
   'checkpoint': 'training/test_ema.py::test_evaluations_use_the_averages',
+  'num_gpus': 'test_main.py::test_refuses_before_anything_is_written',
   'pretrained': 'inference/test_pretrained.py::test_a_new_job_dir_becomes_its_job',
   'use_ema': 'training/test_ema.py::test_evaluations_use_the_averages',
   'warm_start_from': f'{_WARM_START}::test_a_new_job_starts_with_the_others_variables',
@@ -285,7 +274,7 @@ ELSEWHERE = {
 
 
 def test_every_run_option_has_a_row():
-  changed = {name for change, *_ in [*JOBS, *TASKS, *REFUSED] for name in change}
+  changed = {name for change, *_ in [*JOBS, *TASKS] for name in change}
   assert not changed & ELSEWHERE.keys()
   assert changed | ELSEWHERE.keys() == names(RunOptions)
 

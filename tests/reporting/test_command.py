@@ -347,15 +347,3 @@ def test_the_backend_of_a_notebook_need_not_be_installed(make_job, tmp_path):
 def test_the_extra_has_the_requirements_files_lines(name):
   extra = re.search(rf'^{name} = \[(.*?)\]$', checkout.read('pyproject.toml'), re.M | re.S)[1]
   assert re.findall('"(.*?)"', extra) == [line.replace('"', "'") for line in required(name)]
-
-
-def test_help_does_not_wait_for_tensorflow():
-  code = """if True:
-    import runpy, sys
-    sys.modules['tensorflow'] = None
-    sys.argv = ['report', '--help']
-    runpy.run_module('cifar10.report', run_name='__main__')
-  """
-  ran = checkout.python('-c', code)
-  assert ran.returncode == 0, ran.stderr
-  assert '--out' in ran.stdout

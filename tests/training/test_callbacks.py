@@ -170,17 +170,6 @@ def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
   assert [(split, int(step), float(accuracy)) for split, step, accuracy in lines] == found
 
 
-@pytest.mark.long
-def test_an_error_is_an_end_too(run_here, data_dir, tmp_path):
-  """A learning rate that makes the loss NaN in a few steps."""
-  job = tmp_path / 'job'
-  said = refused(run_here(*flags(data_dir, job, '--learning-rate', 1e30, '--train-steps', 50)))
-  assert 'the loss became NaN' in said
-  [end] = events(job, 'end')
-  assert end['reason'] == 'error'
-  assert 'NaN' in end['message']
-
-
 def test_histograms_do_not_hide_that_the_loss_became_nan(run_here, data_dir, tmp_path):
   more = ['--mode', 'train', '--histograms', '--learning-rate', 1e30, '--train-steps', 2]
   said = refused(run_here(*flags(data_dir, tmp_path / 'job', *more)))

@@ -232,8 +232,6 @@ def test_a_dry_run_looks_at_the_source(train, tmp_path):
 
 def test_flags_that_belong_to_a_source(train):
   for flags, message in [
-    (['--examples-per-epoch', 5], '--examples-per-epoch 5 belongs to --source'),
-    (['--source-processes', 2], '--source-processes 2 belongs to --source; add it'),
     (['--source', 'no function'], 'it must be package.module:function'),
     (
       ['--source', 'given_sources:ones', '--source-processes', 2],
@@ -243,11 +241,6 @@ def test_flags_that_belong_to_a_source(train):
       ['--source', 'given_sources:ones', '--data-service', '127.0.0.1:9'],
       '--source given_sources:ones takes no shards, which --data-service needs',
     ),
-    (
-      ['--source', 'given_sources:shards', '--source-processes', 2, '--data-service', 'a:9'],
-      '--source-processes 2 runs the source here, and --data-service a:9 in data workers',
-    ),
-    (['--data-service', 'a:9', '--deterministic'], 'leave --deterministic out'),
     (['--data-service', 'a:9', '--mode', 'evaluate'], '--data-service a:9 belongs to training'),
     (['--data-service', 'a'], 'it must be HOST:PORT'),
   ]:

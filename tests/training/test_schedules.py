@@ -3,8 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import roles, task_roles
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster import roles
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
@@ -15,30 +14,6 @@ def with_gradients(count):
   role = roles.Role()
   role.gradients_per_update = count
   return role
-
-
-@pytest.mark.parametrize(
-  ('workers', 'sync', 'backup', 'gradients', 'examples'),
-  [
-    # One process, whose --sync is ignored.
-    (1, False, 0, 0, 128),
-    (1, True, 0, 0, 128),
-    # Asynchronous: each worker's batch is a step of its own.
-    (2, False, 0, 0, 128),
-    (3, False, 0, 0, 128),
-    # Synchronous: 2 x 128, 3 x 128; a backup worker's batch is dropped: 2 x 128.
-    (2, True, 0, 2, 256),
-    (3, True, 0, 3, 384),
-    (3, True, 1, 2, 256),
-  ],
-)
-def test_a_synchronous_step_takes_a_batch_from_every_worker(
-  workers, sync, backup, gradients, examples
-):
-  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2')[: workers - 1], 'ps': ('c:1',)})
-  options = RunOptions('job', sync=sync, backup_workers=backup)
-  assert task_roles.gradients_per_update(cluster, options) == gradients
-  assert with_gradients(gradients).examples_per_step(128) == examples
 
 
 def test_boundaries_come_from_the_true_number_of_examples():
@@ -108,8 +83,7 @@ def test_a_triangle_may_only_fall_or_only_rise(peak, expected):
 @pytest.mark.parametrize(('gradients', 'expected'), [(0, (938, 79, 157)), (2, (469, 40, 79))])
 def test_epochs_are_counted_in_steps(gradients, expected):
   """Of 40,000 examples, 312.5 steps of 128 an epoch; with two workers' batches 156.25 steps."""
-  role = roles.Role()
-  role.gradients_per_update = gradients
+  role = with_gradients(gradients)
   options = RunOptions('job', eval_every_epochs=0.25, save_every_epochs=0.5)
   hparams, options = in_steps(HParams(train_epochs=3.0), options, role, 40_000)
   steps = hparams.train_steps, options.eval_every_steps, options.save_every_steps

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from checkout import ROOT
-from outcome import followed, refused
+from outcome import events, followed, refused
 from recomputed import assert_close, variables
 
 import generate_cifar10_tfrecords
@@ -420,6 +420,9 @@ def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_pat
   flags += ['--save-every-steps', 1]
   said = refused(run_here(*flags, '--learning-rate', '1e30'))
   assert 'the loss became NaN with --learning-rate 1e+30' in said
+  [end] = events(tmp_path, 'end')
+  assert end['reason'] == 'error'
+  assert 'NaN' in end['message']
   for path in tmp_path.glob('model.ckpt-*.index'):
     reader = tf.train.load_checkpoint(str(path.with_suffix('')))
     for name in reader.get_variable_to_shape_map():

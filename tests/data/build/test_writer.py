@@ -108,6 +108,7 @@ def test_a_split_made_again_shares_no_image_with_those_kept(photos, tmp_path):
   assert sources.missing_splits(str(data), source) == ('eval',)
   writer.convert(str(data), source, ('eval',))
   assert json.loads((data / 'cifar10.json').read_text()) == before
+  assert sources.missing_splits(str(data), source) == ()
   path.write_bytes(whole)
   kept = {path.name: path.read_bytes() for path in data.iterdir()}
   message = 'made with 1 unreadable files, and 0 are unreadable now.*--force makes all'
@@ -154,17 +155,6 @@ def test_all_or_nothing_is_written(tmp_path, monkeypatch):
   with pytest.raises(OSError, match='no space left'):
     writer.convert(str(tmp_path), source, manifest.SPLITS)
   assert os.listdir(tmp_path) == ['cifar-10-synthetic.tar.gz']
-
-
-def test_a_split_alone_keeps_the_others_and_what_was_computed(photos, tmp_path):
-  data_dir = str(tmp_path / 'data')
-  before = convert(photos, tmp_path / 'data')
-  (tmp_path / 'data' / 'eval.tfrecords').write_bytes(b'damaged')
-  source = ImageFolder(str(photos))
-  assert sources.missing_splits(data_dir, source) == ('eval',)
-  writer.convert(data_dir, source, ['eval'])
-  assert manifest.read_manifest(data_dir) == before
-  assert sources.missing_splits(data_dir, source) == ()
 
 
 def test_cifar_10_keeps_the_published_constants(tmp_path):
