@@ -30,6 +30,19 @@ def main(monkeypatch, *flags):
   cifar10_main.main()
 
 
+@pytest.fixture
+def refusal(monkeypatch, data_dir):
+  """What the command says that refuses these flags, or this job dir, with small records."""
+
+  def run(job_dir, *flags):
+    with pytest.raises(InputError) as error:
+      main(monkeypatch, '--data-dir', data_dir, '--job-dir', job_dir, *flags)
+    assert '\n' not in str(error.value)
+    return str(error.value)
+
+  return run
+
+
 def parse(*flags):
   return vars(flag_help.full_parser().parse_args(['--job-dir', 'j', *flags]))
 
@@ -198,13 +211,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(('flags', 'message'), REFUSED)
-def test_refuses_before_anything_is_written(monkeypatch, data_dir, tmp_path, flags, message):
-  job = tmp_path / 'job'
-  with pytest.raises(InputError) as error:
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', job, *flags)
-  assert message in str(error.value)
-  assert '\n' not in str(error.value)
-  assert not job.exists()
+def test_refuses_before_anything_is_written(refusal, tmp_path, flags, message):
+  assert message in refusal(tmp_path / 'job', *flags)
+  assert not (tmp_path / 'job').exists()
 
 
 @pytest.mark.parametrize('flags', [['--lr-values', 'a'], ['--num-layers', 'x'], ['--nonsense']])
@@ -257,45 +266,40 @@ def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
     ('{"network": ["resnet"]}', "is damaged (--network is ['resnet']"),
   ],
 )
-def test_a_job_dir_keeps_its_configuration(monkeypatch, data_dir, tmp_path, config, message):
+def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, config, message):
   (tmp_path / 'config.json').write_text(config)
   (tmp_path / 'checkpoint').touch()  # So that it has begun.
-  flags = ['--num-layers', 8, '--train-on', 'train+validation']
-  with pytest.raises(InputError) as error:
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path, *flags)
-  assert message in str(error.value)
+  assert message in refusal(tmp_path, '--num-layers', 8, '--train-on', 'train+validation')
   assert (tmp_path / 'config.json').read_text() == config
   assert sorted(os.listdir(tmp_path)) == ['checkpoint', 'config.json']
 
 
-def test_a_job_of_which_only_the_best_is_left_keeps_its_configuration(
-  monkeypatch, data_dir, tmp_path
-):
-  (tmp_path / 'config.json').write_text('{"num_layers": 14}')
-  (tmp_path / 'best').mkdir()
-  (tmp_path / 'best' / 'model.ckpt-3.index').touch()
-  with pytest.raises(InputError, match='num_layers is 14 there and 8 here'):
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path, '--num-layers', 8)
+@pytest.mark.parametrize(
+  ('files', 'message'),
+  [
+    (  # Of which only the best is left.
+      {'job/config.json': '{"num_layers": 14}', 'job/best/model.ckpt-3.index': ''},
+      'num_layers is 14 there and 8 here',
+    ),
+    (
+      {'job/config.json': '{"num_layers": 8, "data": {"train": "x"}}', 'job/checkpoint': ''},
+      'was trained on other data',
+    ),
+    ({'job/checkpoint': ''}, 'another program wrote them'),
+    ({'job': ''}, 'is not a folder'),
+  ],
+)
+def test_refuses_what_is_no_job_dir_of_its_own(refusal, tmp_path, files, message):
+  for name, content in files.items():
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+  assert message in refusal(tmp_path / 'job', '--num-layers', 8)
 
 
-def test_refuses_other_data_than_the_jobs(monkeypatch, data_dir, tmp_path):
-  config = {'num_layers': 8, 'data': {'train': 'another digest'}}
-  (tmp_path / 'config.json').write_text(json.dumps(config))
-  (tmp_path / 'checkpoint').touch()
-  with pytest.raises(InputError, match='was trained on other data'):
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path)
-
-
-def test_refuses_a_job_dir_of_another_program(monkeypatch, data_dir, tmp_path):
-  (tmp_path / 'checkpoint').touch()
-  with pytest.raises(InputError, match='another program wrote them'):
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path)
-
-
-def test_a_job_dir_below_a_file_is_refused(monkeypatch, data_dir, tmp_path):
+def test_a_job_dir_below_a_file_is_refused(refusal, tmp_path):
   (tmp_path / 'file').touch()
-  with pytest.raises(InputError, match=r'config\.json cannot be read \(Not a directory\)'):
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'file' / 'job')
+  said = refusal(tmp_path / 'file' / 'job')
+  assert 'config.json cannot be read (Not a directory)' in said
 
 
 CONFIG = {
@@ -354,12 +358,6 @@ def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp
   assert changes == ['tta_below 1.0 -> 0.7']
 
 
-def test_refuses_a_job_dir_that_is_a_file(monkeypatch, data_dir, tmp_path):
-  (tmp_path / 'job').touch()
-  with pytest.raises(InputError, match='is not a folder'):
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job')
-
-
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 TASK = '"task": {"type": "chief", "index": 0}'
 WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
@@ -388,12 +386,10 @@ CLUSTER = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}},
     (('', ['--evaluator-patience', -5]), '--evaluator-patience is -5'),
   ],
 )
-def test_refuses_a_cluster_that_cannot_run(monkeypatch, data_dir, tmp_path, settings, message):
+def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, settings, message):
   config, flags = settings
   monkeypatch.setenv('TF_CONFIG', config)
-  with pytest.raises(InputError) as error:
-    main(monkeypatch, '--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
-  assert message in str(error.value)
+  assert message in refusal(tmp_path / 'job', *flags)
   assert not (tmp_path / 'job').exists()
 
 
