@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OLD_JOBS = f'{ROOT}/tests/jobs_of_e632993'
 
 
 def read(path):

@@ -77,6 +77,12 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture
+def old_job(tmp_path):
+  """A copy, in `tmp_path`, of a trained ResNet-8's job dir, which knows no younger option."""
+  return shutil.copytree(f'{checkout.OLD_JOBS}/resnet8', tmp_path / 'job')
+
+
+@pytest.fixture
 def graph():
   """A v1 graph, which is where the Estimator builds all: eager tests would miss faults."""
   with tf.Graph().as_default() as graph:

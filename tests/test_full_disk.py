@@ -139,17 +139,10 @@ def test_metrics_and_summaries(run_here, data_dir, disk):
   assert steps == [100, 200, 230]
 
 
-@pytest.fixture
-def trained(tmp_path):
-  """A trained ResNet-8."""
-  kept = os.path.join(checkout.ROOT, 'tests', 'jobs_of_e632993', 'resnet8')
-  return shutil.copytree(kept, tmp_path / 'trained')
-
-
 @pytest.mark.long
-def test_exporting(run_here, trained, disk):
+def test_exporting(run_here, old_job, disk):
   job = disk.folder / 'job'
-  shutil.copytree(trained, job)
+  shutil.copytree(old_job, job)
   disk.fill()
   result = run_here('--job-dir', job, '--mode', 'export')
   failed(result, f'--job-dir {job} cannot take what was to be written {FULL}')
@@ -159,18 +152,18 @@ def test_exporting(run_here, trained, disk):
   assert tf.saved_model.contains_saved_model(path)
 
 
-def test_predicting(run_main, trained, disk):
+def test_predicting(run_main, old_job, disk):
   """In a process of its own, where nothing catches what Python says of an object's end."""
   disk.fill()
   path, image = disk.folder / 'a.npz', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
-  result = run_main('--job-dir', trained, '--mode', 'predict', '--images', image, '--out', path)
+  result = run_main('--job-dir', old_job, '--mode', 'predict', '--images', image, '--out', path)
   failed(result, f'--out {path} cannot be written (No space left on device); name another')
   assert os.listdir(disk.folder) == ['filler']
 
 
-def test_results_to_a_full_disk(trained, data_dir):
+def test_results_to_a_full_disk(old_job, data_dir):
   """Predictions and results are what standard output is led to."""
-  flags = ['--mode', 'evaluate', '--job-dir', trained, '--data-dir', data_dir]
+  flags = ['--mode', 'evaluate', '--job-dir', old_job, '--data-dir', data_dir]
   with open('/dev/full', 'w', encoding='utf-8') as full:
     streams = {'stdout': full, 'stderr': subprocess.PIPE, 'capture_output': False}
     result = checkout.python('cifar10_main.py', *flags, **streams)

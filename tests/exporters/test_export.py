@@ -1,12 +1,10 @@
 """How an export takes its place in the job dir."""
 
 import os
-import shutil
 import signal
 import tempfile
 
 import pytest
-from checkout import ROOT
 from outcome import succeeded
 
 from cifar10.core import files, remote_files
@@ -143,28 +141,21 @@ def test_only_what_the_training_saved_was_measured(name, known, tmp_path):
   assert accuracies(tmp_path, 'none', name=name) == ({'eval': 0.93} if known else {})
 
 
-@pytest.fixture
-def job(tmp_path):
-  """A trained ResNet-8."""
-  kept = os.path.join(ROOT, 'tests', 'jobs_of_e632993', 'resnet8')
-  return shutil.copytree(kept, tmp_path / 'job')
-
-
-def test_all_images_in_all_views_is_another_network(job, run_here):
-  record(job, 'mirror', 0.7)
-  flags = ['--job-dir', job, '--mode', 'export', '--tta', 'mirror', '--tta-below', 0.7]
+def test_all_images_in_all_views_is_another_network(old_job, run_here):
+  record(old_job, 'mirror', 0.7)
+  flags = ['--job-dir', old_job, '--mode', 'export', '--tta', 'mirror', '--tta-below', 0.7]
   assert succeeded(run_here(*flags))['accuracy'] == {'eval': 0.94}
   made = succeeded(run_here(*flags, '--export-batch', 2))
   assert (made['tta'], made['tta_below'], made['accuracy']) == ('mirror', 1.0, {})
 
 
-def test_sigterm_leaves_no_half_export(job, run_here, monkeypatch):
+def test_sigterm_leaves_no_half_export(old_job, run_here, monkeypatch):
   monkeypatch.setattr(export, '_moved', lambda *_: signal.raise_signal(signal.SIGTERM))
   own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
   try:
-    result = run_here('--job-dir', job, '--mode', 'export')
+    result = run_here('--job-dir', old_job, '--mode', 'export')
   finally:
     signal.signal(signal.SIGTERM, own)
   assert (result.returncode, result.stdout) == (143, '')
   assert result.stderr.splitlines()[-1] == 'ended by SIGTERM'
-  assert os.listdir(job / 'export') == []
+  assert os.listdir(old_job / 'export') == []

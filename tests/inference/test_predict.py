@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import pty
-import shutil
 import signal
 import struct
 import subprocess
@@ -27,14 +26,6 @@ from cifar10.inference.predict import each_file
 
 SUB = ['photos/sub/c.png']
 BAD = [b'', b'no image', b'\x89PNG\r\n\x1a\n' + bytes(50), b'\xff\xd8\xff\xe0' + bytes(50)]
-
-
-@pytest.fixture
-def job(tmp_path):
-  """A trained ResNet-8."""
-  return shutil.copytree(
-    os.path.join(ROOT, 'tests', 'jobs_of_e632993', 'resnet8'), tmp_path / 'job'
-  )
 
 
 def write_image(path, seed=0, size=(32, 32)):
@@ -111,14 +102,14 @@ def test_a_folder_that_may_not_be_listed_is_named(photos, monkeypatch):
   assert names(photos, 'photos/sub') == ['photos/sub']
 
 
-def test_bad_files_have_an_error_and_the_others_go_on(job, run_here, tmp_path):
+def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_path):
   folder = tmp_path / 'images'
   good = [write_image(folder / f'{number}.png', number) for number in range(3)]
   for number, content in enumerate(BAD):
     (folder / f'bad{number}.png').write_bytes(content)
   os.mkfifo(folder / 'pipe.png')
   (folder / 'link.png').symlink_to('nowhere')
-  predict_with = ['--job-dir', job, '--mode', 'predict', '--images']
+  predict_with = ['--job-dir', old_job, '--mode', 'predict', '--images']
   expected = lines(run_here(*predict_with, *good))
   result = run_here(*predict_with, tmp_path / 'gone.png', folder, tmp_path / 'n*thing', good[1])
   found = lines(result)
@@ -143,9 +134,9 @@ def test_bad_files_have_an_error_and_the_others_go_on(job, run_here, tmp_path):
   assert 'Traceback' not in result.stderr
 
 
-def test_a_single_bad_one_is_no_mistake_of_the_command(job, run_here, tmp_path):
+def test_a_single_bad_one_is_no_mistake_of_the_command(old_job, run_here, tmp_path):
   (tmp_path / 'text.png').write_text('no image')
-  result = run_here('--job-dir', job, '--mode', 'predict', '--images', tmp_path / 'text.png')
+  result = run_here('--job-dir', old_job, '--mode', 'predict', '--images', tmp_path / 'text.png')
   assert result.returncode == 1
   [line] = lines(result)
   assert line == {
@@ -190,11 +181,11 @@ def test_images_do_not_pile_up(tmp_path, monkeypatch):
   assert most <= 400
 
 
-def test_the_log_names_twenty_resized_images(job, run_here, tmp_path):
+def test_the_log_names_twenty_resized_images(old_job, run_here, tmp_path):
   folder = tmp_path / 'images'
   for number in range(25):
     write_image(folder / f'{number:02}.png', number, (20, 40))
-  result = run_here('--job-dir', job, '--mode', 'predict', '--images', folder)
+  result = run_here('--job-dir', old_job, '--mode', 'predict', '--images', folder)
   assert result.returncode == 0
   assert len(lines(result)) == 25
   assert result.stderr.count('resized from 40x20 to 32x32') == 20
@@ -205,7 +196,7 @@ def command(*flags):
   return [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)]
 
 
-def test_a_bar_on_a_terminal_and_none_in_a_file(job, tmp_path):
+def test_a_bar_on_a_terminal_and_none_in_a_file(old_job, tmp_path):
   folder = tmp_path / 'images'
   for number in range(120):
     write_image(folder / f'{number:03}.png', number)
@@ -213,7 +204,7 @@ def test_a_bar_on_a_terminal_and_none_in_a_file(job, tmp_path):
   fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 120, 0, 0))
   with open(tmp_path / 'results', 'w+', encoding='utf-8') as results:
     started = subprocess.Popen(
-      command('--job-dir', job, '--mode', 'predict', '--images', folder),
+      command('--job-dir', old_job, '--mode', 'predict', '--images', folder),
       stdout=results,
       stderr=inside,
     )
@@ -231,10 +222,10 @@ def test_a_bar_on_a_terminal_and_none_in_a_file(job, tmp_path):
 
 
 @pytest.mark.long
-def test_who_reads_only_the_first_line_ends_it_without_a_traceback(job, tmp_path):
+def test_who_reads_only_the_first_line_ends_it_without_a_traceback(old_job, tmp_path):
   path = write_image(tmp_path / 'a.png')
   started = subprocess.Popen(
-    command('--job-dir', job, '--mode', 'predict', '--images', *[path] * 2000),
+    command('--job-dir', old_job, '--mode', 'predict', '--images', *[path] * 2000),
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -247,9 +238,9 @@ def test_who_reads_only_the_first_line_ends_it_without_a_traceback(job, tmp_path
   assert started.returncode == 141
 
 
-def test_a_split_is_classified_into_a_file(job, run_here, data_dir, tmp_path):
+def test_a_split_is_classified_into_a_file(old_job, run_here, data_dir, tmp_path):
   """All formats say the same, and what an evaluation of the split says."""
-  split = ['--job-dir', job, '--data-dir', data_dir, '--subset', 'eval']
+  split = ['--job-dir', old_job, '--data-dir', data_dir, '--subset', 'eval']
   evaluated = lines(run_here(*split, '--mode', 'evaluate'))[-1]
   for name in ('a.jsonl', 'a.csv', 'a.npz'):
     [result] = lines(run_here(*split, '--mode', 'predict', '--out', tmp_path / name))
@@ -276,9 +267,9 @@ def test_a_split_is_classified_into_a_file(job, run_here, data_dir, tmp_path):
   ]
 
 
-def test_a_split_without_its_file_is_one_line(job, run_here, tmp_path):
+def test_a_split_without_its_file_is_one_line(old_job, run_here, tmp_path):
   result = run_here(
-    *('--job-dir', job, '--data-dir', tmp_path, '--mode', 'predict', '--subset', 'eval'),
+    *('--job-dir', old_job, '--data-dir', tmp_path, '--mode', 'predict', '--subset', 'eval'),
     *('--out', tmp_path / 'a.csv'),
   )
   assert f'error: {tmp_path}/eval.tfrecords is missing' in refused(result)
@@ -327,12 +318,12 @@ def test_a_file_that_cannot_be_opened_is_a_mistake_of_the_command(tmp_path):
   )
 
 
-def test_sigterm_leaves_no_half_file(job, run_here, tmp_path, monkeypatch):
+def test_sigterm_leaves_no_half_file(old_job, run_here, tmp_path, monkeypatch):
   monkeypatch.setattr(predict, '_write_lines', lambda *_: signal.raise_signal(signal.SIGTERM))
   own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
   try:
     flags = ['--images', write_image(tmp_path / 'a.png'), '--out', tmp_path / 'a.jsonl']
-    result = run_here('--job-dir', job, '--mode', 'predict', *flags)
+    result = run_here('--job-dir', old_job, '--mode', 'predict', *flags)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
   finally:
     signal.signal(signal.SIGTERM, own)
@@ -342,7 +333,7 @@ def test_sigterm_leaves_no_half_file(job, run_here, tmp_path, monkeypatch):
   assert sorted(os.listdir(tmp_path)) == ['a.png', 'job']
 
 
-def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
+def test_arrays_of_images_are_classified_like_files(old_job, run_here, tmp_path):
   paths = [write_image(tmp_path / f'{number}.png', number) for number in range(3)]
   images = [image_files.read_image(str(path))[0] for path in paths]
   np.save(tmp_path / 'images.npy', np.stack(images))
@@ -353,7 +344,7 @@ def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
     np.savez(file, images=np.stack(images))
   os.mkfifo(tmp_path / 'pipe.npy')
   names = [tmp_path / f'{name}.npy' for name in ('images', 'floats', 'text', 'pipe', 'several')]
-  predict_with = ['--job-dir', job, '--mode', 'predict', '--images']
+  predict_with = ['--job-dir', old_job, '--mode', 'predict', '--images']
   expected = lines(run_here(*predict_with, *paths))
   result = run_here(*predict_with, *names, '--out', tmp_path / 'a.jsonl')
   assert (result.returncode, lines(result)[-1]['images']) == (1, 7)
@@ -376,5 +367,5 @@ def test_arrays_of_images_are_classified_like_files(job, run_here, tmp_path):
     (['--subset', 'eval'], '--mode predict needs --data-dir DIR'),
   ],
 )
-def test_predictions_that_cannot_be_are_refused(job, run_here, flags, refusal):
-  assert refusal in refused(run_here('--job-dir', job, '--mode', 'predict', *flags))
+def test_predictions_that_cannot_be_are_refused(old_job, run_here, flags, refusal):
+  assert refusal in refused(run_here('--job-dir', old_job, '--mode', 'predict', *flags))

@@ -4,14 +4,12 @@ import json
 import os
 import shutil
 
+import checkout
 import pytest
 
 from cifar10.data import info
 from cifar10.job import best_checkpoints, metrics_log
 
-OLD_JOB = os.path.join(
-  os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993', 'resnet8'
-)
 START = {
   'event': 'start',
   'step': 0,
@@ -63,7 +61,8 @@ def make_job(tmp_path_factory, data_dir):
   folder = tmp_path_factory.mktemp('data_of_classes')
 
   def make(name='job', classes=None, has_metrics=True, has_data=True):
-    path = str(shutil.copytree(OLD_JOB, tmp_path_factory.mktemp('jobs') / name))
+    path = str(tmp_path_factory.mktemp('jobs') / name)
+    shutil.copytree(f'{checkout.OLD_JOBS}/resnet8', path)
     data = data_dir if has_data else '/gone'
     if classes:
       description = info.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}

@@ -15,7 +15,6 @@ from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, dry_run
 
-JOBS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993')
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
 # Of test_network_size.py.
 RESNET_8 = {
@@ -64,19 +63,18 @@ def test_a_new_job(run_here, data_dir, tmp_path):
   assert not job.exists()
 
 
-def test_a_job_that_goes_on(run_here, data_dir, tmp_path):
+def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path):
   """From step 8 to 20; the job dir stays as it was, byte for byte. What it began with is gone."""
-  job = shutil.copytree(os.path.join(JOBS, 'resnet8'), tmp_path / 'job')
-  before = contents(job)
+  before = contents(old_job)
   flags = ['--train-batch-size', 16, '--train-steps', 20, '--num-gpus', 0, '--dry-run']
   flags += ['--warm-start-from', tmp_path / 'gone', '--warm-start-skip', 'conv']
-  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
+  result = run_here('--data-dir', data_dir, '--job-dir', old_job, *flags)
   line = succeeded(result)
   assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, 20)
   assert line['training_seconds'] == pytest.approx(12 * line['seconds_per_step'], abs=0.1)
   assert line['timed_steps'] == 20  # Though the training has 12 left.
   assert 'unlike before in this job: train_steps 8 -> 20' in result.stderr
-  assert contents(job) == before
+  assert contents(old_job) == before
 
 
 def test_nothing_is_saved_between_timed_steps(monkeypatch, run_here, data_dir, tmp_path):

@@ -3,8 +3,8 @@
 import json
 import os
 import re
-import shutil
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +16,6 @@ from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training import optimizers, step_parts
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
@@ -169,27 +168,21 @@ def test_predictions_and_exports_use_the_averages(job, written_by_hand, run_here
   assert np.abs(predicted() - expected).max() > 1e-3
 
 
-OLD = os.path.join(ROOT, 'jobs_of_e632993', 'resnet8')  # Its config.json does not know the option.
-
-
 @pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export'])
 @pytest.mark.parametrize('flags', [[], ['--ema-decay', 0.9]], ids=['', 'said to have them'])
-def test_a_job_without_averages_has_none_to_use(run_here, data_dir, tmp_path, mode, flags):
-  job = shutil.copytree(OLD, tmp_path / 'job')
-  tf.io.write_file(str(tmp_path / 'grey.png'), tf.io.encode_png(np.zeros([32, 32, 3], np.uint8)))
-  images = ['--images', tmp_path / 'grey.png'] if mode == 'predict' else []
-  where = ['--data-dir', data_dir, '--job-dir', job, '--mode', mode, *images]
+def test_a_job_without_averages_has_none_to_use(run_here, data_dir, old_job, mode, flags):
+  images = ['--images', f'{checkout.ROOT}/tests/hostile/grey.png'] if mode == 'predict' else []
+  where = ['--data-dir', data_dir, '--job-dir', old_job, '--mode', mode, *images]
   line = refused(run_here(*where, '--use-ema', *flags), at_once=True)
   assert re.search('^error: .*--use-ema.*trained without --ema-decay; leave', line) or (
     flags and re.search('^error: checkpoint .* trained without --ema-decay; leave --use-ema', line)
   )
-  assert not (job / 'export').exists()
+  assert not (old_job / 'export').exists()
 
 
-def test_a_job_without_averages_cannot_begin_with_them(run_here, data_dir, tmp_path):
-  job = shutil.copytree(OLD, tmp_path / 'job')
-  before = (job / 'config.json').read_text()
-  flags = ['--data-dir', data_dir, '--job-dir', job, '--train-batch-size', 16, '--train-steps', 9]
-  said = refused(run_here(*flags, '--ema-decay', 0.9))
+def test_a_job_without_averages_cannot_begin_with_them(run_here, data_dir, old_job):
+  before = (old_job / 'config.json').read_text()
+  flags = ['--data-dir', data_dir, '--job-dir', old_job, '--train-steps', 9, '--ema-decay', 0.9]
+  said = refused(run_here(*flags))
   assert said.startswith('error: --ema-decay 0.9 and --job-dir')
-  assert (job / 'config.json').read_text() == before
+  assert (old_job / 'config.json').read_text() == before

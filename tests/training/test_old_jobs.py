@@ -1,15 +1,12 @@
 """Job dirs that commit e632993 made, before options were declared once, still mean the same."""
 
 import json
-import os
 import shutil
 
+import checkout
 import pytest
 
 pytestmark = pytest.mark.slow
-
-JOBS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'jobs_of_e632993')
-
 
 # How each was trained, as far as its job dir does not say it to a command that trains.
 FLAGS = {'resnet8': [], 'fastnet': ['--recipe', 'fast94', '--dtype', 'float32']}
@@ -23,11 +20,11 @@ def name(request):
 @pytest.fixture
 def job(name, tmp_path):
   """A copy of the job dir."""
-  return shutil.copytree(os.path.join(JOBS, name), tmp_path / 'job')
+  return shutil.copytree(f'{checkout.OLD_JOBS}/{name}', tmp_path / 'job')
 
 
 def test_evaluates_to_the_same_loss(name, job, data_dir, run_here):
-  with open(os.path.join(JOBS, 'expected.json'), encoding='utf-8') as file:
+  with open(f'{checkout.OLD_JOBS}/expected.json', encoding='utf-8') as file:
     expected = json.load(file)[name]
   flags = ['--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate', '--num-gpus', 0]
   line = json.loads(run_here(*flags).stdout)
