@@ -1,4 +1,4 @@
-"""The averages of the weights, recomputed in NumPy from a job's checkpoints of every step."""
+"""Checkpoints: their values, two jobs' compared, and averages of weights recomputed in NumPy."""
 
 import os
 
@@ -12,26 +12,28 @@ AVERAGED = ['--train-steps', STEPS, '--ema-decay', DECAY]
 AVERAGED += ['--save-every-steps', 1, '--keep-checkpoints', STEPS + 1, '--eval-every-steps', 100]
 
 
-def variables(job_dir, step):
-  """A checkpoint's values by name."""
-  reader = tf.train.load_checkpoint(os.path.join(job_dir, f'model.ckpt-{step}'))
+def values(path):
+  """Of a checkpoint, or of a job dir's last, by the variables' names."""
+  reader = tf.train.load_checkpoint(str(path))
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def variables(job_dir, step):
+  """The values of a job's checkpoint of a step."""
+  return values(os.path.join(job_dir, f'model.ckpt-{step}'))
 
 
 def assert_equal(job_dir, other, step):
   """Two jobs' checkpoints of a step are the same, bit for bit."""
-  expected, found = variables(job_dir, step), variables(other, step)
-  assert expected.keys() == found.keys()
-  for name, value in expected.items():
-    np.testing.assert_array_equal(found[name], value, err_msg=name)
+  assert_close(job_dir, other, step, rtol=0, atol=0)
 
 
-def assert_close(job_dir, other, step):
+def assert_close(job_dir, other, step, rtol=1e-3, atol=1e-4):
   """Two jobs' checkpoints of a step are the same but for rounding over a few steps."""
   expected, found = variables(job_dir, step), variables(other, step)
   assert expected.keys() == found.keys()
   for name, value in expected.items():
-    np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(found[name], value, rtol, atol, err_msg=name)
 
 
 def check_averages(job_dir):

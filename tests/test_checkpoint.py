@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from outcome import refused, succeeded
+from recomputed import values
 
 from cifar10 import checkpoint
 from cifar10.data.input_pipeline import RecordDataset
@@ -34,11 +35,6 @@ def run(run_here):
     return refused(result) if result.returncode else succeeded(result)
 
   return run
-
-
-def values(path):
-  reader = tf.train.load_checkpoint(path)
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def test_lists_what_is_there_and_its_sums(job, run):
@@ -95,7 +91,7 @@ def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, da
   paths = [f'{job}/model.ckpt-{step}' for step in (0, 2)]
   where = ['--job-dir', job, '--data-dir', data_dir]
   run('average', *paths, *where, '--out', tmp_path / 'mean')
-  first, second, mean = (values(path) for path in (*paths, str(tmp_path / 'mean')))
+  first, second, mean = map(values, (*paths, tmp_path / 'mean'))
   assert mean.pop('global_step') == 2
   for name in mean:
     if not name.endswith(('/moving_mean', '/moving_variance')):
@@ -119,7 +115,7 @@ def test_an_average_leaves_frozen_moving_averages_as_they_are(job, run, data_dir
   (tmp_path / 'job' / 'config.json').write_text(json.dumps(config))
   where = ['--job-dir', tmp_path / 'job', '--data-dir', data_dir]
   run('average', f'{job}/model.ckpt-2', *where, '--out', tmp_path / 'mean')
-  before, after = values(f'{job}/model.ckpt-2'), values(str(tmp_path / 'mean'))
+  before, after = values(f'{job}/model.ckpt-2'), values(tmp_path / 'mean')
   np.testing.assert_array_equal(
     after['resnet/init/batch_norm/moving_mean'], before['resnet/init/batch_norm/moving_mean']
   )

@@ -123,17 +123,8 @@ def test_a_network_may_switch_off_what_is_new_in_tensorflow_2(data_dir, tmp_path
 def test_a_frozen_function_in_bfloat16_starts_warm(run_here, data_dir, tmp_path):
   first, second = tmp_path / 'first', tmp_path / 'second'
   succeeded(run_here(*flags(data_dir, first, '--mode', 'train')))
-  more = [
-    '--mode',
-    'train',
-    '--dtype',
-    'bfloat16',
-    '--freeze',
-    'kernel',
-    '--warm-start-from',
-    first,
-  ]
-  succeeded(run_here(*flags(data_dir, second, *more)))
+  more = ['--mode', 'train', '--dtype', 'bfloat16', '--freeze', 'kernel']
+  succeeded(run_here(*flags(data_dir, second, *more, '--warm-start-from', first)))
   before, after = (tf.train.load_checkpoint(str(job)) for job in (first, second))
   name = 'network/kernel'
   np.testing.assert_array_equal(before.get_tensor(name), after.get_tensor(name))

@@ -16,6 +16,7 @@ import pytest
 import slurm
 import tensorflow as tf
 from checkout import ROOT
+from recomputed import values
 
 from cifar10.job import best_checkpoints, metrics_log
 
@@ -106,9 +107,8 @@ class Job:
 
     Those may be of one batch more, whose update SIGTERM prevented (docs/repeating.md).
     """
-    reader = tf.train.load_checkpoint(str(self.folder))
-    names = reader.get_variable_to_shape_map()
-    return {name: reader.get_tensor(name) for name in names if '/moving_' not in name}
+    found = values(self.folder).items()
+    return {name: value for name, value in found if '/moving_' not in name}
 
   def task(self, name):
     """The process of a task, as 'worker 0'."""

@@ -331,18 +331,9 @@ def test_the_best_one_damaged(job, run_here, data_dir):
     shutil.copy(path, best / path.name)
   entry = {'accuracy': 0.5, 'global_step': 4, 'checkpoint': 'model.ckpt-4'}
   (best / 'best.json').write_text(json.dumps({**entry, 'others': []}))
-  evaluate = [
-    '--mode',
-    'evaluate',
-    '--data-dir',
-    data_dir,
-    '--job-dir',
-    job,
-    '--checkpoint',
-    'best',
-  ]
   cut(best / f'model.ckpt-4{DATA}', 0.9)
-  line = refused(run_here(*evaluate))
+  where = ['--data-dir', data_dir, '--job-dir', job]
+  line = refused(run_here(*where, '--mode', 'evaluate', '--checkpoint', 'best'))
   assert line.startswith(f'error: damaged: {best}/model.ckpt-4 (model.ckpt-4.data-00000-of-00001')
   assert f'the newest whole checkpoint is {job}/model.ckpt-6' in line
 
