@@ -130,9 +130,9 @@ def cases(given: list[Case]) -> Any:
 
 
 def _marks(case: Case) -> list[Any]:
-  if 'unshare' not in case.shell:
-    return []
-  return [pytest.mark.skipif(not _can_mount(), reason='only root can mount a file system')]
+  if 'unshare' not in case.shell or _can_mount():
+    return [pytest.mark.long]
+  return [pytest.mark.long, pytest.mark.skip(reason='only root can mount a file system')]
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'TF_CONFIG'
@@ -106,7 +105,6 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_hostile_cluster(run_case, case):
   run_case(case)

@@ -1,6 +1,5 @@
 """Values of flags: long ones, line breaks and control characters, numbers below their least."""
 
-import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = "flags' values"
@@ -86,7 +85,6 @@ CASES = [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_hostile_flag(run_case, case):
   run_case(case)

@@ -26,7 +26,6 @@ CASES = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures('hears_ctrl_c')
 @cases(CASES)
 def test_interrupted(run_case, case):

@@ -1,6 +1,5 @@
 """`ulimit -f`, full disks, and no folder for temporary files, under every writer."""
 
-import pytest
 from harness import COMMANDS, Case, cases, has_result, nothing
 
 TITLE = 'Limits of files'
@@ -34,23 +33,13 @@ CASES = [
     (0, 1),
     limits={'RLIMIT_FSIZE': kib << 10},
     fresh=command in ('train', 'generate'),
+    check=check,
   )
-  for command in _WRITERS
-  for kib in (0, 1, 100)
+  for commands, sizes, check in ((_WRITERS, (0, 1, 100), nothing), (_READERS, (1,), has_result))
+  for command in commands
+  for kib in sizes
 ]
-
-
-CASES += [
-  Case(
-    f'{command} at most {kib} KiB a file',
-    command,
-    (0, 1),
-    limits={'RLIMIT_FSIZE': kib << 10},
-    check=has_result,
-  )
-  for command in _READERS
-  for kib in (1,)
-]
+_PATHS = ('data', 'job', 'new', 'made', 'dumped.npz', 'mean.npz', 'report.html', 'grey.png')
 _NO_FOLDER = """unshare --mount sh -c '
   mount --bind . /mnt && for each in /tmp /var/tmp /usr/tmp; do
     [ ! -d $each ] || { mount --bind $each $each && mount -o remount,ro,bind $each; } || exit 9
@@ -62,13 +51,7 @@ _FULL = """unshare --mount sh -c '
 CASES += [
   Case(
     f'{command} without a folder for temporary files',
-    [
-      word
-      if word
-      not in ('data', 'job', 'new', 'made', 'dumped.npz', 'mean.npz', 'report.html', 'grey.png')
-      else f'/mnt/{word}'
-      for word in COMMANDS[command]
-    ],
+    [f'/mnt/{word}' if word in _PATHS else word for word in COMMANDS[command]],
     (1,),  # TensorFlow cannot be imported without one.
     fresh=True,
     shell=_NO_FOLDER,
@@ -108,7 +91,6 @@ CASES += [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_limits_of_files(run_case, case):
   run_case(case)

@@ -1,6 +1,5 @@
 """Little memory: what a limit of the address space (`ulimit -v`) leaves no room for."""
 
-import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'Little memory'
@@ -39,7 +38,6 @@ _LARGE = ('--num-layers', '56', '--train-batch-size', '250')
 CASES += [_case('train', size, (0, 1), _LARGE) for size in (2.6, 3.0)]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_little_memory(run_case, case):
   run_case(case)

@@ -6,7 +6,6 @@ import struct
 import zipfile
 
 import numpy as np
-import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'files of variables that lie'
@@ -188,7 +187,6 @@ CASES = [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_lying_source(run_case, case):
   run_case(case)

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 
-import pytest
 from harness import Case, cases
 
 TITLE = 'Files that are none'
@@ -102,7 +101,6 @@ CASES += [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_no_files(run_case, case):
   run_case(case)

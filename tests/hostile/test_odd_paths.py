@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 from harness import COMMANDS, Case, cases
 
 TITLE = 'path names'
@@ -160,7 +159,6 @@ CASES = [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_odd_path(run_case, case):
   run_case(case)

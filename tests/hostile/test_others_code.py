@@ -1,6 +1,5 @@
 """Sources, networks and callbacks of others that fail in every way, or change the process."""
 
-import pytest
 from harness import ANY_NETWORK, Case, cases, has_result, nothing
 
 TITLE = "Others' code"
@@ -177,7 +176,6 @@ CASES += [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_others_code(run_case, case):
   run_case(case)

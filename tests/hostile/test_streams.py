@@ -1,6 +1,5 @@
 """Standard streams that are closed or full, and what else is printed there."""
 
-import pytest
 from harness import Case, cases, has_result, nothing
 
 TITLE = 'Standard streams'
@@ -70,7 +69,6 @@ CASES += [
 ]
 
 
-@pytest.mark.long
 @cases(CASES)
 def test_streams(run_case, case):
   run_case(case)
