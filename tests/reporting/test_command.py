@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -11,7 +12,7 @@ import string
 import checkout
 import numpy as np
 import pytest
-from outcome import succeeded
+from outcome import refused, succeeded
 
 import cifar10.report
 from cifar10.data.input_pipeline import RecordDataset
@@ -25,29 +26,25 @@ from cifar10.training.process import Process
 
 @pytest.fixture
 def report(run_here):
-  """Runs the command -> its code, the last line's JSON or None, what it said."""
+  """Runs the command -> the last line's JSON, and what it said."""
 
   def run(*flags):
     ran = run_here(*flags, command=cifar10.report)
-    result = json.loads(ran.stdout.splitlines()[-1]) if ran.returncode == 0 else None
-    return ran.returncode, result, ran.stderr
+    return succeeded(ran), ran.stderr
 
   return run
 
 
-def refused(ran):
-  code, _, said = ran
-  assert code == 2
-  assert said.startswith('error: ')
-  assert said.count('\n') == 1
-  return said
+@pytest.fixture
+def refusal(run_here):
+  """Runs the command -> the one line that refuses."""
+  return lambda *flags: refused(run_here(*flags, command=cifar10.report), at_once=True)
 
 
 def test_numbers_are_those_of_an_evaluation(make_job, data_dir, report, run_here):
   path = make_job()
   before = sorted(os.listdir(path))
-  code, result, said = report(path, '--table')
-  assert code == 0, said
+  result, said = report(path, '--table')
   assert sorted(os.listdir(path)) == before  # A report changes nothing.
   flags = ['--data-dir', data_dir, '--job-dir', path, '--mode', 'evaluate', '--num-gpus', 0]
   expected = json.loads(run_here(*flags).stdout)
@@ -75,8 +72,7 @@ def test_a_written_history_is_read(run_here, data_dir, report, tmp_path):
   for steps in (2, 4):
     ran = run_here(*flags, '--train-steps', steps)
   expected = json.loads(ran.stdout)
-  code, result, said = report(path, '--table', '--out', tmp_path / 'report.html')
-  assert code == 0, said
+  result, _ = report(path, '--table', '--out', tmp_path / 'report.html')
   [found] = result['jobs']
   evaluation = found['evaluation']
   assert (evaluation['weights'], evaluation['step'], found['restarts']) == ('ema', 4, 1)
@@ -113,8 +109,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir):
 @pytest.mark.slow
 def test_a_page_and_a_table_in_one(make_job, report, tmp_path):
   file = tmp_path / 'report.html'
-  code, result, said = report(make_job(), '--out', file, '--table')
-  assert code == 0, said
+  result, said = report(make_job(), '--out', file, '--table')
   assert (result['report'], result['bytes']) == (str(file), file.stat().st_size)
   assert os.listdir(tmp_path) == ['report.html']
   assert 'Wilson' in said
@@ -134,8 +129,7 @@ def test_a_checkpoint_that_training_deletes_is_followed_by_the_next(make_job, re
     return read(checkpoint)
 
   monkeypatch.setattr(checkpoints, 'global_step', rotated)
-  code, result, said = report(path, '--table')
-  assert code == 0, said
+  result, said = report(path, '--table')
   assert 'model.ckpt-8 was deleted before it was read; taking the next' in said
   assert result['jobs'][0]['evaluation']['checkpoint'].endswith('model.ckpt-9')
 
@@ -145,8 +139,7 @@ def test_without_checkpoints_a_job_has_its_own_evaluation(make_job, report):
   path = make_job()
   for name in checkpoints.files_of(os.path.join(path, 'model.ckpt-8')):
     os.remove(name)
-  code, result, said = report(path, '--table')
-  assert code == 0, said
+  result, _ = report(path, '--table')
   [found] = result['jobs']
   assert found['evaluation']['accuracy']['value'] == 0.5
   assert 'could not be made' in found['notes'][0]
@@ -164,8 +157,7 @@ def test_a_dumped_average_has_the_weights_of_the_file(make_job, report, data_dir
   for name in checkpoints.files_of(os.path.join(path, 'model.ckpt-8')):
     os.makedirs(tmp_path / 'dumped', exist_ok=True)
     shutil.copy(name, name.replace(os.path.join(path, 'model.ckpt-8'), copy))
-  code, result, said = report(path, '--table', '--checkpoint', copy)
-  assert code == 0, said
+  result, _ = report(path, '--table', '--checkpoint', copy)
   assert result['jobs'][0]['evaluation']['checkpoint'] == copy
 
 
@@ -174,8 +166,7 @@ def test_what_was_measured_of_a_checkpoint_is_not_said_of_another(make_job, repo
   recorded = {'subset': 'eval', 'accuracy': 0.5, 'accuracy_without_tta': 0.4}
   metrics_log.append(path, {'event': 'evaluate', 'step': 8, **recorded})
   for name, known in (('best', True), (os.path.join(other, 'model.ckpt-8'), False)):
-    code, result, said = report(path, '--table', '--checkpoint', name)
-    assert code == 0, said
+    result, _ = report(path, '--table', '--checkpoint', name)
     assert bool(result['jobs'][0]['evaluation']['accuracy_without_tta']) == known
 
 
@@ -189,8 +180,7 @@ def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_pat
   for event in (start, *events, {**recorded, 'accuracy': 1.0, 'examples': 30}):
     metrics_log.append(path, event)
   file = tmp_path / 'report.html'
-  code, result, said = report(path, '--out', file)
-  assert code == 0, said
+  result, _ = report(path, '--out', file)
   [found] = result['jobs']
   assert found['notes'] == [
     'Worst mistakes and calibration could not be made: its data dir /gone is not there; give '
@@ -216,12 +206,10 @@ def test_numbers_that_cannot_be_are_left_out(make_job, report, wrong):
 
 def test_an_older_job_has_what_is_there(make_job, data_dir, report):
   path = make_job(has_metrics=False)
-  code, result, said = report(path, '--table', '--data-dir', data_dir)
-  assert code == 0, said
+  result, said = report(path, '--table', '--data-dir', data_dir)
   assert result['jobs'][0]['evaluation']['examples'] == 70
   assert 'There is no metrics.jsonl' in said
-  code, result, said = report(path, '--table')
-  assert code == 0, said
+  result, said = report(path, '--table')
   assert result['jobs'][0]['evaluation'] is None
   assert 'give --data-dir DIR' in said
 
@@ -229,18 +217,15 @@ def test_an_older_job_has_what_is_there(make_job, data_dir, report):
 def test_doubts_are_named(make_job, data_dir, report, tmp_path):
   """A training split tells nothing of new images; other images are not the job's."""
   path = make_job()
-  _, result, _ = report(path, '--table', '--subset', 'train')
+  result, _ = report(path, '--table', '--subset', 'train')
   assert 'was trained with' in result['jobs'][0]['notes'][0]
   for name in os.listdir(data_dir):
     shutil.copy(os.path.join(data_dir, name), tmp_path)
   shutil.copy(tmp_path / 'validation.tfrecords', tmp_path / 'eval.tfrecords')
-  with open(tmp_path / 'cifar10.json', 'r+', encoding='utf-8') as file:
-    content = json.load(file)
-    content['subsets']['eval'] = {**content['subsets']['validation'], 'file': 'eval.tfrecords'}
-    file.seek(0)
-    json.dump(content, file)
-    file.truncate()
-  _, result, _ = report(path, '--table', '--data-dir', tmp_path)
+  content = json.loads((tmp_path / 'cifar10.json').read_text())
+  content['subsets']['eval'] = {**content['subsets']['validation'], 'file': 'eval.tfrecords'}
+  (tmp_path / 'cifar10.json').write_text(json.dumps(content))
+  result, _ = report(path, '--table', '--data-dir', tmp_path)
   assert result['jobs'][0]['evaluation']['examples'] == 64
   [note] = result['jobs'][0]['notes']
   assert "not the job's own" in note
@@ -264,46 +249,40 @@ def test_as_many_lines_as_jobs_look_otherwise():
 
 def test_what_differs_is_named(make_job, report):
   one, other = make_job('one', has_data=False), make_job('other', has_data=False)
-  with open(os.path.join(other, 'config.json'), 'r+', encoding='utf-8') as file:
-    content = json.load(file) | {'learning_rate': 0.3}
-    file.seek(0)
-    json.dump(content, file)
-    file.truncate()
-  code, result, said = report(one, other, '--table')
-  assert code == 0, said
+  config = pathlib.Path(other, 'config.json')
+  config.write_text(json.dumps(json.loads(config.read_text()) | {'learning_rate': 0.3}))
+  result, said = report(one, other, '--table')
   differences = said.split('What differs')[1].split('\n\n')[0].splitlines()[1:]
   assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]
   assert len(result['jobs']) == 2
 
 
-def test_the_best_checkpoint(make_job, data_dir, report):
+def test_the_best_checkpoint(make_job, data_dir, report, refusal):
   path = make_job()
-  code, result, said = report(path, '--table', '--checkpoint', 'best')
-  assert code == 0, said
+  result, _ = report(path, '--table', '--checkpoint', 'best')
   evaluated = result['jobs'][0]['evaluation']
   assert evaluated['checkpoint'] == os.path.join(path, 'best', 'model.ckpt-8')
   without = make_job(has_metrics=False)
   flags = ['--table', '--data-dir', data_dir, '--checkpoint']
-  assert 'has none' in refused(report(without, *flags, 'best'))
-  said = refused(report(path, path, '--table', '--checkpoint', 'model.ckpt-8'))
-  assert 'belongs to one job' in said
+  assert 'has none' in refusal(without, *flags, 'best')
+  assert 'belongs to one job' in refusal(path, path, '--table', '--checkpoint', 'model.ckpt-8')
 
 
-def test_mistakes_are_refused(make_job, report, tmp_path, monkeypatch):
+def test_mistakes_are_refused(make_job, refusal, tmp_path, monkeypatch):
   path = make_job()
-  assert 'nothing to make' in refused(report(path))
-  assert 'holds no job' in refused(report(tmp_path, '--table'))
-  assert 'there is no folder' in refused(report(path, '--out', tmp_path / 'no' / 'r.html'))
-  assert 'is a folder' in refused(report(path, '--out', tmp_path))
-  assert 'eval.tfrecords is missing' in refused(report(path, '--table', '--data-dir', tmp_path))
+  assert 'nothing to make' in refusal(path)
+  assert 'holds no job' in refusal(tmp_path, '--table')
+  assert 'there is no folder' in refusal(path, '--out', tmp_path / 'no' / 'r.html')
+  assert 'is a folder' in refusal(path, '--out', tmp_path)
+  assert 'eval.tfrecords is missing' in refusal(path, '--table', '--data-dir', tmp_path)
   for flag in ('--out', '--checkpoint', '--data-dir'):
-    assert f'{flag} is empty; give a path' in refused(report(path, '--table', flag, ''))
-  assert 'does not exist' in refused(report(path, '--table', '--checkpoint', 'gone'))
+    assert f'{flag} is empty; give a path' in refusal(path, '--table', flag, '')
+  assert 'does not exist' in refusal(path, '--table', '--checkpoint', 'gone')
   find_spec = importlib.util.find_spec
   monkeypatch.setattr(
     importlib.util, 'find_spec', lambda name: None if name == 'jinja2' else find_spec(name)
   )
-  said = refused(report(path, '--out', tmp_path / 'r.html'))
+  said = refusal(path, '--out', tmp_path / 'r.html')
   assert 'needs jinja2' in said
   assert cifar10.report._INSTALLED_BY in said
   assert os.listdir(tmp_path) == []
