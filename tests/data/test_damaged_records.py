@@ -4,6 +4,7 @@ import json
 import os
 import struct
 
+import index_tables
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,9 +57,10 @@ def folder(tmp_path):
   return path
 
 
-def described(folder, **more):
-  """Adds a manifest whose counts and digests are right."""
-  splits = {name: writer.describe_split(str(folder), name, count) for name, count in COUNTS.items()}
+def described(folder, train=COUNTS['train'], **more):
+  """Adds a manifest whose counts and digests are right, of so many training examples."""
+  counts = {**COUNTS, 'train': train}
+  splits = {name: writer.describe_split(str(folder), name, count) for name, count in counts.items()}
   manifest.write_manifest(str(folder), {'subsets': splits, **more})
 
 
@@ -166,16 +168,10 @@ def test_what_is_appended_is_a_record_too_many(folder):
 
 
 def test_an_enormous_length_allocates_nothing(folder):
-  """2**50 bytes, with the checksum that TFRecordWriter would give them: CRC-32C, masked."""
+  """2**50 bytes, with the checksum that TFRecordWriter would give them."""
   header = struct.pack('<Q', 2**50)
-  crc = 0xFFFFFFFF
-  for byte in header:
-    crc ^= byte
-    for _ in range(8):
-      crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-  crc ^= 0xFFFFFFFF
-  masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-  (folder / 'train.tfrecords').write_bytes(header + struct.pack('<I', masked) + bytes(100))
+  checksum = struct.pack('<I', index_tables.masked_crc(header))
+  (folder / 'train.tfrecords').write_bytes(header + checksum + bytes(100))
   assert 'record 1 (counted from 1): the file ends inside it' in refusal(folder)
 
 
@@ -216,23 +212,17 @@ def test_other_forms_of_a_record_are_whole_too(folder):
   path = manifest.record_path(str(folder), 'train')
   write(path, extra)
   assert records.num_examples(str(folder), 'train') == 3
-  splits = {name: writer.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
-  splits['train']['examples'] = 3
-  manifest.write_manifest(str(folder), {'subsets': splits})
+  described(folder, train=3)
   assert records.num_examples(str(folder), 'train') == 3
 
 
 def test_labels_of_two_bytes(folder):
   """From 128 on: 128 classes allow 127, 201 classes allow 200."""
   path = manifest.record_path(str(folder), 'train')
-  records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, 127, 5])
   for num_classes, label, fault in [(128, 127, ''), (201, 200, ''), (200, 200, 'is 200, not 0 to')]:
     records.write_records(path, np.zeros([3, records.IMAGE_BYTES], np.uint8), [0, label, 5])
-    splits = {name: writer.describe_split(str(folder), name, COUNTS[name]) for name in COUNTS}
-    splits['train']['examples'] = 3
     classes = [f'class {number}' for number in range(num_classes)]
-    content = {'name': 'many', 'classes': classes, 'subsets': splits}
-    manifest.write_manifest(str(folder), content)
+    described(folder, train=3, name='many', classes=classes)
     if fault:
       assert fault in refusal(folder)
     else:
