@@ -9,8 +9,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import after_steps, run
 
 import model_base
+
+pytestmark = pytest.mark.usefixtures('graph')
 
 EPSILON = 1e-3  # Large enough that a forgotten or doubled epsilon shows in float32.
 DECAY = 0.9
@@ -174,15 +177,14 @@ def test_strided_1x1_conv_pads_nothing_and_takes_every_second_pixel():
   np.testing.assert_array_equal(y[0, :, :, 0], [[0, 2], [8, 10]])
 
 
-def test_conv_in_channels_first_pads_height_and_width_where_kernels_read():
-  with tf.Graph().as_default():
-    x = tf.zeros([2, 5, 8, 7])
-    assert make_net(data_format='channels_first')._conv(x, 3, 7, 2).shape == [2, 7, 4, 4]
-    (kernel,) = tf.compat.v1.global_variables()
-    assert kernel.shape == [3, 3, 5, 7]
-    (pad,) = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == 'Pad']
-    # The last kernel reads rows 5, 6, 7 of 0..7, and columns 5, 6, 7 of 0..6.
-    assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [0, 0], [1, 0], [1, 1]]
+def test_conv_in_channels_first_pads_height_and_width_where_kernels_read(graph):
+  x = tf.zeros([2, 5, 8, 7])
+  assert make_net(data_format='channels_first')._conv(x, 3, 7, 2).shape == [2, 7, 4, 4]
+  (kernel,) = tf.compat.v1.global_variables()
+  assert kernel.shape == [3, 3, 5, 7]
+  (pad,) = [op for op in graph.get_operations() if op.type == 'Pad']
+  # The last kernel reads rows 5, 6, 7 of 0..7, and columns 5, 6, 7 of 0..6.
+  assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [0, 0], [1, 0], [1, 1]]
 
 
 @pytest.mark.bfloat16
@@ -202,11 +204,10 @@ def test_conv_casts_its_float32_kernel_to_the_compute_dtype():
 
 @pytest.mark.parametrize('size', [4, 5, 6, 7])
 def test_strided_conv_and_pooling_agree_on_the_size(size):
-  with tf.Graph().as_default():
-    x = tf.zeros([1, size, size, 1])
-    expected = [1, math.ceil(size / 2), math.ceil(size / 2), 1]
-    assert make_net()._conv(x, 3, 1, 2).shape == expected
-    assert make_net()._avg_pool(x, 2, 2).shape == expected
+  x = tf.zeros([1, size, size, 1])
+  expected = [1, math.ceil(size / 2), math.ceil(size / 2), 1]
+  assert make_net()._conv(x, 3, 1, 2).shape == expected
+  assert make_net()._avg_pool(x, 2, 2).shape == expected
 
 
 @pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
@@ -226,12 +227,10 @@ def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
   image, kernel_and_pool, rows_and_columns, dtype, is_training
 ):
   """The pool's results, and all gradients, are those of the whole convolution."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+  with tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(0)  # Of near values the pool could take another in each form.
     x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
-    network = model_base.ResNet(
-      model_base.LayerSettings(is_training, 'channels_last', DECAY, EPSILON, dtype)
-    )
+    network = make_net(is_training, dtype=dtype)
     kernel_size, pool_size = kernel_and_pool
     results = []
     for size in (pool_size, 1):
@@ -250,11 +249,9 @@ def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
 def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
   def gradient_ops(size, dtype, is_training):
     with tf.Graph().as_default() as graph:
-      network = model_base.ResNet(
-        model_base.LayerSettings(is_training, 'channels_last', DECAY, EPSILON, dtype)
-      )
       x = tf.zeros([2, size, size, 4], dtype)
-      tf.gradients(network._conv(x, 3, 8, 1), [x, *tf.compat.v1.trainable_variables()])
+      y = make_net(is_training, dtype=dtype)._conv(x, 3, 8, 1)
+      tf.gradients(y, [x, *tf.compat.v1.trainable_variables()])
       kinds = ('Conv2DBackpropFilter', 'Conv2DBackpropInput')
       return sum(op.type in kinds for op in graph.get_operations())
 
@@ -268,11 +265,9 @@ def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
 
 
 def test_conv_kernels_start_normal_with_variance_2_over_fan_in():
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    tf.compat.v1.set_random_seed(1)
-    make_net()._conv(tf.zeros([1, 4, 4, 32]), 3, 128, 1)
-    session.run(tf.compat.v1.global_variables_initializer())
-    (kernel,) = session.run(tf.compat.v1.global_variables())
+  tf.compat.v1.set_random_seed(1)
+  make_net()._conv(tf.zeros([1, 4, 4, 32]), 3, 128, 1)
+  (kernel,) = run(tf.compat.v1.global_variables())
   # Fan-in 3 x 3 x 32 = 288 (fan-out is 1152), 36,864 draws. Bounds are 4 standard errors.
   stddev = math.sqrt(2 / 288)
   assert abs(kernel.mean()) < 4 * stddev / math.sqrt(36864)
@@ -282,11 +277,9 @@ def test_conv_kernels_start_normal_with_variance_2_over_fan_in():
 
 
 def test_fully_connected_starts_with_variance_1_over_fan_in_and_no_bias():
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    tf.compat.v1.set_random_seed(1)
-    make_net()._fully_connected(tf.zeros([1, 64]), 500)
-    session.run(tf.compat.v1.global_variables_initializer())
-    kernel, bias = session.run(tf.compat.v1.global_variables())
+  tf.compat.v1.set_random_seed(1)
+  make_net()._fully_connected(tf.zeros([1, 64]), 500)
+  kernel, bias = run(tf.compat.v1.global_variables())
   # 64 x 500 = 32,000 draws; 4 standard errors.
   assert kernel.std() == pytest.approx(1 / 8, rel=4 / math.sqrt(2 * 32000))
   np.testing.assert_array_equal(bias, np.zeros(500))
@@ -296,7 +289,7 @@ def test_fully_connected_starts_with_variance_1_over_fan_in_and_no_bias():
 
 
 def test_batch_norm_in_training_normalises_by_the_batch_and_moves_the_averages():
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+  with tf.compat.v1.Session() as session:
     y = make_net(is_training=True)._batch_norm(tf.constant([1.0, 3.0], shape=[2, 1, 1, 1]))
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     moving = [v for v in tf.compat.v1.global_variables() if 'moving' in v.op.name]
@@ -331,75 +324,70 @@ def test_batch_norm_in_evaluation_normalises_by_the_moving_averages_and_moves_no
 
 
 def test_batch_norm_trains_scale_and_offset_only():
-  with tf.Graph().as_default():
-    make_net(is_training=True)._batch_norm(tf.zeros([1, 2, 2, 5]))
-    trainable = [v.op.name for v in tf.compat.v1.trainable_variables()]
-    every = [v.op.name for v in tf.compat.v1.global_variables()]
-    assert trainable == ['batch_norm/scale', 'batch_norm/offset']
-    assert every == [*trainable, 'batch_norm/moving_mean', 'batch_norm/moving_variance']
-    assert all(v.shape == [5] for v in tf.compat.v1.global_variables())
+  make_net(is_training=True)._batch_norm(tf.zeros([1, 2, 2, 5]))
+  trainable = [v.op.name for v in tf.compat.v1.trainable_variables()]
+  every = [v.op.name for v in tf.compat.v1.global_variables()]
+  assert trainable == ['batch_norm/scale', 'batch_norm/offset']
+  assert every == [*trainable, 'batch_norm/moving_mean', 'batch_norm/moving_variance']
+  assert all(v.shape == [5] for v in tf.compat.v1.global_variables())
 
 
-def test_batch_norm_hands_the_fused_op_the_epsilon_it_was_given():
+def test_batch_norm_hands_the_fused_op_the_epsilon_it_was_given(graph):
   # Old TensorFlow raised a smaller epsilon to 1.001e-5 silently; the program's default is 1e-5.
-  with tf.Graph().as_default() as graph:
-    net = model_base.ResNet(model_base.LayerSettings(True, 'channels_last', 0.997, 1e-5))
-    net._batch_norm(tf.zeros([1, 2, 2, 1]))
-    (fused,) = [op for op in graph.get_operations() if op.type == 'FusedBatchNormV3']
-    assert fused.get_attr('epsilon') == pytest.approx(1e-5, rel=1e-6)
+  net = model_base.ResNet(model_base.LayerSettings(True, 'channels_last', 0.997, 1e-5))
+  net._batch_norm(tf.zeros([1, 2, 2, 1]))
+  (fused,) = [op for op in graph.get_operations() if op.type == 'FusedBatchNormV3']
+  assert fused.get_attr('epsilon') == pytest.approx(1e-5, rel=1e-6)
 
 
 @pytest.mark.bfloat16
 def test_batch_norm_keeps_its_statistics_in_float32_under_bfloat16():
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    # Mean 1 + 2^-8, which bfloat16 cannot hold; both values it can.
-    x = tf.constant([1, 1 + 2**-7], tf.bfloat16, shape=[2, 1, 1, 1])
-    y = make_net(is_training=True, dtype=tf.bfloat16)._batch_norm(x)
-    assert y.dtype == tf.bfloat16
-    assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
-    session.run(tf.compat.v1.global_variables_initializer())
-    session.run(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))
-    mean = [v for v in tf.compat.v1.global_variables() if v.op.name.endswith('moving_mean')]
-    np.testing.assert_allclose(np.ravel(session.run(mean)), [0.1 * (1 + 2**-8)], rtol=1e-6)
+  # Mean 1 + 2^-8, which bfloat16 cannot hold; both values it can.
+  x = tf.constant([1, 1 + 2**-7], tf.bfloat16, shape=[2, 1, 1, 1])
+  y = make_net(is_training=True, dtype=tf.bfloat16)._batch_norm(x)
+  assert y.dtype == tf.bfloat16
+  assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
+  updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+  mean = [v for v in tf.compat.v1.global_variables() if v.op.name.endswith('moving_mean')]
+  [after] = after_steps(updates, mean, 1)
+  np.testing.assert_allclose(np.ravel(after), [0.1 * (1 + 2**-8)], rtol=1e-6)
 
 
 # Towers: sharing, update ops, devices.
 
 
 def test_towers_share_variables_and_tell_their_updates_apart():
-  with tf.Graph().as_default():
-    variables, scopes = [], []
-    for tower in range(2):
-      shared = tf.compat.v1.variable_scope('resnet', reuse=tower > 0)
-      with shared, tf.compat.v1.name_scope(f'tower_{tower}') as scope:
-        make_net(is_training=True)._residual_v1(tf.zeros([1, 4, 4, 3]), 3, 3, 8, 2, name='block0')
-      variables.append([v.op.name for v in tf.compat.v1.global_variables()])
-      scopes.append(scope)
-    assert variables[0] == variables[1]
-    assert 'resnet/block0/conv1/kernel' in variables[0]
-    collection = tf.compat.v1.GraphKeys.UPDATE_OPS
-    # Two batch norms with a mean and a variance each.
-    assert [len(tf.compat.v1.get_collection(collection, scope)) for scope in scopes] == [4, 4]
-    assert len(tf.compat.v1.get_collection(collection)) == 8
+  variables, scopes = [], []
+  for tower in range(2):
+    shared = tf.compat.v1.variable_scope('resnet', reuse=tower > 0)
+    with shared, tf.compat.v1.name_scope(f'tower_{tower}') as scope:
+      make_net(is_training=True)._residual_v1(tf.zeros([1, 4, 4, 3]), 3, 3, 8, 2, name='block0')
+    variables.append([v.op.name for v in tf.compat.v1.global_variables()])
+    scopes.append(scope)
+  assert variables[0] == variables[1]
+  assert 'resnet/block0/conv1/kernel' in variables[0]
+  collection = tf.compat.v1.GraphKeys.UPDATE_OPS
+  # Two batch norms with a mean and a variance each.
+  assert [len(tf.compat.v1.get_collection(collection, scope)) for scope in scopes] == [4, 4]
+  assert len(tf.compat.v1.get_collection(collection)) == 8
 
 
-def test_variables_and_their_updates_go_where_the_device_function_says():
+def test_variables_and_their_updates_go_where_the_device_function_says(graph):
   def setter(op):
     return '/device:CPU:0' if op.type == 'VarHandleOp' else op.device or '/device:CPU:1'
 
-  with tf.Graph().as_default() as graph:
-    with tf.compat.v1.device(setter):
-      x = tf.ones([2, 4, 4, 3])
-      y = make_net(is_training=True)._residual_v2(x, 3, 3, 3, 1)
-    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
-    assert {v.device for v in tf.compat.v1.global_variables()} == {'/device:CPU:0'}
-    assert {update.device for update in updates} == {'/device:CPU:0'}
-    convs = [op for op in graph.get_operations() if op.type == 'Conv2D']
-    assert {op.device for op in convs} == {'/device:CPU:1'}
-    config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
-    with tf.compat.v1.Session(config=config) as session:
-      session.run(tf.compat.v1.global_variables_initializer())
-      session.run([y, updates])
+  with tf.compat.v1.device(setter):
+    x = tf.ones([2, 4, 4, 3])
+    y = make_net(is_training=True)._residual_v2(x, 3, 3, 3, 1)
+  updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+  assert {v.device for v in tf.compat.v1.global_variables()} == {'/device:CPU:0'}
+  assert {update.device for update in updates} == {'/device:CPU:0'}
+  convs = [op for op in graph.get_operations() if op.type == 'Conv2D']
+  assert {op.device for op in convs} == {'/device:CPU:1'}
+  config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
+  with tf.compat.v1.Session(config=config) as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    session.run([y, updates])
 
 
 # Pooling, shortcut, the last layers.
@@ -422,18 +410,16 @@ def test_shortcut_pools_and_puts_zero_channels_on_both_sides():
   np.testing.assert_array_equal(y[..., [0, 2, 3]], np.zeros([1, 2, 2, 3]))
 
 
-def test_shortcut_in_channels_first_pads_channels():
-  with tf.Graph().as_default() as graph:
-    net = make_net(data_format='channels_first')
-    assert net._parameter_free_shortcut(tf.zeros([1, 2, 8, 8]), 2, 6, 2).shape == [1, 6, 4, 4]
-    (pad,) = [op for op in graph.get_operations() if op.type == 'Pad']
-    assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [2, 2], [0, 0], [0, 0]]
+def test_shortcut_in_channels_first_pads_channels(graph):
+  net = make_net(data_format='channels_first')
+  assert net._parameter_free_shortcut(tf.zeros([1, 2, 8, 8]), 2, 6, 2).shape == [1, 6, 4, 4]
+  (pad,) = [op for op in graph.get_operations() if op.type == 'Pad']
+  assert tf.get_static_value(pad.inputs[1]).tolist() == [[0, 0], [2, 2], [0, 0], [0, 0]]
 
 
 def test_shortcut_of_an_unchanged_shape_is_its_input():
-  with tf.Graph().as_default():
-    x = tf.zeros([1, 4, 4, 2])
-    assert make_net()._parameter_free_shortcut(x, 2, 2, 1) is x
+  x = tf.zeros([1, 4, 4, 2])
+  assert make_net()._parameter_free_shortcut(x, 2, 2, 1) is x
 
 
 @pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
@@ -483,19 +469,18 @@ BLOCKS = {
 def test_block_equals_the_reference(block, widths_and_stride, activate, is_training):
   in_filter, out_filter, stride = widths_and_stride
   x = np.random.RandomState(1).normal(0.2, 1, [3, 8, 8, in_filter]).astype(np.float32)
-  with tf.Graph().as_default():
-    build = getattr(make_net(is_training), block)
-    y = build(
-      tf.constant(x),
-      3,
-      in_filter,
-      out_filter,
-      stride,
-      activate_before_residual=activate,
-      name='block',
-    )
-    params = random_params(tf.compat.v1.global_variables())
-    result = run_with(params, y)
+  build = getattr(make_net(is_training), block)
+  y = build(
+    tf.constant(x),
+    3,
+    in_filter,
+    out_filter,
+    stride,
+    activate_before_residual=activate,
+    name='block',
+  )
+  params = random_params(tf.compat.v1.global_variables())
+  result = run_with(params, y)
   expected = BLOCKS[block](
     to_nchw(x), params, 'block', out_filter, stride, activate=activate, is_training=is_training
   )
@@ -507,27 +492,25 @@ def test_block_equals_the_reference(block, widths_and_stride, activate, is_train
 def test_activate_before_residual_matters_to_version_2_alone(block):
   """The comparison above would pass if neither side knew the argument."""
   x = np.random.RandomState(1).normal(0, 1, [1, 4, 4, 4]).astype(np.float32)
-  with tf.Graph().as_default():
-    build = getattr(make_net(), block)
-    outputs = []
-    for activate in (True, False):
-      with tf.compat.v1.variable_scope('net', reuse=not activate):
-        outputs.append(build(tf.constant(x), 3, 4, 4, 1, activate_before_residual=activate))
-    first, second = run_with(random_params(tf.compat.v1.global_variables()), outputs)
+  build = getattr(make_net(), block)
+  outputs = []
+  for activate in (True, False):
+    with tf.compat.v1.variable_scope('net', reuse=not activate):
+      outputs.append(build(tf.constant(x), 3, 4, 4, 1, activate_before_residual=activate))
+  first, second = run_with(random_params(tf.compat.v1.global_variables()), outputs)
   assert np.allclose(first, second, atol=1e-5) == (block == '_residual_v1')
 
 
 @pytest.mark.parametrize('block', BLOCKS)
 def test_block_in_bfloat16_has_float32_variables_and_gradients(block):
-  with tf.Graph().as_default():
-    net = make_net(is_training=True, dtype=tf.bfloat16)
-    x = tf.zeros([2, 4, 4, 4], tf.bfloat16)
-    y = getattr(net, block)(x, 3, 4, 8, 2)
-    assert y.dtype == tf.bfloat16
-    variables = tf.compat.v1.trainable_variables()
-    gradients = tf.gradients(tf.cast(y, tf.float32), variables)
-    assert {v.dtype for v in tf.compat.v1.global_variables()} == {tf.float32}
-    assert {gradient.dtype for gradient in gradients} == {tf.float32}
+  net = make_net(is_training=True, dtype=tf.bfloat16)
+  x = tf.zeros([2, 4, 4, 4], tf.bfloat16)
+  y = getattr(net, block)(x, 3, 4, 8, 2)
+  assert y.dtype == tf.bfloat16
+  variables = tf.compat.v1.trainable_variables()
+  gradients = tf.gradients(tf.cast(y, tf.float32), variables)
+  assert {v.dtype for v in tf.compat.v1.global_variables()} == {tf.float32}
+  assert {gradient.dtype for gradient in gradients} == {tf.float32}
 
 
 # Misuse.
@@ -546,5 +529,5 @@ def test_unknown_data_format_and_dtype_are_refused():
 
 
 def test_a_shortcut_to_fewer_filters_is_our_own_mistake():
-  with tf.Graph().as_default(), pytest.raises(AssertionError, match='from 8 to 4 filters'):
+  with pytest.raises(AssertionError, match='from 8 to 4 filters'):
     make_net()._residual_v1(tf.zeros([1, 4, 4, 8]), 3, 8, 4, 1)

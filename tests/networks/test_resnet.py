@@ -29,6 +29,8 @@ from cifar10.core.errors import InputError
 from cifar10.data.info import CIFAR10
 from cifar10.networks import resnet
 
+pytestmark = pytest.mark.usefixtures('graph')
+
 # Two blocks in each stage, so that a stage's first and later blocks both occur.
 NETWORKS = {
   'v1': {'num_layers': 14, 'resnet_version': 1},
@@ -192,9 +194,8 @@ def test_names_and_shapes_are_the_same_in_every_format_dtype_and_mode(network):
 
 
 def test_variable_names_of_the_first_layers():
-  with tf.Graph().as_default():
-    build(tf.zeros([1, 32, 32, 3]), num_layers=8)
-    names = [v.op.name for v in tf.compat.v1.trainable_variables()]
+  build(tf.zeros([1, 32, 32, 3]), num_layers=8)
+  names = [v.op.name for v in tf.compat.v1.trainable_variables()]
   # These are in checkpoints: a change here makes older ones unreadable.
   assert names[:9] == [
     'resnet/init/conv/kernel',
@@ -212,13 +213,12 @@ def test_variable_names_of_the_first_layers():
 
 @pytest.mark.parametrize('network', ONE_MORE)
 def test_a_second_tower_adds_no_variables_and_computes_the_same(network):
-  with tf.Graph().as_default():
-    images = tf.constant(random_images(2))
-    logits = build(images, **NETWORKS[network])
-    variables = tf.compat.v1.global_variables()
-    again = build(images, reuse=True, **NETWORKS[network])
-    assert len(tf.compat.v1.global_variables()) == len(variables)
-    first, second = run_with(random_params(variables), [logits, again])
+  images = tf.constant(random_images(2))
+  logits = build(images, **NETWORKS[network])
+  variables = tf.compat.v1.global_variables()
+  again = build(images, reuse=True, **NETWORKS[network])
+  assert len(tf.compat.v1.global_variables()) == len(variables)
+  first, second = run_with(random_params(variables), [logits, again])
   np.testing.assert_allclose(first, second, rtol=1e-6)
 
 
@@ -229,10 +229,9 @@ def test_a_second_tower_adds_no_variables_and_computes_the_same(network):
 @pytest.mark.parametrize('network', ONE_MORE)
 def test_logits_equal_the_numpy_network(network, is_training):
   images = random_images(4)
-  with tf.Graph().as_default():
-    logits = build(tf.constant(images), is_training, **NETWORKS[network])
-    params = random_params(tf.compat.v1.global_variables())
-    result = run_with(params, logits)
+  logits = build(tf.constant(images), is_training, **NETWORKS[network])
+  params = random_params(tf.compat.v1.global_variables())
+  result = run_with(params, logits)
   assert result.shape == (4, 10)
   assert result.dtype == np.float32
   expected = reference_logits(images, params, network, is_training)
@@ -241,15 +240,14 @@ def test_logits_equal_the_numpy_network(network, is_training):
 
 
 @pytest.mark.parametrize('network', NETWORKS)
-def test_every_channels_first_op_says_so(network):
-  with tf.Graph().as_default() as graph:
-    logits = build(tf.zeros([1, 32, 32, 3]), True, 'channels_first', **NETWORKS[network])
-    tf.gradients(logits, tf.compat.v1.trainable_variables())
-    formats = {
-      (op.type, op.get_attr('data_format'))
-      for op in graph.get_operations()
-      if 'data_format' in op.node_def.attr
-    }
+def test_every_channels_first_op_says_so(graph, network):
+  logits = build(tf.zeros([1, 32, 32, 3]), True, 'channels_first', **NETWORKS[network])
+  tf.gradients(logits, tf.compat.v1.trainable_variables())
+  formats = {
+    (op.type, op.get_attr('data_format'))
+    for op in graph.get_operations()
+    if 'data_format' in op.node_def.attr
+  }
   types = {'Conv2D', 'Conv2DBackpropInput', 'Conv2DBackpropFilter'}
   types |= {'FusedBatchNormV3', 'FusedBatchNormGradV3'}
   if network != 'bottleneck':
@@ -306,26 +304,23 @@ def test_bfloat16_agrees_with_float32(network, is_training):
   at most 0.6 % with moving statistics and 1.6 % with the batch's, whose means and variances come
   from rounded activations as well; cosine of the gradients at least 0.9998 and 0.953.
   """
-  with tf.Graph().as_default():
-    images = tf.constant(random_images(16))
-    labels = tf.constant(np.arange(16) % 10)
-    logits = [
-      build(
-        images, is_training, gpus.data_format(), dtype != tf.float32, dtype, **NETWORKS[network]
-      )
-      for dtype in (tf.float32, tf.bfloat16)
-    ]
-    assert [x.dtype for x in logits] == [tf.float32, tf.float32]
-    variables = tf.compat.v1.trainable_variables()
-    losses = [
-      tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x))
-      for x in logits
-    ]
-    gradients = [
-      tf.concat([tf.reshape(g, [-1]) for g in tf.gradients(loss, variables)], 0) for loss in losses
-    ]
-    params = random_params(tf.compat.v1.global_variables())
-    (exact, rounded), (slope, rounded_slope) = run_with(params, [logits, gradients])
+  images = tf.constant(random_images(16))
+  labels = tf.constant(np.arange(16) % 10)
+  logits = [
+    build(images, is_training, gpus.data_format(), dtype != tf.float32, dtype, **NETWORKS[network])
+    for dtype in (tf.float32, tf.bfloat16)
+  ]
+  assert [x.dtype for x in logits] == [tf.float32, tf.float32]
+  variables = tf.compat.v1.trainable_variables()
+  losses = [
+    tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x))
+    for x in logits
+  ]
+  gradients = [
+    tf.concat([tf.reshape(g, [-1]) for g in tf.gradients(loss, variables)], 0) for loss in losses
+  ]
+  params = random_params(tf.compat.v1.global_variables())
+  (exact, rounded), (slope, rounded_slope) = run_with(params, [logits, gradients])
   bound = 0.03 if is_training else 0.015
   error = np.abs(rounded - exact).max() / np.abs(exact).max()
   assert 0 < error < bound  # 0 would mean that nothing was computed in bfloat16.
@@ -335,19 +330,18 @@ def test_bfloat16_agrees_with_float32(network, is_training):
 
 @pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
 @pytest.mark.parametrize('network', ONE_MORE)
-def test_every_trainable_variable_has_a_float32_gradient_that_is_not_zero(network, dtype):
-  with tf.Graph().as_default() as graph:
-    images = tf.cast(tf.constant(random_images(4)), dtype)
-    logits = build(images, is_training=True, dtype=dtype, **NETWORKS[network])
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=[0, 1, 2, 3], logits=logits)
-    variables = tf.compat.v1.trainable_variables()
-    gradients = tf.gradients(loss, variables)
-    assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
-    assert {gradient.dtype for gradient in gradients} == {tf.float32}
-    assert {
-      op.get_attr('T') for op in graph.get_operations() if op.type.startswith(('Conv2D', 'AvgPool'))
-    } == {dtype}
-    values = run_with(random_params(tf.compat.v1.global_variables()), gradients)
+def test_every_trainable_variable_has_a_float32_gradient_that_is_not_zero(graph, network, dtype):
+  images = tf.cast(tf.constant(random_images(4)), dtype)
+  logits = build(images, is_training=True, dtype=dtype, **NETWORKS[network])
+  loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=[0, 1, 2, 3], logits=logits)
+  variables = tf.compat.v1.trainable_variables()
+  gradients = tf.gradients(loss, variables)
+  assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
+  assert {gradient.dtype for gradient in gradients} == {tf.float32}
+  assert {
+    op.get_attr('T') for op in graph.get_operations() if op.type.startswith(('Conv2D', 'AvgPool'))
+  } == {dtype}
+  values = run_with(random_params(tf.compat.v1.global_variables()), gradients)
   for variable, value in zip(variables, values):
     assert np.isfinite(value).all(), variable.op.name
     assert np.abs(value).max() > 0, variable.op.name
@@ -368,7 +362,7 @@ def test_training_collects_two_updates_a_batch_norm_and_evaluation_none(network,
   [pytest.param(name, marks=pytest.mark.slow if name != 'v1' else ()) for name in NETWORKS],
 )
 def test_a_few_steps_on_one_batch_lower_the_loss(network):
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+  with tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(1)
     logits = build(tf.constant(random_images(10)), is_training=True, **NETWORKS[network])
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=np.arange(10), logits=logits)
