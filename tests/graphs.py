@@ -2,12 +2,26 @@
 
 import tensorflow as tf
 
+from cifar10.networks.family import Group
+from cifar10.options.hparams import HParams
+from cifar10.training import optimizers, step_parts
+
 
 def untrained(name, initial):
   """A variable of the network that no gradient moves."""
   keys = tf.compat.v1.GraphKeys
   kept = [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES]
   return tf.compat.v1.get_variable(name, initializer=initial, trainable=False, collections=kept)
+
+
+def plain_sgd(update_ops=(), **options):
+  """w = 10, and its update by gradient 1 and rate 1 with all that the options put around it."""
+  hparams = HParams(momentum=0.0, **options)
+  weight = tf.compat.v1.get_variable('w', initializer=10.0)
+  step = tf.compat.v1.train.get_or_create_global_step()
+  added = step_parts.make_all(step_parts.Step(hparams, lambda variable: Group()))
+  optimizer = optimizers.make_optimizer(hparams, (1.0, 0.0), added, update_ops)
+  return weight, optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
 
 
 def run(tensors):

@@ -8,13 +8,9 @@ import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import after_steps, untrained
+from graphs import after_steps, plain_sgd, untrained
 from outcome import refused, succeeded
 from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
-
-from cifar10.networks.family import Group
-from cifar10.options.hparams import HParams
-from cifar10.training import optimizers, step_parts
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -22,12 +18,7 @@ ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
 def averages_after(variable, steps, update_ops=(), **hparams):
   """A variable's averages after each of so many updates of w = 10 by gradient 1 and rate 1."""
-  weight = tf.compat.v1.get_variable('w', initializer=10.0)
-  step = tf.compat.v1.train.get_or_create_global_step()
-  chosen = HParams(momentum=0.0, **hparams)
-  added = step_parts.make_all(step_parts.Step(chosen, lambda variable: Group()))
-  optimizer = optimizers.make_optimizer(chosen, (1.0, 0.0), added, update_ops)
-  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
+  _, apply = plain_sgd(update_ops, **hparams)
   [average] = [v for v in tf.compat.v1.global_variables() if v.op.name == variable + SUFFIX]
   assert average not in tf.compat.v1.trainable_variables()
   return after_steps(apply, average, steps)
@@ -83,21 +74,13 @@ def test_one_process_averages_every_variable_of_the_network(job):
   check_averages(job[0])
 
 
-DEVICES = ['--num-cpu-towers', 2, '--muon-learning-rate', 0.02, '--mode', 'train']
-
-
 @pytest.mark.long
-def test_two_towers_average_as_one_does(run_here, data_dir, tmp_path):
+@pytest.mark.parametrize('more', [[], ['--distribute', 'mirrored']], ids=['towers', 'mirrored'])
+def test_two_devices_average_as_one_does(run_main, data_dir, tmp_path, more):
   """After Muon's updates and SGD's."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
-  succeeded(run_here(*flags))
-  check_averages(tmp_path)
-
-
-@pytest.mark.long
-def test_mirrored_replicas_average_as_one_does(run_main, data_dir, tmp_path):
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, *DEVICES]
-  succeeded(run_main(*flags, '--distribute', 'mirrored'))
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, '--mode', 'train']
+  flags += ['--num-cpu-towers', 2, '--muon-learning-rate', 0.02]
+  succeeded(run_main(*flags, *more))
   check_averages(tmp_path)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import after_steps, untrained
+from graphs import after_steps, plain_sgd, untrained
 
 from cifar10.networks.family import Group
 from cifar10.options.hparams import HParams
@@ -24,10 +24,10 @@ def kernels_by_muon(variable):
   return Group(uses_muon=variable.shape.rank == 4)
 
 
-def optimizer_of(hparams, learning_rate, muon_learning_rate, group_of, update_ops=()):
+def optimizer_of(hparams, learning_rate, muon_learning_rate, group_of):
   """SGD, with all that the options put around it."""
   added = step_parts.make_all(step_parts.Step(hparams, group_of))
-  return optimizers.make_optimizer(hparams, (learning_rate, muon_learning_rate), added, update_ops)
+  return optimizers.make_optimizer(hparams, (learning_rate, muon_learning_rate), added)
 
 
 def global_step():
@@ -183,10 +183,7 @@ def test_lookahead_by_hand():
   Step 2: w = 8; decay 0.95^2 (2/4)^3 = 0.1128125: 10 * it + 8 * (1 - it) = 8.225625.
   Step 4: w = 6.225625; decay 0.9025: 8.225625 * it + 6.225625 * (1 - it) = 8.030625.
   """
-  hparams = HParams(momentum=0.0, lookahead_steps=2, train_steps=4)
-  weight = variable('w', 10.0)
-  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
-  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  weight, apply = plain_sgd(lookahead_steps=2, train_steps=4)
   assert after_steps(apply, weight, 4) == pytest.approx([9, 8.225625, 7.225625, 8.030625])
 
 
@@ -196,29 +193,21 @@ def test_lookahead_ends_with_the_slow_variables(steps, expected):
 
   Every 5: they still have their initial values, and what was learned is kept.
   """
-  hparams = HParams(momentum=0.0, lookahead_steps=steps, train_steps=3)
-  weight = variable('w', 10.0)
-  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
-  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  weight, apply = plain_sgd(lookahead_steps=steps, train_steps=3)
   assert after_steps(apply, weight, 3) == pytest.approx(expected)
 
 
 def test_lookahead_leaves_what_is_frozen_as_it_is():
   """0.95 w + 0.05 w is not w in floating point."""
-  hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
   initial = np.linspace(0.1, 1, 1000, dtype=np.float32)
   frozen = untrained('frozen', initial)
-  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group)
-  apply = optimizer.apply_gradients([(tf.constant(1.0), variable('w', 10.0))], global_step())
+  _, apply = plain_sgd(lookahead_steps=1, train_steps=1)
   np.testing.assert_array_equal(after_steps(apply, frozen, 1)[0], initial)
 
 
 def test_lookahead_averages_the_moving_averages_after_their_update():
   """The average goes 0 -> 4 at each step; at step 1 of 1, decay 0.95: 0.05 * 4 = 0.2."""
-  hparams = HParams(momentum=0.0, lookahead_steps=1, train_steps=1)
-  weight = variable('w', 10.0)
   average = untrained('moving_mean', 0.0)
   update = average.assign_add(4.0, read_value=False)
-  optimizer = optimizer_of(hparams, 1.0, 0.0, one_group, [update])
-  apply = optimizer.apply_gradients([(tf.constant(1.0), weight)], global_step())
+  _, apply = plain_sgd([update], lookahead_steps=1, train_steps=1)
   assert after_steps(apply, average, 1) == pytest.approx([0.2])
