@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,6 +45,19 @@ def check_depth(flag: str, depth: int, per_n: int, others: int, kind: str = '') 
       f'{flag} {depth} is not {per_n}n+{others}{kind} with n of 1 or more; nearest: '
       f'{" or ".join(nearest)}'
     )
+
+
+class Rates(Protocol):
+  """The options of HParams that every family's parameter groups use."""
+
+  @property
+  def offset_lr_factor(self) -> float: ...
+
+  @property
+  def head_lr_factor(self) -> float: ...
+
+  @property
+  def muon_learning_rate(self) -> float: ...
 
 
 class Start(NamedTuple):
@@ -91,11 +104,8 @@ class Family(Options, abc.ABC):
     """Returns what `build` must know before training begins."""
     del start
 
-  def group(self, role: str, hparams: Any) -> Group:
-    """Returns the group of the variables with this role (model_base's or the family's own role).
-
-    `hparams` are the HParams, whose module imports this one.
-    """
-    factors = {model_base.OFFSET: hparams.offset_lr_factor, model_base.HEAD: hparams.head_lr_factor}
-    uses_muon = role == model_base.CONVOLUTION and hparams.muon_learning_rate > 0
+  def group(self, role: str, rates: Rates) -> Group:
+    """Returns the group of the variables with this role (model_base's or the family's own role)."""
+    factors = {model_base.OFFSET: rates.offset_lr_factor, model_base.HEAD: rates.head_lr_factor}
+    uses_muon = role == model_base.CONVOLUTION and rates.muon_learning_rate > 0
     return Group(factors.get(role, 1.0), uses_muon)

@@ -24,7 +24,7 @@ import model_base
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import Check, at_least, between, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, Group, Recipe, Start
+from cifar10.networks.family import Family, Group, Rates, Recipe, Start
 from cifar10.ops import silu
 
 FIRST_BIAS = 'first bias'  # Role of the bias that is added to the whitened patches.
@@ -373,7 +373,7 @@ class FastNetFamily(Family):
     small = dataclasses.replace(self, widths=self.proxy_widths, convs_per_group=2)
     return FastNet(small, settings, data, prepared, divisor=self.widths[-1])
 
-  def group(self, role: str, hparams: Any) -> Group:
+  def group(self, role: str, rates: Rates) -> Group:
     if role == FIRST_BIAS:
       return Group(learns_until=self.first_bias_steps)
-    return super().group(role, hparams)
+    return super().group(role, rates)
