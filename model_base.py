@@ -44,12 +44,6 @@ class LayerSettings(NamedTuple):
   batch_norm_decay: float  # The part of a moving average that stays at each step.
   batch_norm_epsilon: float  # Added to the variance before the square root.
   dtype: tf.DType | str = 'float32'  # Of activations, and of kernels at use; or 'bfloat16'.
-  # Matches names (like 'resnet/init/conv/kernel') of variables that do not train; '': none. They
-  # have no gradient, so layers below the lowest trained variable cost a forward pass only. A batch
-  # norm without trained variables normalises by its moving averages in training, too, and does not
-  # update them.
-  frozen: str = ''
-  initializers: Mapping[str, Any] = {}  # By variable name, in place of the layers' own.
 
 
 class Layers:
@@ -57,18 +51,21 @@ class Layers:
 
   def __init__(self, settings: LayerSettings):
     """Raises ValueError if the settings have an unknown data format or dtype."""
-    if settings.data_format not in _NHWC_OR_NCHW:
-      raise ValueError(
-        f'data_format is {settings.data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}'
-      )
-    dtype = tf.as_dtype(settings.dtype)
+    is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype = settings
+    if data_format not in _NHWC_OR_NCHW:
+      raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
+    dtype = tf.as_dtype(dtype)
     # float16 is refused: its small gradients need loss scaling, which this program does not have.
     if dtype not in (tf.float32, tf.bfloat16):
       raise ValueError(f'dtype is {dtype!r}, not tf.float32 or tf.bfloat16')
-    self._settings = settings
-    self._is_training = settings.is_training
-    self._op_data_format = _NHWC_OR_NCHW[settings.data_format]
+    self._is_training = is_training
+    self._data_format = data_format
+    self._op_data_format = _NHWC_OR_NCHW[data_format]
+    self._batch_norm_decay = batch_norm_decay
+    self._batch_norm_epsilon = batch_norm_epsilon
     self._dtype = dtype
+    self._frozen: re.Pattern[str] | None = None
+    self._initializers: Mapping[str, Any] = {}
     self._taken: Mapping[str, tf.Tensor] = {}
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
@@ -92,6 +89,22 @@ class Layers:
     """
     raise NotImplementedError(f'{type(self).__name__} does not define forward_pass')
 
+  def freeze(self, pattern: str) -> None:
+    """Stops variables from training whose names (like 'resnet/init/conv/kernel') match; '': none.
+
+    They have no gradient, so layers below the lowest trained variable cost a forward pass only. A
+    batch norm without trained variables normalises by its moving averages in training, too, and
+    does not update them. Call this method before `forward_pass`.
+    """
+    self._frozen = re.compile(pattern) if pattern else None
+
+  def start_from(self, initializers: Mapping[str, Any]) -> None:
+    """Replaces the layers' own initializers by these, which have the variables' names as keys.
+
+    Call this method before `forward_pass`.
+    """
+    self._initializers = initializers
+
   def take_values(self, values: Mapping[str, tf.Tensor]) -> None:
     """Takes these as the values of trained variables, by name, in place of reading the variables.
 
@@ -111,7 +124,7 @@ class Layers:
   def _input(self, images: tf.Tensor) -> tf.Tensor:
     """Brings images [batch, 32, 32, 3], channels last, to the network's data format and dtype."""
     x = tf.cast(images, self._dtype)
-    if self._op_data_format == 'NCHW':
+    if self._data_format == 'channels_first':
       # Not done by the input pipeline, so that one pipeline serves every device and format.
       x = tf.transpose(x, [0, 3, 1, 2])
     return x
@@ -197,7 +210,7 @@ class Layers:
         offset,
         mean=None if is_training else moving_mean,
         variance=None if is_training else moving_variance,
-        epsilon=self._settings.batch_norm_epsilon,
+        epsilon=self._batch_norm_epsilon,
         data_format=self._op_data_format,
         is_training=is_training,
       )
@@ -291,7 +304,7 @@ class Layers:
     """
     keys, aggregation = tf.compat.v1.GraphKeys, tf.compat.v1.VariableAggregation
     scope = tf.compat.v1.get_variable_scope().name
-    initializer = self._settings.initializers.get(f'{scope}/{name}', initializer)
+    initializer = self._initializers.get(f'{scope}/{name}', initializer)
     trainable = trainable and not self._is_frozen(name)
     variable = tf.compat.v1.get_variable(
       name,
@@ -317,14 +330,15 @@ class Layers:
 
   def _is_frozen(self, *names: str) -> bool:
     """Tells whether all these variables of the enclosing scope are frozen."""
-    scope, frozen = tf.compat.v1.get_variable_scope().name, self._settings.frozen
-    return frozen != '' and all(re.search(frozen, f'{scope}/{name}') for name in names)
+    scope = tf.compat.v1.get_variable_scope().name
+    return self._frozen is not None and all(
+      self._frozen.search(f'{scope}/{name}') for name in names
+    )
 
   def move_average(self, moving: Any, batch: tf.Tensor) -> tf.Operation:
     """Returns the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
     with tf.compat.v1.device(moving.device):
-      decay = self._settings.batch_norm_decay
-      return moving.assign_sub((1 - decay) * (moving - batch), read_value=False)
+      return moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
 
   def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
     """Adds the update to UPDATE_OPS, or what it needs to `statistics`."""

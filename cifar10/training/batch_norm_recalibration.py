@@ -46,6 +46,7 @@ def recomputed(
     decay = 1 - 1 / batch_number
     settings = network_builder.layer_settings(hparams, is_training=True)
     built = hparams.family.build(settings._replace(batch_norm_decay=decay), data, None)
+    built.freeze(hparams.freeze)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
     # A batch is a step, as in training: dropout drops other elements in each.

@@ -94,14 +94,16 @@ def _train_spec(
   Under a strategy of tf.distribute each replica calls this function and builds one tower.
   """
   role, prepared = training.role, training.prepared
-  settings = network_builder.layer_settings(hparams, True, placement.data_format)
-  settings = settings._replace(initializers=training.initializers)
-  network = hparams.family.build(settings, data, prepared)
+  network = network_builder.build(
+    hparams, data, is_training=True, data_format=placement.data_format, prepared=prepared
+  )
+  network.start_from(training.initializers)
   proxy = None
   if hparams.family.has_proxy:
     family: Any = hparams.family
+    settings = network_builder.layer_settings(hparams, True, placement.data_format)
     # With random initial values and no frozen variables in any case.
-    proxy = family.build_proxy(settings._replace(frozen='', initializers={}), data, prepared)
+    proxy = family.build_proxy(settings, data, prepared)
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.

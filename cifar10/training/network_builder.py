@@ -1,5 +1,7 @@
 """Builds a job's network from its hyper-parameters, and classifies images with it."""
 
+from typing import Any
+
 import tensorflow as tf
 
 import model_base
@@ -11,16 +13,25 @@ from cifar10.options.hparams import HParams
 
 
 def build(
-  hparams: HParams, data: DatasetInfo, *, is_training: bool, data_format: str = 'channels_last'
+  hparams: HParams,
+  data: DatasetInfo,
+  *,
+  is_training: bool,
+  data_format: str = 'channels_last',
+  prepared: Any = None,
 ) -> model_base.Layers:
-  """Returns a network with a checkpoint's values, whose `forward_pass` makes its layers.
+  """Returns the network, whose `forward_pass` makes its layers in the default graph.
 
   Args:
     hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
     data: the data set that it classifies.
     is_training: as in model_base.LayerSettings, like `data_format`.
+    prepared: returned by the family's `prepare`; not needed where a checkpoint has the values.
   """
-  return hparams.family.build(layer_settings(hparams, is_training, data_format), data, None)
+  settings = layer_settings(hparams, is_training, data_format)
+  network = hparams.family.build(settings, data, prepared)
+  network.freeze(hparams.freeze)
+  return network
 
 
 def layer_settings(
@@ -33,7 +44,6 @@ def layer_settings(
     batch_norm_decay=hparams.batch_norm_decay,
     batch_norm_epsilon=hparams.batch_norm_epsilon,
     dtype=tf.as_dtype(hparams.dtype),
-    frozen=hparams.freeze,
   )
 
 
