@@ -107,9 +107,10 @@ class LocalCluster:
     """Returns the command line of a task or a process of the data service."""
     if name in self.names:
       return [sys.executable, _PROGRAM, *self._flags]
-    role = ['dispatcher']
-    if name != _DISPATCHER:
-      source = _value(self._flags, '--source')
+    if name == _DISPATCHER:
+      role = ['dispatcher']
+    else:
+      source = _value(self._flags, '--source')  # That of the tasks.
       role = ['worker', '--dispatcher', self._address(_DISPATCHER)]
       role += ['--source', source] if source else []
     return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', self._address(name)]
@@ -238,8 +239,10 @@ def _value(flags: Sequence[str], name: str) -> str | None:
 
 def _check_trains(flags: Sequence[str]) -> None:
   """Raises InputError for what one process does: each task would do it again."""
-  alone = ('-h', '--help', '--version', '--list-recipes', '--print-completion')
-  asked = [name for flag in flags if (name := flag.partition('=')[0]) in alone]
+  alone = ('--help', '--version', '--list-recipes', '--print-completion')
+  given = [flag.partition('=')[0] for flag in flags]  # Maybe shortened.
+  asked = [name for word in given if len(word) > 3 for name in alone if name.startswith(word)]
+  asked += ['-h'] if '-h' in given else []
   mode = None if asked else _value(flags, '--mode')
   if mode is not None and not mode.startswith('train'):
     asked = [f'--mode {mode}']

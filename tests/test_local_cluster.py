@@ -657,7 +657,9 @@ def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
     (['--', '--mode', 'predict'], '--mode predict belongs to one process, not to a cluster'),
     (['--', '--mod=predict'], '--mode predict belongs to one process, not to a cluster'),
     (['--', '--help'], '--help belongs to one process, not to a cluster'),
-    (['--', '--print-completion', 'zsh'], '--print-completion belongs to one process'),
+    (['--', '--print-comp', 'zsh'], '--print-completion belongs to one process'),
+    (['--', '--vers'], '--version belongs to one process'),
+    (['--', '--list-rec'], '--list-recipes belongs to one process'),
     (['--ps', '0', '--', '--sync'], '--workers 1 and --ps 0: workers without a parameter server'),
   ],
 )

@@ -72,6 +72,7 @@ class Averaging(Callback):
 
   def __init__(self, run: Run):
     self._run = run
+    self._last: Mapping[str, float] = {}  # The values of the last step.
     self._restart(0)
 
   def is_due(self, step: int) -> bool:

@@ -63,7 +63,9 @@ class _Named(Callback):
 
   def __init__(self, name: str, callback: Callback):
     """Raises InputError where calling a method would not run it."""
-    for event in (each for each in dir(Callback) if not each.startswith('_')):
+    for event in dir(Callback):
+      if event.startswith('_'):
+        continue
       method = getattr(callback, event)
       if any(is_such(method) for is_such in _NEVER_RUN):
         raise InputError(

@@ -99,7 +99,7 @@ class LivenessMonitor(SignalMonitor):
     return super().__enter__()
 
   def wait_for_peers(self) -> None:
-    """Returns when every other task listens at its address; this task listens meanwhile, too.
+    """Waits until all tasks of a cluster listen at their addresses, as this one does meanwhile.
 
     Raises:
       Terminated: the process received SIGTERM.

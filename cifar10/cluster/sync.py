@@ -100,7 +100,8 @@ class SyncReplicas:
 
   def make_hook(self, last_step: int, monitor: SignalMonitor) -> tf.compat.v1.train.SessionRunHook:
     """Returns the hook that runs after each batch, until `last_step` updates are made."""
-    return (_ChiefHook if self._cluster.is_chief else _WorkerHook)(self, last_step, monitor)
+    make = _ChiefHook if self._cluster.is_chief else _WorkerHook
+    return make(self, last_step, monitor)
 
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)

@@ -1,7 +1,7 @@
 """Files behind URLs, on all filesystems of TensorFlow, with Python's errors.
 
-`files.py` loads this module, and with it TensorFlow, for the first URL. docs/filesystems.md lists
-what such a filesystem lacks.
+`files.py` loads this module, and with it TensorFlow, for the first URL, and finds its functions by
+the names of its own. docs/filesystems.md lists what such a filesystem lacks.
 """
 
 import contextlib

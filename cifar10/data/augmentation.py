@@ -102,7 +102,7 @@ def augment(
     padded: string [batch], from `as_strings`.
     seed: int32 [2]; equal seeds augment equally.
     augmentation: the options.
-    alternating: int32 [batch] of 0 and 1: which images --flip alternating mirrors.
+    alternating: int32 [batch] of 0 and 1: which images to mirror; needed for --flip alternating.
   """
   batch = tf.shape(padded)[0]
   offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))

@@ -179,7 +179,7 @@ class RecordDataset:
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(_CHUNK)
     chunks = serialized.map(parse_and_pad, num_parallel_calls=_CHUNKS_AT_A_TIME)
     whole = chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True)
-    return whole.map(lambda *chunked: tuple(tf.reshape(each, [-1]) for each in chunked))
+    return whole.map(lambda strings, labels: (tf.reshape(strings, [-1]), tf.reshape(labels, [-1])))
 
 
 Cifar10DataSet = RecordDataset  # The name in the original program.
@@ -282,7 +282,7 @@ def normalise(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def _shuffled_indices(
   num_examples: int, batch_size: int, key: tf.Tensor, first_example: int | tf.Tensor
 ) -> tf.data.Dataset:
-  """Returns endless pairs of indices and epochs, each int32 [batch_size], every epoch permuted."""
+  """Returns endless pairs int32 [batch_size] of indices and epochs, each epoch permuted anew."""
   first_epoch, offset = first_example // num_examples, first_example % num_examples
 
   def permutation(epoch):

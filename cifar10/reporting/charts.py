@@ -7,11 +7,11 @@ no text of the user, only fixed words, letters, numbers: matplotlib would read `
 import io
 import itertools
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import matplotlib.style
+import matplotlib as mpl
 import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure
@@ -301,9 +301,13 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
   return [tuple(group.mean(0)) for group in groups]
 
 
-def _style() -> AbstractContextManager[None]:
+@contextmanager
+def _style() -> Iterator[None]:
   """Applies the charts' style alone, whatever the user has configured for matplotlib."""
-  return matplotlib.style.context(_SETTINGS, after_reset=True)
+  with mpl.rc_context():  # matplotlib.style would read the user's own styles.
+    mpl.rcdefaults()
+    mpl.rcParams.update(_SETTINGS)
+    yield
 
 
 def _svg(figure: Figure) -> str:

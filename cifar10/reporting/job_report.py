@@ -298,7 +298,7 @@ def from_predictions(
 
 
 def from_event(event: Mapping[str, Any], classes: Sequence[str]) -> SplitReport:
-  """Returns what an evaluation event recorded: everything but calibration and mistakes."""
+  """Returns what an evaluation event says: everything but calibration and mistakes."""
   matrix = _matrix(event.get('confusion_matrix'), len(classes))
   examples = event.get('examples')
   count = examples if isinstance(examples, int) and examples > 0 else None
@@ -326,7 +326,7 @@ def _likeliest_first(probabilities: np.ndarray, classes: Sequence[str]) -> list[
 
 
 def _rate(rate: Any, examples: int | None) -> Interval | None:
-  """Returns the interval of a rate that was recorded with six digits, which give the count.
+  """Returns the interval of a rate that has six digits or more, which give the count.
 
   Where nobody knows of how many examples, its bounds are unknown.
   """

@@ -73,17 +73,18 @@ def _evaluated(number: int, evaluation: SplitReport) -> dict[str, Any]:
   """Returns the template's values for the predictions of one job's checkpoint."""
   values: dict[str, Any] = {
     'matrix': [],
-    'confusion_map': [],
-    'diagram': [],
+    'confusion_map': None,
+    'diagram': None,
     'pictures': [_picture(mistake) for mistake in evaluation.mistakes],
   }
   if evaluation.calibration:
-    values['diagram'] = _with_own_ids(f'j{number}r', [charts.reliability(evaluation.calibration)])
+    drawn = charts.reliability(evaluation.calibration)
+    [values['diagram']] = _with_own_ids(f'j{number}r', [drawn])
   matrix, names = evaluation.matrix, [each.name for each in evaluation.classes]
   if matrix is not None and len(matrix) <= _MOST_CLASSES_OF_A_TABLE:
     values['matrix'] = _cells(matrix, names)
   elif matrix is not None:
-    values['confusion_map'] = _with_own_ids(f'j{number}m', [charts.confusion_map(matrix)])
+    [values['confusion_map']] = _with_own_ids(f'j{number}m', [charts.confusion_map(matrix)])
     values['confusions'] = [
       (names[row], names[column], count)
       for row, column, count in stats.confusions(matrix, _MOST_CONFUSIONS)

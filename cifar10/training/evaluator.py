@@ -21,7 +21,7 @@ class Evaluator:
 
   def __init__(self, process: Process):
     self._process = process
-    self.callbacks: list[Callback] = []  # Filled by who has some; on_evaluate_end is called.
+    self.callbacks: list[Callback] = []  # The trainer adds them.
     self.last: dict[str, Any] = {}  # What the last evaluation found.
     self._kept: dict[str, evaluation.KeptEvaluation] = {}
     self._steps: dict[str, int] = {}  # The last one evaluated of each split.

@@ -192,7 +192,7 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
 
 
 def _check_data(process: Process, examples: feed.Feed) -> Training:
-  """Checks the data before writing anything; returns their count with the initial values."""
+  """Checks the data before writing anything; returns what is known of the training by then."""
   hparams = process.hparams
   hparams.family.describe()  # A user's own may fail.
   input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))

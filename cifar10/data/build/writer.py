@@ -97,9 +97,11 @@ def convert(data_dir: str, source: ImageSource, splits: Sequence[str]) -> None:
 def _check_as_before(data_dir: str, before: dict[str, Any], source: ImageSource) -> None:
   """Raises InputError if other images are readable now: the splits would share some."""
   for name, now in source.remarks().items():
-    if before.get(name, now) != now:
+    was = before.get(name, now)
+    if was != now:
+      shown = f'{was:,}' if isinstance(was, int) else was  # Somebody may have edited it.
       raise InputError(
-        f'{data_dir} was made with {before[name]} {name} files, and {now} are {name} now, so '
+        f'{data_dir} was made with {shown} {name} files, and {now:,} are {name} now, so '
         'that the images would be divided otherwise; --force makes all splits again'
       )
 
