@@ -172,8 +172,6 @@ class _FunctionLayers(FamilyNetwork):
   def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
-    graph = tf.compat.v1.get_default_graph()
-    before = len(graph.get_operations())
     scope = tf.compat.v1.get_variable_scope()
     trained_before = {each.op.name for each in tf.compat.v1.trainable_variables()}
     with (
@@ -187,7 +185,7 @@ class _FunctionLayers(FamilyNetwork):
       logits = self._function(images, self._is_training, self._num_classes)
     self._check_logits(images, logits)
     if self._is_training:  # Older jobs may have what is refused.
-      self._check_operations(graph, before)
+      self._check_operations(images, logits)
       _check_names(self._place, self.roles)
     for variable in tf.compat.v1.trainable_variables():
       if variable.op.name not in trained_before | set(self.roles):
@@ -211,11 +209,9 @@ class _FunctionLayers(FamilyNetwork):
         f'[images, {self._num_classes}]'
       )
 
-  def _check_operations(self, graph: tf.Graph, before: int) -> None:
-    """Raises InputError for what no session could run, or no gradient reach.
-
-    The network's operations are those after the first `before` ones.
-    """
+  def _check_operations(self, images: tf.Tensor, logits: tf.Tensor) -> None:
+    """Raises InputError for what no session could run, or no gradient reach."""
+    graph = tf.compat.v1.get_default_graph()
     if graph.building_function:  # Its arguments are placeholders, and what it takes is outside.
       return
     for name, value in self.values.items():
@@ -224,7 +220,9 @@ class _FunctionLayers(FamilyNetwork):
           f'{_FLAG} {self._place} makes {name} within a function, as tf.cond calls one; call '
           'get_variable before that, and only use its value within'
         )
-    for op in graph.get_operations()[before:]:
+    # Not by their place in the graph, which replicas of tf.distribute build by turns.
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    for op in _between(images.op, logits.op, *updates):
       if op.type == 'Placeholder':
         raise InputError(
           f'{_FLAG} {self._place} has the placeholder {op.name}, which nothing feeds; make a '
@@ -273,6 +271,18 @@ class _FunctionLayers(FamilyNetwork):
     is_kernel = variable.shape.rank == 4
     self.roles[variable.op.name] = model_base.CONVOLUTION if is_kernel else WEIGHT
     return tf.cast(self._value(variable), dtype)
+
+
+def _between(images: tf.Operation, *ends: tf.Operation) -> Iterator[tf.Operation]:
+  """Yields the operations that these need, back to the one that makes the images."""
+  found: set[tf.Operation] = set()
+  left = list(ends)
+  while left:
+    op = left.pop()
+    if op is not images and op not in found:
+      found.add(op)
+      yield op
+      left += [*(each.op for each in op.inputs), *op.control_inputs]
 
 
 @contextlib.contextmanager
