@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import re
@@ -196,12 +197,14 @@ def test_without_its_data_a_job_has_its_own_evaluation(make_job, report, tmp_pat
   assert 'Worst mistakes</h2>' not in page
 
 
-@pytest.mark.parametrize('wrong', [{'confusion_matrix': [[-1] * 10] * 10}, {'accuracy': 10**400}])
-def test_numbers_that_cannot_be_are_left_out(make_job, report, wrong):
-  path = make_job()
-  metrics_log.append(path, {'event': 'evaluate', 'step': 8, 'subset': 'eval', **wrong})
-  result, _ = report(path, '--table')
-  assert result['jobs'][0]['steps'] == 8
+@pytest.mark.parametrize(
+  'wrong', [{'confusion_matrix': [[-1, 3], [0, 1]]}, {'accuracy': 10**400}, {'accuracy': math.nan}]
+)
+def test_recorded_numbers_that_cannot_be_are_left_out(wrong):
+  found = job_report.from_event({'step': 8, 'subset': 'eval', **wrong}, ['a', 'b'])
+  assert found.matrix is None
+  assert found.accuracy is None
+  assert [each.accuracy for each in found.classes] == []
 
 
 def test_an_older_job_has_what_is_there(make_job, data_dir, report):
