@@ -129,8 +129,9 @@ def _naming_misfits(restore: Callable[..., Any]) -> Callable[..., Any]:
       _check_shapes(saver._var_list, save_path)  # The one difference that TensorFlow lets pass.
       restore(saver, sess, save_path)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-      before, _, original = str(error).partition('Original error:\n\n')
-      raise MisfitError(save_path, (original or before).partition('\n')[0]) from error
+      # The line before the operation's name; those above it say where the operation was made.
+      said = re.search(r'(.+)\n\t \[\[', str(error))
+      raise MisfitError(save_path, said[1] if said else str(error).partition('\n')[0]) from error
 
   return call
 
