@@ -120,7 +120,9 @@ class RunOptions(Options):
     None, 'epochs between two evaluations, in place of --eval-every-steps', check=above(0)
   )
   save_every_steps: int | None = option(
-    None, 'global steps between two checkpoints (default: --eval-every-steps)', check=at_least(1)
+    None,
+    'global steps between two checkpoints (default: --eval-every-steps, and ten minutes at most)',
+    check=at_least(1),
   )
   save_every_epochs: float | None = option(
     None, 'epochs between two checkpoints, in place of --save-every-steps', check=above(0)

@@ -1,6 +1,8 @@
 """Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
+import math
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from cifar10.core.errors import MisfitError, StorageError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints
 
+SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
 _HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
 _OURS = ('checkpoint', 'config.json', 'ended.json', 'metrics.jsonl')
@@ -65,6 +68,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     callbacks: Sequence[Callback],
     listeners: Sequence[Any] = (),
     *,
+    every_seconds: float = math.inf,
     updates_later: bool,
   ):
     """Args:
@@ -72,11 +76,14 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     every_steps: global steps between two checkpoints.
     callbacks: their on_save is called after each save.
     listeners: called then; they evaluate the checkpoint.
+    every_seconds: how long after a checkpoint another one is saved, which is not evaluated.
     updates_later: whether a later hook makes the update, as in synchronous training. After a batch
       the moving averages are updated then, but the weights are not: so this hook saves before the
       next batch.
     """
     self._tells = _Tells(job_dir, callbacks)
+    self._every_seconds = every_seconds
+    self._saved_at = time.monotonic()
     self._updates_later = updates_later
     self._computed: Any = None  # The values of the last batch, not yet processed.
     # No graph as text or beside each checkpoint: it takes a second at the start and a third of the
@@ -98,6 +105,8 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
   def before_run(self, run_context: Any) -> Any:
     if self._computed is not None:
       super().after_run(run_context, self._computed)
+    if time.monotonic() - self._saved_at > self._every_seconds:
+      self.save_now(run_context.session, evaluating=False)
     return super().before_run(run_context)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -125,7 +134,9 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     if not all(session.run(self._finite)):
       raise tf.compat.v1.train.NanLossDuringTrainingError
     try:
-      return super()._save(session, step)
+      ends = super()._save(session, step)
+      self._saved_at = time.monotonic()
+      return ends
     except (tf.errors.OpError, ValueError):
       saved = self._tells.checkpoint
       if (

@@ -1,6 +1,7 @@
 """The training loop of a job in one process: from the options to the last evaluation."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -273,6 +274,7 @@ def _saver_hooks(
   if not role.saves:
     return []
   steps = [options.save_every_steps or options.eval_every_steps]
+  seconds = math.inf if options.save_every_steps else checkpoint_saver.SECONDS
   listeners = []
   if evaluator:
     steps.insert(0, options.eval_every_steps)
@@ -280,7 +282,12 @@ def _saver_hooks(
       listeners.append(EvaluateListener(evaluator, process))
   return [
     checkpoint_saver.SaveHook(
-      options.job_dir, every, callbacks, told, updates_later=role.updates_later
+      options.job_dir,
+      every,
+      callbacks,
+      told,
+      every_seconds=seconds,
+      updates_later=role.updates_later,
     )
     for every, told in zip(dict.fromkeys(steps), (listeners, []))
   ]

@@ -1,5 +1,7 @@
 """Saving: what a step's checkpoint holds, and a job dir that is moved away meanwhile."""
 
+import math
+
 import pytest
 import tensorflow as tf
 
@@ -17,19 +19,23 @@ class _Updates(tf.compat.v1.train.SessionRunHook):
     run_context.session.run(self._update)
 
 
-def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path):
+@pytest.mark.parametrize(
+  ('seconds', 'steps'),
+  [(math.inf, (0, 3, 5)), (0, (1, 2, 3, 4, 5))],  # The saver keeps five.
+)
+def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, seconds, steps):
   """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3."""
   with tf.Graph().as_default():
     step = tf.compat.v1.train.get_or_create_global_step()
     average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
     tf.compat.v1.add_to_collection('savers', tf.compat.v1.train.Saver(save_relative_paths=True))
-    hook = SaveHook(str(tmp_path), 3, [], updates_later=True)
+    hook = SaveHook(str(tmp_path), 3, [], every_seconds=seconds, updates_later=True)
     hooks = [hook, _Updates(step.assign_add(1))]
     batch = average.assign_add(1)
     with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
       for _ in range(5):
         session.run(batch)
-  for at in (0, 3, 5):  # At the start, every third, at the end.
+  for at in steps:
     reader = tf.train.load_checkpoint(str(tmp_path / f'model.ckpt-{at}'))
     assert (reader.get_tensor('global_step'), reader.get_tensor('average')) == (at, at)
 

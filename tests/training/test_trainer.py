@@ -30,7 +30,7 @@ from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import faults, feed, trainer
+from cifar10.training import checkpoint_saver, faults, feed, trainer
 from cifar10.training.process import Process
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -83,6 +83,21 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   assert evaluated == ['4', '8', '8']  # Validation twice, then the test set.
   assert os.path.isdir(os.path.join(folder, 'validation'))
   assert os.path.isdir(os.path.join(folder, 'eval'))
+
+
+@pytest.mark.parametrize('is_told', [False, True])
+def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, is_told):
+  """Ten minutes are none here: each step ends with a checkpoint, unless told how many steps do."""
+  monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
+  flags = ['--train-steps', 5, '--eval-every-steps', 3, '--keep-checkpoints', 9]
+  flags += ['--save-every-steps', 2] if is_told else []
+  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
+  assert succeeded(result)['global_step'] == 5
+  saved = [name for name in os.listdir(tmp_path) if name.endswith('.index')]
+  steps = (0, 2, 3, 4, 5) if is_told else range(6)
+  assert sorted(saved) == [f'model.ckpt-{step}.index' for step in steps]
+  # Only what is saved for it.
+  assert re.findall(r'evaluated at step (\d+)', result.stderr) == ['3', '5', '5']
 
 
 def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
