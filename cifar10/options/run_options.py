@@ -121,7 +121,8 @@ class RunOptions(Options):
   )
   save_every_steps: int | None = option(
     None,
-    'global steps between two checkpoints (default: --eval-every-steps, and ten minutes at most)',
+    'global steps between two checkpoints (default: --eval-every-steps; without an evaluator '
+    'task also ten minutes after the last one)',
     check=at_least(1),
   )
   save_every_epochs: float | None = option(

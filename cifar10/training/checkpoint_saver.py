@@ -76,7 +76,8 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     every_steps: global steps between two checkpoints.
     callbacks: their on_save is called after each save.
     listeners: called then; they evaluate the checkpoint.
-    every_seconds: how long after a checkpoint another one is saved, which is not evaluated.
+    every_seconds: how long after a checkpoint another one is saved, which is not evaluated, and is
+      removed when the next one is saved.
     updates_later: whether a later hook makes the update, as in synchronous training. After a batch
       the moving averages are updated then, but the weights are not: so this hook saves before the
       next batch.
@@ -84,6 +85,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     self._tells = _Tells(job_dir, callbacks)
     self._every_seconds = every_seconds
     self._saved_at = time.monotonic()
+    self._by_time = ''  # The last checkpoint, if it was saved for its time alone.
     self._updates_later = updates_later
     self._computed: Any = None  # The values of the last batch, not yet processed.
     # No graph as text or beside each checkpoint: it takes a second at the start and a third of the
@@ -104,16 +106,20 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
   def before_run(self, run_context: Any) -> Any:
     if self._computed is not None:
-      super().after_run(run_context, self._computed)
-    if time.monotonic() - self._saved_at > self._every_seconds:
-      self.save_now(run_context.session, evaluating=False)
+      self._step_ended(run_context, self._computed)
     return super().before_run(run_context)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if self._updates_later:
       self._computed = run_values
     else:
-      super().after_run(run_context, run_values)
+      self._step_ended(run_context, run_values)
+
+  def _step_ended(self, run_context: Any, run_values: Any) -> None:
+    saved_at = self._saved_at
+    super().after_run(run_context, run_values)
+    if self._saved_at == saved_at and time.monotonic() - saved_at > self._every_seconds:
+      self._by_time = self.save_now(run_context.session, evaluating=False)
 
   def save_now(self, session: Any, evaluating: bool) -> str:
     """Saves and returns the checkpoint; also evaluates it if `evaluating`."""
@@ -133,9 +139,15 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     # later. Saved before, they would be what the same command resumes from.
     if not all(session.run(self._finite)):
       raise tf.compat.v1.train.NanLossDuringTrainingError
+    saver, replaced = self._get_saver(), self._by_time
+    others = [each for each in saver._last_checkpoints if each[0] != replaced]
+    saver.set_last_checkpoints_with_time(others)
     try:
       ends = super()._save(session, step)
-      self._saved_at = time.monotonic()
+      self._saved_at, self._by_time = time.monotonic(), ''
+      if replaced and replaced != self._tells.checkpoint:
+        for path in checkpoints.files_of(replaced):
+          files.remove(path)
       return ends
     except (tf.errors.OpError, ValueError):
       saved = self._tells.checkpoint

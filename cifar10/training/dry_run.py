@@ -182,7 +182,7 @@ def _temporary_process(
       max_minutes=None,  # All twenty steps are timed, and nothing is saved between them.
       eval_every_steps=_NEVER,
       eval_every_epochs=None,
-      save_every_steps=None,
+      save_every_steps=_NEVER,
       save_every_epochs=None,
       on_evaluation=None,
       on_end=None,

@@ -274,7 +274,8 @@ def _saver_hooks(
   if not role.saves:
     return []
   steps = [options.save_every_steps or options.eval_every_steps]
-  seconds = math.inf if options.save_every_steps else checkpoint_saver.SECONDS
+  # An evaluator evaluates all checkpoints: early stopping counts them.
+  is_by_steps = options.save_every_steps or role.cluster.has_evaluator
   listeners = []
   if evaluator:
     steps.insert(0, options.eval_every_steps)
@@ -286,7 +287,7 @@ def _saver_hooks(
       every,
       callbacks,
       told,
-      every_seconds=seconds,
+      every_seconds=math.inf if is_by_steps else checkpoint_saver.SECONDS,
       updates_later=role.updates_later,
     )
     for every, told in zip(dict.fromkeys(steps), (listeners, []))

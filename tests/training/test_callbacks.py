@@ -80,6 +80,18 @@ def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_p
   assert seconds == sorted(seconds)
 
 
+def test_lost_steps_took_their_time(run_here, data_dir, tmp_path):
+  """Killed after step 6, 5,000 seconds from the start; the next run makes steps 5 and 6 again."""
+  job = tmp_path / 'job'
+  train = flags(data_dir, job, '--mode', 'train', '--train-steps')
+  succeeded(run_here(*train, 4))
+  metrics_log.append(str(job), metrics_log.event('train', 6, 'chief 0', seconds=5000.0))
+  succeeded(run_here(*train, 8))
+  assert [event['seconds'] for event in events(job, 'start')] == [0, 5000]
+  assert steps(job, 'train') == [4, 8]
+  assert events(job, 'train')[1]['seconds'] > 5000
+
+
 @pytest.mark.slow
 def test_the_best_is_kept_and_can_be_evaluated(run_here, data_dir, tmp_path):
   """Also after a restart between; what falls afterwards stays behind."""

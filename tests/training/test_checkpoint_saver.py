@@ -1,10 +1,12 @@
 """Saving: what a step's checkpoint holds, and a job dir that is moved away meanwhile."""
 
 import math
+import os
 
 import pytest
 import tensorflow as tf
 
+from cifar10.callbacks.base import Callback
 from cifar10.core.errors import StorageError
 from cifar10.training.checkpoint_saver import SaveHook
 
@@ -19,25 +21,45 @@ class _Updates(tf.compat.v1.train.SessionRunHook):
     run_context.session.run(self._update)
 
 
+class _Saved(Callback):
+  """Reads each checkpoint when it is saved."""
+
+  def __init__(self):
+    self.values = []
+
+  def on_save(self, checkpoint, step):
+    reader = tf.train.load_checkpoint(checkpoint)
+    self.values.append((reader.get_tensor('global_step'), reader.get_tensor('average')))
+    assert self.values[-1][0] == step
+
+
 @pytest.mark.parametrize(
-  ('seconds', 'steps'),
-  [(math.inf, (0, 3, 5)), (0, (1, 2, 3, 4, 5))],  # The saver keeps five.
+  ('seconds', 'saved'),
+  [(math.inf, [0, 3, 5]), (0, [0, 1, 2, 3, 4, 5])],
+  ids=['by_steps', 'by_time'],
 )
-def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, seconds, steps):
-  """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3."""
+def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, seconds, saved):
+  """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3.
+
+  At the start, every third one, at the end; those between them go when the next one is saved.
+  """
   with tf.Graph().as_default():
     step = tf.compat.v1.train.get_or_create_global_step()
     average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
-    tf.compat.v1.add_to_collection('savers', tf.compat.v1.train.Saver(save_relative_paths=True))
-    hook = SaveHook(str(tmp_path), 3, [], every_seconds=seconds, updates_later=True)
+    saver = tf.compat.v1.train.Saver(max_to_keep=9, save_relative_paths=True)
+    tf.compat.v1.add_to_collection('savers', saver)
+    seen = _Saved()
+    hook = SaveHook(str(tmp_path), 3, [seen], every_seconds=seconds, updates_later=True)
     hooks = [hook, _Updates(step.assign_add(1))]
     batch = average.assign_add(1)
     with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
       for _ in range(5):
         session.run(batch)
-  for at in steps:
-    reader = tf.train.load_checkpoint(str(tmp_path / f'model.ckpt-{at}'))
-    assert (reader.get_tensor('global_step'), reader.get_tensor('average')) == (at, at)
+  assert seen.values == [(at, at) for at in saved]
+  files = {path.stem for path in tmp_path.glob('*.index')}
+  assert files == {f'model.ckpt-{at}' for at in (0, 3, 5)}
+  listed = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+  assert [os.path.basename(path) for path in listed] == sorted(files)
 
 
 def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path, monkeypatch):

@@ -93,11 +93,17 @@ def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, is_t
   flags += ['--save-every-steps', 2] if is_told else []
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
   assert succeeded(result)['global_step'] == 5
-  saved = [name for name in os.listdir(tmp_path) if name.endswith('.index')]
-  steps = (0, 2, 3, 4, 5) if is_told else range(6)
-  assert sorted(saved) == [f'model.ckpt-{step}.index' for step in steps]
-  # Only what is saved for it.
+  events = metrics_log.read(str(tmp_path))
+  saved = [event for event in events if event['event'] == 'save']
+  assert [event['step'] for event in saved] == ([0, 2, 3, 4, 5] if is_told else [*range(6)])
+  seconds = [event['seconds'] for event in saved]  # A run that resumes there counts from them.
+  assert seconds == sorted(set(seconds))
+  # What is saved for its time alone is not evaluated, and makes room for the next one.
   assert re.findall(r'evaluated at step (\d+)', result.stderr) == ['3', '5', '5']
+  left = {name for name in os.listdir(tmp_path) if name.endswith('.index')}
+  assert left == {
+    f'model.ckpt-{step}.index' for step in ((0, 2, 3, 4, 5) if is_told else (0, 3, 5))
+  }
 
 
 def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
