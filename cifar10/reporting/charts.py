@@ -66,7 +66,7 @@ _SETTINGS = {
 class Line(NamedTuple):
   """One line of a chart."""
 
-  label: str  # Fixed words, or a job's letter.
+  label: str  # Fixed words, or a job's letter and perhaps a split.
   points: Sequence[tuple[float, float]]  # Sorted by x.
   # Lines of one number look the same in all charts; None: pale, behind the others.
   style: int | None = 0
@@ -132,14 +132,15 @@ def compared_curves(jobs: Sequence[JobReport]) -> list[Chart]:
   titles = {'accuracy': 'Accuracy in evaluations on the way', 'loss': 'Training loss'}
   drawn = []
   for kind in _KINDS:
-    if kind.name == 'accuracy':  # On the split evaluated first: validation, if there is that.
-      curves = [job.history.curve('evaluate', kind.name, *job.history.splits()[:1]) for job in jobs]
-    else:
-      curves = [job.history.curve('train', kind.name) for job in jobs]
-    lines = [
-      Line(job.letter, points, style, has_dots=kind.name == 'accuracy')
-      for style, (job, points) in enumerate(zip(jobs, curves))
-    ]
+    lines = []
+    for style, job in enumerate(jobs):
+      if kind.name == 'accuracy':  # On the split evaluated first: validation, if there is that.
+        first = job.history.splits()[:1]
+        label = ', '.join([job.letter, *map(formats.split, first)])
+        points = job.history.curve('evaluate', kind.name, *first)
+        lines.append(Line(label, points, style, has_dots=True))
+      else:
+        lines.append(Line(job.letter, job.history.curve('train', kind.name), style))
     drawn += _chart(kind, titles.get(kind.name, kind.title), lines, [])
   return drawn
 

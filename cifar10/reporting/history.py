@@ -84,9 +84,9 @@ class History(NamedTuple):
 
   @property
   def last_step(self) -> int:
-    """Returns the last step in any event; a command's may be of steps that a kill has lost."""
-    steps = [event['step'] for event in self.events if event['event'] != 'control']
-    return max(steps, default=0)
+    """Returns the last step made; commands and earlier starts may be of steps that were lost."""
+    made = [event for event in self.events if event['event'] not in ('control', 'start')]
+    return max((event['step'] for event in made + self.of('start')[-1:]), default=0)
 
   @property
   def seconds(self) -> float | None:

@@ -46,8 +46,8 @@ def test_a_run_that_wrote_its_end_was_not_killed(tmp_path):
 
 
 def test_a_command_of_lost_steps_made_none(tmp_path):
-  """Killed after a command at step 40, gone on from step 20: metrics.jsonl keeps commands."""
-  for event, step in (('start', 0), ('control', 40), ('start', 20), ('train', 30)):
+  """Killed after a command at step 40, gone on from step 20: commands and starts are kept."""
+  for event, step in (('start', 0), ('start', 35), ('control', 40), ('start', 20), ('train', 30)):
     metrics_log.append(str(tmp_path), {'event': event, 'step': step})
   assert history.read(str(tmp_path)).last_step == 30
 

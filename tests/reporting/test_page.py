@@ -171,6 +171,7 @@ def test_jobs_side_by_side(make_page, make_job, open_page):
   assert seen['said'] == []
   compared = opened.evaluate(DRAWN)[:4]
   assert [len(chart['lines']) for chart in compared] == [2, 2, 2, 2]
+  assert 'A, validation' in opened.locator('body').inner_text()
   headings = opened.locator('article > h2').all_inner_texts()
   assert [heading.split() for heading in headings] == [['A', 'one'], ['B', 'two'], ['C', 'old']]
   assert 'give --data-dir DIR' in opened.locator('#job-2 .note').first.inner_text()
