@@ -114,7 +114,9 @@ def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
   homes = (job_dir, os.path.join(job_dir, best_checkpoints.FOLDER))
   # Each inside the other: the same one, by whatever name.
   is_home = any(files.is_inside(folder, home) and files.is_inside(home, folder) for home in homes)
-  return is_home and step_of(checkpoint) == step
+  named = step_of(checkpoint)
+  # Asynchronous workers make steps between the naming and the save.
+  return is_home and named is not None and named <= step
 
 
 def find(job_dir: str, named: str | None) -> str:
