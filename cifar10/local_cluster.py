@@ -203,7 +203,7 @@ def main() -> None:
       f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
     )
   _check_trains(flags)
-  if options.workers and not options.ps and not any(f.startswith('--distribute') for f in flags):
+  if options.workers and not options.ps and not _value(flags, '--distribute'):
     raise InputError(
       f'--workers {options.workers} and --ps 0: workers without a parameter server need '
       '--distribute multi_worker_mirrored after --'

@@ -660,6 +660,11 @@ def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
     (['--', '--print-comp', 'zsh'], '--print-completion belongs to one process'),
     (['--', '--vers'], '--version belongs to one process'),
     (['--', '--list-rec'], '--list-recipes belongs to one process'),
+    # A shortened --distribute is one: the next check refuses.
+    (
+      ['--ps', '0', '--', '--distrib', ALL_REDUCE[1], '--job-dir', 'ram://job'],
+      'ram://job lies in',
+    ),
     (['--ps', '0', '--', '--sync'], '--workers 1 and --ps 0: workers without a parameter server'),
   ],
 )
