@@ -126,7 +126,10 @@ class Callback(tf.compat.v1.train.SessionRunHook):
     """Is called after the first step at or beyond the end of an epoch; the first epoch is 1."""
 
   def on_save(self, checkpoint: str, step: int) -> None:
-    """Is called when a checkpoint is completely written; only the chief saves."""
+    """Is called when a checkpoint is completely written; only the chief saves.
+
+    Without --save-every-steps the next save may remove it.
+    """
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     """Is called after an evaluation, in the process that evaluated."""

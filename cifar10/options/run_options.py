@@ -122,7 +122,7 @@ class RunOptions(Options):
   save_every_steps: int | None = option(
     None,
     'global steps between two checkpoints (default: --eval-every-steps; without an evaluator '
-    'task also ten minutes after the last one)',
+    'task also ten minutes after the last one, until the next)',
     check=at_least(1),
   )
   save_every_epochs: float | None = option(

@@ -1,5 +1,6 @@
 """Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
+import contextlib
 import math
 import os
 import time
@@ -85,7 +86,6 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     self._tells = _Tells(job_dir, callbacks)
     self._every_seconds = every_seconds
     self._saved_at = time.monotonic()
-    self._by_time = ''  # The last checkpoint, if it was saved for its time alone.
     self._updates_later = updates_later
     self._computed: Any = None  # The values of the last batch, not yet processed.
     # No graph as text or beside each checkpoint: it takes a second at the start and a third of the
@@ -116,10 +116,12 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
       self._step_ended(run_context, run_values)
 
   def _step_ended(self, run_context: Any, run_values: Any) -> None:
-    saved_at = self._saved_at
     super().after_run(run_context, run_values)
-    if self._saved_at == saved_at and time.monotonic() - saved_at > self._every_seconds:
-      self._by_time = self.save_now(run_context.session, evaluating=False)
+    if time.monotonic() - self._saved_at > self._every_seconds:
+      before = self._tells.checkpoint
+      saved = self.save_now(run_context.session, evaluating=False)
+      if saved != before:  # Else somebody asked for it, before a long pause.
+        self._tells.by_time = saved
 
   def save_now(self, session: Any, evaluating: bool) -> str:
     """Saves and returns the checkpoint; also evaluates it if `evaluating`."""
@@ -139,15 +141,12 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     # later. Saved before, they would be what the same command resumes from.
     if not all(session.run(self._finite)):
       raise tf.compat.v1.train.NanLossDuringTrainingError
-    saver, replaced = self._get_saver(), self._by_time
-    others = [each for each in saver._last_checkpoints if each[0] != replaced]
+    saver = self._get_saver()
+    others = [each for each in saver._last_checkpoints if each[0] != self._tells.by_time]
     saver.set_last_checkpoints_with_time(others)
     try:
       ends = super()._save(session, step)
-      self._saved_at, self._by_time = time.monotonic(), ''
-      if replaced and replaced != self._tells.checkpoint:
-        for path in checkpoints.files_of(replaced):
-          files.remove(path)
+      self._saved_at = time.monotonic()
       return ends
     except (tf.errors.OpError, ValueError):
       saved = self._tells.checkpoint
@@ -162,13 +161,17 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
 
 class _Tells(tf.compat.v1.train.CheckpointSaverListener):
-  """Calls callbacks after a save, before a listener evaluates the checkpoint."""
+  """After a save, before a listener evaluates the checkpoint: calls callbacks.
+
+  Removes the checkpoint before, if that was saved for its time alone.
+  """
 
   def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
     self._job_dir = job_dir
     self._identity = files.identity(job_dir)
     self._callbacks = callbacks
     self.checkpoint = ''
+    self.by_time = ''  # The same, if it was saved for its time alone.
     self.step = -1
 
   def before_save(self, session: Any, global_step_value: int) -> None:
@@ -183,6 +186,10 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
       raise
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
     checkpoints.remember(self.checkpoint)
+    if self.by_time not in ('', self.checkpoint):
+      with contextlib.suppress(tf.errors.OpError):
+        tf.compat.v1.train.remove_checkpoint(self.by_time)
+    self.by_time = ''
     self.step = int(global_step_value)
     for callback in self._callbacks:
       callback.on_save(self.checkpoint, self.step)

@@ -90,6 +90,10 @@ def test_lost_steps_took_their_time(run_here, data_dir, tmp_path):
   assert [event['seconds'] for event in events(job, 'start')] == [0, 5000]
   assert steps(job, 'train') == [4, 8]
   assert events(job, 'train')[1]['seconds'] > 5000
+  for path in (job / 'checkpoint', *job.glob('model.ckpt-*')):
+    path.unlink()
+  succeeded(run_here(*train, 4))  # All begins anew.
+  assert events(job, 'start')[2]['seconds'] == 0
 
 
 @pytest.mark.slow

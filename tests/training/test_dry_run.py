@@ -83,6 +83,7 @@ def test_nothing_is_saved_between_timed_steps(monkeypatch, run_here, data_dir, t
   monkeypatch.setattr(
     checkpoint_saver.SaveHook, '_save', lambda *call: saves.append(call[-1]) or save(*call)
   )
+  monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
   flags = [*SMALL, '--save-every-steps', 2, '--eval-every-epochs', 0.25, '--dry-run']
   succeeded(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
   assert saves == [0, 25]

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import re
 import shlex
@@ -23,12 +24,13 @@ from recomputed import assert_close, values, variables
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster import roles
+from cifar10.cluster.tasks import Cluster
 from cifar10.core import files
 from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
-from cifar10.options.hparams import from_values
+from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, faults, feed, trainer
 from cifar10.training.process import Process
@@ -104,6 +106,15 @@ def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, is_t
   assert left == {
     f'model.ckpt-{step}.index' for step in ((0, 2, 3, 4, 5) if is_told else (0, 3, 5))
   }
+
+
+@pytest.mark.parametrize(('has_evaluator', 'seconds'), [(False, 600), (True, math.inf)])
+def test_an_evaluator_finds_only_what_steps_saved(data_dir, tmp_path, has_evaluator, seconds):
+  """It evaluates all checkpoints, and --stop-without-gain counts its evaluations."""
+  role = roles.Role(Cluster(has_evaluator=has_evaluator))
+  process = Process(HParams(), RunOptions(str(tmp_path), data_dir), role)
+  [hook] = trainer._saver_hooks(process, [], None)
+  assert hook._every_seconds == seconds
 
 
 def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
