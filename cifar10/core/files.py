@@ -24,7 +24,11 @@ from cifar10.core import parts
 from cifar10.core.errors import InputError
 
 # Errors that say nothing about a file: of a network's file system, or of too many open files.
-PASSING = (errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EMFILE, errno.ENFILE)
+PASSING = (
+  *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EHOSTDOWN),
+  *(errno.EMFILE, errno.ENFILE),
+)
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG)
 _SMALL = 1 << 24  # Bytes of a file that describes others.
 _SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
 _Function = TypeVar('_Function', bound=Callable[..., Any])
@@ -140,9 +144,9 @@ def names(folder: str) -> list[str]:
   try:
     return sorted(os.listdir(folder or os.curdir))
   except OSError as error:
-    if error.errno in (*PASSING, errno.EIO):
-      raise
-    return []
+    if error.errno in _NO_FOLDER:
+      return []
+    raise
 
 
 def matching(folder: str, pattern: str) -> list[str]:

@@ -31,6 +31,8 @@ _WANTS, _HOLDS = 'wants', 'holds'  # Of equal length: a claim is rewritten in pl
 _BEAT_SECONDS = 1
 _DEAD_SECONDS = 10  # Without a new beat, for processes of other machines.
 _LOOK_SECONDS = 0.1
+# It also counts while the machine sleeps.
+_CLOCK = getattr(time, 'CLOCK_BOOTTIME', time.CLOCK_MONOTONIC)
 # Factors for a URL: an object store takes one write a second of an object, and charges for it.
 _URL_SLOWER = 6
 
@@ -120,12 +122,18 @@ class Lock:
       return  # It is gone, which is reported when something is written.
     files.make_folder(self._folder)
     self._claim['folder'] = _number(self._folder)
+    silent = time.clock_gettime(_CLOCK) - self._beaten_at
     for claim in _read_all(self._folder, but={self._path}).values():
       if claim.get('state') == _HOLDS and self._state == _HOLDS:
         end_process(
           f'{self._folder}: {described(claim)} took over, as this process had not been heard of; '
           'it goes on there'
         )
+    if self._state == _HOLDS and silent > _DEAD_SECONDS * _slower(self._folder):
+      end_process(
+        f'{self._folder}: this process had not been heard of for {silent:.0f} s, and another one '
+        'took over, which has ended; the same command goes on from the last checkpoint'
+      )
     self._write(is_new=True)
 
   def _write(self, *, is_new: bool = False) -> None:
@@ -134,6 +142,7 @@ class Lock:
     with self._writing:  # This thread's and the beat's, which behind a URL have one temporary file.
       content = {**self._claim, 'state': self._state, 'beat': f'{next(self._beats):012}'}
       files.overwrite(self._path, json.dumps(content).encode(), is_new=is_new)
+      self._beaten_at = time.clock_gettime(_CLOCK)
 
 
 def holder(folder: str) -> Claim | None:

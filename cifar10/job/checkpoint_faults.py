@@ -20,6 +20,7 @@ from cifar10.core import files, storage_faults
 from cifar10.core.errors import InputError
 
 NO_STEP = 'it is no training: it has no global_step'  # The one fault that others need not mind.
+_PASSING = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
 _END = bytes.fromhex('57fb808b247547db')
 MOST_DIMENSIONS = 32  # Of numpy's arrays.
 _MOST_NUMBERS = 1 << 60
@@ -31,6 +32,7 @@ def fault(checkpoint: str, sizes: Mapping[str, int]) -> str:
 
   Raises:
     InputError: it may not be read.
+    OSError, tf.errors.OpError: it cannot be read now, which says nothing of its content.
   """
   name = os.path.basename(checkpoint)
   if f'{name}.index' not in sizes:
@@ -82,7 +84,9 @@ def _check_allowed(error: Exception, path: str) -> None:
   number = storage_faults.number(error)
   if number in (errno.EACCES, errno.EPERM):
     raise InputError(f'{path} cannot be read (Permission denied); allow it') from None
-  if number in files.PASSING:
+  # Behind a URL EIO stands for all errors that have no number of their own.
+  is_urls = files.is_url(path) and isinstance(error, OSError) and error.errno == errno.EIO
+  if number in files.PASSING or is_urls or isinstance(error, _PASSING):
     raise error
 
 

@@ -39,8 +39,8 @@ def follow(process: Process) -> dict[str, Any]:
     checkpoint = checkpoints.listed(job_dir)
     try:
       fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
-    except OSError as error:  # As of what another host has just deleted.
-      fault = f'it cannot be read: {error.strerror}'
+    except (OSError, tf.errors.OpError):  # It may pass: a later look finds it, or a newer one.
+      checkpoint, fault = None, ''
     if fault and checkpoint != checkpoints.listed(job_dir):
       continue  # It was deleted before it was read, so a newer one exists.
     if checkpoint and checkpoint != seen:
@@ -49,6 +49,7 @@ def follow(process: Process) -> dict[str, Any]:
         log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
       elif checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
         evaluator.evaluated(process.split_on_the_way, on_the_way=True)
+        seen_at = time.monotonic()
     elif checkpoint and not fault and (ended_by := _ended_by(process, checkpoint)):
       return {**evaluator.evaluated(process.final_split), 'ended_by': ended_by}
     elif any(map(reachable, process.role.cluster.addresses.get('chief', ()))):

@@ -150,13 +150,21 @@ def test_a_claim_that_is_none_holds_nobody_up_for_long(tmp_path, elsewhere, cont
     assert len(claims(tmp_path)) == 1
 
 
-def test_who_was_thought_dead_ends_when_it_wakes(tmp_path, elsewhere):
-  """As a host that slept: another had taken over, and two must not write into one folder."""
-  with holding(tmp_path) as process:
+@pytest.mark.parametrize('has_ended', [False, True])
+def test_who_was_thought_dead_ends_when_it_wakes(tmp_path, elsewhere, has_ended):
+  """As a host that slept: another had taken over, and two must not write into one folder.
+
+  Nor may it go on from its old step where the other one has ended.
+  """
+  code = HOLD.replace('with lock', f'lock._DEAD_SECONDS = {lock._DEAD_SECONDS}\nwith lock')
+  with holding(tmp_path, code) as process:
     process.send_signal(signal.SIGSTOP)
     with take(tmp_path):
-      process.send_signal(signal.SIGCONT)
-      assert process.wait(60) == 1
+      if not has_ended:
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 1
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(60) == 1
 
 
 def test_a_listing_that_fails_gives_the_folder_to_nobody(tmp_path, monkeypatch):

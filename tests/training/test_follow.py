@@ -1,12 +1,13 @@
 """Which checkpoint is the last one, for an evaluator that looks at a job before its chief does."""
 
+import errno
 import json
 import types
 
 import pytest
 import tensorflow as tf
 
-from cifar10.job import stop_record
+from cifar10.job import checkpoints, stop_record
 from cifar10.training import follow
 
 
@@ -50,3 +51,46 @@ def test_a_step_that_a_worker_made_during_the_save_is_in_the_last_checkpoint(tmp
   stop_record.write(str(tmp_path), stop_record.StopReason('control', 'asked to stop'), 218)
   assert ended_by(tmp_path, 218, name_step=217) == 'control'
   assert ended_by(tmp_path, 217) == ''
+
+
+def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
+  """The last checkpoint, of step 4, can be read at the second look."""
+  save(f'{tmp_path}/model.ckpt-4', 4)
+  looks, evaluated = [], []
+
+  def fault_of(checkpoint):
+    looks.append(checkpoint)
+    if len(looks) == 1:
+      raise OSError(errno.ESTALE, 'Stale file handle')
+    return ''
+
+  class FakeEvaluator:
+    callbacks = ()
+
+    def __init__(self, process):
+      self.check_splits = lambda: None
+
+    def evaluated(self, split, on_the_way=False):
+      evaluated.append((split, on_the_way))
+      return {'accuracy': 0.5}
+
+  monkeypatch.setattr(checkpoints, 'fault_of', fault_of)
+  monkeypatch.setattr(follow, 'Evaluator', FakeEvaluator)
+  monkeypatch.setattr(follow, 'Run', lambda *_: None)
+  monkeypatch.setattr(follow.registry, 'make_all', lambda *_: ())
+  monkeypatch.setattr(follow, '_LOOK_SECONDS', 0)
+  options = types.SimpleNamespace(job_dir=str(tmp_path), evaluator_patience=60)
+  hparams = types.SimpleNamespace(train_steps=4, train_epochs=None)
+  monitor = types.SimpleNamespace(check=lambda: None)
+  role = types.SimpleNamespace(monitor=monitor, cluster=types.SimpleNamespace(addresses={}))
+  process = types.SimpleNamespace(
+    options=options,
+    hparams=hparams,
+    role=role,
+    data=None,
+    own_callbacks=(),
+    split_on_the_way='validation',
+    final_split='eval',
+  )
+  assert follow.follow(process) == {'accuracy': 0.5, 'ended_by': 'train_steps'}
+  assert evaluated == [('validation', True), ('eval', False)]
