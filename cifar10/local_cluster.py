@@ -14,6 +14,7 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 
 import argparse
 import contextlib
+import ctypes
 import itertools
 import json
 import math
@@ -36,12 +37,20 @@ _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
 _DISPATCHER, _OF_DATA = 'dispatcher 0', ('dispatcher ', 'data ')  # Processes of the data service.
+_PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
+_LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 _MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
 
 
 def show(name: str, line: str) -> None:
   """Prints a line of a task's log."""
   print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
+
+
+def _end_with_parent() -> None:
+  """Has this process, a task, get SIGTERM when the one that started it is killed."""
+  if _LIBC:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class LocalCluster:
@@ -134,6 +143,7 @@ class LocalCluster:
         encoding='utf-8',
         errors='backslashreplace',
         start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
+        preexec_fn=_end_with_parent,  # noqa: PLW1509  (it waits for no other thread)
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')

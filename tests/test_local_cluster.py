@@ -674,6 +674,22 @@ def test_what_cannot_be_a_cluster_is_refused(monkeypatch, flags, says):
     local_cluster.main()
 
 
+@pytest.mark.skipif(sys.platform != 'linux', reason='prctl is of Linux')
+def test_a_killed_cluster_leaves_nothing_behind(data_dir, tmp_path):
+  """The tasks hear of it, and save."""
+  with run(data_dir, tmp_path, *FOREVER) as process:
+    children = wait_for_children(process.pid)
+    until(lambda: list(tmp_path.glob('model.ckpt-[1-9]*.index')), PATIENCE_SECONDS)
+    process.kill()
+    process.communicate(timeout=PATIENCE_SECONDS)
+  _, left = psutil.wait_procs(children, PATIENCE_SECONDS)
+  for child in left:
+    child.kill()
+  assert not left
+  end = metrics_log.read(str(tmp_path))[-1]
+  assert (end['event'], end['reason']) == ('end', 'SIGTERM')
+
+
 @pytest.mark.usefixtures('hears_ctrl_c')
 @pytest.mark.parametrize(
   ('number', 'code'), [(signal.SIGINT, 130), pytest.param(signal.SIGHUP, 129, marks=long)]
