@@ -104,6 +104,18 @@ class Family(Options, abc.ABC):
     """Returns what `build` must know before training begins."""
     del start
 
+  def unfolded(
+    self, exported: dict[str, np.ndarray], data: DatasetInfo
+  ) -> Mapping[str, np.ndarray]:
+    """Returns the variables of a .keras export as they are in training, where it has others.
+
+    Args:
+      exported: float32 values by the variables' names.
+      data: the data set of the network that they are for.
+    """
+    del data
+    return exported
+
   def group(self, role: str, rates: Rates) -> Group:
     """Returns the group of the variables with this role (model_base's or the family's own role)."""
     factors = {model_base.OFFSET: rates.offset_lr_factor, model_base.HEAD: rates.head_lr_factor}

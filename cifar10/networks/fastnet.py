@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -372,6 +372,18 @@ class FastNetFamily(Family):
     """Returns a network of two convolutions a group with the main network's divisor and rates."""
     small = dataclasses.replace(self, widths=self.proxy_widths, convs_per_group=2)
     return FastNet(small, settings, data, prepared, divisor=self.widths[-1])
+
+  def unfolded(
+    self, exported: dict[str, np.ndarray], data: DatasetInfo
+  ) -> Mapping[str, np.ndarray]:
+    """Takes the standardisation of `data` out of the whitening (see `FastNet._whiten`)."""
+    kernel, bias = (f'{self.NAME}/whitening/{leaf}' for leaf in ('kernel', 'bias'))
+    if not {kernel, bias} <= exported.keys():
+      return exported
+    scale, shift = (value[:, np.newaxis] for value in standardisation(data))
+    plain = exported[kernel] / (_SHARPNESS * scale)
+    offset = exported[bias] / _SHARPNESS - np.sum(plain * shift, (0, 1, 2))
+    return {**exported, kernel: plain.astype('float32'), bias: offset.astype('float32')}
 
   def group(self, role: str, rates: Rates) -> Group:
     if role == FIRST_BIAS:

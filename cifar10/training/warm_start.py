@@ -39,11 +39,21 @@ def initializers_of_job(process: Process) -> dict[str, Any]:
     log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
     return {}
   device = f'{role.cluster.job}/device:CPU:0'
-  return initializers(options.warm_start_from, options.warm_start_skip, shapes, device)
+  return initializers(
+    options.warm_start_from,
+    options.warm_start_skip,
+    shapes,
+    device,
+    lambda exported: process.hparams.family.unfolded(exported, process.data),
+  )
 
 
 def initializers(
-  paths: Sequence[str], skipped: str | None, shapes: Mapping[str, list[int]], device: str
+  paths: Sequence[str],
+  skipped: str | None,
+  shapes: Mapping[str, list[int]],
+  device: str,
+  unfold: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
 ) -> dict[str, Any]:
   """Finds the network's variables in the sources; logs which were found and which not.
 
@@ -52,6 +62,7 @@ def initializers(
     skipped: regular expression; variables whose names match are not taken.
     shapes: shapes of the network's variables, by name.
     device: this process's, for the values; no other task needs to see the sources.
+    unfold: as `Family.unfolded`, for the variables of a .keras file.
 
   Returns:
     An initializer for each variable found, by its name.
@@ -61,7 +72,7 @@ def initializers(
   """
   initializer_of = {}
   for path in paths:
-    opened = _open_keras(path, shapes) if path.endswith('.keras') else None
+    opened = _open_keras(path, shapes, unfold) if path.endswith('.keras') else None
     source = opened or variable_files.open_source(path, _FLAG)
     taken = _taken(source, skipped, shapes)
     for name in taken:
@@ -69,7 +80,7 @@ def initializers(
   return initializer_of
 
 
-def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
+def _open_keras(path: str, names: Iterable[str], unfold: Callable[..., Any]) -> VariableFile:
   """The weights of a .keras file that --format keras wrote, and that Keras may have trained since.
 
   Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
@@ -93,7 +104,7 @@ def _open_keras(path: str, names: Iterable[str]) -> VariableFile:
     for name in names
     for scope, _, leaf in [name.rpartition('/')]
   }
-  values = {known.get(key, key): value for key, value in values.items()}
+  values = unfold({known.get(key, key): value for key, value in values.items()})
   shapes = {name: list(value.shape) for name, value in values.items()}
   dtypes = dict.fromkeys(values, tf.float32)
   return VariableFile(f'{_FLAG} {path}', path, shapes, dtypes, values.__getitem__)
