@@ -226,6 +226,10 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:in_the_scope_of_proxies', 'makes network/proxy/weights in the scope proxy, '),
     ('outside_parts:ScopeOfProxies', 'makes outside/proxy/conv/kernel in the scope proxy, where'),
     ('outside_parts:ListOption', "option outside_widths has the type <class 'list'>; give it int,"),
+    (
+      'outside_parts:BareVariable',
+      "makes outside/gate in another way than by its layers' _variable",
+    ),
     ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
     (
       'outside_parts:NoDataclass',
@@ -279,6 +283,19 @@ def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_pa
   on = tmp_path / 'on'
   succeeded(run_here(*flags(data_dir, on, *more, network='outside_parts:counts')))
   assert tf.train.load_checkpoint(str(on)).get_tensor('network/seen') == 4
+
+
+def test_a_network_may_read_the_step(run_here, data_dir, tmp_path):
+  """Its commands build it in graphs of their own, without a training."""
+  job, out, network = tmp_path / 'job', tmp_path / 'model.ckpt', 'outside_parts:reads_the_step'
+  succeeded(run_here(*flags(data_dir, job, network=network)))
+  where = ['--job-dir', job, '--data-dir', data_dir, '--out', out]
+  succeeded(run_here('average', f'{job}/model.ckpt-2', job, *where, command=checkpoint))
+  evaluate = ['--mode', 'evaluate', '--data-dir', data_dir, '--job-dir', job, '--checkpoint']
+  last, named = (
+    succeeded(run_here(*evaluate, path)) for path in (f'{job}/model.ckpt-4', f'{job}/model.ckpt-2')
+  )
+  assert (last['global_step'], named['global_step']) == (4, 2)
 
 
 def test_variables_of_values_are_float32_and_start_warm(run_here, data_dir, tmp_path):

@@ -94,11 +94,22 @@ def _guarded(name: str) -> Any:
 def _made(
   place: str, network: Any, forward_pass: Callable[..., Any], is_proxy: bool, images: Any
 ) -> Any:
+  before = _trained()
   with _others_code(place):
     logits = forward_pass(images)
-    if not is_proxy and network._is_training:  # Older jobs may have one.
+  if network._is_training:  # Older jobs may have what is refused.
+    if not is_proxy:
       _check_names(place, network.roles)
-    return logits
+    for name in sorted(_trained() - before - set(network.roles)):
+      raise InputError(
+        f"{_FLAG} {place} makes {name} in another way than by its layers' _variable, and nothing "
+        'would train it; make it so, or with trainable=False'
+      )
+  return logits
+
+
+def _trained() -> set[str]:
+  return {each.op.name for each in tf.compat.v1.trainable_variables()}
 
 
 def _check_names(place: str, names: Iterable[str]) -> None:
@@ -173,7 +184,7 @@ class _FunctionLayers(FamilyNetwork):
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
     scope = tf.compat.v1.get_variable_scope()
-    trained_before = {each.op.name for each in tf.compat.v1.trainable_variables()}
+    trained_before = _trained()
     with (
       _updates_as_operations(),
       tf.compat.v1.device(_beside_their_variables),
@@ -187,12 +198,11 @@ class _FunctionLayers(FamilyNetwork):
     if self._is_training:  # Older jobs may have what is refused.
       self._check_operations(images, logits)
       _check_names(self._place, self.roles)
-    for variable in tf.compat.v1.trainable_variables():
-      if variable.op.name not in trained_before | set(self.roles):
-        raise InputError(
-          f'{_FLAG} {self._place} makes {variable.op.name} in another way than by '
-          f'tf.compat.v1.get_variable; {_NO_KERAS}'
-        )
+    for name in sorted(_trained() - trained_before - set(self.roles)):
+      raise InputError(
+        f'{_FLAG} {self._place} makes {name} in another way than by tf.compat.v1.get_variable; '
+        f'{_NO_KERAS}'
+      )
     if self._is_training and not self.values:
       raise InputError(
         f'{_FLAG} {self._place} has no variable to train; make some with tf.compat.v1.get_variable'

@@ -44,13 +44,13 @@ def recomputed(
     images, _ = iterator.get_next()
     # So the average of n batches is their mean.
     decay = 1 - 1 / batch_number
+    # A batch is a step, as in training: dropout drops other elements in each.
+    step = tf.compat.v1.train.create_global_step()
     settings = network_builder.layer_settings(hparams, is_training=True)
     built = hparams.family.build(settings._replace(batch_norm_decay=decay), data, None)
     built.freeze(hparams.freeze)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
-    # A batch is a step, as in training: dropout drops other elements in each.
-    step = tf.compat.v1.train.get_or_create_global_step()
     with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
       count = step.assign_add(1)
     everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}

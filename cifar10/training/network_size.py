@@ -43,7 +43,8 @@ def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list
   """Returns the shapes of all variables of the network by name, and the trained ones' names."""
   with _built(hparams, data):
     trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
-    variables = tf.compat.v1.global_variables()
+    step = tf.compat.v1.train.get_global_step()
+    variables = [each for each in tf.compat.v1.global_variables() if each is not step]
     return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
 
 
@@ -65,6 +66,7 @@ def _built(hparams: HParams, data: DatasetInfo) -> Iterator[model_base.Layers]:
   """A context with the network for one image in a separate default graph."""
   plain = dataclasses.replace(hparams, dtype='float32')  # Not yet decided for 'auto'.
   with sessions.side_graph():
+    tf.compat.v1.train.create_global_step()  # A user's network may read it.
     built = network_builder.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(tf.zeros([1, info.HEIGHT, info.WIDTH, info.DEPTH]))

@@ -182,6 +182,23 @@ class FailingFamily(Outside):
   NETWORK: ClassVar[type] = _Fails
 
 
+class _BareVariable(_AllConvolutions):
+  def forward_pass(self, images):
+    return super().forward_pass(images) * tf.compat.v1.get_variable('gate', [1])
+
+
+@dataclasses.dataclass(frozen=True)
+class BareVariable(Outside):
+  NETWORK: ClassVar[type] = _BareVariable
+
+
+def reads_the_step(images, is_training, num_classes):
+  """A network whose first steps differ from later ones."""
+  step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.float32)
+  weights = tf.compat.v1.get_variable('weights', [3, num_classes])
+  return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights) * (step + 1)
+
+
 class NoDataclass(cifar10.Family):
   NAME: ClassVar[str] = 'outside'
   TITLE: ClassVar[str] = 'a family without options'
