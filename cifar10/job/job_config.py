@@ -69,7 +69,8 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
 
   An existing job needs no data dir. Raises InputError if the classes of data dir and job differ.
   """
-  config = read_config(job_dir)
+  # Without a checkpoint nothing was trained, and another data set may take its place.
+  config = read_begun(job_dir) if data_dir else read_config(job_dir)
   job = None
   if config:  # A job without a data set is older than data sets other than CIFAR-10.
     path = os.path.join(job_dir, CONFIG_NAME)

@@ -9,7 +9,9 @@ import tensorflow as tf
 from outcome import refused, succeeded
 
 import generate_cifar10_tfrecords
+from cifar10.core.errors import InputError
 from cifar10.data import info, manifest
+from cifar10.job import job_config
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 2]
 
@@ -95,6 +97,17 @@ def test_a_made_up_data_set_by_its_manifest_alone(data_dir, run_job, run_here, t
   said = refused(run_here(*other, '--mode', 'evaluate'))
   assert 'was trained on 10 classes of textures, and --data-dir' in said
   assert 'class 0 is texture 0 and airplane; name another of the two' in said
+
+
+def test_a_job_without_a_checkpoint_takes_another_data_set(data_dir, tmp_path):
+  """It ended before its first step, maybe by an error in the user's network."""
+  textures = {**info.CIFAR10.to_json(), 'name': 'textures', 'classes': [*'abcdefghij']}
+  config = tmp_path / 'config.json'
+  config.write_text(json.dumps({'num_layers': 8, 'data_set': textures}))
+  assert job_config.described_data(str(tmp_path), data_dir).name == info.CIFAR10.name
+  (tmp_path / 'checkpoint').touch()
+  with pytest.raises(InputError, match='was trained on 10 classes of textures, and --data-dir'):
+    job_config.described_data(str(tmp_path), data_dir)
 
 
 @pytest.mark.long
