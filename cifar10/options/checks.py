@@ -92,7 +92,7 @@ def check_units(given: Mapping[str, Any]) -> None:
     steps, epochs = given.get(f'{name}_steps'), given.get(f'{name}_epochs')
     if steps is not None and epochs is not None:
       flag = f'--{name.replace("_", "-")}'
-      raise InputError(f'{flag}-steps {steps} and {flag}-epochs {epochs:g}: give one of the two')
+      raise InputError(f'{flag}-steps {steps} and {flag}-epochs {epochs}: give one of the two')
 
 
 def check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions) -> None:
@@ -113,6 +113,12 @@ def check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions)
     if needed in given:
       raise InputError(f'{shown} has no effect with {flag} {given[needed]}; leave one out')
     raise InputError(f'{shown} belongs to {flag}; add it')
+  for name in ('lr_values', 'lr_boundaries_steps', 'lr_boundaries_epochs'):
+    if given.get('lr_triangle') and given.get(name):
+      shown = ','.join(map(str, given[name]))
+      raise InputError(
+        f'--{name.replace("_", "-")} {shown} has no effect with --lr-triangle; leave one out'
+      )
 
 
 def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
@@ -130,6 +136,11 @@ def check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
     )
   if not mode.startswith('train'):
     return
+  if hparams.validation_source and options.subset not in (None, 'validation'):
+    raise InputError(
+      f'--validation-source {hparams.validation_source} is not evaluated with --subset '
+      f'{options.subset}; leave one out'
+    )
   if not hparams.train_epochs:  # Else the data will say which step is the last.
     check_profiled(options, hparams.train_steps)
   _check_early_stopping(hparams, options, mode)

@@ -22,6 +22,21 @@ def check(hparams, options, cluster, mode):
   cluster_checks.check(hparams, options, cluster, mode)
 
 
+def test_a_source_that_nothing_would_evaluate_is_refused():
+  hparams, options = from_values({'validation_source': 'a:b'}), RunOptions('job', subset='eval')
+  said = '--validation-source a:b is not evaluated with --subset eval; leave one out'
+  with pytest.raises(InputError, match=said):
+    checks.check_run(hparams, options, 'train_and_evaluate')
+  checks.check_run(hparams, options, 'evaluate')
+
+
+def test_a_triangle_leaves_phases_without_effect():
+  given = {'lr_triangle': (0.2, 0.1, 0.0), 'lr_values': (1.0, 0.1), 'lr_boundaries_steps': (5,)}
+  said = '--lr-values 1.0,0.1 has no effect with --lr-triangle; leave one out'
+  with pytest.raises(InputError, match=said):
+    checks.check_needs(given, from_values(given), RunOptions('job'))
+
+
 @pytest.mark.parametrize(
   ('given', 'message'),
   [
@@ -135,7 +150,7 @@ def test_deterministic_takes_what_nobody_decides():
   [
     (
       {'train_steps': 100, 'train_epochs': 2.0},
-      '--train-steps 100 and --train-epochs 2: give one of the two',
+      '--train-steps 100 and --train-epochs 2.0: give one of the two',
     ),
     (
       {'save_every_steps': 5, 'save_every_epochs': 0.5},
