@@ -20,7 +20,7 @@ from cifar10.options.hparams import from_values
   [
     {'num_layers': 8},
     {'num_layers': 8, 'resnet_version': 2},
-    pytest.param({'network': 'vgg', 'vgg_layers': 11}, marks=pytest.mark.slow),
+    pytest.param({'network': 'vgg', 'vgg_layers': 11}, marks=pytest.mark.long),
     pytest.param(
       {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}, marks=pytest.mark.slow
     ),

@@ -131,7 +131,7 @@ def test_no_split_chooses_that_is_the_test_set_or_trained_on(run_here, data_dir,
 @pytest.mark.parametrize(
   ('limit', 'lifted'),
   [
-    pytest.param(['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1], marks=pytest.mark.slow),
+    pytest.param(['--stop-at-accuracy', 0], ['--stop-at-accuracy', 1], marks=pytest.mark.long),
     pytest.param(['--stop-without-gain', 1], [], marks=pytest.mark.slow),
     pytest.param(['--max-minutes', 1e-4], ['--max-minutes', 60], marks=pytest.mark.long),
   ],
