@@ -175,12 +175,12 @@ def test_all_reduce_ends_when_one_is_started_again_alone(cluster, name):
 def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tmp_path):
   """Once in one run, and once in two."""
   workers, ps = counts
-  for job, ends in (('once', [60]), ('twice', [25, 60])):
+  for job, ends in (('once', [30]), ('twice', [12, 30])):
     for end in ends:
       more = ['--job-dir', tmp_path / job, '--train-steps', end, '--eval-every-steps', 10**6]
       tasks = cluster(*flags, '--deterministic', *more, workers=workers, ps=ps)
       assert set(tasks.ended()) == {0}, tasks.text()
-  assert_equal(tmp_path / 'once', tmp_path / 'twice', 60)
+  assert_equal(tmp_path / 'once', tmp_path / 'twice', 30)
 
 
 @long

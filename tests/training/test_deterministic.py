@@ -34,7 +34,7 @@ def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path
     assert_equal(tmp_path / 'first', tmp_path / 'other', STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_side_graphs_are_built(run_main, data_dir, tmp_path):
   """Whitening by the first images, a warm start, an export: each in a graph of its own."""
   fast = ['--network', 'fastnet', '--widths', '24,32,32', '--proxy-widths', '24,24,24']
