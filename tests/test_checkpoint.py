@@ -160,6 +160,7 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   assert not list(tmp_path.glob('mean*'))
 
 
+@pytest.mark.slow
 def test_a_proxy_is_no_part_of_its_job_s_network(run, run_here, data_dir, tmp_path):
   """Whatever reads the network's variables by name takes them without the proxy's."""
   job = tmp_path / 'job'

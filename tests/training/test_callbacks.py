@@ -80,6 +80,7 @@ def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_p
   assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 def test_lost_steps_took_their_time(run_here, data_dir, tmp_path):
   """Killed after step 6, 5,000 seconds from the start; the next run makes steps 5 and 6 again."""
   job = tmp_path / 'job'

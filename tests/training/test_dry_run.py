@@ -183,6 +183,7 @@ def test_refuses_a_callback_that_is_not_there(run_here, data_dir, tmp_path):
   assert 'no_such_module' in refused(run_here(*flags, '--callback', 'no_such_module:make'))
 
 
+@pytest.mark.slow
 def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
   job = tmp_path / 'job'
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 4]

@@ -164,6 +164,7 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   assert not np.array_equal(seen[0][0][0], seen[3][0][0])
 
 
+@pytest.mark.slow
 def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path):
   """And once more at each end. What a killed run saved and did not evaluate is evaluated first."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
