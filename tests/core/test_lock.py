@@ -167,11 +167,12 @@ def test_who_was_thought_dead_ends_when_it_wakes(tmp_path, elsewhere, has_ended)
     assert process.wait(60) == 1
 
 
-def test_a_listing_that_fails_gives_the_folder_to_nobody(tmp_path, monkeypatch):
+@pytest.mark.parametrize('number', [errno.EIO, errno.ESHUTDOWN, errno.ENOMEM])
+def test_a_listing_that_fails_gives_the_folder_to_nobody(tmp_path, monkeypatch, number):
   """As on a file system of a network: the folder would seem to be free."""
   with holding(tmp_path):
-    monkeypatch.setattr(os, 'listdir', failing(errno.EIO))
-    with pytest.raises(OSError, match='Input/output error'):
+    monkeypatch.setattr(os, 'listdir', failing(number))
+    with pytest.raises(OSError, match=os.strerror(number)):
       take(tmp_path).__enter__()
     monkeypatch.undo()
     assert len(claims(tmp_path)) == 1

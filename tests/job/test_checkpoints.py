@@ -15,7 +15,13 @@ from tensorboard.backend.event_processing import event_accumulator
 from cifar10 import report
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError, MisfitError
-from cifar10.job import checkpoints, damaged_checkpoints, metrics_log, variable_files
+from cifar10.job import (
+  checkpoint_faults,
+  checkpoints,
+  damaged_checkpoints,
+  metrics_log,
+  variable_files,
+)
 from cifar10.training import checkpoint_saver
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -466,3 +472,28 @@ def test_a_dry_run_says_where_training_would_go_on(job, run_here, data_dir):
   assert json.loads(planned.stdout)['global_step'] == 4
   assert f'training would go on from {job}/model.ckpt-4' in planned.stderr
   assert snapshot(job) == before
+
+
+@pytest.mark.parametrize(
+  ('path', 'error'),
+  [
+    ('gs://bucket/model.ckpt-8.index', OSError(errno.EIO, 'Unavailable')),
+    ('gs://bucket/model.ckpt-8.data-...', tf.errors.UnavailableError(None, None, 'away')),
+    ('model.ckpt-8.index', OSError(errno.ESTALE, 'Stale file handle')),
+  ],
+)
+def test_an_outage_is_no_damage(path, error):
+  with pytest.raises(type(error)):
+    checkpoint_faults._check_allowed(error, path)
+
+
+@pytest.mark.parametrize(
+  ('path', 'error'),
+  [
+    ('gs://bucket/model.ckpt-8.data-...', tf.errors.DataLossError(None, None, 'checksum')),
+    ('gs://bucket/model.ckpt-8.index', ValueError('it is no index of a checkpoint')),
+    ('model.ckpt-8.index', OSError(errno.EIO, 'Input/output error')),  # A local disk's bad sector.
+  ],
+)
+def test_damage_is_no_outage(path, error):
+  checkpoint_faults._check_allowed(error, path)
