@@ -14,7 +14,7 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 
 import argparse
 import contextlib
-import ctypes
+import functools
 import itertools
 import json
 import math
@@ -30,6 +30,7 @@ from typing import IO, Any
 
 from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError
+from cifar10.core.little_memory import end_with_parent
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
@@ -37,20 +38,12 @@ _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
 _DISPATCHER, _OF_DATA = 'dispatcher 0', ('dispatcher ', 'data ')  # Processes of the data service.
-_PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
-_LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 _MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
 
 
 def show(name: str, line: str) -> None:
   """Prints a line of a task's log."""
   print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
-
-
-def _end_with_parent() -> None:
-  """Has this process, a task, get SIGTERM when the one that started it is killed."""
-  if _LIBC:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class LocalCluster:
@@ -143,7 +136,8 @@ class LocalCluster:
         encoding='utf-8',
         errors='backslashreplace',
         start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
-        preexec_fn=_end_with_parent,  # noqa: PLW1509  (it waits for no other thread)
+        # It saves if this process is killed.
+        preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')

@@ -20,7 +20,7 @@ export HOSTS
 saved() { cat "$job/checkpoint" 2>/dev/null || true; }  # TensorFlow's list of checkpoints.
 before=$(saved)
 code=0
-# Since Slurm 22.05 srun does not take this option from sbatch.
+# Since Slurm 22.05 srun no longer takes --cpus-per-task from sbatch.
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 # In each task: srun sets SLURM_PROCID, and cyclic distribution takes turns over the nodes. No task's
 # end makes Slurm kill the others, for SIGKILL would take the chief's last steps. SIGTERM, from

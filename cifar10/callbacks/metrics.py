@@ -34,14 +34,13 @@ class Metrics(AveragingHundreds):
   def after_create_session(self, session: Any, coord: Any) -> None:
     super().after_create_session(session, coord)
     step = self._step
-    before = metrics_log.read(self._run.job_dir)
+    events = metrics_log.read(self._run.job_dir)  # Those of lost steps, too.
     steps_lost = metrics_log.go_back(self._run.job_dir, step)
-    events = metrics_log.read(self._run.job_dir)
     resumed = any(event['event'] == 'start' for event in events)  # The step may be 0 even then.
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves the restored checkpoint again.
-    if not self._started and step:  # What lost steps took counts, too; at step 0 all begins anew.
-      seconds = [event.get('seconds') for event in before]
+    if not self._started and step:  # What lost steps took counts; at step 0 all begins anew.
+      seconds = [event.get('seconds') for event in events]
       known = [each for each in seconds if isinstance(each, (int, float))]
       self._run.seconds_before = max(known, default=0)
     self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())

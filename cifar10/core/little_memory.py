@@ -9,7 +9,8 @@ from cifar10.core import limits
 
 _LEAST_ROOM = 2.5e9  # Bytes: TensorFlow with its threads, on two cores.
 _DEATHS = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP, 127)
-_PR_SET_PDEATHSIG = 1  # Of prctl(2).
+_PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
+_LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 _SHORT = 'the limit of address space (ulimit -v) is {:.2f} GB, and TensorFlow {}; raise it'
 
 
@@ -20,12 +21,17 @@ def shortage() -> str:
   return message if room < _LEAST_ROOM else ''
 
 
+def end_with_parent(number: signal.Signals) -> None:
+  """Sends this process a signal when the one that started it ends, also if that is killed."""
+  if _LIBC:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+
+
 def watch() -> None:
   """Goes on in a child; this process waits, passes signals on, and says what ended the child."""
   child = os.fork()
   if not child:
-    if sys.platform == 'linux':
-      ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     return
   for each in (signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(each) is not signal.SIG_IGN:

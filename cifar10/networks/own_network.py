@@ -128,6 +128,7 @@ class _NamesFaults(Family):
   __init__: Any = _guarded('__init__')  # And so `check`.
   describe: Any = _guarded('describe')
   prepare: Any = _guarded('prepare')
+  unfolded: Any = _guarded('unfolded')
   group: Any = _guarded('group')
   has_proxy: Any = property(_guarded('has_proxy'))
   build: Any = _guarded('build')

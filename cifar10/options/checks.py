@@ -113,8 +113,9 @@ def check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions)
     if needed in given:
       raise InputError(f'{shown} has no effect with {flag} {given[needed]}; leave one out')
     raise InputError(f'{shown} belongs to {flag}; add it')
-  for name in ('lr_values', 'lr_boundaries_steps', 'lr_boundaries_epochs'):
-    if given.get('lr_triangle') and given.get(name):
+  phases = ('lr_values', 'lr_boundaries_steps', 'lr_boundaries_epochs')
+  for name in phases if given.get('lr_triangle') else ():
+    if given.get(name):
       shown = ','.join(map(str, given[name]))
       raise InputError(
         f'--{name.replace("_", "-")} {shown} has no effect with --lr-triangle; leave one out'

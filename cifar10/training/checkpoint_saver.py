@@ -141,7 +141,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     # later. Saved before, they would be what the same command resumes from.
     if not all(session.run(self._finite)):
       raise tf.compat.v1.train.NanLossDuringTrainingError
-    saver = self._get_saver()
+    saver = self._get_saver()  # JOB/checkpoint must not list what goes after this save.
     others = [each for each in saver._last_checkpoints if each[0] != self._tells.by_time]
     saver.set_last_checkpoints_with_time(others)
     try:

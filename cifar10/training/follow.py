@@ -10,7 +10,7 @@ from cifar10.callbacks import registry
 from cifar10.callbacks.base import Run
 from cifar10.cluster.sockets import reachable
 from cifar10.core.errors import TaskLostError
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, job_config, stop_record
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process
@@ -34,13 +34,16 @@ def follow(process: Process) -> dict[str, Any]:
   )
   job_dir, patience = process.options.job_dir, process.options.evaluator_patience
   seen, seen_at = None, time.monotonic()
+  unread = None
   while True:
     process.role.monitor.check()
     checkpoint = checkpoints.listed(job_dir)
     try:
       fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
-    except (OSError, tf.errors.OpError):  # It may pass: a later look finds it, or a newer one.
-      checkpoint, fault = None, ''
+    except (OSError, tf.errors.OpError) as error:  # It may pass.
+      if checkpoint != unread:
+        log.info('%s cannot be read (%s); looking again', checkpoint, one_line(str(error)))
+      unread, checkpoint, fault = checkpoint, None, ''
     if fault and checkpoint != checkpoints.listed(job_dir):
       continue  # It was deleted before it was read, so a newer one exists.
     if checkpoint and checkpoint != seen:

@@ -54,13 +54,13 @@ def test_a_step_that_a_worker_made_during_the_save_is_in_the_last_checkpoint(tmp
 
 
 def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
-  """The last checkpoint, of step 4, can be read at the second look."""
+  """The last checkpoint, of step 4, can be read at the third look; one line tells of the others."""
   save(f'{tmp_path}/model.ckpt-4', 4)
-  looks, evaluated = [], []
+  looks, evaluated, said = [], [], []
 
   def fault_of(checkpoint):
     looks.append(checkpoint)
-    if len(looks) == 1:
+    if len(looks) < 3:
       raise OSError(errno.ESTALE, 'Stale file handle')
     return ''
 
@@ -79,6 +79,7 @@ def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
   monkeypatch.setattr(follow, 'Run', lambda *_: None)
   monkeypatch.setattr(follow.registry, 'make_all', lambda *_: ())
   monkeypatch.setattr(follow, '_LOOK_SECONDS', 0)
+  monkeypatch.setattr(follow.log, 'info', lambda line, *values: said.append(line % values))
   options = types.SimpleNamespace(job_dir=str(tmp_path), evaluator_patience=60)
   hparams = types.SimpleNamespace(train_steps=4, train_epochs=None)
   monitor = types.SimpleNamespace(check=lambda: None)
@@ -94,3 +95,7 @@ def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
   )
   assert follow.follow(process) == {'accuracy': 0.5, 'ended_by': 'train_steps'}
   assert evaluated == [('validation', True), ('eval', False)]
+  assert len(looks) > 3
+  [line] = said
+  assert line.startswith(f'{tmp_path}/model.ckpt-4 cannot be read (')
+  assert line.endswith('Stale file handle); looking again')

@@ -510,8 +510,8 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   assert 'convs_per_group is 2 there and 3 here' in said
 
 
-@pytest.mark.long
-@pytest.mark.parametrize('recipe', ['fast94', 'fast96'])
+@pytest.mark.slow
+@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
 def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
   """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
   common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
