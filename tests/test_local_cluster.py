@@ -407,6 +407,20 @@ def test_a_killed_chief(cluster, sync):
   tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)
 
 
+@long
+def test_an_asynchronous_chief_that_is_killed_for_good(cluster):
+  """The worker makes steps, which nobody saves: it says so, and does not do that for ever."""
+  tasks = cluster(*FOREVER, '--start-timeout', 40, '--log-every', 1)
+  tasks.until_step(10)
+  tasks.kill('chief 0')
+  assert tasks.ended() == [-9, 1, 1], tasks.text()
+  chief = r'chief 0 \(\S+\)'
+  assert tasks.said('worker 0', f'{chief} is gone: nothing is saved until it is back')
+  [line] = tasks.said('worker 0', 'error: .*')
+  assert re.search(f'nothing was saved in 40 s: {chief} cannot be reached', line)
+  assert tasks.said('ps 0', f'error: nobody trains: {chief} cannot be reached')
+
+
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_sigterm(cluster, sync):
   tasks = cluster(*FOREVER, '--eval-every-steps', 10**6, '--log-every', 1, *sync)

@@ -28,6 +28,7 @@ _LOST_SECONDS = 5
 _LOST_LOOKS = 3
 _RESTART_SECONDS = 1  # The first look: so soon a task that was started again does not listen yet.
 _BRIEF_SECONDS = 0.2  # To wait for an answer where every second is asked; SIGTERM waits meanwhile.
+CHIEF = 'chief 0'
 _DATA_SERVICE = 'data service'
 
 
@@ -129,7 +130,10 @@ class LivenessMonitor(SignalMonitor):
     self._over = self._closed = True
 
   def is_lost(self, name: str) -> bool:
-    """Tells whether a task was unreachable for `start_timeout`, without a step in that time."""
+    """Tells whether a task was unreachable for `start_timeout`.
+
+    Only time without a step counts, except for the chief.
+    """
     since = self._gone_since.get(name, math.inf)
     return time.monotonic() - since >= self._start_timeout
 
@@ -193,12 +197,18 @@ class LivenessMonitor(SignalMonitor):
     missing = dict(self._never_seen) if is_starting else {}
     now = time.monotonic()
     waited = now - self._waiting_since
-    gone = sockets.unreachable(self._peers) if waited >= REPORT_SECONDS else {}
+    waits = waited >= REPORT_SECONDS
+    asked = self._peers if waits else {}
+    if not waits and self._stepped and CHIEF in self._peers:  # Asynchronous workers train on.
+      asked = {CHIEF: self._peers[CHIEF]}
+    gone = sockets.unreachable(asked)
     self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
     missing.update(gone)
-    if missing:
+    if gone and not waits:
+      log.info('%s is gone: nothing is saved until it is back', _listed(gone))
+    elif missing:
       log.info('waiting for %s', _listed(missing))
-    elif waited >= REPORT_SECONDS and _DATA_SERVICE in self._peers:
+    elif waits and _DATA_SERVICE in self._peers:
       log.info('no step for %.0f s: the data service answers; does it have a data worker?', waited)
     elif waited >= _LONG_SECONDS and self._peers and not self._serves:
       log.info('no step for %.0f s, and all tasks answer: one evaluates, pauses or hangs', waited)
@@ -248,13 +258,15 @@ class LivenessMonitor(SignalMonitor):
       )
 
   def _give_up_on_gone(self) -> None:
-    """Ends a training that needs lost tasks; a chief that can still save does so.
+    """Ends a training that needs lost tasks, or its chief; a chief that can still save does so.
 
     A parameter server decides on its own: it needs no other task, but others may need it.
     """
     lost = {name: self._peers[name] for name in self._gone_since if self.is_lost(name)}
     if self._needs(lost) and not self._serves and not self._over:
-      self.lost = f'no step was made in {self._start_timeout:g} s: {lost_tasks(lost)}'
+      waits = time.monotonic() - self._waiting_since >= REPORT_SECONDS
+      nothing = 'no step was made' if waits else 'nothing was saved'
+      self.lost = f'{nothing} in {self._start_timeout:g} s: {lost_tasks(lost)}'
       self.stopping = True
       self._end_or_exit(self.lost)
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.control import SharedControl, StopRequested, from_vector
-from cifar10.cluster.liveness import LivenessMonitor, lost_tasks
+from cifar10.cluster.liveness import CHIEF, LivenessMonitor, lost_tasks
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.task_roles import AfterExchange, TaskRole
@@ -23,7 +23,6 @@ from cifar10.core.logs import log
 from cifar10.core.sessions import session_config
 from cifar10.options.run_options import RunOptions
 
-_CHIEF = 'chief 0'
 _LOOK_SECONDS = 0.25
 _PAUSE_SECONDS = 0.5  # Between two checks whether a pause is over.
 _FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the chief is done.
@@ -121,8 +120,8 @@ def serve(role: Replica) -> dict[str, Any]:
       if monitor.stopping:
         _wait_for_the_chief(cluster)
         raise Terminated(monitor.heard)
-      if monitor.is_lost(_CHIEF) and _all_left(cluster, done):
-        raise TaskLostError(f'nobody trains: {lost_tasks({_CHIEF: cluster.addresses["chief"][0]})}')
+      if monitor.is_lost(CHIEF) and _all_left(cluster, done):
+        raise TaskLostError(f'nobody trains: {lost_tasks({CHIEF: cluster.addresses["chief"][0]})}')
       time.sleep(_LOOK_SECONDS)
       done.update(session.run(take) for _ in range(session.run(size)))
       if 0 in done:

@@ -316,6 +316,34 @@ def test_ends_when_who_is_needed_does_not_come_back(addresses, tasks, spare, los
     monitor.check()
 
 
+def test_a_worker_does_not_train_on_for_good_without_a_chief(addresses, caplog, now):
+  """Asynchronous training needs no chief for a step, but for each checkpoint."""
+  caplog.set_level('INFO', logger='cifar10')
+  chief = f'chief 0 ({addresses["nowhere"]})'
+  cluster = {'chief': (addresses['nowhere'],), 'ps': (addresses['here'],), 'worker': ('here:1',)}
+  monitor = LivenessMonitor(Cluster(cluster, 'worker'), spare_workers=2, start_timeout=60)
+  monitor._left.set()  # Else the process would be ended after some seconds.
+
+  def look_at(seconds):
+    now[0] = seconds
+    monitor.progressed()
+    monitor._report(is_starting=False)
+    monitor._give_up_on_gone()
+
+  look_at(115)
+  with pytest.MonkeyPatch.context() as back:
+    back.setattr(sockets, 'reachable', lambda *_: True)
+    look_at(130)
+  assert caplog.messages == [f'{chief} is gone: nothing is saved until it is back']
+  for seconds in (145, 204):
+    look_at(seconds)
+  assert not monitor.stopping
+  look_at(205)
+  with pytest.raises(TaskLostError) as error:
+    monitor.check()
+  assert str(error.value).startswith(f'nothing was saved in 60 s: {chief} cannot be reached')
+
+
 @pytest.mark.parametrize('worker', ['here', 'nowhere'])
 def test_a_parameter_server_remembers_who_came_and_went(addresses, monkeypatch, worker, said, now):
   """The tasks are there for less than the 15 seconds between two reports."""
