@@ -50,7 +50,8 @@ _SHOWN = {
 def tables(results: Records) -> dict[str, str]:
   """Every table that the results make, by name."""
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
-  summary = _summary(foremost(results).values(), results.get('training'))
+  speeds = [record for name, record in results.items() if re.match('training(_|$)', name)]
+  summary = _summary(foremost(results).values(), speeds)
   made = {'summary': summary, 'trained': _trained(ordered)}
   for name, record in results.items():
     table = _table(record)
@@ -70,7 +71,7 @@ def _table(record: dict) -> str:
   return ''
 
 
-def _summary(trained: Iterable[dict], speed: dict | None) -> str:
+def _summary(trained: Iterable[dict], speeds: Sequence[dict]) -> str:
   """The README's table, the machines, and the speed beside Keras and PyTorch."""
   trained = list(trained)
   rows = (
@@ -80,7 +81,7 @@ def _summary(trained: Iterable[dict], speed: dict | None) -> str:
   every = [each for record in trained for each in (record, *record.get('others', ()))]
   machines = '; '.join(dict.fromkeys(_environment(record) for record in every))
   heads = 'trained | test accuracy, mean | standard deviation | runs | minutes each'
-  said = f'\nMeasured on {machines}.{_times(speed) if speed else ""}\n'
+  said = f'\nMeasured on {machines}.{_times(speeds) if speeds else ""}\n'
   return _markdown(heads, rows) + said
 
 
@@ -97,17 +98,21 @@ def _minutes(record: dict) -> str:
   return shown + (' (computed)' if are_computed(record) else '')
 
 
-def _times(speed: dict) -> str:
-  """A sentence: the program's images/s as a multiple of Keras' and PyTorch's."""
-  of = {
-    (peer, dtype): f'{speed["ratios"][f"program / {peer}, {dtype}"]:.2f}'
-    for peer in ('keras', 'torch')
-    for dtype in ('float32', 'bfloat16')
-  }
+def _times(speeds: Sequence[dict]) -> str:
+  """A sentence: the program's images/s as multiples of Keras' and PyTorch's on all processors."""
+  on_cpus = [record['ratios'] for record in speeds if 'gpu' not in record['hardware']]
+  ranges = []
+  for peer in ('keras', 'torch'):
+    every = [
+      of[name]
+      for of in on_cpus
+      for name in (f'program / {peer}, float32', f'program / {peer}, bfloat16')
+      if name in of
+    ]
+    ranges.append(f'{min(every):.2f} to {max(every):.2f} times')
   return (
-    f' ResNet-20 with batch 128 trains {of["keras", "float32"]} times as fast as Keras and '
-    f'{of["torch", "float32"]} times as fast as PyTorch in float32, {of["keras", "bfloat16"]} and '
-    f'{of["torch", "bfloat16"]} times in bfloat16, on {hardware(speed)}.'
+    f' ResNet-20 with batch 128 trains {ranges[0]} as fast as Keras and {ranges[1]} as fast as '
+    'PyTorch, by processor and dtype (docs/results.md).'
   )
 
 
@@ -311,7 +316,8 @@ def _support(record: dict) -> str:
     for version, outcome in sorted(pythons.items(), key=lambda item: int(item[0].split('.')[1]))
   ]
   rows.append(('3.14', 'none has a package for it', 'refused by `make install`'))
-  said = f'\nAlso {across["outcome"]}.\n' if across else ''
+  also = f' Also {across["outcome"]}.' if across else ''
+  said = f'\nAt commit `{record["commit"]}`.{also}\n'
   return _markdown('Python | TensorFlow | outcome', rows, words=3) + said
 
 
@@ -352,7 +358,7 @@ def _cut(cut: dict) -> str:
 
 
 def _wire(record: dict) -> str:
-  """What passed each cable in a step beside what it is reckoned to be; and images/s on paper."""
+  """What passed each cable in a step beside what it is computed to be; and computed images/s."""
   rows = []
   for cluster, counted in record['bytes_per_step'].items():
     servers = [both for task, both in counted.items() if task.startswith('ps')]
@@ -363,7 +369,7 @@ def _wire(record: dict) -> str:
         pairs = zip(means, record['reckoned'][cluster][kind])
         name = {'worker': 'workers', 'ps': 'servers'}[kind]
         rows.append([cluster, name, *(f'{count / 1e6:.2f}' for pair in pairs for count in pair)])
-  heads = 'cluster | mean of the | sent, MB | reckoned | received, MB | reckoned'
+  heads = 'cluster | mean of the | sent, MB | computed | received, MB | computed'
   return f'{_markdown(heads, rows, words=2)}\n{_on_paper(**record["network_bytes"])}'
 
 
@@ -380,7 +386,7 @@ def _on_paper(trainable: int, averages: int) -> str:
       for servers in kinds.values()
     )
     rows.append([workers, *(f'{images:,.0f}' for images in made)])
-  return f'Images/s on paper:\n\n{_markdown(" | ".join(["workers", *heads]), rows)}'
+  return f'Computed images/s:\n\n{_markdown(" | ".join(["workers", *heads]), rows)}'
 
 
 def _protocol_cost(record: dict) -> str:

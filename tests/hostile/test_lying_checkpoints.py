@@ -13,7 +13,7 @@ from harness import Case, cases
 from tensorflow.core.framework import tensor_shape_pb2, types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-TITLE = 'checkpoints that lie'
+TITLE = 'corrupted checkpoints'
 BEFORE = '17 of 29'
 WAS = (
   'signals 6 and 11 inside TensorFlow for what an index claims, tracebacks for whole checkpoints '

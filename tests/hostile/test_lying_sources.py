@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 from harness import COMMANDS, Case, cases
 
-TITLE = 'files of variables that lie'
+TITLE = 'corrupted files of variables'
 BEFORE = '14 of 22'
 WAS = 'MemoryError tracebacks after seconds, tracebacks of zip, zlib and numpy'
 NOW = 'headers are read first, values when they are wanted; a fault of any kind is one line'

@@ -6,7 +6,7 @@ import socket
 
 from harness import Case, cases
 
-TITLE = 'Files that are none'
+TITLE = 'paths that are not regular files'
 BEFORE = '10 of 37'
 WAS = 'a pipe is waited for without end, /dev/zero is read until the memory is full'
 NOW = 'small files must be regular ones below 16 MB, and there are 2,000 classes at most'

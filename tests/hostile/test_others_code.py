@@ -2,7 +2,7 @@
 
 from harness import ANY_NETWORK, Case, cases, has_result, nothing
 
-TITLE = "Others' code"
+TITLE = 'failing code of users'
 BEFORE = '10 of 31'
 WAS = 'tracebacks, lines of a megabyte, signal 11, no end'
 NOW = (
