@@ -165,8 +165,8 @@ def _cut(tasks, victim, seconds):
   monitor(min(seconds, FOR_GOOD_SECONDS))
   mended_at = time.monotonic()
   others = [name for name in replicas if name != victim]
-  # A line two seconds after the cut can be of steps before it.
-  went_on = bool(tasks.when('images/s', max(cut_at + 2, mended_at - 20), mended_at, others))
+  after = cut_at + 2  # A line of the first two seconds can be of what came before the cut.
+  went_on = bool(tasks.when('images/s', max(after, mended_at - 20), mended_at, others))
   moving = None
 
   def all_move():
@@ -190,7 +190,7 @@ def _cut(tasks, victim, seconds):
     'first_named_after_s': named[0] if named else None,
     'times_named': len(named),
     'all_moving_s_after_mending': round(moving, 1) if moving else None,
-    'chief_went_back_to_checkpoint': bool(tasks.when('resuming at', cut_at)),
+    'chief_went_back_to_checkpoint': bool(tasks.when('resuming at', after)),
     'ended': ended,
     'errors': sorted({line.partition('error: ')[2] for _, line in tasks.log if 'error: ' in line}),
   }

@@ -184,6 +184,25 @@ def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tm
 
 
 @long
+def test_workers_of_a_killed_chief_repeat_its_lost_steps(cluster, tmp_path):
+  """With the batches of these steps: the weights are those of an undisturbed training."""
+  for job in ('once', 'killed'):
+    more = ['--job-dir', tmp_path / job, '--train-steps', 300, '--eval-every-steps', 10**6]
+    tasks = cluster('--sync', '--deterministic', *more, '--save-every-steps', 50, workers=2)
+    if job == 'killed':
+      tasks.job_dir = str(tmp_path / job)
+      tasks.until_step(50)
+      tasks.kill('chief 0')
+      tasks.start('chief 0')
+    assert set(tasks.ended()) == {0}, tasks.text()
+  [resumed] = tasks.resumed()
+  assert resumed in range(50, 300, 50)
+  assert tasks.steps_said('worker 0', 'joining') == tasks.steps_said('worker 1', 'joining')
+  assert tasks.steps_said('worker 0', 'joining') == [resumed]
+  assert_equal(tmp_path / 'once', tmp_path / 'killed', 300)
+
+
+@long
 @pytest.mark.parametrize(
   ('flags', 'ps'),
   [

@@ -266,7 +266,8 @@ class LivenessMonitor(SignalMonitor):
     if self._needs(lost) and not self._serves and not self._over:
       waits = time.monotonic() - self._waiting_since >= REPORT_SECONDS
       nothing = 'no step was made' if waits else 'nothing was saved'
-      self.lost = f'{nothing} in {self._start_timeout:g} s: {lost_tasks(lost)}'
+      gone = {name: self._peers[name] for name in self._gone_since}
+      self.lost = f'{nothing} in {self._start_timeout:g} s: {lost_tasks(gone)}'
       self.stopping = True
       self._end_or_exit(self.lost)
 

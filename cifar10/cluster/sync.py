@@ -249,7 +249,10 @@ class _ChiefHook(_SyncHook):
 
 
 class _WorkerHook(_SyncHook):
-  """A worker's hook: waits until the chief has made the update."""
+  """A worker's hook: waits until the chief has made the update.
+
+  Its session is created again where a chief that was started again goes back to its checkpoint.
+  """
 
   def _begin(self, session: Any) -> None:
     while not self._monitor.stopping and not session.run(self._replicas.chief_has_begun):
@@ -263,5 +266,7 @@ class _WorkerHook(_SyncHook):
       has_token, state, step = session.run(answer)
       replicas.control.state = from_vector(state)
       if has_token:
+        if step <= self._local_step:  # A new session begins again with the batch of that step.
+          raise tf.errors.AbortedError(None, None, f'the chief went back to step {step}')
         return step
     return None

@@ -77,6 +77,12 @@ class Replica:
     context = types.SimpleNamespace(session=self.session, request_stop=self._stop)
     self.hook.after_run(context, types.SimpleNamespace(results=self.fetched))
 
+  def rejoin(self):
+    """The chief was started again: the session is created again, and begins with its step."""
+    with pytest.raises(tf.errors.AbortedError, match='the chief went back to step 0'):
+      self.wait()
+    self.hook.after_create_session(self.session, None)
+
   def values(self):
     """(global step, w), and the other variables."""
     return tuple(self.session.run(self.state))
@@ -193,7 +199,7 @@ def test_a_gradient_of_a_step_that_was_rolled_back_is_dropped(make, in_order):
   late = make(1, 100, in_order=in_order)  # Another graph of the same worker, which is at step 1.
   chief = make(0, 1, in_order=in_order)
   late.compute()
-  worker.wait()  # The token of the chief's start.
+  worker.rejoin()
   worker.compute()
   chief.compute()
   chief.wait()
@@ -256,7 +262,7 @@ def test_a_chief_that_starts_again_forgets_what_was_pushed(make):
   chief.compute()
   worker.compute()
   chief = make(0, 1)
-  worker.wait()  # Sent on, though its update never came.
+  worker.rejoin()  # Sent on, though its update never came.
   worker.compute()
   chief.compute()
   chief.wait()
