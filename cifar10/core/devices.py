@@ -18,6 +18,8 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
     capability = tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
     named = f'the GPU has compute capability {".".join(map(str, capability))}'
     return ('bfloat16' if capability >= (8, 0) else 'float32'), named
+  if not _pywrap_util_port.IsMklEnabled():  # TensorFlow's own bfloat16 is slow everywhere.
+    return 'float32', described_kernels()
   described = _cpuinfo()
   if not described:
     return 'float32', 'this system does not say what its processor can do'

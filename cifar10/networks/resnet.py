@@ -110,7 +110,8 @@ class ResNetFamily(Family):
       '80,000 steps of 128 images, of 40,000; 6.5 hours on two cores with AVX-512 BF16 (computed)',
       {},
     ),
-    # He et al. 2015, 'Deep Residual Learning', section 4.2.
+    # He et al. 2015, 'Deep Residual Learning', section 4.2. Unlike there, inputs are in -1 to 1 and
+    # not less the mean of each pixel, and what a crop adds is black.
     'he2015': Recipe(
       '91.53 % with --num-layers 20 --dtype bfloat16 (the mean of 3 seeds: 91.62, 91.35, 91.62); '
       'in the paper 91.25 %, and 92.83 % with 44 and 93.03 % with 56',

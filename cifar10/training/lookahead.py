@@ -17,8 +17,8 @@ class Part(StepPart):
 
   Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), in airbench's form: after every
   `steps` steps slow = decay * slow + (1 - decay) * fast, and fast = slow, with decay
-  0.95^steps (t / last_step)^3; at the end of training fast = slow, unless it has fewer than `steps`
-  steps. Includes moving averages.
+  0.95^steps (t / last_step)^3; after the last step fast = slow, unless there are fewer than
+  `steps`. A training that ends early ends with its fast variables. Includes moving averages.
   """
 
   def optimizer(self, optimizer: Any, muon_learning_rate: Any, update_ops: Any) -> Any:

@@ -9,6 +9,16 @@ import sys
 import pytest
 from checkout import ROOT
 
+from cifar10.core import devices
+
+
+@pytest.mark.parametrize(('is_on', 'dtype'), [(True, 'bfloat16'), (False, 'float32')])
+def test_bfloat16_is_fast_by_onednn_alone(monkeypatch, is_on, dtype):
+  monkeypatch.setattr(devices, '_cpuinfo', lambda: 'flags\t\t: avx2 avx512_bf16')
+  monkeypatch.setattr(devices._pywrap_util_port, 'IsMklEnabled', lambda: is_on)
+  assert devices.fast_dtype(0)[0] == dtype
+
+
 ASK = """
 import os
 from cifar10.core import devices
