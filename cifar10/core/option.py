@@ -72,11 +72,6 @@ def at_most(high: float) -> Check:
   return Check(lambda value: value <= high, f'must be {high:g} or less')
 
 
-def below_one() -> Check:
-  """Accepts 0 or more and less than 1."""
-  return Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
-
-
 def _is_address(text: str) -> bool:
   import ipaddress  # noqa: PLC0415  (few options are addresses)
 
@@ -94,6 +89,7 @@ def _reads(read: Callable[[str], Any], text: str) -> bool:
     return False
 
 
+BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
 FUNCTION = Check(
   lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'

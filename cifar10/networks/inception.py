@@ -34,7 +34,7 @@ import dataclasses
 from typing import ClassVar
 
 from cifar10.core.lazy_tf import tf
-from cifar10.core.option import Check, below_one, option
+from cifar10.core.option import BELOW_ONE, Check, option
 from cifar10.networks.family import Family
 from cifar10.networks.layers import FamilyNetwork
 
@@ -153,7 +153,7 @@ class InceptionFamily(Family):
     fixed=True,
   )
   inception_dropout: float = option(
-    0.2, "dropout rate of the dense layer's inputs", check=below_one()
+    0.2, "dropout rate of the dense layer's inputs", check=BELOW_ONE
   )
 
   def describe(self) -> str:

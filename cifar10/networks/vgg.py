@@ -20,7 +20,7 @@ import dataclasses
 from typing import ClassVar
 
 from cifar10.core.lazy_tf import tf
-from cifar10.core.option import below_one, option
+from cifar10.core.option import BELOW_ONE, option
 from cifar10.networks.family import Family, Recipe
 from cifar10.networks.layers import FamilyNetwork
 
@@ -86,7 +86,7 @@ class VggFamily(Family):
     choices=tuple(_CONVS_PER_GROUP),
     fixed=True,
   )
-  vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=below_one())
+  vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=BELOW_ONE)
 
   def describe(self) -> str:
     """Returns for example 'VGG-16'."""

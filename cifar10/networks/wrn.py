@@ -18,7 +18,7 @@ import dataclasses
 from typing import ClassVar
 
 from cifar10.core.lazy_tf import tf
-from cifar10.core.option import at_most, below_one, between, option
+from cifar10.core.option import BELOW_ONE, at_most, between, option
 from cifar10.networks.family import MOST_LAYERS, Family, Recipe, check_depth
 from cifar10.networks.layers import FamilyNetwork
 
@@ -109,7 +109,7 @@ class WideResNetFamily(Family):
     fixed=True,
   )
   wrn_dropout: float = option(
-    0.0, 'dropout rate between the convolutions of each block', check=below_one()
+    0.0, 'dropout rate between the convolutions of each block', check=BELOW_ONE
   )
 
   def check(self) -> None:

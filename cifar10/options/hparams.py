@@ -8,13 +8,13 @@ from typing import Any
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
+  BELOW_ONE,
   FUNCTION,
   PATTERN,
   Check,
   Options,
   above,
   at_least,
-  below_one,
   between,
   names,
   option,
@@ -115,7 +115,7 @@ class HParams(Options):
       'at which it is 1, the last factor',
     ),
   )
-  momentum: float = option(0.9, 'SGD momentum', check=below_one())
+  momentum: float = option(0.9, 'SGD momentum', check=BELOW_ONE)
   nesterov: bool = option(False, 'use Nesterov momentum in place of plain momentum')
   weight_decay: float = option(
     2e-4,
@@ -141,12 +141,12 @@ class HParams(Options):
     part='muon',
   )
   muon_momentum: float = option(
-    0.6, 'Muon momentum', check=below_one(), part='muon', needs='muon_learning_rate'
+    0.6, 'Muon momentum', check=BELOW_ONE, part='muon', needs='muon_learning_rate'
   )
   label_smoothing: float = option(
     0.0,
     'label smoothing: part of the target that is spread evenly over the classes',
-    check=below_one(),
+    check=BELOW_ONE,
   )
   lookahead_steps: int = option(
     0,
@@ -159,7 +159,7 @@ class HParams(Options):
   ema_decay: float = option(
     0.0,
     "decay of the weights' moving average, for example 0.999, which --use-ema evaluates; 0: off",
-    check=below_one(),
+    check=BELOW_ONE,
     switch=True,
     part='ema',
   )
@@ -167,7 +167,7 @@ class HParams(Options):
     True, 'augment training images: random crops, mirroring and cutout'
   )
   batch_norm_decay: float = option(
-    0.997, "decay of batch norm's moving averages in each step", check=below_one()
+    0.997, "decay of batch norm's moving averages in each step", check=BELOW_ONE
   )
   batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', check=above(0))
   dtype: str = option(

@@ -9,10 +9,10 @@ import pytest
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
+  BELOW_ONE,
   Options,
   above,
   at_least,
-  below_one,
   between,
   declarations,
   option,
@@ -28,7 +28,7 @@ class Made(Options):
 
   count: int = option(1, 'a count', check=at_least(1))
   rate: float = option(0.5, 'a rate', check=above(0))
-  part: float = option(0.0, 'a part', check=below_one())
+  part: float = option(0.0, 'a part', check=BELOW_ONE)
   pixels: int = option(4, 'pixels', check=between(0, 32, ' pixels'))
   kind: str = option('a', 'a kind', choices=('a', 'b'))
   is_on: bool = option(False, 'a switch')
