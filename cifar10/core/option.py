@@ -67,11 +67,6 @@ def between(low: float, high: float, unit: str = '') -> Check:
   return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}{unit}')
 
 
-def at_most(high: float) -> Check:
-  """Accepts `high` or less; the class checks the rest."""
-  return Check(lambda value: value <= high, f'must be {high:g} or less')
-
-
 def _is_address(text: str) -> bool:
   import ipaddress  # noqa: PLC0415  (few options are addresses)
 

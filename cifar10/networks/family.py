@@ -10,11 +10,12 @@ import numpy as np
 
 import model_base
 from cifar10.core.errors import InputError
-from cifar10.core.option import Options
+from cifar10.core.option import Check, Options
 from cifar10.data.info import DatasetInfo
 
 PROXY = 'proxy'  # Variable scope of a proxy network, within the main network's scope.
-MOST_LAYERS = 2000  # The deepest published ResNet has 1,202; the graph of a million is never built.
+# The deepest published ResNet has 1,202 layers; the graph of a million is never built.
+DEPTH = Check(lambda layers: layers <= 2000, 'must be 2000 or less')  # `check_depth` does the rest.
 
 
 class Recipe(NamedTuple):

@@ -19,9 +19,9 @@ from typing import ClassVar
 import model_base
 from cifar10.core.errors import InputError
 from cifar10.core.lazy_tf import tf
-from cifar10.core.option import at_most, option
+from cifar10.core.option import option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import MOST_LAYERS, Family, Recipe, check_depth
+from cifar10.networks.family import DEPTH, Family, Recipe, check_depth
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -91,7 +91,7 @@ class ResNetFamily(Family):
   num_layers: int = option(
     44,
     'depth of the ResNet: 6n+2 layers, or 9n+2 with --bottleneck',
-    check=at_most(MOST_LAYERS),
+    check=DEPTH,
     fixed=True,
   )
   resnet_version: int = option(

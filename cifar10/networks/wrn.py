@@ -18,8 +18,8 @@ import dataclasses
 from typing import ClassVar
 
 from cifar10.core.lazy_tf import tf
-from cifar10.core.option import BELOW_ONE, at_most, between, option
-from cifar10.networks.family import MOST_LAYERS, Family, Recipe, check_depth
+from cifar10.core.option import BELOW_ONE, between, option
+from cifar10.networks.family import DEPTH, Family, Recipe, check_depth
 from cifar10.networks.layers import FamilyNetwork
 
 _FILTERS = (16, 32, 64)
@@ -99,9 +99,7 @@ class WideResNetFamily(Family):
   NETWORK: ClassVar[type] = WideResNet
   RECIPES: ClassVar[dict[str, Recipe]] = {'wrn-28-10': _WRN_28_10}
 
-  wrn_depth: int = option(
-    16, 'depth of the wide ResNet: 6n+4 layers', check=at_most(MOST_LAYERS), fixed=True
-  )
+  wrn_depth: int = option(16, 'depth of the wide ResNet: 6n+4 layers', check=DEPTH, fixed=True)
   wrn_widen_factor: int = option(
     4,
     'width of the wide ResNet: the factor of the channels of a plain ResNet',
