@@ -191,11 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     help='a folder for the files, or a URL such as gs://bucket/data (default: the current folder)',
   )
   add('--force', action='store_true', help='make all files again, even if they exist')
-  add(
-    '--seed',
-    type=int,
-    help='random seed of --synthetic and of dividing --images (default: 0)',
-  )
+  add('--seed', type=int, help='random seed of --synthetic and of dividing --images (default: 0)')
   add = parser.add_argument_group('published archives').add_argument
   add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
   add(

@@ -89,10 +89,7 @@ class ResNetFamily(Family):
   NETWORK: ClassVar[type] = ResNetCifar10
 
   num_layers: int = option(
-    44,
-    'depth of the ResNet: 6n+2 layers, or 9n+2 with --bottleneck',
-    check=DEPTH,
-    fixed=True,
+    44, 'depth of the ResNet: 6n+2 layers, or 9n+2 with --bottleneck', check=DEPTH, fixed=True
   )
   resnet_version: int = option(
     1,

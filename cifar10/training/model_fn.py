@@ -83,11 +83,7 @@ def _groups(hparams: HParams, *networks: model_base.Layers) -> GroupOf:
 
 
 def _train_spec(
-  hparams: HParams,
-  placement: Placement,
-  data: DatasetInfo,
-  training: Training,
-  shards: Shards,
+  hparams: HParams, placement: Placement, data: DatasetInfo, training: Training, shards: Shards
 ) -> Any:
   """Builds every tower, the mean of their gradients, and the update.
 
