@@ -6,12 +6,8 @@ from cifar10.job.stop_record import StopReason
 
 
 def make(run: Run) -> Callback | None:
-  """Returns the callback in the chief and in an evaluator, if one of its options is given."""
-  options = run.options
-  is_evaluator = run.cluster.task_type == 'evaluator'
-  limits = (options.stop_at_accuracy, options.stop_without_gain, options.max_minutes)
-  is_asked = any(limit is not None for limit in limits)
-  return EarlyStopping(run) if is_asked and (run.is_chief or is_evaluator) else None
+  """Returns the callback in the chief and in an evaluator."""
+  return EarlyStopping(run) if run.is_chief or run.cluster.task_type == 'evaluator' else None
 
 
 class EarlyStopping(Callback):

@@ -16,9 +16,9 @@ _SECONDS = 60
 _LEFT = {'--on-evaluation': 1, '--on-end': 10}
 
 
-def make(run: Run) -> Callback | None:
-  """Returns the callback, if --on-evaluation or --on-end is given."""
-  return UserCommand(run) if run.options.on_evaluation or run.options.on_end else None
+def make(run: Run) -> Callback:
+  """Returns the callback."""
+  return UserCommand(run)
 
 
 class UserCommand(Callback):

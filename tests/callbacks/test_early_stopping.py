@@ -62,8 +62,7 @@ def hear(run, accuracy, split='validation', on_the_way=True, callback=None):
   callback.on_evaluate_end(Evaluation(step, split, 'c', {'accuracy': accuracy}, [[1]], on_the_way))
 
 
-def test_without_an_option_there_is_no_rule(run):
-  assert early_stopping.make(run()) is None
+def test_a_worker_has_no_rule(run):
   assert early_stopping.make(run('worker', max_minutes=1)) is None
 
 

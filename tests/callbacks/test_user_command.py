@@ -100,10 +100,6 @@ def test_what_is_no_command_is_refused(command):
     RunOptions(job_dir='j', on_evaluation=command)
 
 
-def test_without_it_nothing_is_run():
-  assert user_command.make(make_run()) is None
-
-
 def test_the_end_of_training_starts_a_command_of_the_chief(tmp_path):
   """Nothing after an evaluation, and nothing in a worker."""
   path = tmp_path / 'reason'
