@@ -26,24 +26,6 @@ class Tower(NamedTuple):
   gradients: GradientsAndVariables  # of the sum of the two
 
 
-class GreedyPlacement:
-  """Gives each new variable to the device that holds the fewest bytes so far."""
-
-  def __init__(self, devices: Sequence[str]):
-    self._bytes = {device: 0 for device in devices}
-    self._chosen: dict[str, str] = {}
-
-  def __call__(self, op: tf.Operation) -> str:
-    """Returns the device of the variable that `op` creates, or is a further handle of."""
-    name = tf.compat.as_str(op.get_attr('shared_name')) or op.name
-    if name not in self._chosen:
-      device = min(self._bytes, key=lambda name: self._bytes[name])  # Among equals, the first.
-      shape = tf.TensorShape(op.get_attr('shape'))
-      self._bytes[device] += shape.num_elements() * op.get_attr('dtype').size
-      self._chosen[name] = device
-    return self._chosen[name]
-
-
 def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
   """Returns a device per tower: all GPUs, or else virtual CPUs; `job`: '/job:worker/task:1'."""
   kind, count = ('GPU', num_gpus) if num_gpus else ('CPU', num_cpu_towers)
@@ -53,12 +35,29 @@ def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str
 def variable_placement(
   variable_strategy: str, num_gpus: int, num_ps: int = 0, job: str = ''
 ) -> Callable[[tf.Operation], str]:
-  """Returns the placement of variables: parameter servers if any, else this host's CPU or GPUs."""
+  """Returns the placement of variables: parameter servers if any, else this host's CPU or GPUs.
+
+  It gives each new variable to the device that holds the fewest bytes so far.
+  """
+  devices = [f'{job}/device:CPU:0']
   if num_ps:
-    return GreedyPlacement([f'/job:ps/task:{index}/device:CPU:0' for index in range(num_ps)])
-  if variable_strategy == 'GPU':
-    return GreedyPlacement(tower_devices(num_gpus, 0, job))
-  return GreedyPlacement([f'{job}/device:CPU:0'])
+    devices = [f'/job:ps/task:{index}/device:CPU:0' for index in range(num_ps)]
+  elif variable_strategy == 'GPU':
+    devices = tower_devices(num_gpus, 0, job)
+  held = dict.fromkeys(devices, 0)  # Bytes.
+  chosen: dict[str, str] = {}
+
+  def place(op: tf.Operation) -> str:
+    """Returns the device of the variable that `op` creates, or is a further handle of."""
+    name = tf.compat.as_str(op.get_attr('shared_name')) or op.name
+    if name not in chosen:
+      device = min(held, key=lambda device: held[device])  # Among equals, the first.
+      shape = tf.TensorShape(op.get_attr('shape'))
+      held[device] += shape.num_elements() * op.get_attr('dtype').size
+      chosen[name] = device
+    return chosen[name]
+
+  return place
 
 
 def device_setter(tower: str, placement: Callable[[tf.Operation], str]) -> Callable[[Any], str]:
