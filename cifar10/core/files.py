@@ -290,8 +290,9 @@ def remove_unfinished(path: str) -> None:
   No other process may be writing the file.
   """
   folder, name = os.path.split(path)
-  for temporary in matching(folder, f'{glob.escape(name)}.*.tmp'):
-    remove(temporary)
+  temporary = re.compile(rf'{re.escape(name)}\.[0-9]+\.tmp')  # As `_named_at_the_end` calls it.
+  for each in filter(temporary.fullmatch, names(folder)):
+    remove(os.path.join(folder, each))
 
 
 @contextlib.contextmanager

@@ -26,7 +26,10 @@ from typing import Any
 from cifar10.core import files
 from cifar10.core.errors import InputError, end_process
 
-_PREFIX = 'claim-'
+# Nothing else is taken for a claim, since those of dead processes are removed.
+_NAMES = f'claim-*-[0-9]*-{"[0-9a-f]" * 8}.json'
+_KEYS = {'host', 'pid', 'state'}
+_START = b'{"host": '
 _WANTS, _HOLDS = 'wants', 'holds'  # Of equal length: a claim is rewritten in place.
 _BEAT_SECONDS = 1
 _DEAD_SECONDS = 10  # Without a new beat, for processes of other machines.
@@ -52,7 +55,7 @@ class Lock:
     self._around = around
     self._refusal = refusal
     self._name = f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}'
-    self._path = os.path.join(folder, f'{_PREFIX}{self._name}.json')
+    self._path = os.path.join(folder, f'claim-{self._name}.json')
     self._over = threading.Event()
     self._writing = threading.Lock()
 
@@ -190,15 +193,36 @@ def _living(folder: str, claims: dict[str, Claim]) -> dict[str, Claim]:
 def _read_all(folder: str, but: Collection[str] = ()) -> dict[str, Claim]:
   """Returns the claims in a folder by path; of one that cannot be read, when it was written.
 
+  Files of others, whatever their names, are no claims.
+
   Raises:
     OSError: the folder cannot be listed.
   """
   claims: dict[str, Claim] = {}
-  for path in files.matching(folder, f'{_PREFIX}*.json'):
+  for path in files.matching(folder, _NAMES):
     if path not in but:
       with contextlib.suppress(FileNotFoundError):  # It was given up.
-        claims[path] = files.read_object(path) or {'written': files.signature(path)}
+        claim = files.read_object(path)
+        if claim is None and _is_begun(path):
+          claims[path] = {'written': files.signature(path)}
+        elif claim is not None and claim.keys() >= _KEYS:
+          claims[path] = claim
   return claims
+
+
+def _is_begun(path: str) -> bool:
+  """Tells whether a file begins like a claim, is empty, or cannot be read.
+
+  A process that is killed while it writes leaves such a claim; after a power failure it has zeros.
+  """
+  try:
+    with files.opened(path) as file:
+      start = file.read(len(_START)).strip(b'\0')
+  except FileNotFoundError:
+    raise
+  except OSError:  # Of another user, or behind a network that fails.
+    return True
+  return _START.startswith(start)
 
 
 def _slower(folder: str) -> float:

@@ -143,10 +143,11 @@ def test_overwriting_keeps_apart_what_is_new(folder):
 
 
 def test_what_a_killed_process_left_is_removed(folder):
-  for name in ('config.json', 'config.json.17.tmp', 'other.json.17.tmp'):
+  kept = ['config.json', 'config.json.a.17.tmp', 'config.json.notes.tmp', 'other.json.17.tmp']
+  for name in ('config.json.17.tmp', *kept):
     files.overwrite(join(folder, name), b'', is_new=True)
   files.remove_unfinished(join(folder, 'config.json'))
-  assert names(folder) == ['config.json', 'other.json.17.tmp']
+  assert names(folder) == kept
 
 
 def test_paths():
@@ -202,11 +203,11 @@ def test_a_lock_holds_behind_a_url_too(folder):
 
 def test_a_claim_from_elsewhere_that_no_longer_beats_is_taken_over(folder, monkeypatch):
   claim = '{"host": "other", "pid": 1, "state": "holds"}'
-  files.write_text(join(folder, 'claim-other.json'), claim)
+  files.write_text(join(folder, 'claim-other-1-0123abcd.json'), claim)
   monkeypatch.setattr(lock, '_DEAD_SECONDS', 0.2)
   with lock.Lock(folder, 'taken by {holder}'):
     assert len(names(folder)) == 1
-    assert 'claim-other.json' not in names(folder)
+    assert 'claim-other-1-0123abcd.json' not in names(folder)
 
 
 def test_a_filesystem_that_fails_is_named_and_has_not_vanished():

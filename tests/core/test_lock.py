@@ -143,11 +143,36 @@ def test_a_claim_from_elsewhere_holds_while_it_beats(tmp_path, elsewhere):
       assert len(claims(tmp_path)) == 1
 
 
-@pytest.mark.parametrize('content', ['', '[]', '{"pid": 1', '{"pid": "x", "system": 3}', '\xff'])
-def test_a_claim_that_is_none_holds_nobody_up_for_long(tmp_path, elsewhere, content):
-  (tmp_path / 'claim-x.json').write_text(content, encoding='latin-1')
+_HALF = '{"host": "a", "pid": 1'
+
+
+@pytest.mark.parametrize('content', ['', '{"ho', _HALF, '\0' * 99, _HALF + ', "state": 3}'])
+def test_a_half_written_claim_holds_nobody_up_for_long(tmp_path, elsewhere, content):
+  (tmp_path / 'claim-a-1-0123abcd.json').write_text(content)
   with take(tmp_path):
     assert len(claims(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+  ('name', 'content'),
+  [
+    ('claim-2024-001', '{"insured": "Smith"}'),
+    ('claim-notes', ''),
+    ('claim-2024-05-20240501', '{"host": "Smith", "guests": 3}'),
+    ('claim-2024-05-20240501', '[]'),
+    ('claim-2024-05-20240501', 'no JSON'),
+    ('claim-2024-05-20240501', '\xff'),
+  ],
+)
+def test_a_file_of_others_is_no_claim(tmp_path, name, content):
+  """It is not waited for, and stays."""
+  path = tmp_path / f'{name}.json'
+  path.write_text(content, encoding='latin-1')
+  since = time.monotonic()
+  with take(tmp_path):
+    assert time.monotonic() - since < lock._DEAD_SECONDS
+    assert lock.holder(str(tmp_path))['pid'] == os.getpid()
+  assert path.read_text(encoding='latin-1') == content
 
 
 @pytest.mark.parametrize('has_ended', [False, True])

@@ -50,7 +50,7 @@ _FILES = {  # And the commands that read them, with their codes.
   'job/best/best.json': {'list': (0, 2)},
   'data/cifar10.json': {'evaluate': (0, 2), 'train': (0, 2)},
   'job/control/request-1-a-1-1.json': {'resume': (0,)},
-  'job/control/claim-1.json': {'control': (1,), 'resume': (0, 2)},
+  'job/control/claim-a-1-0123abcd.json': {'control': (1,), 'resume': (0, 2)},
 }
 CASES = [
   Case(
