@@ -52,7 +52,7 @@ class SomeFailedError(CommandError):
 
 
 class StorageError(CommandError):
-  """A folder cannot be written any more, through no fault in the input."""
+  """A folder or a file cannot be used any more, through no fault in the input."""
 
 
 class SourceError(CommandError, ValueError):

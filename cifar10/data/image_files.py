@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -11,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from cifar10.core import limits
-from cifar10.core.errors import InputError
+from cifar10.core.errors import InputError, StorageError
 from cifar10.core.lazy_tf import tf
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
@@ -27,21 +28,37 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
 
   Raises:
     InputError: the file does not exist or is no image.
+    StorageError: it cannot be read.
   """
-  if not os.path.lexists(path):
-    raise InputError(f'image {path} does not exist')
-  if not os.path.isfile(path):  # A folder, a dangling link, or a pipe, which would block.
-    of_folder = ', but a folder that is empty or may not be read' if os.path.isdir(path) else ''
-    raise InputError(f'image {path} is no file{of_folder}')
+  try:
+    content = _content(path)
+  except OSError as error:
+    raise StorageError(
+      f'image {path} cannot be read ({error.strerror}); mend that, and run again'
+    ) from None
   from tensorflow.python.eager import context  # noqa: PLC0415  (it loads TensorFlow)
 
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     try:
-      content = tf.io.read_file(os.fsencode(path))  # The name may be other than UTF-8.
       image = decode(content).numpy()
     except tf.errors.OpError:
       raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
     return as_seen(image).numpy(), image.shape[:2]
+
+
+def _content(path: str) -> bytes:
+  """Returns a file's bytes; raises InputError, as `read_image` does, and OSError."""
+  try:
+    kind = os.stat(path).st_mode
+  except (FileNotFoundError, ValueError):  # The latter for a NUL.
+    if not os.path.islink(path):
+      raise InputError(f'image {path} does not exist') from None
+    kind = 0
+  if not stat.S_ISREG(kind):  # A folder, a dangling link, or a pipe, which would block.
+    of_folder = ', but a folder that is empty or may not be read' if stat.S_ISDIR(kind) else ''
+    raise InputError(f'image {path} is no file{of_folder}')
+  with open(path, 'rb') as file:
+    return file.read()
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:

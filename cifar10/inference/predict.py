@@ -239,8 +239,8 @@ def _images_of(path: str) -> Iterable[_Read]:
   try:
     image, size = image_files.read_image(path)
     return [_Read({'file': path}, image, size)]
-  except InputError as error:
-    return [_unread(path, str(error))]
+  except (InputError, StorageError) as error:
+    return [_unread(path, logs.one_line(str(error)))]
 
 
 def _read_array(path: str) -> Iterator[_Read]:

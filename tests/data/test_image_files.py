@@ -1,12 +1,13 @@
 """Image files of every kind that is promised, as planes and pixels worked out by hand."""
 
+import errno
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.core.errors import InputError
+from cifar10.core.errors import InputError, StorageError
 from cifar10.data import image_files
 
 
@@ -91,3 +92,22 @@ def test_refuses_what_is_no_image(tmp_path):
   ):
     with pytest.raises(InputError, match=fault):
       image_files.read_image(str(path))
+
+
+def failing(number):
+  def fail(*arguments, **named):
+    raise OSError(number, os.strerror(number))
+
+  return fail
+
+
+@pytest.mark.parametrize('call', ['os.stat', 'builtins.open'])
+@pytest.mark.parametrize('number', [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES])
+def test_a_fault_of_the_storage_is_none_of_the_image(tmp_path, monkeypatch, call, number):
+  path = write(tmp_path / 'a.png', noise(32, 32, 3))
+  monkeypatch.setattr(call, failing(number))
+  with pytest.raises(StorageError) as error:
+    image_files.read_image(path)
+  monkeypatch.undo()
+  said = os.strerror(number)
+  assert str(error.value) == f'image {path} cannot be read ({said}); mend that, and run again'

@@ -145,6 +145,18 @@ def test_a_single_bad_one_is_no_mistake_of_the_command(old_job, run_here, tmp_pa
   }
 
 
+def test_an_image_that_the_storage_does_not_give_has_an_error_too(tmp_path, monkeypatch):
+  def fail(path):
+    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+  monkeypatch.setattr(image_files, '_content', fail)
+  path = str(write_image(tmp_path / 'a.png'))
+  [read] = predict.named_images([path]).read()
+  assert read.error == (
+    f'image {path} cannot be read (Input/output error); mend that, and run again'
+  )
+
+
 @pytest.mark.slow
 def test_images_do_not_pile_up(tmp_path, monkeypatch):
   """Of 3,000 images no more than a few batches are read before the first is answered."""

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from cifar10.core import files, logs
-from cifar10.core.errors import InputError
+from cifar10.core.errors import InputError, StorageError
 from cifar10.core.logs import log, one_line
 from cifar10.data import info, manifest
 from cifar10.data.build.sources import ImageSource, SplitExamples
@@ -84,6 +84,7 @@ class ImageFolder(ImageSource):
 
     Raises:
       InputError: of a class no image is readable, or too few.
+      StorageError: a file is there no more, or the storage does not give it.
     """
     rng = np.random.default_rng(self._seed)
     self._num_unreadable = 0
@@ -135,10 +136,16 @@ class ImageFolder(ImageSource):
 
 
 def _read(path: str) -> np.ndarray | None:
-  """Returns an image as planes R, G, B, uint8 [3072]; None if it cannot be read."""
+  """Returns an image as planes R, G, B, uint8 [3072]; None if it is none.
+
+  Raises:
+    StorageError: as `open`.
+  """
   try:
     image, _ = read_image(path)
   except InputError:
+    if not os.path.lexists(path):  # It was listed.
+      raise StorageError(f'image {path} has vanished; put it back, and run again') from None
     return None
   return image.transpose(2, 0, 1).reshape(-1)
 

@@ -1,12 +1,13 @@
 """Folders of images: which files are whose class, and which split's."""
 
+import errno
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.core.errors import InputError
+from cifar10.core.errors import InputError, StorageError
 from cifar10.data import manifest
 from cifar10.data.build.image_folder import ImageFolder
 
@@ -69,6 +70,27 @@ def test_only_what_can_be_read_is_divided(tmp_path):
   for number in range(5):
     (tmp_path / 'dog' / f'0{number}.bad').write_bytes(b'x')
   assert counts(splits(folder)) == {'train': (8, 8), 'validation': (1, 1), 'eval': (1, 1)}
+
+
+@pytest.mark.parametrize('is_gone', [False, True])
+def test_an_image_that_the_storage_does_not_give_is_not_left_out(tmp_path, monkeypatch, is_gone):
+  folder = fill(tmp_path, cat=10, dog=10)
+  source = ImageFolder(folder)
+  path = f'{folder}/dog/03.png'
+  stat = os.stat
+
+  def fail(name, **named):
+    if name == path:
+      raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
+    return stat(name, **named)
+
+  if is_gone:
+    os.remove(path)
+  else:
+    monkeypatch.setattr(os, 'stat', fail)
+  fault = 'has vanished; put it back' if is_gone else r'cannot be read \(Stale file handle\)'
+  with pytest.raises(StorageError, match=f'^image {path} {fault}'), source.open(str(tmp_path)):
+    pass
 
 
 def test_a_class_may_be_too_small(tmp_path):
