@@ -285,7 +285,7 @@ def test_own_images(generate_here, photos, tmp_path):
   assert line['num_classes'] == 2
   assert line['examples'] == {'train': 10, 'validation': 6, 'eval': 4}
   assert line['unreadable'] == 1
-  assert f'{photos}/dog/bad.png cannot be read as PNG or JPEG: left out' in result.stderr
+  assert f'left out: image {photos}/dog/bad.png cannot be read as PNG or JPEG' in result.stderr
   assert info.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
   before = times(tmp_path / 'data')
   again = generate_here(*flags)

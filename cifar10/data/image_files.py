@@ -16,6 +16,9 @@ from cifar10.core.errors import InputError, StorageError
 from cifar10.core.lazy_tf import tf
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
+LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.
+_STARTS = (b'\x89PNG\r\n\x1a\n', b'\xff\xd8\xff', b'GIF8', b'BM')
+
 
 def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
   """Reads an image file of any size, scaled to what a network takes.
@@ -27,7 +30,7 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
     uint8 [32, 32, 3], and the original height and width.
 
   Raises:
-    InputError: the file does not exist or is no image.
+    InputError: the file does not exist, is no image, or is too large.
     StorageError: it cannot be read.
   """
   try:
@@ -42,7 +45,7 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
     try:
       image = decode(content).numpy()
     except tf.errors.OpError:
-      raise InputError(f'image {path} cannot be read as PNG or JPEG; convert it') from None
+      raise _no_image(path) from None
     return as_seen(image).numpy(), image.shape[:2]
 
 
@@ -58,7 +61,18 @@ def _content(path: str) -> bytes:
     of_folder = ', but a folder that is empty or may not be read' if stat.S_ISDIR(kind) else ''
     raise InputError(f'image {path} is no file{of_folder}')
   with open(path, 'rb') as file:
+    if not file.peek(8).startswith(_STARTS):  # A video may have more bytes than the memory.
+      raise _no_image(path)
+    size = os.fstat(file.fileno()).st_size
+    if size > LARGEST_BYTES:
+      raise InputError(
+        f'image {path} has {size:,} bytes, more than {LARGEST_BYTES:,}; make it smaller'
+      )
     return file.read()
+
+
+def _no_image(path: str) -> InputError:
+  return InputError(f'image {path} cannot be read as PNG or JPEG; convert it')
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:

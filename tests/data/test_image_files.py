@@ -2,6 +2,7 @@
 
 import errno
 import os
+import struct
 
 import numpy as np
 import pytest
@@ -111,3 +112,32 @@ def test_a_fault_of_the_storage_is_none_of_the_image(tmp_path, monkeypatch, call
   monkeypatch.undo()
   said = os.strerror(number)
   assert str(error.value) == f'image {path} cannot be read ({said}); mend that, and run again'
+
+
+@pytest.mark.parametrize(
+  ('start', 'fault'),
+  [
+    (b'', 'cannot be read as PNG or JPEG; convert it'),
+    (b'\x89PNG\r\n\x1a\n', 'has 1,099,511,627,776 bytes, more than 268,435,456; make it smaller'),
+  ],
+)
+def test_a_file_that_can_be_no_image_is_not_read(tmp_path, start, fault):
+  """A terabyte, which no memory has."""
+  path = tmp_path / 'video.png'
+  path.write_bytes(start)
+  os.truncate(path, 1 << 40)
+  with pytest.raises(InputError) as error:
+    image_files.read_image(str(path))
+  assert str(error.value) == f'image {path} {fault}'
+
+
+@pytest.mark.parametrize('name', ['bmp', 'gif'])
+def test_what_tensorflow_reads_besides(tmp_path, name):
+  header = {  # Of one pixel.
+    'bmp': b'BM' + struct.pack('<IHHIIiiHHIIiiII', 58, 0, 0, 54, 40, 1, 1, 1, 24, *[0] * 6),
+    'gif': b'GIF89a' + struct.pack('<HHBBB6x', 1, 1, 0x80, 0, 0),
+  }[name]
+  pixels = {'bmp': bytes(4), 'gif': b',' + struct.pack('<HHHHB', 0, 0, 1, 1, 0) + b'\2\2D\1\0;'}
+  (tmp_path / 'a').write_bytes(header + pixels[name])
+  read, size = image_files.read_image(str(tmp_path / 'a'))
+  assert (read.max(), size) == (0, (1, 1))

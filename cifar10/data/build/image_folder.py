@@ -116,10 +116,10 @@ class ImageFolder(ImageSource):
     with logs.bar(total=len(paths), unit=' images', desc='read') as bar:
       for path, image in zip(paths, read_ahead(_read, paths)):
         bar.update()
-        if image is None:
+        if isinstance(image, str):
           self._num_unreadable += 1
           if self._num_unreadable <= MOST_NAMED:
-            log.info('%s cannot be read as PNG or JPEG: left out', one_line(path))
+            log.info('left out: %s', image)
         else:
           scratch.write(image.tobytes())
           places[path] = len(places)
@@ -135,18 +135,18 @@ class ImageFolder(ImageSource):
     }
 
 
-def _read(path: str) -> np.ndarray | None:
-  """Returns an image as planes R, G, B, uint8 [3072]; None if it is none.
+def _read(path: str) -> np.ndarray | str:
+  """Returns an image as planes R, G, B, uint8 [3072], or why it is none.
 
   Raises:
     StorageError: as `open`.
   """
   try:
     image, _ = read_image(path)
-  except InputError:
+  except InputError as error:
     if not os.path.lexists(path):  # It was listed.
       raise StorageError(f'image {path} has vanished; put it back, and run again') from None
-    return None
+    return str(error)
   return image.transpose(2, 0, 1).reshape(-1)
 
 

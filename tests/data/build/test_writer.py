@@ -92,8 +92,12 @@ def test_unreadable_files_are_named_and_counted(photos, tmp_path, caplog):
   content = convert(photos, tmp_path / 'data')
   assert content['unreadable'] == 3
   assert [content['subsets'][split]['examples'] for split in manifest.SPLITS] == [24, 3, 3]
-  for name in ('notes.txt', 'link.png', 'pipe.png'):
-    assert f'{photos}/dog/{name} cannot be read as PNG or JPEG: left out' in caplog.messages
+  for name, reason in [
+    ('notes.txt', 'cannot be read as PNG or JPEG; convert it'),
+    ('link.png', 'is no file'),
+    ('pipe.png', 'is no file'),
+  ]:
+    assert f'left out: image {photos}/dog/{name} {reason}' in caplog.messages
 
 
 def test_a_split_made_again_shares_no_image_with_those_kept(photos, tmp_path):
