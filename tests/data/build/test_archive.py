@@ -1,6 +1,8 @@
 """Reading archives of both formats, and refusing bad ones."""
 
+import gzip
 import hashlib
+import lzma
 import os
 import pickle
 import tarfile
@@ -123,6 +125,32 @@ def test_refuses_a_truncated_archive(cifar10, tmp_path, kept):
     (tmp_path / 'a.tar.gz').write_bytes(file.read()[:kept])
   with pytest.raises(InputError, match='cannot be read'):
     read((str(tmp_path / 'a.tar.gz'), cifar10[1]), 'eval')
+
+
+def test_refuses_damaged_xz(cifar10, tmp_path):
+  with gzip.open(cifar10[0]) as file:
+    content = bytearray(lzma.compress(file.read(), preset=0))
+  content[len(content) // 2] ^= 1
+  (tmp_path / 'a.tar.xz').write_bytes(content)
+  with pytest.raises(InputError, match=r'a\.tar\.xz cannot be read \(Corrupt input data\); name'):
+    read((str(tmp_path / 'a.tar.xz'), cifar10[1]), 'eval')
+
+
+@pytest.mark.parametrize(
+  'headers',
+  [
+    {'GNU.sparse.map': 'a,b'},
+    {'GNU.sparse.realsize': 'q'},
+    {'GNU.sparse.major': '1', 'GNU.sparse.minor': '0'},
+  ],
+)
+def test_refuses_damaged_headers(tmp_path, headers):
+  with tarfile.open(tmp_path / 'a.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+    entry = tarfile.TarInfo('cifar-10-batches-py/test_batch')
+    entry.pax_headers = headers
+    tar.addfile(entry)
+  with pytest.raises(InputError, match='cannot be read'):
+    read((str(tmp_path / 'a.tar'), {}), 'eval')
 
 
 def test_refuses_an_archive_without_the_batches(tmp_path):
