@@ -24,6 +24,7 @@ from cifar10.data.info import IMAGE_BYTES
 
 # Bytes; the largest published member has 155 MB. Protects memory from a bad tar.
 LARGEST_MEMBER = 1 << 28
+_LARGEST_HEADER = 1 << 20  # Bytes of one that has the next member's long name.
 _HELD_OUT = 5  # Where one member holds training and validation split, its last fifth is validation.
 
 # All names in a pickle of a byte array, by NumPy 1 and 2.
@@ -268,10 +269,23 @@ def _read_members(source: str, names: set[str], published: Published) -> dict[st
   return members
 
 
+class _Member(tarfile.TarInfo):
+  """A member of a tar; a long header is one, too, which tarfile would read whole."""
+
+  # The source of tarfile names it as the one to override.
+  def _proc_member(self, archive: tarfile.TarFile) -> Any:
+    if self.type in b'xgXLK' and self.size > _LARGEST_HEADER:
+      raise tarfile.TarError(f'it has a header of {self.size} bytes')
+    return super()._proc_member(archive)  # type: ignore[misc]
+
+
 def _read_tar(path: str, names: set[str], published: Published) -> dict[str, bytes]:
   """Returns those of the members that exist; raises many kinds for a damaged archive."""
   members: dict[str, bytes] = {}
-  with files.opened(path) as opened, tarfile.open(fileobj=opened, mode='r:*') as tar:
+  with (
+    files.opened(path) as opened,
+    tarfile.open(fileobj=opened, mode='r:*', tarinfo=_Member) as tar,
+  ):
     for member in tar:
       folder, _, name = member.name.rpartition('/')
       if folder == published.folder and name in names and member.isfile():

@@ -6,6 +6,7 @@ import lzma
 import os
 import pickle
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -151,6 +152,29 @@ def test_refuses_damaged_headers(tmp_path, headers):
     tar.addfile(entry)
   with pytest.raises(InputError, match='cannot be read'):
     read((str(tmp_path / 'a.tar'), {}), 'eval')
+
+
+@pytest.mark.parametrize('kind', [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_refuses_long_headers_before_it_reads_them(tmp_path, kind):
+  """64 MiB of zeros, which gzip makes 64 kB."""
+  entry = tarfile.TarInfo('name')
+  entry.type, entry.size = kind, 1 << 26
+  with gzip.open(tmp_path / 'a.tar.gz', 'w') as file:
+    file.write(entry.tobuf() + bytes(entry.size + tarfile.RECORDSIZE))
+  tracemalloc.start()
+  with pytest.raises(InputError, match='it has a header of 67108864 bytes'):
+    read((str(tmp_path / 'a.tar.gz'), {}), 'eval')
+  assert tracemalloc.get_traced_memory()[1] < 1 << 23
+  tracemalloc.stop()
+
+
+def test_reads_long_headers_of_both_kinds(cifar10, tmp_path):
+  for kind in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+    with tarfile.open(cifar10[0]) as old, tarfile.open(tmp_path / 'a', 'w', format=kind) as new:
+      new.addfile(tarfile.TarInfo('name' * 1000))
+      for entry in old:
+        new.addfile(entry, old.extractfile(entry))
+    assert read((str(tmp_path / 'a'), cifar10[1]), 'eval')[0].shape == (40, IMAGE_BYTES)
 
 
 def test_refuses_an_archive_without_the_batches(tmp_path):
