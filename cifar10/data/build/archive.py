@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import pickle
+import posixpath
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -287,7 +288,7 @@ def _read_tar(path: str, names: set[str], published: Published) -> dict[str, byt
     tarfile.open(fileobj=opened, mode='r:*', tarinfo=_Member) as tar,
   ):
     for member in tar:
-      folder, _, name = member.name.rpartition('/')
+      folder, name = posixpath.split(posixpath.normpath(member.name))  # './cifar-10-...' counts.
       if folder == published.folder and name in names and member.isfile():
         if member.size > LARGEST_MEMBER:
           raise InputError(f'{name} in {path} has {member.size} bytes: not {published.title}')

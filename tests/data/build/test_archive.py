@@ -168,6 +168,16 @@ def test_refuses_long_headers_before_it_reads_them(tmp_path, kind):
   tracemalloc.stop()
 
 
+@pytest.mark.parametrize('before', ['./', '././/'])
+def test_reads_an_archive_of_the_current_folder(cifar10, tmp_path, before):
+  with tarfile.open(cifar10[0]) as old, tarfile.open(tmp_path / 'a', 'w') as new:
+    for entry in old:
+      file = old.extractfile(entry)
+      entry.name = before + entry.name
+      new.addfile(entry, file)
+  assert read((str(tmp_path / 'a'), cifar10[1]), 'eval')[0].shape == (40, IMAGE_BYTES)
+
+
 def test_reads_long_headers_of_both_kinds(cifar10, tmp_path):
   for kind in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
     with tarfile.open(cifar10[0]) as old, tarfile.open(tmp_path / 'a', 'w', format=kind) as new:
