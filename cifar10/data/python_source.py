@@ -133,16 +133,21 @@ class PythonSource:
 
   def _items(self, shard: int, num_shards: int) -> Generator[Any, None, None]:
     """Yields what the function does; it is called again for each epoch if it makes an iterator."""
-    made = self._made.get((shard, num_shards))
+    # Taken out while it is read: a DataFlow has one reader at a time, and a data worker may have
+    # several, such as the half-read split of a training that has ended.
+    made = self._made.pop((shard, num_shards), None)
     if made is None:
       made = self._function(*((shard, num_shards) if self.takes_shards else ()))
       if not hasattr(made, '__iter__'):
         raise SourceError(f'{self._said} returns {made!r:.60}, which cannot be iterated over')
       if hasattr(made, 'reset_state'):  # tensorpack's, which wants it once in each process.
         made.reset_state()
-      if iter(made) is not made:
+    items = iter(made)
+    try:
+      yield from items
+    finally:
+      if items is not made:
         self._made[shard, num_shards] = made
-    yield from made
 
   def _chunk(self, items: list[Any], num_classes: int, part: str, number: int) -> Chunk:
     """Their examples, the first of which has this number; raises SourceError for a wrong one."""

@@ -8,6 +8,7 @@ tf.data's `interleave` would mix splits better, but under a data service of Tens
 an inner `repeat` restarts its splits again and again.
 """
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -27,6 +28,8 @@ BLOCK = 10_000  # Examples, of 3 KB each.
 _ENDLESS = 1 << 62
 _NUMBER_BITS = 40  # Of an example's place: its number in its split; the split's is above.
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # Odd: 2^64 by the golden ratio (Knuth), as an int64.
+# Each training that has ended leaves one behind. Time tells nothing: a paused one reads on later.
+_READINGS = 64
 _NEW = -1  # In place of a handle, to begin a split.
 
 ANSWER = (tf.int64, tf.uint8, tf.int32, tf.int64)  # The types that a `Server` returns.
@@ -67,15 +70,15 @@ class Server:
   """Serves the chunks of splits to a graph through `tf.numpy_function`; a handle for each split."""
 
   def __init__(
-    self, read: Callable[[int, int], Generator[Chunk, None, None]], one_reader: bool = False
+    self, read: Callable[[int, int], Generator[Chunk, None, None]], most: int = _READINGS
   ):
     """Args:
     read: read(split, num_splits) yields the chunks of a split.
-    one_reader: whether who begins a split no longer reads another. A session that a lost parameter
-      server has ended leaves its split in the middle.
+    most: of so many splits that are read, beginning another ends the one not read for longest: its
+      rest is lost. 1: a session that a lost parameter server has ended leaves its split half read.
     """
-    self._read, self._one_reader = read, one_reader
-    self._readings: dict[int, _Reading] = {}
+    self._read, self._most = read, most
+    self._readings: collections.OrderedDict[int, _Reading] = collections.OrderedDict()
     self._handles = itertools.count()
 
   def __call__(self, handle: int, split: int, num_splits: int) -> tuple[Any, ...]:
@@ -87,15 +90,16 @@ class Server:
       SourceError: raised by `read`.
     """
     if handle == _NEW:
-      if self._one_reader:
-        for left in self._readings.values():
-          with contextlib.suppress(ValueError):  # It is being read at this moment.
-            left.chunks.close()
-        self._readings.clear()
+      while len(self._readings) >= self._most:
+        with contextlib.suppress(ValueError, SourceError):  # It is being read at this moment.
+          self._readings.popitem(last=False)[1].chunks.close()
       handle = next(self._handles)
       self._readings[handle] = _Reading(self._read(int(split), int(num_splits)))
       return np.int64(handle), *NOTHING, np.int64(0)
+    if int(handle) not in self._readings:  # Too many others were begun.
+      return np.int64(handle), *NOTHING, np.int64(0)
     reading = self._readings[int(handle)]
+    self._readings.move_to_end(int(handle))
     first, chunk = reading.number, next(reading.chunks, NOTHING)
     reading.number += len(chunk.labels)
     if not len(chunk.labels):

@@ -53,7 +53,7 @@ class HeldOut:
 
 def _read_here(read: Callable[[int, int], Generator[Chunk, None, None]]) -> stream.ReadSplit:
   """Reads splits in this process."""
-  server = stream.Server(read, one_reader=True)
+  server = stream.Server(read, most=1)
 
   def call(handle: tf.Tensor, split: tf.Tensor) -> Any:
     asked = [handle, split, tf.constant(1, tf.int64)]
