@@ -172,13 +172,17 @@ def batches(
     A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
   """
   key = tf.constant([seed, worker], tf.int32)
+  flip_key = tf.random.stateless_uniform([], key, None, None, tf.int64)
 
   def augmented(batch: PlacedExamples) -> tuple[tf.Tensor, tf.Tensor]:
     batch_seed = key
     for number in (batch.epochs[0], batch.places[0]):  # No other batch begins with these two.
       batch_seed = tf.random.experimental.stateless_fold_in(batch_seed, number)
-    # Differs from the value of the epoch before; the first is as good as random.
-    first = tf.bitwise.right_shift(batch.places * _MIXER, tf.constant(62, tf.int64))
+    # Differs from the value of the epoch before. The first is as good as random. It is
+    # mixed twice: after a sum alone, two seeds could mirror nearly the same images.
+    mixed = batch.places * _MIXER + flip_key
+    mixed = tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, np.int64(32)))
+    first = tf.bitwise.right_shift(mixed * _MIXER, np.int64(62))
     is_mirrored = tf.math.floormod(first + batch.epochs, 2)
     images = data_set.distort_batch(batch.images, batch_seed, tf.cast(is_mirrored, tf.int32))
     return images, batch.labels

@@ -150,16 +150,26 @@ def test_distortions_are_those_of_the_options(data_dir):
 def test_alternating_flips(data_dir):
   """What is mirrored in one epoch is not in the next. A buffer of one example keeps the order."""
   augmented = {'use_distortion_for_training': True, 'crop_padding': 0, 'flip': 'alternating'}
-  batches = drawn(data_dir, 'ones', 3, batch_size=96, num_examples=1, **augmented)
-  mirrored = []
-  for shards, _ in batches:
-    images = np.stack(shards, 1).reshape([96, 32, 32, 3])
-    # The second pixel is 0, and the last but one only of a mirrored image, or of class 0.
-    mirrored.append(images[:, 0, 30, 0] == 0)
   others = np.arange(96) % 10 > 0
+
+  def flips(**given):
+    found = []
+    values = {'batch_size': 96, 'num_examples': 1, **augmented, **given}
+    for shards, _ in drawn(data_dir, 'ones', 3, **values):
+      images = np.stack(shards, 1).reshape([96, 32, 32, 3])
+      # The second pixel is 0, and the last but one only of a mirrored image, or of class 0.
+      found.append(images[:, 0, 30, 0] == 0)
+    return found
+
+  mirrored = flips()
   assert 20 < mirrored[0][others].sum() < 66
   assert (mirrored[0] ^ mirrored[1])[others].all()
   assert (mirrored[1] ^ mirrored[2])[others].all()
+  for given in (
+    {'seed': 1},
+    {'cluster': Cluster({'chief': ('a:1',), 'worker': ('a:2',)}, 'worker')},
+  ):
+    assert 20 < (mirrored[0] ^ flips(**given)[0])[others].sum() < 66, given
 
 
 @pytest.mark.slow
