@@ -125,8 +125,11 @@ def from_server(call: Callable[[tf.Tensor, tf.Tensor], Any]) -> ReadSplit:
 
 
 @input_pipeline.no_autograph
-def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) -> tf.data.Dataset:
-  """Returns endless epochs of `PlacedExamples`; each epoch has all splits in its own order."""
+def examples(read: ReadSplit, num_splits: int, seed: int, first_split: Any = 0) -> tf.data.Dataset:
+  """Returns endless epochs of `PlacedExamples`; each epoch has all splits in its own order.
+
+  `first_split`, which may be a tensor, counts those of all epochs before.
+  """
   key = tf.constant([seed, 0], tf.int32)
 
   def read_element(element: tf.Tensor) -> tf.data.Dataset:
@@ -145,7 +148,7 @@ def examples(read: ReadSplit, num_splits: int, seed: int, first_epoch: Any = 0) 
     return read(split).map(described)
 
   # One range; a data service gives each of its numbers to one data worker.
-  return tf.data.Dataset.range(first_epoch * num_splits, _ENDLESS).flat_map(read_element)
+  return tf.data.Dataset.range(first_split, _ENDLESS).flat_map(read_element)
 
 
 @input_pipeline.no_autograph

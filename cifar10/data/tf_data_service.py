@@ -83,7 +83,7 @@ def distributed(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dat
   """Returns the batches as data workers make them, shared by all tasks that name this job.
 
   Args:
-    batches: the same dataset in all tasks.
+    batches: the first task's count: the service finds a job by its name and looks no further.
     address: the dispatcher's.
     job: the name that the tasks share.
   """

@@ -27,7 +27,10 @@ class ServiceFeed(Feed):
     return self._here.first_images(count)
 
   def batches(self, num_shards: int, first_example: Any) -> tf.data.Dataset:
-    """Returns batches from where the service stands, which all workers share."""
+    """Returns batches from where the service stands, which all workers share.
+
+    A dispatcher that is new to the job begins where the first task to ask it stands.
+    """
     hparams, options = self._hparams, self._options
     assert options.data_service
     read = (
@@ -35,8 +38,10 @@ class ServiceFeed(Feed):
       if hparams.source
       else tf_data_service.from_files(self._data_set)
     )
+    first_example *= self._cluster.num_workers
+    first_split = -(-first_example * tf_data_service.SPLITS // self.num_examples())
     batches = stream.batches(
-      stream.examples(read, tf_data_service.SPLITS, hparams.seed),
+      stream.examples(read, tf_data_service.SPLITS, hparams.seed, first_split),
       self._data_set,
       batch_size=hparams.train_batch_size,
       num_examples=self.num_examples(),

@@ -107,12 +107,12 @@ def alone(tmp_path):
 class Trainer:
   """What a training worker reads, in this process."""
 
-  def __init__(self, service, data_dir, job, **values):
+  def __init__(self, service, data_dir, job, first_example=0, **values):
     given = {'train_batch_size': 8, 'use_distortion_for_training': False, **values}
     options = RunOptions(job_dir=job, data_dir=data_dir, data_service=service.dispatcher)
     self._feed = feed.make(from_values(given), options, Cluster(), CIFAR10)
     with tf.Graph().as_default() as graph:
-      iterator = tf.compat.v1.data.make_initializable_iterator(self._feed.batches(1, 0))
+      iterator = tf.compat.v1.data.make_initializable_iterator(self._feed.batches(1, first_example))
       self._element = iterator.get_next()
     self._session = tf.compat.v1.Session(graph=graph)
     with self._feed.reading():
@@ -136,7 +136,8 @@ def test_two_training_workers_share_every_epoch(service, data_dir):
   an epoch, so none comes more often than there are epochs that were begun.
   """
   flags = {'source': SHARDS, 'examples_per_epoch': 96}
-  trainers = [Trainer(service, data_dir, 'shared', **flags) for _ in range(2)]
+  # The second one joins later; the service looks at a job's name alone.
+  trainers = [Trainer(service, data_dir, 'shared', first, **flags) for first in (0, 960)]
   counts = collections.Counter()
   for number in range(240):
     trainer = trainers[number % 2]
@@ -277,6 +278,39 @@ def test_a_killed_data_worker_loses_what_it_had(data_dir, alone, tmp_path):
     lost[pid] += len(missing)
   # A buffer of 96, the split that is read, 6, and what was on its way: 2 batches for each of three.
   assert lost[victim.pid] <= 96 + 6 + 3 * 2 * 8
+
+
+def test_a_resumed_job_goes_on(data_dir, alone, tmp_path):
+  """With the next batches of its dispatcher, or in the middle of epoch 5 with a new one.
+
+  A dispatcher forgets no job whose splits it has shared out, even with these short times.
+  """
+  service = tf.data.experimental.service
+  short = {'job_gc_timeout_ms': 1, 'job_gc_check_interval_ms': 100}
+  taken = []
+
+  def train(first_example):
+    flags = {'source': 'given_sources:noted', 'examples_per_epoch': 96}
+    trainer = Trainer(alone, data_dir, 'resumed', first_example, **flags)
+    for _ in range(18):
+      taken.append(tuple(number for *_, number in given_sources.calls(trainer.images())))
+    trainer.close()
+
+  for number, first_example in enumerate((0, 5 * 96 + 41)):
+    dispatcher = service.DispatchServer(service.DispatcherConfig(port=0, **short))
+    alone.dispatcher = dispatcher.target.partition('//')[2]
+    alone.start(f'worker {number}', '--source', 'given_sources:noted')
+    (tmp_path / 'begun').unlink(missing_ok=True)
+    train(first_example)
+    time.sleep(1)
+    train(0)
+    splits = [json.loads(line)[2] for line in (tmp_path / 'begun').read_text().splitlines()]
+    rest = 9 if number else 16  # Of 16 splits, of 6 examples, 7 have been begun.
+    assert len(set(splits[:rest])) == rest
+    for start in range(rest, len(splits) - 15, 16):
+      assert sorted(splits[start : start + 16]) == list(range(16))
+    assert len(splits) > 48
+  assert len(set(taken)) == len(taken) == 72
 
 
 def test_sigterm_ends_each_with_code_0(alone):
