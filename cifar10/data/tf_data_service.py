@@ -2,31 +2,37 @@
 
 The whole pipeline is sent as a graph: the dispatcher gives each split of each epoch to one data
 worker, and each batch of a data worker goes to one training worker. A Python function cannot be
-sent. Instead the graph calls whatever a data worker has registered as its first function (`Offer`),
-and passes the name of the source.
+sent. Instead the graph calls whatever a data worker has registered as its first two functions
+(`Offer`), and passes the name of the source, or a record file's path and digest.
 """
 
 import functools
+import os
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from cifar10.core import files
 from cifar10.core.errors import SourceError
-from cifar10.data import input_pipeline, stream
+from cifar10.data import input_pipeline, manifest, stream
 from cifar10.data.python_source import PythonSource
 
 SPLITS = 16  # Of an epoch: a data worker that dies loses the split it reads, and its buffer.
-_TOKEN = 'pyfunc_0'  # TensorFlow's name for the first Python function of a process.
+_TOKEN, _FILE_TOKEN = 'pyfunc_0', 'pyfunc_1'  # TensorFlow's names for a process's first functions.
 _CHUNK = 100  # Records parsed at a time.
 
 
 class Offer:
-  """Runs a data worker's source for the trainings that request it; at most one in a process."""
+  """Runs a data worker's source for the trainings that request it, and checks their record files.
+
+  There is at most one in a process.
+  """
 
   def __init__(self, source: PythonSource | None, address: str):
-    """Registers the source, before anything else registers a Python function.
+    """Registers its functions, before anything else registers a Python function.
 
     Args:
       source: the source that this data worker runs, or None.
@@ -39,8 +45,9 @@ class Offer:
     with self._graph.as_default():
       asked = [tf.constant(''), *(tf.constant(0, tf.int64) for _ in range(4))]
       answer = tf.numpy_function(self._serve, asked, list(stream.ANSWER))
-    token = answer[0].op.get_attr('token').decode()
-    assert token == _TOKEN, token
+      checked = tf.numpy_function(self._check_file, ['', ''], tf.string)
+    tokens = tuple(each.op.get_attr('token').decode() for each in (answer[0], checked))
+    assert tokens == (_TOKEN, _FILE_TOKEN), tokens
 
   def _serve(self, name: bytes, num_classes: int, *asked: int) -> tuple[Any, ...]:
     """Answers like `stream.Server`; raises SourceError if another source is requested."""
@@ -56,6 +63,23 @@ class Offer:
       self._servers[int(num_classes)] = stream.Server(read)
     return self._servers[int(num_classes)](*asked)
 
+  def _check_file(self, path: bytes, sha256: bytes) -> bytes:
+    """Returns the path; raises SourceError if the training's file is another one."""
+    file = os.fsdecode(path)
+    if _digest(file, files.signature(file)) != sha256.decode():
+      raise SourceError(
+        f'the data worker {self._address} has another {file} than the training (its SHA-256 '
+        "differs); copy the training's there, and restart it"
+      )
+    return path
+
+
+@functools.cache
+def _digest(path: str, signature: tuple[int, int]) -> str:
+  """A file's SHA-256, computed once while it has this signature."""
+  del signature
+  return manifest.file_digest(path)
+
 
 def from_offers(name: str, num_classes: int) -> stream.ReadSplit:
   """Returns a reader of a source's splits through the data worker's `Offer`."""
@@ -68,11 +92,21 @@ def from_offers(name: str, num_classes: int) -> stream.ReadSplit:
   return stream.from_server(call)
 
 
-def from_files(data_set: input_pipeline.RecordDataset) -> stream.ReadSplit:
-  """Returns a reader of every 16th record of the files, at the same path on each data worker."""
+def from_files(
+  data_set: input_pipeline.RecordDataset, digests: Mapping[str, str]
+) -> stream.ReadSplit:
+  """Returns a reader of every 16th record of the files, at the same path on each data worker.
+
+  `digests`: by path, the SHA-256 of those files that a data worker is to check.
+  """
+
+  def checked(path: str) -> Any:
+    asked = [tf.constant(path), tf.constant(digests[path])]
+    return tf.raw_ops.PyFunc(input=asked, token=_FILE_TOKEN, Tout=[tf.string])[0]
 
   def read(split: tf.Tensor) -> tf.data.Dataset:
-    serialized = tf.data.TFRecordDataset(data_set.get_filenames()).shard(SPLITS, split)
+    paths = [checked(path) if path in digests else path for path in data_set.get_filenames()]
+    serialized = tf.data.TFRecordDataset(paths).shard(SPLITS, split)
     chunks = serialized.batch(_CHUNK).map(data_set.parser).enumerate()
     return chunks.map(lambda number, parsed: (*parsed, number * _CHUNK))
 
@@ -103,11 +137,11 @@ def distributed(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dat
 def fault(message: str) -> str:
   """Returns a one-line message if a TensorFlow error is a data service's; else ''."""
   worker = re.search(r'from worker (\S+?):? ', message)
-  if f'callback with key={_TOKEN} in the registry' in message:
+  if 'callback with key=pyfunc_' in message:
     where = f' {worker[1]}' if worker else ''
     return (
-      f'the data worker{where} was not started by python -m cifar10.data_service, and cannot run '
-      '--source; end it'
+      f'the data worker{where} was not started by python -m cifar10.data_service, and can neither '
+      'run --source nor check record files; end it'
     )
   if worker or 'tf.data service' in message or 'data service dispatcher' in message:
     lines = [line for line in message.splitlines() if line and line != 'Graph execution error:']

@@ -33,10 +33,15 @@ class ServiceFeed(Feed):
     """
     hparams, options = self._hparams, self._options
     assert options.data_service
+    where = None if hparams.source else manifest.digests(options.data_dir or '')
+    digests = {
+      manifest.record_path(options.data_dir or '', split): digest
+      for split, digest in (where or {}).items()
+    }
     read = (
       tf_data_service.from_offers(hparams.source, self._num_classes)
       if hparams.source
-      else tf_data_service.from_files(self._data_set)
+      else tf_data_service.from_files(self._data_set, digests)
     )
     first_example *= self._cluster.num_workers
     first_split = -(-first_example * tf_data_service.SPLITS // self.num_examples())
@@ -50,7 +55,6 @@ class ServiceFeed(Feed):
     # A job that resumes with other batches has another name in the service: by the name alone
     # TensorFlow would find the earlier batches.
     what = (hparams.source, hparams.train_on, hparams.train_batch_size, hparams.seed)
-    where = None if hparams.source else manifest.digests(options.data_dir or '')
     of = (where, self.num_examples(), self._num_classes)
     how = (hparams.use_distortion_for_training, hparams.augmentation)
     digest = hashlib.sha256(repr((what, of, how)).encode()).hexdigest()

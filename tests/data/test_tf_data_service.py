@@ -21,7 +21,7 @@ from outcome import refused
 from cifar10 import data_service
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import SourceError
-from cifar10.data import manifest
+from cifar10.data import manifest, records
 from cifar10.data.info import CIFAR10
 from cifar10.data.input_pipeline import RecordDataset
 from cifar10.options.hparams import from_values
@@ -218,6 +218,27 @@ def test_another_programs_data_worker_is_named(data_dir, alone):
   trainer = Trainer(alone, data_dir, 'x', source=SHARDS, examples_per_epoch=96)
   with pytest.raises(SourceError, match=r'^the data worker localhost:\d+ was not started by '):
     trainer.images()
+  trainer.close()
+
+
+def test_a_data_worker_with_another_file_is_named(data_dir, alone, tmp_path, monkeypatch):
+  """As if the training had its own at this path, on another host: it does not look at this one."""
+  address = alone.start('worker')
+  folder = shutil.copytree(data_dir, tmp_path / 'data')
+  count = records.num_examples(data_dir, 'train')
+  monkeypatch.setattr(records, 'num_examples', lambda *arguments: count)
+  path = folder / 'train.tfrecords'
+  shutil.copy(folder / 'eval.tfrecords', path)
+  trainer = Trainer(alone, str(folder), 'elsewhere')
+  message = f'^the data worker {address} has another {path} than the training '
+  with pytest.raises(SourceError, match=message):
+    trainer.images()
+  trainer.close()
+  shutil.copy(f'{data_dir}/train.tfrecords', path)
+  alone.terminate('worker')
+  alone.start('worker', address=address)
+  trainer = Trainer(alone, str(folder), 'elsewhere')
+  trainer.images()
   trainer.close()
 
 
