@@ -219,6 +219,9 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:no_variable', 'has no variable to train; make some with tf.compat.v1'),
     ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
+    ('outside_parts:untrained_variable', 'makes tower_0/network/bare in another way than by tf.c'),
+    ('outside_parts:local_variable', 'makes tower_0/network/bare in another way than by tf.compat'),
+    ('outside_parts:keras_batch_norm', 'moving_mean in another way than by tf.compat.v1.get_varia'),
     ('outside_parts:regularizer', 'gives network/weights a regularizer, which the loss does not'),
     ('outside_parts:placeholder', 'network/Placeholder, which nothing feeds; make a constant'),
     ('outside_parts:conditional', 'makes network/weights within a function, as tf.cond calls'),
@@ -254,6 +257,12 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   code, said = refused(run_here, data_dir, tmp_path, network=network)
   assert code == 2
   assert says in said
+
+
+def test_a_layer_of_keras_without_variables_is_an_operation(run_here, data_dir, tmp_path):
+  more = ['--train-steps', 1]
+  network = 'outside_parts:keras_without_variables'
+  succeeded(run_here(*flags(data_dir, tmp_path / 'job', *more, network=network)))
 
 
 def test_a_family_without_a_name_is_refused_before_anything_is_written(

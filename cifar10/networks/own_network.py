@@ -112,6 +112,11 @@ def _trained() -> set[str]:
   return {each.op.name for each in tf.compat.v1.trainable_variables()}
 
 
+def _variables() -> set[str]:
+  others = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+  return _trained() | {each.op.name for each in others}
+
+
 def _check_names(place: str, names: Iterable[str]) -> None:
   """Raises InputError for a variable in the scope of proxies, which warm starts leave out."""
   for name in names:
@@ -185,7 +190,7 @@ class _FunctionLayers(FamilyNetwork):
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
     scope = tf.compat.v1.get_variable_scope()
-    trained_before = _trained()
+    before = _variables()
     with (
       _updates_as_operations(),
       tf.compat.v1.device(_beside_their_variables),
@@ -199,11 +204,12 @@ class _FunctionLayers(FamilyNetwork):
     if self._is_training:  # Older jobs may have what is refused.
       self._check_operations(images, logits)
       _check_names(self._place, self.roles)
-    for name in sorted(_trained() - trained_before - set(self.roles)):
-      raise InputError(
-        f'{_FLAG} {self._place} makes {name} in another way than by tf.compat.v1.get_variable; '
-        f'{_NO_KERAS}'
-      )
+      # In an evaluation those that are not trained would have other names, without the tower's.
+      for name in sorted(_variables() - before - set(self.roles)):
+        raise InputError(
+          f'{_FLAG} {self._place} makes {name} in another way than by tf.compat.v1.get_variable; '
+          f'{_NO_KERAS}'
+        )
     if self._is_training and not self.values:
       raise InputError(
         f'{_FLAG} {self._place} has no variable to train; make some with tf.compat.v1.get_variable'

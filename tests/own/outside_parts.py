@@ -84,6 +84,26 @@ def bare_variable(images, is_training, num_classes):
   return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
 
 
+def untrained_variable(images, is_training, num_classes):
+  return counts(images, is_training, num_classes) + tf.Variable(tf.zeros([]), False, name='bare')
+
+
+def local_variable(images, is_training, num_classes):
+  local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+  bare = tf.compat.v1.Variable(tf.zeros([]), False, local, name='bare')
+  return counts(images, is_training, num_classes) + bare
+
+
+def keras_batch_norm(images, is_training, num_classes):
+  norm = tf.keras.layers.BatchNormalization(center=False, scale=False)
+  return counts(norm(images, training=is_training), is_training, num_classes)
+
+
+def keras_without_variables(images, is_training, num_classes):
+  x = tf.keras.layers.MaxPool2D()(images)
+  return counts(tf.keras.layers.Dropout(0.5)(x, training=is_training), is_training, num_classes)
+
+
 def digamma(images, is_training, num_classes):
   """Has an operation that ONNX lacks."""
   x = tf.math.digamma(2 + tf.reduce_mean(tf.cast(images, tf.float32) ** 2, [1, 2]))
