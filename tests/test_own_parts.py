@@ -259,6 +259,33 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   assert says in said
 
 
+@pytest.mark.parametrize(
+  ('network', 'says'),
+  [
+    ('fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
+    ('needs_the_batch_size', 'fails: TypeError: Failed to convert elements of [None, 3072] to'),
+    ('wrong_shape_in_evaluation', 'returns (None, 9); it must return logits'),
+    ('more_in_evaluation', 'has network/more of [] in evaluation, which is missing in training'),
+    ('other_in_evaluation', 'has network/other of [4] in evaluation, which is of [3] in training'),
+    ('UntrainedVariable', 'has outside/bare of [] in evaluation, which is missing in training'),
+  ],
+)
+def test_a_fault_of_its_evaluation_is_found_before_training(
+  run_here, data_dir, tmp_path, network, says
+):
+  more = ['--mode', 'train']
+  code, said = refused(run_here, data_dir, tmp_path, *more, network=f'outside_parts:{network}')
+  assert code == 2
+  assert f'error: --network outside_parts:{network} {says}' in said
+  assert not (tmp_path / 'job' / 'checkpoint').exists()
+
+
+def test_an_evaluation_may_have_fewer_variables(run_here, data_dir, tmp_path):
+  network = 'outside_parts:more_in_training'
+  result = run_here(*flags(data_dir, tmp_path / 'job', '--num-cpu-towers', 2, network=network))
+  assert succeeded(result)['global_step'] == 4
+
+
 def test_a_layer_of_keras_without_variables_is_an_operation(run_here, data_dir, tmp_path):
   more = ['--train-steps', 1]
   network = 'outside_parts:keras_without_variables'

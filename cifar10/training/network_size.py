@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 import model_base
 from cifar10.core import sessions
+from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.job import variable_files
@@ -61,15 +62,40 @@ def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: Datase
   variable_files.check_network(source, shapes, hparams.family.NAME)
 
 
+def check_evaluation(hparams: HParams, data: DatasetInfo) -> None:
+  """Checks a user's network before its training, whose graph is the default one.
+
+  Raises:
+    InputError: it fails in evaluation, or has variables there that the training does not have.
+  """
+  trained = {variable.op.name: variable.shape.as_list() for variable in _all_variables()}
+  with _built(hparams, data, num_images=None):
+    for variable in _all_variables():
+      name, shape = variable.op.name, variable.shape.as_list()
+      if trained.get(name) != shape:
+        found = f'of {trained[name]}' if name in trained else 'missing'
+        raise InputError(
+          f'--network {hparams.family.PLACE} has {name} of {shape} in evaluation, which is {found} '
+          "in training; make the same in both, by tf.compat.v1.get_variable or a layer's _variable"
+        )
+
+
+def _all_variables() -> list[Any]:
+  return tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+
+
 @contextlib.contextmanager
-def _built(hparams: HParams, data: DatasetInfo) -> Iterator[model_base.Layers]:
-  """A context with the network for one image in a separate default graph."""
+def _built(
+  hparams: HParams, data: DatasetInfo, num_images: int | None = 1
+) -> Iterator[model_base.Layers]:
+  """A context with the network, as it evaluates so many images, in a separate default graph."""
   plain = dataclasses.replace(hparams, dtype='float32')  # Not yet decided for 'auto'.
   with sessions.side_graph():
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
     built = network_builder.build(plain, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      built.forward_pass(tf.zeros([1, info.HEIGHT, info.WIDTH, info.DEPTH]))
+      shape = [num_images, info.HEIGHT, info.WIDTH, info.DEPTH]
+      built.forward_pass(tf.compat.v1.placeholder(tf.float32, shape))
     yield built
 
 

@@ -11,7 +11,6 @@ from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control import ControlState
-from cifar10.cluster.roles import Role
 from cifar10.core import devices, parts, storage_errors
 from cifar10.core.errors import MisfitError
 from cifar10.core.logs import log
@@ -121,7 +120,7 @@ def _train(
     )
     callbacks += registry.make_all(run, process.own_callbacks)
     meter = MeterHook(callbacks, role.counts_steps, run.epochs)
-    task_hook = _TaskHook(role)
+    task_hook = _TaskHook(process)
     # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
     hooks = [*role.first_hooks(), meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
@@ -297,11 +296,17 @@ def _saver_hooks(
 class _TaskHook(tf.compat.v1.train.SessionRunHook):
   """Reports every step to the monitor, and ends training after the step in which SIGTERM came."""
 
-  def __init__(self, role: Role):
-    self._monitor = role.monitor
-    self._decides = role.ends_by_itself
+  def __init__(self, process: Process):
+    self._process = process
+    self._monitor = process.role.monitor
+    self._decides = process.role.ends_by_itself
     self._steps_told = 0
     self.steps = 0  # Steps of this process alone.
+
+  def begin(self) -> None:
+    hparams = self._process.hparams
+    if hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
+      parts.load('network_size').check_evaluation(hparams, self._process.data)
 
   def before_run(self, run_context: Any) -> Any:
     # Not in after_run, where another hook may be waiting for the other workers.

@@ -104,6 +104,39 @@ def keras_without_variables(images, is_training, num_classes):
   return counts(tf.keras.layers.Dropout(0.5)(x, training=is_training), is_training, num_classes)
 
 
+def fails_in_evaluation(images, is_training, num_classes):
+  if not is_training:
+    raise KeyError('no such branch')
+  return counts(images, is_training, num_classes)
+
+
+def needs_the_batch_size(images, is_training, num_classes):
+  """In evaluation it is not known."""
+  flat = tf.reshape(images, [images.shape[0], 32 * 32 * 3])
+  return tf.matmul(flat, tf.compat.v1.get_variable('weights', [flat.shape[1], num_classes]))
+
+
+def wrong_shape_in_evaluation(images, is_training, num_classes):
+  return counts(images, is_training, num_classes)[:, : None if is_training else -1]
+
+
+def more_in_evaluation(images, is_training, num_classes):
+  logits = counts(images, is_training, num_classes)
+  return logits if is_training else logits * tf.compat.v1.get_variable('more', [])
+
+
+def other_in_evaluation(images, is_training, num_classes):
+  shape = [3] if is_training else [4]
+  tf.compat.v1.get_variable('other', shape, trainable=False)
+  return counts(images, is_training, num_classes)
+
+
+def more_in_training(images, is_training, num_classes):
+  """As a second head has, which no evaluation needs."""
+  logits = counts(images, is_training, num_classes)
+  return logits * tf.compat.v1.get_variable('more', []) if is_training else logits
+
+
 def digamma(images, is_training, num_classes):
   """Has an operation that ONNX lacks."""
   x = tf.math.digamma(2 + tf.reduce_mean(tf.cast(images, tf.float32) ** 2, [1, 2]))
@@ -210,6 +243,16 @@ class _BareVariable(_AllConvolutions):
 @dataclasses.dataclass(frozen=True)
 class BareVariable(Outside):
   NETWORK: ClassVar[type] = _BareVariable
+
+
+class _UntrainedVariable(_AllConvolutions):
+  def forward_pass(self, images):
+    return super().forward_pass(images) + tf.Variable(tf.zeros([]), False, name='bare')
+
+
+@dataclasses.dataclass(frozen=True)
+class UntrainedVariable(Outside):
+  NETWORK: ClassVar[type] = _UntrainedVariable
 
 
 def reads_the_step(images, is_training, num_classes):
