@@ -233,6 +233,8 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
       'outside_parts:BareVariable',
       "makes outside/gate in another way than by its layers' _variable",
     ),
+    ('outside_parts:OneLogitMore', 'returns (16, 11); it must return logits, a float tensor of'),
+    ('outside_parts:NoLogits', 'NoLogits returns NoneType; it must return logits, a float tensor'),
     ('outside_parts:FailingFamily', "FailingFamily fails: KeyError: 'no such layer' ("),
     (
       'outside_parts:NoDataclass',

@@ -84,19 +84,27 @@ def _guarded(name: str) -> Any:
       value = found(*args, **given) if callable(found) else found
       if name.startswith('build'):  # A network, which makes its layers later.
         is_proxy = name == 'build_proxy'
-        made = functools.partial(_made, self.PLACE, value, value.forward_pass, is_proxy)
-        value.forward_pass = made
+        value.forward_pass = functools.partial(
+          _made, self.PLACE, args[1], value, value.forward_pass, is_proxy=is_proxy
+        )
       return value
 
   return call
 
 
 def _made(
-  place: str, network: Any, forward_pass: Callable[..., Any], is_proxy: bool, images: Any
+  place: str,
+  data: DatasetInfo,
+  network: Any,
+  forward_pass: Callable[..., Any],
+  images: Any,
+  *,
+  is_proxy: bool,
 ) -> Any:
   before = _trained()
   with _others_code(place):
     logits = forward_pass(images)
+  _check_logits(place, images, data.num_classes, logits)
   if network._is_training:  # Older jobs may have what is refused.
     if not is_proxy:
       _check_names(place, network.roles)
@@ -106,6 +114,17 @@ def _made(
         'would train it; make it so, or with trainable=False'
       )
   return logits
+
+
+def _check_logits(place: str, images: tf.Tensor, num_classes: int, logits: Any) -> None:
+  wanted = tf.TensorShape([images.shape[0], num_classes])
+  got = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
+  is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
+  if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
+    raise InputError(
+      f'{_FLAG} {place} returns {got}; it must return logits, a float tensor of the shape '
+      f'[images, {num_classes}]'
+    )
 
 
 def _trained() -> set[str]:
@@ -200,7 +219,7 @@ class _FunctionLayers(FamilyNetwork):
       _others_code(self._place, self._function),
     ):
       logits = self._function(images, self._is_training, self._num_classes)
-    self._check_logits(images, logits)
+    _check_logits(self._place, images, self._num_classes, logits)
     if self._is_training:  # Older jobs may have what is refused.
       self._check_operations(images, logits)
       _check_names(self._place, self.roles)
@@ -215,16 +234,6 @@ class _FunctionLayers(FamilyNetwork):
         f'{_FLAG} {self._place} has no variable to train; make some with tf.compat.v1.get_variable'
       )
     return tf.cast(logits, tf.float32)
-
-  def _check_logits(self, images: tf.Tensor, logits: Any) -> None:
-    wanted = tf.TensorShape([images.shape[0], self._num_classes])
-    got = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
-    is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
-    if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
-      raise InputError(
-        f'{_FLAG} {self._place} returns {got}; it must return logits, a float tensor of the shape '
-        f'[images, {self._num_classes}]'
-      )
 
   def _check_operations(self, images: tf.Tensor, logits: tf.Tensor) -> None:
     """Raises InputError for what no session could run, or no gradient reach."""

@@ -245,6 +245,26 @@ class BareVariable(Outside):
   NETWORK: ClassVar[type] = _BareVariable
 
 
+class _OneLogitMore(_AllConvolutions):
+  def forward_pass(self, images):
+    return tf.pad(super().forward_pass(images), [[0, 0], [0, 1]])
+
+
+@dataclasses.dataclass(frozen=True)
+class OneLogitMore(Outside):
+  NETWORK: ClassVar[type] = _OneLogitMore
+
+
+class _NoLogits(_AllConvolutions):
+  def forward_pass(self, images):
+    super().forward_pass(images)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoLogits(Outside):
+  NETWORK: ClassVar[type] = _NoLogits
+
+
 class _UntrainedVariable(_AllConvolutions):
   def forward_pass(self, images):
     return super().forward_pass(images) + tf.Variable(tf.zeros([]), False, name='bare')
