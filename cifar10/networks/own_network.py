@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
@@ -102,7 +103,7 @@ def _made(
   is_proxy: bool,
 ) -> Any:
   before = _trained()
-  with _others_code(place):
+  with _without_losses(place, network), _others_code(place):
     logits = forward_pass(images)
   _check_logits(place, images, data.num_classes, logits)
   if network._is_training:  # Older jobs may have what is refused.
@@ -114,6 +115,25 @@ def _made(
         'would train it; make it so, or with trainable=False'
       )
   return logits
+
+
+@contextlib.contextmanager
+def _without_losses(place: str, network: Any) -> Iterator[None]:
+  """Raises InputError, in training, for losses added within it, which nothing would minimise."""
+  keys = tf.compat.v1.GraphKeys
+
+  def losses() -> set[str]:
+    both = [tf.compat.v1.get_collection(key) for key in (keys.REGULARIZATION_LOSSES, keys.LOSSES)]
+    return {str(getattr(each, 'name', each)) for each in itertools.chain(*both)}
+
+  before = losses()
+  yield
+  for name in sorted(losses() - before):
+    if network._is_training:  # Older jobs may have what is refused.
+      raise InputError(
+        f'{_FLAG} {place} adds {name} to the losses, and nothing would minimise it; leave it out, '
+        'and for a regularizer give --weight-decay'
+      )
 
 
 def _check_logits(place: str, images: tf.Tensor, num_classes: int, logits: Any) -> None:
@@ -216,6 +236,7 @@ class _FunctionLayers(FamilyNetwork):
       tf.compat.v1.variable_scope(
         scope, custom_getter=self._get_variable, auxiliary_name_scope=False
       ),
+      _without_losses(self._place, self),
       _others_code(self._place, self._function),
     ):
       logits = self._function(images, self._is_training, self._num_classes)
@@ -262,11 +283,6 @@ class _FunctionLayers(FamilyNetwork):
 
     A trained variable is returned as its value, like by `Layers._variable`.
     """
-    if self._is_training and settings.get('regularizer') is not None:
-      raise InputError(
-        f'{_FLAG} {self._place} gives {name} a regularizer, which the loss does not have; leave it '
-        'out and give --weight-decay'
-      )
     keys = tf.compat.v1.GraphKeys
     initial = settings.get('initializer')
     if initial is not None and not callable(initial):  # A value, of the variable's type and shape.

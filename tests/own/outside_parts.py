@@ -151,6 +151,20 @@ def regularizer(images, is_training, num_classes):
   return x @ tf.compat.v1.get_variable('weights', [3, num_classes], regularizer=squares)
 
 
+def layer_with_regularizer(images, is_training, num_classes):
+  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+  return tf.compat.v1.layers.dense(x, num_classes, kernel_regularizer=tf.nn.l2_loss)
+
+
+def added_loss(images, is_training, num_classes):
+  return with_a_loss(counts(images, is_training, num_classes))
+
+
+def with_a_loss(logits):
+  tf.compat.v1.losses.add_loss(tf.reduce_sum(logits, name='more'))
+  return logits
+
+
 def placeholder(images, is_training, num_classes):
   return counts(images, is_training, num_classes) * tf.compat.v1.placeholder(tf.float32, [])
 
@@ -243,6 +257,16 @@ class _BareVariable(_AllConvolutions):
 @dataclasses.dataclass(frozen=True)
 class BareVariable(Outside):
   NETWORK: ClassVar[type] = _BareVariable
+
+
+class _AddedLoss(_AllConvolutions):
+  def forward_pass(self, images):
+    return with_a_loss(super().forward_pass(images))
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedLoss(Outside):
+  NETWORK: ClassVar[type] = _AddedLoss
 
 
 class _OneLogitMore(_AllConvolutions):
