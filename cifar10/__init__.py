@@ -18,7 +18,7 @@ if platform.machine() in ('x86_64', 'AMD64'):
 
 _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
   **dict.fromkeys(('convert', 'train', 'evaluate', 'predict', 'export', 'load'), 'api'),
-  **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
+  **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
   'Family': 'networks.family',
   'Callback': 'callbacks.base',
 }

@@ -147,6 +147,7 @@ def train(
   Raises:
     InputError: an option is refused.
     CallbackError: a callback failed.
+    NetworkError: an operation of a network of your own failed.
     KeyboardInterrupt: after Ctrl-C.
     Terminated: after SIGTERM or SIGHUP.
   """
@@ -223,7 +224,7 @@ class Network:
 
     process = Process(plan.hparams, plan.options)
     self.classes = process.data.classes
-    self._batch = plan.hparams.eval_batch_size
+    self._hparams = plan.hparams
     self._is_closed = False
     estimator = process.estimator()
     with tf.Graph().as_default() as graph:
@@ -256,8 +257,10 @@ class Network:
       raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
     # Not every operation accepts an empty batch.
     padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
-    batches = [padded[i : i + self._batch] for i in range(0, len(padded), self._batch)]
-    answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
+    size = self._hparams.eval_batch_size
+    batches = [padded[i : i + size] for i in range(0, len(padded), size)]
+    with modes.naming_failures(self._hparams):
+      answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
     classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
     return Answers(classes, probabilities)
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cifar10.cluster.tasks import Cluster
@@ -71,7 +71,7 @@ def check(command: flags.Command) -> Plan:
   return Plan(command, hparams, options, cluster)
 
 
-def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Iterable[dict[str, Any]]:
+def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Iterator[dict[str, Any]]:
   """Runs the plan; yields the JSON objects to print as they come, the result last.
 
   Args:
@@ -79,6 +79,19 @@ def run(plan: Plan, callbacks: Sequence[Any] = (), monitor: Any = None) -> Itera
     callbacks: the user's, beside those of --callback.
     monitor: of a single process, in place of a SignalMonitor.
   """
+  with naming_failures(plan.hparams):
+    yield from _results(plan, callbacks, monitor)
+
+
+def naming_failures(hparams: HParams) -> contextlib.AbstractContextManager[None]:
+  """A context for sessions, that raises NetworkError where a user's own network fails in one."""
+  family = hparams.family
+  if not family.PLACE:
+    return contextlib.nullcontext()
+  return parts.load('own_network').naming_failures(family)
+
+
+def _results(plan: Plan, callbacks: Sequence[Any], monitor: Any) -> Iterable[dict[str, Any]]:
   from cifar10.cluster import roles, signals  # noqa: PLC0415  (they load TensorFlow)
   from cifar10.training.process import Process  # noqa: PLC0415
 

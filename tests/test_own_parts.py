@@ -18,6 +18,7 @@ from tasks import Tasks
 import cifar10
 from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
+from cifar10.core import parts
 from cifar10.data import image_files
 from cifar10.data.info import CIFAR10
 
@@ -283,6 +284,52 @@ def test_a_fault_of_its_evaluation_is_found_before_training(
   assert code == 2
   assert f'error: --network outside_parts:{network} {says}' in said
   assert not (tmp_path / 'job' / 'checkpoint').exists()
+
+
+@pytest.mark.parametrize(
+  ('network', 'says'),
+  [
+    ('needs_16_images', 'network/Reshape: Input to reshape is a tensor with 196608 values, but '),
+    ('asserts', '.*_AssertGuard_false_[0-9]+: assertion failed: .too bright. '),
+    ('fails_in_python', 'tower_[01]/network/PyFunc: ValueError: inside of it$'),
+    ('NotFinite', 'tower_[01]/outside/CheckNumerics: bad : Tensor had '),
+  ],
+)
+def test_an_operation_that_fails_is_named(run_here, data_dir, tmp_path, network, says):
+  more = ['--num-cpu-towers', 1 if network == 'needs_16_images' else 2]
+  network = f'outside_parts:{network}'
+  code, said = refused(run_here, data_dir, tmp_path, *more, network=network)
+  assert code == 1
+  assert re.match(f'error: --network {network} fails at {says}', said)
+
+
+def test_an_operation_that_fails_in_prediction_is_named(run_here, data_dir, tmp_path):
+  job, more = tmp_path / 'job', ['--mode', 'train', '--train-steps', 1]
+  succeeded(run_here(*flags(data_dir, job, *more, network='outside_parts:needs_16_images')))
+  says = 'outside_parts:needs_16_images fails at network/Reshape: Input to reshape is a tensor'
+  predict = ['--job-dir', job, '--mode', 'predict', '--images']
+  result = run_here(*predict, os.path.join(os.path.dirname(OWN), 'hostile', 'grey.png'))
+  assert result.returncode == 1
+  assert result.stderr.splitlines()[-1].startswith(f'error: --network {says}')
+  with pytest.raises(cifar10.NetworkError, match=says):
+    cifar10.predict(job, np.zeros([3, 32, 32, 3], np.uint8))
+
+
+@pytest.mark.parametrize(
+  'error',
+  [
+    tf.errors.AbortedError(None, None, 'lost\n\t [[{{node tower_0/network/MatMul}}]]'),
+    tf.errors.UnavailableError(None, None, 'lost\n\t [[{{node tower_0/network/MatMul}}]]'),
+    tf.errors.ResourceExhaustedError(None, None, 'OOM\n\t [[{{node tower_0/network/MatMul}}]]'),
+    tf.errors.InvalidArgumentError(None, None, 'bad\n\t [[{{node tower_0/my_network/MatMul}}]]'),
+    tf.errors.InvalidArgumentError(None, None, 'bad network/MatMul\n\t [[{{node own/MatMul}}]]'),
+  ],
+)
+def test_an_error_of_anything_else_passes(error):
+  family = parts.load('own_network').family('outside_parts:net')
+  with pytest.raises(type(error)) as raised, parts.load('own_network').naming_failures(family):
+    raise error
+  assert raised.value is error
 
 
 def test_an_evaluation_may_have_fewer_variables(run_here, data_dir, tmp_path):

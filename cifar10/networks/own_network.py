@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import model_base
 from cifar10.core import lazy_tf
-from cifar10.core.errors import CommandError, InputError
+from cifar10.core.errors import CommandError, InputError, NetworkError
 from cifar10.core.lazy_tf import tf
 from cifar10.core.option import declarations
 from cifar10.core.user_code import imported, others_code
@@ -185,6 +185,27 @@ def _others_code(
   return others_code(
     lambda said: InputError(f'{_FLAG} {place} fails: {said}'), function, but=(CommandError,)
   )
+
+
+@contextlib.contextmanager
+def naming_failures(family: Family) -> Iterator[None]:
+  """Raises NetworkError where an operation of a user's own network fails in a session."""
+  errors = tf.errors
+  try:
+    yield
+  # Others are of full memory, of data that end, or of a cluster.
+  except (errors.InvalidArgumentError, errors.UnimplementedError, errors.UnknownError) as error:
+    cause = error.__context__  # The same, before TensorFlow adds where the operation was made.
+    said = (cause if isinstance(cause, errors.OpError) else error).message
+    scope = re.escape(family.NAME)
+    # Within a function, as tf.cond makes one, only its name has the scope.
+    node = re.search(rf'{{{{(?:node (?:\S*/)?{scope}/|function_node (?:\S*_)?{scope}_)[^}}]*', said)
+    if not node:
+      raise
+    first = re.sub(r'^((From /|.* root error|Graph exec).*\s+|\(0\) \w+: )*', '', said)
+    raise NetworkError(
+      f'{_FLAG} {family.PLACE} fails at {node[0].split()[1]}: {first.splitlines()[0]:.300}'
+    ) from None
 
 
 def _check_parameters(place: str, function: Callable[..., Any]) -> None:

@@ -131,6 +131,24 @@ def other_in_evaluation(images, is_training, num_classes):
   return counts(images, is_training, num_classes)
 
 
+def needs_16_images(images, is_training, num_classes):
+  rows = tf.reshape(images, [16, 32, 32, 3])
+  return counts(rows, is_training, num_classes)
+
+
+def asserts(images, is_training, num_classes):
+  with tf.control_dependencies([tf.compat.v1.assert_less(images, -1e9, message='too bright')]):
+    return counts(tf.identity(images), is_training, num_classes)
+
+
+def fails_in_python(images, is_training, num_classes):
+  def fail(values):
+    raise ValueError('inside of it\nis a fault')
+
+  none = tf.reshape(tf.numpy_function(fail, [0], tf.float32), [])
+  return counts(images, is_training, num_classes) + none
+
+
 def more_in_training(images, is_training, num_classes):
   """As a second head has, which no evaluation needs."""
   logits = counts(images, is_training, num_classes)
@@ -257,6 +275,16 @@ class _BareVariable(_AllConvolutions):
 @dataclasses.dataclass(frozen=True)
 class BareVariable(Outside):
   NETWORK: ClassVar[type] = _BareVariable
+
+
+class _NotFinite(_AllConvolutions):
+  def forward_pass(self, images):
+    return tf.debugging.check_numerics(super().forward_pass(images) / 0.0, 'bad')
+
+
+@dataclasses.dataclass(frozen=True)
+class NotFinite(Outside):
+  NETWORK: ClassVar[type] = _NotFinite
 
 
 class _AddedLoss(_AllConvolutions):
