@@ -15,6 +15,7 @@ import model_base
 from cifar10.core import lazy_tf
 from cifar10.core.errors import CommandError, InputError, NetworkError
 from cifar10.core.lazy_tf import tf
+from cifar10.core.logs import log
 from cifar10.core.option import declarations
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.info import DatasetInfo
@@ -185,6 +186,19 @@ def _others_code(
   return others_code(
     lambda said: InputError(f'{_FLAG} {place} fails: {said}'), function, but=(CommandError,)
   )
+
+
+def log_random(family: Family) -> None:
+  """Logs that the default graph's own network will not repeat its random numbers if resumed."""
+  for op in tf.compat.v1.get_default_graph().get_operations():
+    # Such as tf.nn.dropout: its generator's state is in no checkpoint.
+    if op.name.startswith(f'tower_0/{family.NAME}/') and 'seed2' in op.node_def.attr:
+      log.info(
+        '--deterministic does not repeat %s, which begins anew when the job is resumed: '
+        'docs/repeating.md has another dropout',
+        op.name,
+      )
+      return
 
 
 @contextlib.contextmanager

@@ -307,6 +307,8 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
     hparams = self._process.hparams
     if hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
       parts.load('network_size').check_evaluation(hparams, self._process.data)
+      if self._process.options.deterministic:
+        parts.load('own_network').log_random(hparams.family)
 
   def before_run(self, run_context: Any) -> Any:
     # Not in after_run, where another hook may be waiting for the other workers.

@@ -155,6 +155,19 @@ def more_in_training(images, is_training, num_classes):
   return logits * tf.compat.v1.get_variable('more', []) if is_training else logits
 
 
+def dropout(images, is_training, num_classes):
+  x = tf.nn.dropout(images, 0.5) if is_training else images
+  return counts(x, is_training, num_classes)
+
+
+def dropout_by_step(images, is_training, num_classes):
+  """As docs/repeating.md has it."""
+  step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64)
+  x = images
+  x = tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, step]) if is_training else x
+  return counts(x, is_training, num_classes)
+
+
 def digamma(images, is_training, num_classes):
   """Has an operation that ONNX lacks."""
   x = tf.math.digamma(2 + tf.reduce_mean(tf.cast(images, tf.float32) ** 2, [1, 2]))
