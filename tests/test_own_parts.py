@@ -256,7 +256,12 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:NOT_A_NETWORK', 'is 3, not a function'),
     ('outside_parts:gone', 'there is no gone in'),
     ('gone_module:net', "cannot be imported: ModuleNotFoundError: No module named 'gone_module'"),
-    ('renset', "invalid choice: 'renset'"),
+    (
+      'renset',
+      "invalid choice: 'renset' (choose from resnet, fastnet, wrn, vgg, inception, or MOD",
+    ),
+    ('outside-parts:net', 'MODULE:NAME of your own, which Python imports: no hyphens)'),
+    ('outside_parts.net', "invalid choice: 'outside_parts.net' (choose from resnet, "),
   ],
 )
 def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, says):
@@ -342,6 +347,14 @@ def test_a_layer_of_keras_without_variables_is_an_operation(run_here, data_dir, 
   more = ['--train-steps', 1]
   network = 'outside_parts:keras_without_variables'
   succeeded(run_here(*flags(data_dir, tmp_path / 'job', *more, network=network)))
+
+
+def test_a_name_of_no_network_is_refused_in_python(data_dir, tmp_path):
+  says = (
+    "--network is 'outside_parts': it must be one of .* or MODULE:NAME of your own, which Python"
+  )
+  with pytest.raises(cifar10.InputError, match=says):
+    cifar10.train(tmp_path / 'job', data_dir, network='outside_parts')
 
 
 def test_a_family_without_a_name_is_refused_before_anything_is_written(

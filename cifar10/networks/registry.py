@@ -42,6 +42,8 @@ def _is_own(name: object) -> bool:
 
 FAMILIES = _Families({name: entry.place for name, entry in _NETWORKS.items()})
 DEFAULT = next(iter(FAMILIES))
+# The values of --network, for errors.
+CHOICES = f'{", ".join(FAMILIES)}, or MODULE:NAME of your own, which Python imports: no hyphens'
 # The network's name of each recipe, by the recipe's name.
 RECIPES = {recipe: name for name, entry in _NETWORKS.items() for recipe in entry.recipes}
 

@@ -93,6 +93,7 @@ def add_own_flags(group: Any) -> None:
   )
   group.add_argument(
     '--network',
+    type=_parse_network,
     choices=registry.FAMILIES,
     default=argparse.SUPPRESS,
     help='the family of networks, or your own as package.module:NAME (docs/python.md; default: '
@@ -177,6 +178,12 @@ class _Append(argparse.Action):
   def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
     added = (values,) if values else ()
     setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *added))
+
+
+def _parse_network(text: str) -> str:
+  if text not in registry.FAMILIES:
+    raise argparse.ArgumentTypeError(f'invalid choice: {text!r} (choose from {registry.CHOICES})')
+  return text
 
 
 def _parse_bool(text: str) -> bool:

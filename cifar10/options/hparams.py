@@ -235,7 +235,7 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   """
   network = given.get('network', registry.DEFAULT)
   if not isinstance(network, str) or network not in registry.FAMILIES:
-    raise InputError(f'--network is {network!r}: it must be one of {", ".join(registry.FAMILIES)}')
+    raise InputError(f'--network is {network!r}: it must be one of {registry.CHOICES}')
   family = family_of(network)
   unknown = set(given) - names(HParams, Augmentation, family) - {'network'}
   for name in sorted(unknown):
