@@ -503,6 +503,7 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
   ('callback', 'ends'),
   [
     ('outside_parts:Fails', (1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad')),
+    ('outside_parts:SetsNoRate', (1, 'SetsNoRate: on_step_end: ValueError: learning_rate is -0.1')),
     ('outside_parts:ReadsTooMuch', (1, 'on_step_end: OutOfRangeError: no more images')),
     ('outside_parts:Waits', (2, 'Waits: on_step_end is async or a generator, which nothing runs')),
     ('outside_parts:Yields', (2, 'Yields: on_step_end is async or a generator, which nothing')),

@@ -51,8 +51,23 @@ class SharedControl:
 
   def __init__(self, device: str = '/device:CPU:0'):
     """`device`: the device of the vector."""
-    self.state = ControlState()
+    self._state = ControlState()
     self._device = device
+
+  @property
+  def state(self) -> ControlState:
+    """Returns what the chief controls."""
+    return self._state
+
+  @state.setter
+  def state(self, state: ControlState) -> None:
+    """Raises ValueError for a rate that is negative or not finite, as a callback may give it."""
+    for name, rate in state.rates().items():
+      if not 0 <= rate <= np.finfo(np.float32).max:
+        raise ValueError(
+          f'{name} is {rate}; it must be finite and 0 or more, or None for the schedule'
+        )
+    self._state = state
 
   def build(self) -> None:
     """Adds the vector, `values`, float32 [4], to the graph of a replica."""

@@ -58,7 +58,8 @@ def parse(text: str) -> Command:
     raise InputError(
       f'{verb}={value}: it must be a number, or {SCHEDULE} for the schedule of the options'
     ) from None
-  declared.require(number)
+  if number:  # 0 may end a schedule; as the option it would train nothing.
+    declared.require(number)
   return Command(verb, number)
 
 
@@ -143,7 +144,13 @@ def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
 
   Raises:
     InputError: the folder cannot be written.
+    ValueError: a rate is negative or not finite, as a callback may give it.
   """
+  for name, rate in rates.items():
+    try:
+      parse(f'{name}={rate}')
+    except InputError as error:
+      raise ValueError(str(error)) from None
   before = job_config.read_config(job_dir) or {}
   config = {key: value for key, value in before.items() if key != CONTROL}
   job_config.write_config(job_dir, {**config, **({CONTROL: dict(rates)} if rates else {})})

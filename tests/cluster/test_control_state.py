@@ -41,6 +41,14 @@ def test_replicas_read_what_the_chief_tells():
       np.testing.assert_allclose(session.run(rates), [0, 0.25])
 
 
+@pytest.mark.parametrize('rate', [-0.1, -1.0, float('nan'), float('inf'), 1e39])
+def test_what_is_no_rate_is_refused(rate):
+  control = SharedControl()
+  with pytest.raises(ValueError, match=r'^muon_learning_rate is .*; it must be finite'):
+    control.state = ControlState(muon_learning_rate=rate)
+  assert control.state == ControlState()
+
+
 def test_an_end_ends_a_pause():
   """In which a worker looks at nothing else."""
   context = types.SimpleNamespace(request_stop=lambda: None)

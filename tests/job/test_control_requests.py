@@ -15,6 +15,7 @@ from cifar10.job.control_requests import Command
   [
     ('learning_rate=0.05', Command('learning_rate', 0.05)),
     ('learning_rate=1e-3', Command('learning_rate', 0.001)),
+    ('learning_rate=0.0', Command('learning_rate', 0.0)),
     ('muon_learning_rate=0.2', Command('muon_learning_rate', 0.2)),
     ('learning_rate=schedule', Command('learning_rate')),
     *((verb, Command(verb)) for verb in ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')),
@@ -42,6 +43,15 @@ def test_what_is_no_order(text, message):
   with pytest.raises(InputError) as error:
     control_requests.parse(text)
   assert message in str(error.value)
+
+
+def test_rates_that_are_remembered_can_be_read_again(tmp_path):
+  """0, at the end of a schedule of a callback's own; others are refused before they are written."""
+  control_requests.remember_rates(str(tmp_path), {'learning_rate': 0.0})
+  for rate in (-0.1, float('nan'), float('inf'), None):
+    with pytest.raises(ValueError, match=r'^(--learning-rate is|learning_rate=None)'):
+      control_requests.remember_rates(str(tmp_path), {'learning_rate': rate})
+  assert control_requests.read_rates(str(tmp_path)) == {'learning_rate': 0.0}
 
 
 def test_requests_are_taken_once_and_in_order(tmp_path):

@@ -481,6 +481,14 @@ class Yields(cifar10.Callback):
     yield step
 
 
+class SetsNoRate(cifar10.Callback):
+  def __init__(self, run):
+    self._control = run.control
+
+  def on_step_end(self, step):
+    self._control.state = self._control.state._replace(learning_rate=-0.1)
+
+
 class ReadsTooMuch(cifar10.Callback):
   """Fails as a data set does that has ended, upon which TensorFlow ends a training."""
 
