@@ -34,7 +34,7 @@ def save(hparams, *, with_averages=False):
     if with_averages:
       stored = {f'{name}{EMA_SUFFIX}': variable for name, variable in stored.items()}
     with tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.global_variables_initializer())
+      session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()])
       for variable in variables:
         if 'kernel' not in variable.op.name:
           variable.load(rng.uniform(0.5, 1.5, variable.shape), session)

@@ -11,6 +11,7 @@ import checkout
 import numpy as np
 import outcome
 import pytest
+import random_checkpoint
 import tensorflow as tf
 from outcome import succeeded
 from tasks import Tasks
@@ -19,8 +20,11 @@ import cifar10
 from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
 from cifar10.core import parts
+from cifar10.core.errors import InputError
 from cifar10.data import image_files
 from cifar10.data.info import CIFAR10
+from cifar10.exporters import freeze_graph
+from cifar10.options.hparams import from_values
 
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 NET = 'outside_parts:net'
@@ -92,6 +96,15 @@ def test_a_network_with_a_table_answers(run_here, data_dir, tmp_path):
   answers = cifar10.predict(job, images).probabilities
   for each, expected in zip(answers, of_file):
     assert each.tolist() == pytest.approx(list(expected['probabilities'].values()), abs=2e-6)
+
+
+@pytest.mark.parametrize('network', ['looks_up', 'calls_python', 'calls_python_within'])
+def test_what_is_in_the_process_alone_is_not_exported(network):
+  """Loaded elsewhere, the table would be empty and the function unknown."""
+  hparams = from_values({'network': f'outside_parts:{network}'})
+  path, _ = random_checkpoint.save(hparams)
+  with pytest.raises(InputError, match=r'^the network cannot be exported: .* is a (HashT|PyFunc)'):
+    freeze_graph.freeze(hparams, CIFAR10, path)
 
 
 AS_IN_TENSORFLOW_1 = """

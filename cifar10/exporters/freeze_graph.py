@@ -1,6 +1,8 @@
 """Freezes a checkpoint's network for inference: its variables become constants."""
 
 import hashlib
+import itertools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.core import parts, sessions
+from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.exporters import fold_batch_norm
@@ -15,6 +18,7 @@ from cifar10.inference import predictions
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
 
+_ELSEWHERE = re.compile('HashTable|PyFunc')  # Operations on what is in this process alone.
 SAVED_MODEL = 'saved_model.pb'  # A folder without this file is not a SavedModel.
 
 
@@ -70,6 +74,9 @@ def freeze(
     checkpoint: the path of the checkpoint.
     use_ema: whether to use the moving averages of the variables.
     batch: how many images each call has; None: any number.
+
+  Raises:
+    InputError: the network has a table, whose content no graph holds, or calls Python.
   """
   outputs = [predictions.CLASSES, predictions.PROBABILITIES, predictions.FEATURES]
   with sessions.side_graph() as graph:
@@ -88,6 +95,13 @@ def freeze(
       values = session.run(variables)
       constants = tf.compat.v1.graph_util.convert_variables_to_constants(
         session, graph.as_graph_def(), outputs
+      )
+  inner = (node for function in constants.library.function for node in function.node_def)
+  for node in itertools.chain(constants.node, inner):
+    if _ELSEWHERE.search(node.op):
+      raise InputError(
+        f'the network cannot be exported: {node.name} is a {node.op}, a table or a call of Python, '
+        'which no file can hold; make it of constants and operations of TensorFlow'
       )
   for node in constants.node:  # Drops custom gradients of networks: inference needs none.
     node.attr.pop('_gradient_op_type', None)

@@ -224,6 +224,17 @@ def looks_up(images, is_training, num_classes):
   return factor * tf.matmul(x, tf.compat.v1.get_variable('w', [3, num_classes], initializer=half))
 
 
+def calls_python(images, is_training, num_classes):
+  twice = tf.numpy_function(lambda given: 2 * given, [tf.cast(images, tf.float32)], tf.float32)
+  return digamma(tf.ensure_shape(twice, images.shape), is_training, num_classes)
+
+
+def calls_python_within(images, is_training, num_classes):
+  x = digamma(images, is_training, num_classes)
+  called = tf.function(lambda given: tf.numpy_function(lambda each: each, [given], tf.float32))
+  return tf.ensure_shape(called(x), x.shape)
+
+
 def no_parameters():
   return None
 
