@@ -18,6 +18,8 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training.feed import Feed
 
+_TOLD_AT = 100_000  # Examples of an evaluation; later at twice as many, and so on.
+
 
 class HeldOut:
   """The examples of --validation-source, as `RecordDataset` has those of a split."""
@@ -38,13 +40,26 @@ class HeldOut:
   @tf.autograph.experimental.do_not_convert
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
     """Every example once, in the source's order; the last batch may be smaller."""
-    read = _read_here(lambda split, num_splits: self._source.chunks(self._num_classes))
+    read = _read_here(lambda split, num_splits: self._epoch())
     chunks = tf.data.Dataset.range(1).flat_map(read)
     return chunks.map(lambda images, labels, first: (images, labels)).rebatch(batch_size)
 
   def all_examples(self) -> Any:
     """Images uint8 [n, 32, 32, 3] and labels int32 [n], in the source's order."""
-    return tuple(map(np.concatenate, zip(*self._source.chunks(self._num_classes))))
+    return tuple(map(np.concatenate, zip(*self._epoch())))
+
+  def _epoch(self) -> Generator[Chunk, None, None]:
+    """Yields all chunks; tells how many examples there were, by which an endless source shows."""
+    count, told_at = 0, _TOLD_AT
+    for chunk in self._source.chunks(self._num_classes):
+      count += len(chunk.labels)
+      if count >= told_at:
+        told_at *= 2
+        log.info(
+          f'--validation-source {self._source.name}: {count:,} examples so far; the evaluation '
+          'waits for its end'
+        )
+      yield chunk
 
   def reading(self) -> contextlib.AbstractContextManager[None]:
     """A context that raises SourceError where the source fails."""

@@ -1,7 +1,9 @@
 """Training on a Python source: as the program does it, in this process."""
 
 import json
+import logging
 import os
+import re
 
 import given_sources
 import numpy as np
@@ -16,7 +18,7 @@ from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed
+from cifar10.training import feed, source_feed
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
@@ -279,6 +281,18 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
   for name in ('accuracy', 'cross_entropy'):  # Each image has its own label.
     found = said['evaluation'][name]['value']
     assert found == pytest.approx(evaluated[name], rel=1e-5)
+
+
+def test_how_far_a_long_one_is_read_is_told(monkeypatch, caplog):
+  """So that an endless one shows. 1,056 single examples come in chunks of 512."""
+  monkeypatch.setattr(source_feed, '_TOLD_AT', 500)
+  caplog.set_level(logging.INFO)
+  held_out = source_feed.HeldOut('given_sources:long_flow', 10)
+  assert len(held_out.all_examples()[1]) == sum(len(y) for _, y in held_out.one_pass(64)) == 1056
+  assert [re.search('[0-9,]+ examples', line)[0] for line in caplog.messages] == [
+    '512 examples',
+    '1,024 examples',
+  ] * 2
 
 
 @pytest.mark.parametrize(
