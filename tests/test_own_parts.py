@@ -21,6 +21,7 @@ from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
 from cifar10.core import parts
 from cifar10.core.errors import InputError
+from cifar10.core.estimator import tf_estimator
 from cifar10.data import image_files
 from cifar10.data.info import CIFAR10
 from cifar10.exporters import freeze_graph
@@ -530,6 +531,18 @@ def test_a_callback_that_fails_is_named(run_here, data_dir, tmp_path, callback, 
   found, said = refused(run_here, data_dir, tmp_path, '--callback', callback)
   assert found == code
   assert says in said
+
+
+def test_a_callback_that_takes_no_run_is_refused_before_anything_is_written(
+  run_here, data_dir, tmp_path
+):
+  """Also after a training, for which TensorFlow gives all hooks without `__init__` another one."""
+  assert tf_estimator.Estimator
+  name = 'outside_parts:TakesNoRun'
+  code, said = refused(run_here, data_dir, tmp_path, '--callback', name)
+  assert code == 2
+  assert f'--callback {name} has the parameters ()' in said
+  assert not (tmp_path / 'job').exists()
 
 
 def test_epochs_end_after_the_first_step_at_or_beyond_them():

@@ -116,6 +116,10 @@ class Run:
 class Callback(tf.compat.v1.train.SessionRunHook):
   """The base class of callbacks: override the methods you need, those of session hooks included."""
 
+  def __init__(self) -> None:
+    # The Estimator, once loaded, gives hooks one of any arguments: that would hide what ours take.
+    super().__init__()
+
   def on_graph(self, graph: TrainingGraph) -> None:
     """Is called when a training step's graph is built, to add operations to the graph."""
 

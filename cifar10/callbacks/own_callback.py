@@ -30,10 +30,27 @@ def named_or_given(names: Sequence[str], objects: Any) -> list[Own]:
     if not isinstance(each, Callback):
       raise InputError(f'callbacks has {each!r:.60}; give instances of cifar10.Callback alone')
   functions = [(f'--callback {name}', imported('--callback', name)) for name in names]
+  for name, function in functions:
+    _check_parameters(name, function)
   return functions + [
     (f'callback {type(each).__name__}', functools.partial(lambda this, run: this, each))
     for each in objects
   ]
+
+
+def _check_parameters(name: str, function: Callable[..., Any]) -> None:
+  """Raises InputError unless it can be called with the run."""
+  try:
+    signature = inspect.signature(function)
+  except ValueError:  # A function written in C has no signature.
+    return
+  try:
+    signature.bind(None)
+  except TypeError:
+    raise InputError(
+      f'{name} has the parameters {signature}; it must take the run: write f(run), or '
+      '__init__(self, run) in a class'
+    ) from None
 
 
 def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:

@@ -474,6 +474,11 @@ class Fails(cifar10.Callback):
     raise ValueError(f'step {step.step} is\nbad')
 
 
+class TakesNoRun(cifar10.Callback):
+  def on_step_end(self, step):
+    raise ValueError('it runs')
+
+
 class Waits(cifar10.Callback):
   """Python would make a coroutine of each call, and run none of them."""
 
