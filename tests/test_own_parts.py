@@ -521,6 +521,7 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
     ('outside_parts:ReadsTooMuch', (1, 'on_step_end: OutOfRangeError: no more images')),
     ('outside_parts:Waits', (2, 'Waits: on_step_end is async or a generator, which nothing runs')),
     ('outside_parts:Yields', (2, 'Yields: on_step_end is async or a generator, which nothing')),
+    ('outside_parts:FetchesByName', (1, 'FetchesByName: before_run returned str; it must return')),
     ('outside_parts:OWN', (2, '--callback outside_parts:OWN: there is no OWN in')),
     ('outside_parts', (2, 'it must be package.module:function')),
     ('builtins:repr', (2, '--callback builtins:repr returned str; it must return a subclass of')),

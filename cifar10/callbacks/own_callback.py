@@ -15,6 +15,7 @@ from cifar10.core.user_code import imported, others_code
 
 # A lost parameter server: the session is made again.
 _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
+_RESULTS = {'before_run': (type(None), tf.compat.v1.train.SessionRunArgs)}  # Others' are not used.
 _NEVER_RUN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 Own = tuple[str, Callable[[Run], Any]]  # A callback's name, and the function that makes it.
@@ -88,17 +89,22 @@ class _Named(Callback):
         raise InputError(
           f'{name}: {event} is async or a generator, which nothing runs; make it a plain method'
         )
-      setattr(self, event, _naming(f'{name}: {event}', method))
+      setattr(self, event, _naming(f'{name}: {event}', method, _RESULTS.get(event, object)))
 
 
-def _naming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-  """Returns the function with its errors raised as CallbackError with this name."""
+def _naming(name: str, call: Callable[..., Any], results: Any = object) -> Callable[..., Any]:
+  """Returns the function with its errors, and other results, raised as CallbackError by name."""
 
   def called(*args: Any) -> Any:
     try:
       with others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING):
-        return call(*args)
+        result = call(*args)
     except CallbackError as error:  # Its cause may mean something to who called from Python.
       raise error from error.__context__
+    if not isinstance(result, results):
+      raise CallbackError(
+        f'{name} returned {type(result).__name__}; it must return SessionRunArgs or None'
+      )
+    return result
 
   return called

@@ -474,6 +474,14 @@ class Fails(cifar10.Callback):
     raise ValueError(f'step {step.step} is\nbad')
 
 
+class FetchesByName(cifar10.Callback):
+  def __init__(self, run):
+    pass
+
+  def before_run(self, run_context):
+    return 'global_step:0'
+
+
 class TakesNoRun(cifar10.Callback):
   def on_step_end(self, step):
     raise ValueError('it runs')
