@@ -151,9 +151,13 @@ class SourceFeed(Feed):
       if self._processes
       else self.source.chunks(self._num_classes, shard, self._shards)
     )
-    for chunk in chunks:
-      count += len(chunk.labels)
-      yield chunk
+    try:
+      for chunk in chunks:
+        count += len(chunk.labels)
+        yield chunk
+    except SourceError:
+      self._told_length = True  # What other processes have left is asked for, and is no epoch.
+      raise
     # Or the next epoch would be asked for, without an end. Processes check it themselves; of theirs
     # this may be the empty rest of an epoch.
     if not count and not self._processes:

@@ -82,6 +82,20 @@ def test_the_rest_of_an_epoch_in_processes_may_be_empty(data_dir):
     assert list(made._epoch()) == []
 
 
+def test_what_a_failed_process_leaves_is_not_told_as_an_epoch(data_dir, caplog):
+  """Of three processes the second fails: the others' rest is asked for before the error is told."""
+  caplog.set_level(logging.INFO)
+  hparams = from_values({'source': 'given_sources:fails_in_shard_1', 'examples_per_epoch': 96})
+  options = RunOptions(job_dir='none', data_dir=data_dir, source_processes=3)
+  made = feed.make(hparams, options, ALONE, CIFAR10)
+  assert made.num_examples() == 96
+  with made.reading():
+    with pytest.raises(SourceError, match='RuntimeError: no more'):
+      list(made._epoch())
+    list(made._epoch())
+  assert not caplog.messages
+
+
 def test_batches_are_shuffled_epochs_in_towers_shards(data_dir):
   """The buffer holds an epoch: three of 96 are 18 batches of 16, of which it keeps 6 back."""
   batches = drawn(data_dir, 'ones', 18)
