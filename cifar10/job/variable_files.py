@@ -84,14 +84,16 @@ class VariableFile(NamedTuple):
     """One variable, float32 or, of a counter, whole numbers.
 
     Raises:
-      InputError: it is damaged, or holds what is no finite number.
+      InputError: it is damaged, or holds what is no finite number in float32.
     """
     if self.dtypes[name].is_integer:
       return self._read(name)
     value = self._read(name) if self.dtypes[name].is_floating else np.array(np.nan)
+    with np.errstate(over='ignore'):  # float64 has larger numbers.
+      value = value.astype(np.float32)
     if not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
-    return value.astype(np.float32)
+    return value
 
   def _read(self, name: str) -> np.ndarray:
     size = math.prod(self.all_shapes[name]) * self.dtypes[name].size

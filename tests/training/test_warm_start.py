@@ -157,6 +157,10 @@ def write_one_array(path):
       lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}),
       f'{HEAD}/bias holds what is no finite number',
     ),
+    (
+      lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, 1e39)}),
+      f'{HEAD}/bias holds what is no finite number',
+    ),
     (lambda path: path.mkdir(), 'holds no checkpoint; name a job dir, its best/, a checkpoint or'),
     (lambda path: None, 'does not exist; name a job dir, its best/, a checkpoint or an .npz'),
   ],
@@ -167,6 +171,7 @@ def write_one_array(path):
     'other network',
     'steps',
     'nan',
+    'beyond float32',
     'empty folder',
     'missing',
   ],
