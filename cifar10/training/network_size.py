@@ -1,4 +1,4 @@
-"""Counts a network's variables, trainable parameters, and multiplications for one image."""
+"""Builds a network aside: counts variables and multiplications, checks a user's in evaluation."""
 
 import contextlib
 import dataclasses
