@@ -55,15 +55,17 @@ def recomputed(
       count = step.assign_add(1)
     everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     variables = {name: everything[name] for name in built.roles}
+    # Not by feeding initial values, which several variables may share.
+    fed = {
+      name: tf.compat.v1.placeholder(each.dtype.base_dtype) for name, each in variables.items()
+    }
+    load = [each.assign(fed[name], read_value=False) for name, each in variables.items()]
     moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
     num_gpus = len(tf.config.list_physical_devices('GPU'))
     config = sessions.session_config(num_gpus=num_gpus)
     with tf.compat.v1.Session(config=config) as session:
       session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
-      session.run(
-        [variable.initializer for variable in variables.values()],
-        {variable.initial_value: values[name] for name, variable in variables.items()},
-      )
+      session.run(load, {fed[name]: values[name] for name in variables})
       for number in logs.bar(range(1, num_batches + 1), desc='averaging', disable=None):
         session.run(count, {batch_number: number})
       return {**values, **session.run({name: variables[name] for name in moving})}

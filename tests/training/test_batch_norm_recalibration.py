@@ -1,5 +1,8 @@
 """Batch norm's moving averages for given weights, over a split whose images are all the same."""
 
+import os
+
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,6 +32,24 @@ def moving_mean(hparams, values, folder, num_images):
   images = np.tile(np.arange(3072) % 251, [num_images, 1]).astype(np.uint8)
   records.write_records(manifest.record_path(str(folder), 'train'), images, [0] * num_images)
   return batch_norm_recalibration.recomputed(hparams, CIFAR10, str(folder), values)[MEAN]
+
+
+def test_variables_may_share_an_initial_value(tmp_path, monkeypatch):
+  """As two that a function makes of one tensor of ones: the moving one stays 5, not 2."""
+  monkeypatch.syspath_prepend(os.path.join(checkout.ROOT, 'tests', 'own'))
+  hparams = from_values({'network': 'outside_parts:one_initial_value', 'train_batch_size': 4})
+  shapes = {'scale': [3], 'variance': [3], 'both': [3], 'weights': [3, 10]}
+  values = {f'network/{name}': np.full(shape, 2, np.float32) for name, shape in shapes.items()}
+  values['network/variance'] += 3
+  images = np.zeros([4, 3072], np.uint8)
+  records.write_records(manifest.record_path(str(tmp_path), 'train'), images, [0] * 4)
+  found = batch_norm_recalibration.recomputed(hparams, CIFAR10, str(tmp_path), values)
+  assert {name: value.flat[0] for name, value in found.items()} == {
+    'network/scale': 2,
+    'network/variance': 5,
+    'network/both': 7,
+    'network/weights': 2,
+  }
 
 
 @pytest.mark.parametrize('rate', [0.0, 0.5])
