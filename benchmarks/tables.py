@@ -50,7 +50,8 @@ _SHOWN = {
 def tables(results: Records) -> dict[str, str]:
   """Every table that the results make, by name."""
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
-  speeds = [record for name, record in results.items() if re.match('training(_|$)', name)]
+  on_cpus = [name for name in results if name.startswith('training') and name != 'training_gpu']
+  speeds = [results[name] for name in on_cpus]
   summary = _summary(foremost(results).values(), speeds)
   made = {'summary': summary, 'trained': _trained(ordered)}
   for name, record in results.items():
@@ -98,21 +99,17 @@ def _minutes(record: dict) -> str:
   return shown + (' (computed)' if are_computed(record) else '')
 
 
-def _times(speeds: Sequence[dict]) -> str:
+def _times(speeds: Iterable[dict]) -> str:
   """A sentence: the program's images/s as multiples of Keras' and PyTorch's on all processors."""
-  on_cpus = [record['ratios'] for record in speeds if 'gpu' not in record['hardware']]
+  ratios = [record['ratios'] for record in speeds]
   ranges = []
   for peer in ('keras', 'torch'):
-    every = [
-      of[name]
-      for of in on_cpus
-      for name in (f'program / {peer}, float32', f'program / {peer}, bfloat16')
-      if name in of
-    ]
-    ranges.append(f'{min(every):.2f} to {max(every):.2f} times')
+    names = [f'program / {peer}, {dtype}' for dtype in ('float32', 'bfloat16')]
+    every = [of[name] for of in ratios for name in names if name in of]
+    ranges.append(f'{min(every):.2f} to {max(every):.2f}')
   return (
-    f' ResNet-20 with batch 128 trains {ranges[0]} as fast as Keras and {ranges[1]} as fast as '
-    'PyTorch, by processor and dtype (docs/results.md).'
+    f' ResNet-20 with batch 128 trains {ranges[0]} times as fast as Keras and {ranges[1]} times as '
+    'fast as PyTorch, by processor and dtype ([docs/results.md](docs/results.md)).'
   )
 
 
