@@ -143,7 +143,7 @@ def test_all_others_end_while_a_worker_is_cut_off(cluster):
   tasks.network.cut('worker 0')
   assert tasks.ended() == [0, 1, 0], tasks.text()
   [line] = tasks.said('worker 0', 'error: .*')
-  assert 'no step was made in 90 s' in line
+  assert 'waited 90 s' in line
   assert 'chief 0 (10.77.0.1:2222)' in line
   assert 'ps 0 (10.77.0.3:2222)' in line
 

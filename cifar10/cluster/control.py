@@ -25,7 +25,7 @@ class ControlState(NamedTuple):
   def rates(self) -> dict[str, float]:
     """Returns the rates that replace the schedule's, by name."""
     names = self._fields[2:]
-    return {name: rate for name, rate in zip(names, self[2:]) if rate is not None}
+    return {name: float(rate) for name, rate in zip(names, self[2:]) if rate is not None}
 
   def vector(self) -> np.ndarray:
     """Returns float32 [4]; -1 stands for the schedule's rate."""

@@ -205,7 +205,7 @@ class LivenessMonitor(SignalMonitor):
     self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
     missing.update(gone)
     if gone and not waits:
-      log.info('%s is gone: nothing is saved until it is back', _listed(gone))
+      log.info('cannot reach %s, which alone saves', _listed(gone))
     elif missing:
       log.info('waiting for %s', _listed(missing))
     elif waits and _DATA_SERVICE in self._peers:
@@ -264,10 +264,8 @@ class LivenessMonitor(SignalMonitor):
     """
     lost = {name: self._peers[name] for name in self._gone_since if self.is_lost(name)}
     if self._needs(lost) and not self._serves and not self._over:
-      waits = time.monotonic() - self._waiting_since >= REPORT_SECONDS
-      nothing = 'no step was made' if waits else 'nothing was saved'
       gone = {name: self._peers[name] for name in self._gone_since}
-      self.lost = f'{nothing} in {self._start_timeout:g} s: {lost_tasks(gone)}'
+      self.lost = f'waited {self._start_timeout:g} s: {lost_tasks(gone)}'
       self.stopping = True
       self._end_or_exit(self.lost)
 

@@ -30,6 +30,7 @@ from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
 
 _LOOK_SECONDS = 0.1
+_WAKE, _RESTART = -1, -2  # Tokens that are no step.
 
 GradientsAndVariables = Sequence[tuple[tf.Tensor, Any]]
 
@@ -96,7 +97,7 @@ class SyncReplicas:
       return tf.group(*pushed)
     self._build_worker()
     with tf.control_dependencies(pushed):
-      return self._arrivals.enqueue(True)
+      return self._arrivals.enqueue(0)
 
   def make_hook(self, last_step: int, monitor: SignalMonitor) -> tf.compat.v1.train.SessionRunHook:
     """Returns the hook that runs after each batch, until `last_step` updates are made."""
@@ -104,7 +105,7 @@ class SyncReplicas:
     return make(self, last_step, monitor)
 
   def _queue(self, name: str) -> Any:
-    return tf.queue.FIFOQueue(-1, [tf.bool], [[]], shared_name=name, name=name)
+    return tf.queue.FIFOQueue(-1, [tf.int64], [[]], shared_name=name, name=name)
 
   def _accumulators(self, bucket: packing.Bucket) -> list[Any]:
     name = f'{bucket.members[0].op.name}/gradients_{bucket.size}'
@@ -142,19 +143,19 @@ class SyncReplicas:
       with tf.device(bucket.device):
         means += zip(bucket.unpack(self._mean(of_bucket)), bucket.members)
     updated = self._optimizer.apply_gradients(means, self.global_step)
-    go_on = [queue.enqueue(True) for queue in self._go[1:]]
+    go_on = [queue.enqueue(_RESTART) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):
       self.next_step = self.global_step.read_value()
       self.update = tf.group(
-        *(queue.enqueue(True) for queue in self._go[1:]),
+        *(queue.enqueue(self.next_step) for queue in self._go[1:]),
         # Their gradients are in the next count; no other task dequeues here.
         self._arrivals.dequeue_many(self._arrivals.size()),
       )
     self.empty = [accumulator.take_grad(1).op for accumulator in accumulators]
     self.set_step = [accumulator.set_global_step(self.global_step) for accumulator in accumulators]
     with tf.control_dependencies(go_on):  # A worker waits for `begun`, then drops old tokens.
-      self.send_on = self._begun.enqueue(True)
-    self.wake = self._arrivals.enqueue_many([tf.fill([self.needed], True)])
+      self.send_on = self._begun.enqueue(0)
+    self.wake = self._arrivals.enqueue_many([tf.zeros([self.needed], tf.int64)])
 
   def _counts(self, accumulators: Sequence[Any]) -> tf.Tensor:
     with tf.device(self.global_step.device):
@@ -175,14 +176,13 @@ class SyncReplicas:
     first = queue.dequeue()
     with tf.control_dependencies([first]):
       rest = queue.dequeue_many(queue.size())  # Tokens of steps made without this worker.
-    # True: the chief's token. False: `wake`, so that this process checks whether to stop.
-    self.wait = tf.reduce_any(tf.concat([[first], rest], 0))
+    tokens = tf.concat([[first], rest], 0)  # The steps that the chief has made, or the two others.
+    self.wait = tf.reduce_min(tokens), tf.reduce_max(tokens)
     with tf.control_dependencies([rest]):
       self.state = self.control.read()
-      self.next_step = self.global_step.read_value()
     self.chief_has_begun = self._begun.size() > 0
     self.forget = queue.dequeue_many(queue.size()).op
-    self.wake = queue.enqueue(False)
+    self.wake = queue.enqueue(_WAKE)
 
 
 class _SyncHook(tf.compat.v1.train.SessionRunHook):
@@ -262,11 +262,10 @@ class _WorkerHook(_SyncHook):
   def _updated_step(self, session: Any, fetched: Any) -> int | None:
     replicas = self._replicas
     while not self._monitor.stopping:
-      answer = [replicas.wait, replicas.state, replicas.next_step]
-      has_token, state, step = session.run(answer)
+      (least, step), state = session.run([replicas.wait, replicas.state])
       replicas.control.state = from_vector(state)
-      if has_token:
-        if step <= self._local_step:  # A new session begins again with the batch of that step.
-          raise tf.errors.AbortedError(None, None, f'the chief went back to step {step}')
+      if least == _RESTART:  # A new session begins again with the batch of its step.
+        raise tf.errors.AbortedError(None, None, 'the chief was started again')
+      if step > self._local_step:
         return step
     return None

@@ -8,7 +8,6 @@ tf.data's `interleave` would mix splits better, but under a data service of Tens
 an inner `repeat` restarts its splits again and again.
 """
 
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -78,7 +77,7 @@ class Server:
       rest is lost. 1: a session that a lost parameter server has ended leaves its split half read.
     """
     self._read, self._most = read, most
-    self._readings: collections.OrderedDict[int, _Reading] = collections.OrderedDict()
+    self._readings: dict[int, _Reading] = {}
     self._handles = itertools.count()
 
   def __call__(self, handle: int, split: int, num_splits: int) -> tuple[Any, ...]:
@@ -89,21 +88,18 @@ class Server:
     Raises:
       SourceError: raised by `read`.
     """
+    first, chunk = 0, NOTHING
     if handle == _NEW:
       while len(self._readings) >= self._most:
-        with contextlib.suppress(ValueError, SourceError):  # It is being read at this moment.
-          self._readings.popitem(last=False)[1].chunks.close()
+        with contextlib.suppress(SourceError):
+          self._readings.pop(next(iter(self._readings))).chunks.close()
       handle = next(self._handles)
       self._readings[handle] = _Reading(self._read(int(split), int(num_splits)))
-      return np.int64(handle), *NOTHING, np.int64(0)
-    if int(handle) not in self._readings:  # Too many others were begun.
-      return np.int64(handle), *NOTHING, np.int64(0)
-    reading = self._readings[int(handle)]
-    self._readings.move_to_end(int(handle))
-    first, chunk = reading.number, next(reading.chunks, NOTHING)
-    reading.number += len(chunk.labels)
-    if not len(chunk.labels):
-      del self._readings[int(handle)]
+    elif reading := self._readings.pop(int(handle), None):  # None: too many others were begun.
+      first, chunk = reading.number, next(reading.chunks, NOTHING)
+      reading.number += len(chunk.labels)
+      if len(chunk.labels):
+        self._readings[int(handle)] = reading  # The last of them now.
     return np.int64(handle), *chunk, np.int64(first)
 
 
