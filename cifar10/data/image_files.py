@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -53,7 +54,9 @@ def _content(path: str) -> bytes:
   """Returns a file's bytes; raises InputError, as `read_image` does, and OSError."""
   try:
     kind = os.stat(path).st_mode
-  except (FileNotFoundError, ValueError):  # The latter for a NUL.
+  except (OSError, ValueError) as error:  # The latter for a NUL.
+    if getattr(error, 'errno', errno.ENOENT) not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+      raise
     if not os.path.islink(path):
       raise InputError(f'image {path} does not exist') from None
     kind = 0

@@ -1,7 +1,6 @@
 """Freezes a checkpoint's network for inference: its variables become constants."""
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -96,11 +95,15 @@ def freeze(
       constants = tf.compat.v1.graph_util.convert_variables_to_constants(
         session, graph.as_graph_def(), outputs
       )
-  inner = (node for function in constants.library.function for node in function.node_def)
-  for node in itertools.chain(constants.node, inner):
+  functions = {each.signature.name: each.node_def for each in constants.library.function}
+  needed = [*constants.node]
+  for node in needed:  # Which grows by the nodes of functions that are called.
+    for value in node.attr.values():
+      for called in (value.func, *value.list.func):
+        needed += functions.pop(called.name, ())
     if _ELSEWHERE.search(node.op):
       raise InputError(
-        f'the network cannot be exported: {node.name} is a {node.op}, a table or a call of Python, '
+        f'the network cannot be exported: {node.name} ({node.op}) is a table or a call of Python, '
         'which no file can hold; make it of constants and operations of TensorFlow'
       )
   for node in constants.node:  # Drops custom gradients of networks: inference needs none.

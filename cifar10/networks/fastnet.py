@@ -322,8 +322,8 @@ class FastNetFamily(Family):
 
   widths: tuple[int, ...] = option(
     (64, 256, 256),
-    'channels of the three groups of convolutions; logits are divided by the last, and a '
-    "recipe's --head-lr-factor is made for its own",
+    'channels of the three groups of convolutions; logits are divided by the last, and the '
+    "--head-lr-factor of a recipe fits that recipe's widths",
     check=Check(_are_widths, 'must be three numbers that do not fall, from 24 to 4096'),
     fixed=True,
   )

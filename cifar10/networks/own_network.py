@@ -85,9 +85,10 @@ def _guarded(name: str) -> Any:
       found = getattr(super(_NamesFaults, self), name)
       value = found(*args, **given) if callable(found) else found
       if name.startswith('build'):  # A network, which makes its layers later.
+        data = args[1] if len(args) > 1 else given['data']
         is_proxy = name == 'build_proxy'
         value.forward_pass = functools.partial(
-          _made, self.PLACE, args[1], value, value.forward_pass, is_proxy=is_proxy
+          _made, self.PLACE, data, value, value.forward_pass, is_proxy=is_proxy
         )
       return value
 
@@ -106,8 +107,8 @@ def _made(
   before = _trained()
   with _without_losses(place, network), _others_code(place):
     logits = forward_pass(images)
-  _check_logits(place, images, data.num_classes, logits)
   if network._is_training:  # Older jobs may have what is refused.
+    _check_logits(place, images, data.num_classes, logits)
     if not is_proxy:
       _check_names(place, network.roles)
     for name in sorted(_trained() - before - set(network.roles)):
@@ -152,11 +153,6 @@ def _trained() -> set[str]:
   return {each.op.name for each in tf.compat.v1.trainable_variables()}
 
 
-def _variables() -> set[str]:
-  others = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-  return _trained() | {each.op.name for each in others}
-
-
 def _check_names(place: str, names: Iterable[str]) -> None:
   """Raises InputError for a variable in the scope of proxies, which warm starts leave out."""
   for name in names:
@@ -194,7 +190,7 @@ def log_random(family: Family) -> None:
     # Such as tf.nn.dropout: its generator's state is in no checkpoint.
     if op.name.startswith(f'tower_0/{family.NAME}/') and 'seed2' in op.node_def.attr:
       log.info(
-        '--deterministic does not repeat %s, which begins anew when the job is resumed: '
+        '--deterministic does not repeat %s after a resume, unless it makes initial values: '
         'docs/repeating.md has another dropout',
         op.name,
       )
@@ -214,7 +210,7 @@ def naming_failures(family: Family) -> Iterator[None]:
     scope = re.escape(family.NAME)
     # Within a function, as tf.cond makes one, only its name has the scope.
     node = re.search(rf'{{{{(?:node (?:\S*/)?{scope}/|function_node (?:\S*_)?{scope}_)[^}}]*', said)
-    if not node:
+    if not node or 'Cannot assign a device' in said:  # Also of variables.
       raise
     first = re.sub(r'^((From /|.* root error|Graph exec).*\s+|\(0\) \w+: )*', '', said)
     raise NetworkError(
@@ -264,7 +260,7 @@ class _FunctionLayers(FamilyNetwork):
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
     scope = tf.compat.v1.get_variable_scope()
-    before = _variables()
+    before = _trained()
     with (
       _updates_as_operations(),
       tf.compat.v1.device(_beside_their_variables),
@@ -279,8 +275,7 @@ class _FunctionLayers(FamilyNetwork):
     if self._is_training:  # Older jobs may have what is refused.
       self._check_operations(images, logits)
       _check_names(self._place, self.roles)
-      # In an evaluation those that are not trained would have other names, without the tower's.
-      for name in sorted(_variables() - before - set(self.roles)):
+      for name in sorted(_trained() - before - set(self.roles)):
         raise InputError(
           f'{_FLAG} {self._place} makes {name} in another way than by tf.compat.v1.get_variable; '
           f'{_NO_KERAS}'

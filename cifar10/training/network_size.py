@@ -3,18 +3,19 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 import model_base
-from cifar10.core import sessions
+from cifar10.core import parts, sessions
 from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.job import variable_files
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
+from cifar10.training.process import Process
 
 
 class NetworkSize(NamedTuple):
@@ -40,9 +41,11 @@ def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
     )
 
 
-def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list[int]], set[str]]:
+def variable_shapes(
+  hparams: HParams, data: DatasetInfo, num_images: int | None = 1
+) -> tuple[dict[str, list[int]], set[str]]:
   """Returns the shapes of all variables of the network by name, and the trained ones' names."""
-  with _built(hparams, data):
+  with _built(hparams, data, num_images):
     trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
     step = tf.compat.v1.train.get_global_step()
     variables = [each for each in tf.compat.v1.global_variables() if each is not step]
@@ -62,26 +65,27 @@ def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: Datase
   variable_files.check_network(source, shapes, hparams.family.NAME)
 
 
-def check_evaluation(hparams: HParams, data: DatasetInfo) -> None:
-  """Checks a user's network before its training, whose graph is the default one.
+class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
+  """Checks a user's network: its evaluation when it is made, the training when its graph is."""
 
-  Raises:
-    InputError: it fails in evaluation, or has variables there that the training does not have.
-  """
-  trained = {variable.op.name: variable.shape.as_list() for variable in _all_variables()}
-  with _built(hparams, data, num_images=None):
-    for variable in _all_variables():
-      name, shape = variable.op.name, variable.shape.as_list()
+  def __init__(self, process: Process):
+    """Raises InputError if the network fails in evaluation."""
+    self._hparams, self._is_deterministic = process.hparams, process.options.deterministic
+    self._evaluated, _ = variable_shapes(process.hparams, process.data, num_images=None)
+
+  def begin(self) -> None:
+    """Raises InputError if the evaluation has variables that the training does not have."""
+    trained = {each.op.name: each.shape.as_list() for each in tf.compat.v1.global_variables()}
+    for name, shape in self._evaluated.items():
       if trained.get(name) != shape:
         found = f'of {trained[name]}' if name in trained else 'missing'
         raise InputError(
-          f'--network {hparams.family.PLACE} has {name} of {shape} in evaluation, which is {found} '
-          "in training; make the same in both, by tf.compat.v1.get_variable or a layer's _variable"
+          f'--network {self._hparams.family.PLACE} has {name} of {shape} in evaluation, which is '
+          f"{found} in training; make the same in both, by tf.compat.v1.get_variable or a layer's "
+          '_variable'
         )
-
-
-def _all_variables() -> list[Any]:
-  return tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+    if self._is_deterministic:
+      parts.load('own_network').log_random(self._hparams.family)
 
 
 @contextlib.contextmanager
@@ -89,13 +93,14 @@ def _built(
   hparams: HParams, data: DatasetInfo, num_images: int | None = 1
 ) -> Iterator[model_base.Layers]:
   """A context with the network, as it evaluates so many images, in a separate default graph."""
-  plain = dataclasses.replace(hparams, dtype='float32')  # Not yet decided for 'auto'.
+  if hparams.dtype == 'auto':  # Not yet decided.
+    hparams = dataclasses.replace(hparams, dtype='float32')
   with sessions.side_graph():
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
-    built = network_builder.build(plain, data, is_training=False)
+    built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       shape = [num_images, info.HEIGHT, info.WIDTH, info.DEPTH]
-      built.forward_pass(tf.compat.v1.placeholder(tf.float32, shape))
+      built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))
     yield built
 
 

@@ -11,6 +11,7 @@ from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control import ControlState
+from cifar10.cluster.roles import Role
 from cifar10.core import devices, parts, storage_errors
 from cifar10.core.errors import MisfitError
 from cifar10.core.logs import log
@@ -100,6 +101,8 @@ def _train(
   # Everything that can be refused is refused here, before anything is written.
   examples = feed.make(process.hparams, process.options, role.cluster, process.data)
   training = _check_data(process, examples)
+  if process.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
+    more_hooks = [*more_hooks, parts.load('network_size').OwnNetworkHook(process)]
   num_examples = training.examples_per_epoch
   process.hparams, process.options = in_steps(process.hparams, process.options, role, num_examples)
   with _lock(process):
@@ -120,7 +123,7 @@ def _train(
     )
     callbacks += registry.make_all(run, process.own_callbacks)
     meter = MeterHook(callbacks, role.counts_steps, run.epochs)
-    task_hook = _TaskHook(process)
+    task_hook = _TaskHook(role)
     # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
     hooks = [*role.first_hooks(), meter, *callbacks, *saver_hooks, task_hook, *more_hooks]
@@ -296,19 +299,11 @@ def _saver_hooks(
 class _TaskHook(tf.compat.v1.train.SessionRunHook):
   """Reports every step to the monitor, and ends training after the step in which SIGTERM came."""
 
-  def __init__(self, process: Process):
-    self._process = process
-    self._monitor = process.role.monitor
-    self._decides = process.role.ends_by_itself
+  def __init__(self, role: Role):
+    self._monitor = role.monitor
+    self._decides = role.ends_by_itself
     self._steps_told = 0
     self.steps = 0  # Steps of this process alone.
-
-  def begin(self) -> None:
-    hparams = self._process.hparams
-    if hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
-      parts.load('network_size').check_evaluation(hparams, self._process.data)
-      if self._process.options.deterministic:
-        parts.load('own_network').log_random(hparams.family)
 
   def before_run(self, run_context: Any) -> Any:
     # Not in after_run, where another hook may be waiting for the other workers.

@@ -51,6 +51,14 @@ def test_transparency_is_dropped(tmp_path):
   np.testing.assert_array_equal(read, image[..., :3])
 
 
+@pytest.mark.parametrize('target', ['loop.png', 'file/x', 'nowhere'])
+def test_a_link_to_nothing_is_no_fault_of_the_storage(tmp_path, target):
+  (tmp_path / 'file').touch()
+  (tmp_path / 'loop.png').symlink_to(target)
+  with pytest.raises(InputError, match=r'loop\.png is no file'):
+    image_files.read_image(os.fspath(tmp_path / 'loop.png'))
+
+
 @pytest.mark.parametrize('channels', [1, 3])
 def test_jpeg(tmp_path, channels):
   image = np.full([40, 50, channels], 200)

@@ -99,10 +99,12 @@ def untrained_variable(images, is_training, num_classes):
   return counts(images, is_training, num_classes) + tf.Variable(tf.zeros([]), False, name='bare')
 
 
-def local_variable(images, is_training, num_classes):
-  local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
-  bare = tf.compat.v1.Variable(tf.zeros([]), False, local, name='bare')
-  return counts(images, is_training, num_classes) + bare
+def variables_of_training(images, is_training, num_classes):
+  """No evaluation needs them: the first is the training's alone, the others in no checkpoint."""
+  if is_training:
+    tf.Variable(tf.zeros([]), trainable=False, name='bare')
+  tf.compat.v1.metrics.mean(images)
+  return counts(images, is_training, num_classes)
 
 
 def keras_batch_norm(images, is_training, num_classes):
@@ -113,6 +115,20 @@ def keras_batch_norm(images, is_training, num_classes):
 def keras_without_variables(images, is_training, num_classes):
   x = tf.keras.layers.MaxPool2D()(images)
   return counts(tf.keras.layers.Dropout(0.5)(x, training=is_training), is_training, num_classes)
+
+
+def calls_python_beside(images, is_training, num_classes):
+  def tell():
+    return tf.py_function(lambda: 0.0, [], tf.float32)
+
+  tf.cond(tf.reduce_max(tf.cast(images, tf.float32)) > 100, tell, lambda: 0.0)
+  return counts(images, is_training, num_classes)
+
+
+def fails_in_training(images, is_training, num_classes):
+  if is_training:
+    raise KeyError('no such branch')
+  return counts(images, is_training, num_classes)
 
 
 def fails_in_evaluation(images, is_training, num_classes):
