@@ -25,7 +25,7 @@ from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
-from cifar10.options import flags
+from cifar10.options import flags, gone
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -418,5 +418,6 @@ def _names(network: str) -> set[str]:
 def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
   """Raises InputError for a name of no option."""
   for name in set(given) - set(known):
+    gone.refuse(['--' + name.replace('_', '-')])
     nearest = difflib.get_close_matches(name, sorted(known), 1, 0)
     raise InputError(f'there is no option {name}; the nearest is {nearest[0]}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.data.augmentation import Augmentation
 from cifar10.networks import registry
-from cifar10.options import checks
+from cifar10.options import checks, gone
 from cifar10.options.hparams import HParams, family_of, recipe_values
 from cifar10.options.run_options import RunOptions
 
@@ -59,6 +60,7 @@ def parse(description: str) -> Command:
   except argparse.ArgumentError:
     unknown = ['?']
   if unknown:
+    gone.refuse(sys.argv[1:])
     full_parser = parts.find('cifar10.options.flag_help:full_parser')
     given = full_parser(description, own).parse_args()
   return command_of(vars(given))

@@ -1,0 +1,19 @@
+"""Flags and commands of version 1 that version 2 does not have, and what takes their place.
+
+They are refused by name during the whole of 2.x; in an old job's config.json they are ignored.
+"""
+
+from collections.abc import Iterable
+
+from cifar10.core.errors import InputError
+
+# Flag -> the end of the sentence '--flag is gone since version 2: ...'.
+FLAGS: dict[str, str] = {}
+
+
+def refuse(flags: Iterable[str]) -> None:
+  """Raises InputError for the first flag that is gone, naming what takes its place."""
+  for flag in flags:
+    name = flag.partition('=')[0]
+    if name in FLAGS:
+      raise InputError(f'{name} is gone since version 2: {FLAGS[name]}')
