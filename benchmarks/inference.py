@@ -31,11 +31,11 @@ import peers
 import tensorflow as tf
 
 from cifar10.core import errors
-from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options import hparams
 from cifar10.training import model_fn, placement, towers
+from estimator_again import estimator as tf_estimator
 
 _WARM_UP = 15  # Calls.
 _TORCH = {'torch': [], 'torch compiled': ['--compile']}

@@ -22,12 +22,12 @@ import tensorflow as tf
 
 from cifar10.cluster import roles
 from cifar10.core import devices, errors
-from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.networks import registry
 from cifar10.networks.family import Start
 from cifar10.options import hparams
 from cifar10.training import model_fn, placement, towers
+from estimator_again import estimator as tf_estimator
 
 _WARM_UP = 4  # Steps: the first ones choose algorithms.
 

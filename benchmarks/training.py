@@ -41,12 +41,12 @@ import turns
 
 from cifar10.cluster import roles
 from cifar10.core import errors, sessions
-from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn, placement, process, trainer
+from estimator_again import estimator as tf_estimator
 
 
 class StepPrinter(tf.compat.v1.train.SessionRunHook):

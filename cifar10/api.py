@@ -219,8 +219,8 @@ class Network:
   def _build(self, plan: modes.Plan) -> None:
     import tensorflow as tf  # noqa: PLC0415
 
-    from cifar10.core.estimator import tf_estimator  # noqa: PLC0415
     from cifar10.training.process import Process  # noqa: PLC0415
+    from estimator_again import estimator as tf_estimator  # noqa: PLC0415
 
     process = Process(plan.hparams, plan.options)
     self.classes = process.data.classes

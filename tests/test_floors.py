@@ -133,6 +133,7 @@ OF_ITS_OWN = {
   'cifar10.job.pretrained': 'a temporary job dir',
   'cifar10.training.dry_run': 'a temporary job dir, whether one can be written',
   'cifar10.local_cluster': "the program's own files",
+  'estimator_again': "another program's folder",
 }
 OF_NAMES = {'os.path.join', 'os.path.basename', 'os.path.dirname', 'os.path.split'}
 OF_MODULES = {'os.path', 'shutil', 'glob', 'tempfile', 'pathlib'}

@@ -21,11 +21,11 @@ from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
 from cifar10.core import parts
 from cifar10.core.errors import InputError
-from cifar10.core.estimator import tf_estimator
 from cifar10.data import image_files
 from cifar10.data.info import CIFAR10
 from cifar10.exporters import freeze_graph
 from cifar10.options.hparams import from_values
+from estimator_again import estimator as tf_estimator
 
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 NET = 'outside_parts:net'

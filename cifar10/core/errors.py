@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from cifar10.core import limits, logs
 from cifar10.core.logs import log, one_line
+from estimator_again import NotTestedError
 
 
 class CommandError(Exception):
@@ -158,6 +159,9 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     message = cli.as_typed(one_line(str(error)))
     print(f'error: {message}', file=sys.stderr)
     sys.exit(error.code)
+  except NotTestedError as error:  # A TensorFlow that the Estimator does not fit to.
+    print(f'error: {error}', file=sys.stderr)
+    sys.exit(2)
   except Terminated as end:
     print(f'ended by {end}; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(end.exit_code)

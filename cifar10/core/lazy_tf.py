@@ -73,6 +73,7 @@ def _import_once(verbose: bool) -> None:
     endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
     os.environ.update(no_grpc_proxy=endings)
   if 'tensorflow.python' in sys.modules:
+    take_names_literally()
     return
   if limits.room() is not None:
     from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)

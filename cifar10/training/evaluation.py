@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Evaluation
 from cifar10.core import files
-from cifar10.core.estimator import tf_estimator
+from estimator_again import estimator as tf_estimator
 
 MATRIX = 'confusion_matrix'  # The graph collection of this matrix: int64 [true, predicted].
 _STEP = 'global_step'

@@ -10,7 +10,6 @@ import model_base
 from cifar10.callbacks.base import TrainingGraph
 from cifar10.cluster.roles import Role
 from cifar10.core import parts
-from cifar10.core.estimator import tf_estimator
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
@@ -20,6 +19,7 @@ from cifar10.training.checkpoint_saver import Saver
 from cifar10.training.network_builder import Inferred, infer
 from cifar10.training.placement import Placement
 from cifar10.training.step_parts import GroupOf, Shards, StepPart
+from estimator_again import estimator as tf_estimator
 
 
 class Training(NamedTuple):

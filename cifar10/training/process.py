@@ -15,7 +15,6 @@ from cifar10.cluster.roles import Role
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import files, parts, sessions
 from cifar10.core.errors import InputError, Terminated
-from cifar10.core.estimator import tf_estimator
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
 from cifar10.job import best_checkpoints, checkpoints, job_config
@@ -23,6 +22,7 @@ from cifar10.options import checks
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn, placement, schedules
+from estimator_again import estimator as tf_estimator
 
 
 class Process:

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from cifar10.cluster import packing, roles
 from cifar10.cluster.tasks import Cluster
-from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn, placement
+from estimator_again import estimator as tf_estimator
 
 
 def member(size, device='/job:ps/task:0', dtype=tf.float32):

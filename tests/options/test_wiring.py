@@ -14,7 +14,6 @@ from tiny_network import Tiny
 
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import roles
-from cifar10.core.estimator import tf_estimator
 from cifar10.core.option import names
 from cifar10.data.augmentation import Augmentation
 from cifar10.data.info import CIFAR10
@@ -24,6 +23,7 @@ from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import feed, model_fn, placement, trainer
 from cifar10.training.process import Process, in_steps
+from estimator_again import estimator as tf_estimator
 
 MODES = tf_estimator.ModeKeys
 EPOCH = 64  # Examples.

@@ -13,7 +13,6 @@ import tensorflow as tf
 import model_base
 from cifar10.cluster import roles
 from cifar10.cluster.tasks import Cluster
-from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.networks.family import Family
 from cifar10.options.hparams import from_values
@@ -26,6 +25,7 @@ from cifar10.training import (
   schedules,
   towers,
 )
+from estimator_again import estimator as tf_estimator
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys

@@ -12,12 +12,12 @@ from outcome import refused, succeeded
 from recomputed import variables
 
 from cifar10.core.errors import InputError
-from cifar10.core.estimator import tf_estimator
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn, network_size, warm_start
 from cifar10.training.process import Process
+from estimator_again import estimator as tf_estimator
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--mode', 'train']
 # ResNet-8: 3 x 2 convolutions of a batch norm each and the first: 7 kernels, 7 x 4 of batch norms.
