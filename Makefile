@@ -102,7 +102,7 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, a cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest $(patsubst %,tests/core/test_%.py,devices lazy_tf) tests/test_estimator_again.py \
+	$(BIN)/python -m pytest $(patsubst %,tests/core/test_%.py,devices checkpoint_names) tests/test_estimator_again.py \
 	  tests/exporters tests/inference tests/training -m 'not slow and not long' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest tests/test_commands.py -m 'not slow and not long'
 	$(BIN)/python -m pytest $(ONE_CLUSTER) $(ALL_REDUCE)

@@ -13,19 +13,20 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 
 import contextlib
 
-from cifar10 import modes
-from cifar10.core import errors, files, lazy_tf, logs, parts
+from cifar10 import plan
+from cifar10.core import cli, errors, files, logs, start_tensorflow
 from cifar10.options import flags
 
 
 def main() -> None:
   """Runs the command: parses and checks the flags, then runs one mode."""
   command = flags.parse(__doc__)
-  plan = modes.check(command)
-  lazy_tf.import_tensorflow(command.verbose)  # So late that --help and refusals do not wait.
+  planned = plan.check(command)
+  start_tensorflow.start(command.verbose)  # So late that --help and refusals do not wait.
+  from cifar10 import modes  # noqa: PLC0415  (all that needs TensorFlow)
+
   logs.set_up(command.verbose)
   writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
-  ended = parts.find('cifar10.core.cli:ended_by_signals') if writes_once else contextlib.nullcontext
-  with ended():
-    for result in modes.run(plan):
+  with cli.ended_by_signals() if writes_once else contextlib.nullcontext():
+    for result in modes.run(planned):
       errors.print_result(files.json_text(result))

@@ -25,7 +25,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from cifar10.core import cli, errors, files, lazy_tf, lock, logs, storage_errors
+from cifar10.core import cli, errors, files, lock, logs, start_tensorflow, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
@@ -74,7 +74,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
       # Another process may have made them, from another source perhaps.
       if not flags.force and manifest.read_manifest(flags.data_dir) != before:
         missing = sources.missing_splits(flags.data_dir, source)
-      lazy_tf.import_tensorflow()  # So late that --help, refusals and verifying do not wait.
+      start_tensorflow.start()  # So late that --help, refusals and verifying do not wait.
       from cifar10.data.build import writer  # noqa: PLC0415
 
       if missing:

@@ -8,8 +8,9 @@ Activations are [batch, height, width, channels] with 'channels_last' and
 Variables are float32 always. With `dtype=tf.bfloat16` kernels are cast where they are used and
 activations are bfloat16; batch-norm parameters and statistics and the logits stay float32.
 
-The caller names every layer's variable scope and no layer counts its calls, so a second network
-built with `reuse=True` shares the variables of the first, in any order of building.
+The caller names every layer's variable scope, so a second network built with `reuse=True` shares
+the variables of the first, in any order of building. Layers without a name are numbered within the
+enclosing scope, as those of `tf.layers`: conv, conv_1.
 
 Papers: He et al. 2015, 'Deep Residual Learning for Image Recognition' (arXiv 1512.03385): v1;
 He et al. 2016, 'Identity Mappings in Deep Residual Networks' (arXiv 1603.05027): v2;
@@ -23,17 +24,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cifar10.core import parts
-from cifar10.core.lazy_tf import tf
+import tensorflow as tf
+
+from cifar10.ops import convolution
+from cifar10.options.family import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
-
-# The role of a variable in its layer; parameter groups are made of roles.
-CONVOLUTION = 'convolution'  # A convolution's kernel.
-SCALE = 'scale'  # Batch norm's scale.
-OFFSET = 'offset'  # Batch norm's offset.
-HEAD = 'head'  # The kernel and the bias of a fully connected layer.
-AVERAGE = 'moving average'  # Batch norm's moving averages; they have no gradient.
 
 
 class LayerSettings(NamedTuple):
@@ -49,9 +45,15 @@ class LayerSettings(NamedTuple):
 class Layers:
   """Base class of networks: a subclass stacks these layers in `forward_pass`."""
 
-  def __init__(self, settings: LayerSettings):
-    """Raises ValueError if the settings have an unknown data format or dtype."""
-    is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype = settings
+  def __init__(
+    self,
+    is_training: bool,
+    data_format: str,
+    batch_norm_decay: float,
+    batch_norm_epsilon: float,
+    dtype: tf.DType | str = 'float32',
+  ):
+    """Takes `LayerSettings`' fields; raises ValueError for an unknown data format or dtype."""
     if data_format not in _NHWC_OR_NCHW:
       raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
     dtype = tf.as_dtype(dtype)
@@ -77,12 +79,12 @@ class Layers:
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
-  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     """Returns the logits of normalised images. Every subclass must define this method.
 
     Args:
-      images: [batch, 32, 32, 3], -1 to 1, in the compute dtype, channels last whatever the data
-        format.
+      x: images [batch, 32, 32, 3], or [batch, 3, 32, 32], -1 to 1, in the compute dtype.
+      input_data_format: the images' own, whatever the layers' data format.
 
     Returns:
       [batch, num_classes] float32.
@@ -121,13 +123,13 @@ class Layers:
     """
     return self._taken.get(variable.op.name, variable)
 
-  def _input(self, images: tf.Tensor) -> tf.Tensor:
-    """Brings images [batch, 32, 32, 3], channels last, to the network's data format and dtype."""
+  def _input(self, images: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    """Brings images from their data format and dtype to the network's."""
     x = tf.cast(images, self._dtype)
-    if self._data_format == 'channels_first':
-      # Not done by the input pipeline, so that one pipeline serves every device and format.
-      x = tf.transpose(x, [0, 3, 1, 2])
-    return x
+    if input_data_format == self._data_format:
+      return x
+    # Not done by the input pipeline, so that one pipeline serves every device and format.
+    return tf.transpose(x, [0, 3, 1, 2] if self._data_format == 'channels_first' else [0, 2, 3, 1])
 
   def _conv(
     self,
@@ -135,7 +137,7 @@ class Layers:
     kernel_size: int | tuple[int, int],
     filters: int,
     strides: int,
-    name: str = 'conv',
+    name: str | None = None,
     *,
     initializer: Any = None,
     pool_size: int = 1,
@@ -146,13 +148,15 @@ class Layers:
     the last row and column are not computed if that pool would not read them.
     """
     assert strides == 1 or pool_size == 1, 'strides and pool_size cannot both be above 1'
-    with tf.compat.v1.variable_scope(name):
+    with tf.compat.v1.variable_scope(name, 'conv'):
       kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
       after = self._zeros_after(x, kernel_size, strides, pool_size)
-      if self._is_training and self._dtype == tf.bfloat16 and 'small_conv2d' in parts.PARTS:
-        faster = parts.load('small_conv2d')
-        if faster.gains_from_small_conv2d(x, kernel, strides, self._op_data_format):
-          return faster.small_conv2d(x, kernel, after)
+      if (
+        self._is_training
+        and self._dtype == tf.bfloat16
+        and convolution.gains_from_small_conv2d(x, kernel, strides, self._op_data_format)
+      ):
+        return convolution.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would
@@ -181,7 +185,7 @@ class Layers:
     )
 
   def _batch_norm(
-    self, x: tf.Tensor, name: str = 'batch_norm', *, fixed_scale: float | None = None
+    self, x: tf.Tensor, name: str | None = None, *, fixed_scale: float | None = None
   ) -> tf.Tensor:
     """Normalises each channel by batch norm; in training it adds two operations to UPDATE_OPS.
 
@@ -189,7 +193,7 @@ class Layers:
     variance. Every tower's network adds its own two: run those of one tower. After `take_values`
     it adds to `statistics` instead. With `fixed_scale` the scale is that constant, not a variable.
     """
-    with tf.compat.v1.variable_scope(name):
+    with tf.compat.v1.variable_scope(name, 'batch_norm'):
       is_training = self._is_training and not self._is_frozen(
         'offset', *(['scale'] if fixed_scale is None else [])
       )
@@ -226,13 +230,13 @@ class Layers:
     self,
     x: tf.Tensor,
     out_dim: int,
-    name: str = 'fully_connected',
+    name: str | None = None,
     *,
     initializer: Any = None,
     has_bias: bool = True,
   ) -> tf.Tensor:
     """Applies a dense layer: [batch, features] -> [batch, out_dim], always in float32."""
-    with tf.compat.v1.variable_scope(name):
+    with tf.compat.v1.variable_scope(name, 'fully_connected'):
       in_dim = x.shape[1]
       # Variance 1 / fan-in, not 2 / fan-in: no ReLU follows that halves the second moment.
       kernel = self._variable(
@@ -363,7 +367,7 @@ class ResNet(Layers):
     stride: int,
     *,
     activate_before_residual: bool = False,
-    name: str = 'residual_v1',
+    name: str | None = None,
   ) -> tf.Tensor:
     """Applies conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
 
@@ -371,7 +375,7 @@ class ResNet(Layers):
     already); it exists so that all blocks have the same parameters.
     """
     del activate_before_residual
-    with tf.compat.v1.variable_scope(name):
+    with tf.compat.v1.variable_scope(name, 'residual_v1'):
       shortcut = self._parameter_free_shortcut(x, in_filter, out_filter, stride)
       x = self._conv(x, kernel_size, out_filter, stride, name='conv1')
       x = self._relu(self._batch_norm(x, name='bn1'))
@@ -388,14 +392,14 @@ class ResNet(Layers):
     stride: int,
     *,
     activate_before_residual: bool = False,
-    name: str = 'residual_v2',
+    name: str | None = None,
   ) -> tf.Tensor:
     """Applies bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
 
     With `activate_before_residual` the shortcut, too, starts after the first bn and relu: the
     paper's appendix has that in the network's first block, whose input no block has made.
     """
-    with tf.compat.v1.variable_scope(name):
+    with tf.compat.v1.variable_scope(name, 'residual_v2'):
       activated = self._relu(self._batch_norm(x, name='bn1'))
       source = activated if activate_before_residual else x
       shortcut = self._parameter_free_shortcut(source, in_filter, out_filter, stride)
@@ -413,7 +417,7 @@ class ResNet(Layers):
     stride: int,
     *,
     activate_before_residual: bool = False,
-    name: str = 'bottleneck_residual_v2',
+    name: str | None = None,
   ) -> tf.Tensor:
     """Applies bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
 
@@ -422,7 +426,7 @@ class ResNet(Layers):
     as its shortcut in either case (Identity Mappings, appendix).
     """
     assert out_filter % 4 == 0, f'{out_filter} filters cannot be divided by 4'
-    with tf.compat.v1.variable_scope(name):
+    with tf.compat.v1.variable_scope(name, 'bottleneck_residual_v2'):
       activated = self._relu(self._batch_norm(x, name='bn1'))
       if in_filter != out_filter or stride != 1:
         shortcut = self._conv(activated, 1, out_filter, stride, name='shortcut')

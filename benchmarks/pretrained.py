@@ -25,10 +25,11 @@ import numpy as np
 import tensorflow as tf
 
 import cifar10
-from cifar10.core import errors, parts
+from cifar10.core import errors
 from cifar10.data import input_pipeline, manifest
 from cifar10.data.build import writer
-from cifar10.job import variable_files
+from cifar10.job import pretrained, variable_files
+from cifar10.options.run_options import PRETRAINED
 
 # What stands in for other processors, whose kernels compute in another order.
 KERNELS = {
@@ -50,7 +51,7 @@ def main() -> None:
 def _make(flags: argparse.Namespace) -> dict[str, Any]:
   source = variable_files.open_source(flags.job_dir)
   values = {name: source.value(name).astype(np.float16) for name in source.shapes}
-  path = parts.PRETRAINED[flags.name]
+  path = pretrained.path(flags.name)
   np.savez_compressed(path + '.npz', global_step=np.int64(source.global_step), **values)
   with open(os.path.join(flags.job_dir, 'config.json'), encoding='utf-8') as file:
     config = json.load(file)
@@ -115,7 +116,7 @@ def accuracies(name: str, data_dir: str, ways: list[str] | None = None) -> dict[
 
 
 def _recorded(name: str) -> dict[str, Any]:
-  with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
+  with open(pretrained.path(name) + '.json', encoding='utf-8') as file:
     return json.load(file)
 
 
@@ -179,7 +180,7 @@ def _parse_flags() -> argparse.Namespace:
   for name, action in (('make', _make), ('measure', _measure), ('ways', _print_accuracies)):
     added = actions.add_parser(name)
     added.set_defaults(action=action)
-    added.add_argument('name', choices=tuple(parts.PRETRAINED))
+    added.add_argument('name', choices=PRETRAINED)
     added.add_argument('--data-dir', required=True)
     if name == 'make':
       for flag in ('--job-dir', '--command', '--commit', '--chosen', '--trained'):

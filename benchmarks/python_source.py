@@ -22,7 +22,7 @@ from cifar10.core import errors
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed
+from cifar10.training import feeds
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _SOURCES = {'ready': 'images that are ready', 'noisy': 'images made anew'}
@@ -76,7 +76,7 @@ def _in_program(flags: argparse.Namespace, source: str, processes: int) -> float
     )
   )
   options = RunOptions('unused', data_dir=flags.data_dir, source_processes=processes)
-  made = feed.make(chosen, options, Cluster(), CIFAR10)
+  made = feeds.make(chosen, options, Cluster(), CIFAR10)
   made.num_examples()  # Looks at the first example, as the program does.
   with made.reading(), tf.Graph().as_default(), tf.compat.v1.Session() as session:
     batch = tf.compat.v1.data.make_one_shot_iterator(made.batches(1, 0)).get_next()

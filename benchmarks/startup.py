@@ -99,7 +99,7 @@ def _of_each(
 
 def _import() -> Measured:
   load = (
-    'from cifar10.core import lazy_tf; lazy_tf.import_tensorflow(); '
+    'from cifar10.core import start_tensorflow; start_tensorflow.start(); '
     'from estimator_again import estimator as tf_estimator'
   )
   spent, memory, _ = _run([sys.executable, '-c', load])

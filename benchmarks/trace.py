@@ -23,9 +23,9 @@ import tensorflow as tf
 from cifar10.cluster import roles
 from cifar10.core import devices, errors
 from cifar10.data.info import CIFAR10
-from cifar10.networks import registry
-from cifar10.networks.family import Start
-from cifar10.options import hparams
+from cifar10.networks import families as networks
+from cifar10.networks.fastnet import Start
+from cifar10.options import families, hparams
 from cifar10.training import model_fn, placement, towers
 from estimator_again import estimator as tf_estimator
 
@@ -68,7 +68,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
     tf.compat.v1.train.get_or_create_global_step()
     config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
-    training = model_fn.Training(roles.Role(), 50_000, chosen.family.prepare(start))
+    training = model_fn.Training(roles.Role(), 50_000, networks.prepare(chosen.family, start))
     build = model_fn.get_model_fn(chosen, where, CIFAR10, training)
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)
@@ -103,7 +103,7 @@ def _trace(session: Any, op: Any, by: str, steps: int, seconds: collections.Coun
 
 def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
-  parser.add_argument('--recipe', choices=tuple(registry.RECIPES), default='fast94')
+  parser.add_argument('--recipe', choices=tuple(families.RECIPES), default='fast94')
   parser.add_argument('--num-layers', type=int, help="(default: the recipe's)")
   parser.add_argument('--batch-size', type=commands.count, default=500)
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), help="(default: the recipe's)")

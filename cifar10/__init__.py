@@ -19,14 +19,18 @@ if platform.machine() in ('x86_64', 'AMD64'):
 _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
   **dict.fromkeys(('convert', 'train', 'evaluate', 'predict', 'export', 'load'), 'api'),
   **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
-  'Family': 'networks.family',
+  'Family': 'options.family',
   'Callback': 'callbacks.base',
 }
+
+_WITHOUT_TENSORFLOW = ('core.errors', 'options.family')
 
 
 def __getattr__(name: str) -> Any:
   if name not in _PUBLIC:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  if _PUBLIC[name] not in _WITHOUT_TENSORFLOW:
+    importlib.import_module(f'{__name__}.core.start_tensorflow').start()
   return getattr(importlib.import_module(f'{__name__}.{_PUBLIC[name]}'), name)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import logging
 import os
 import signal
@@ -17,17 +16,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
+import tensorflow as tf
 
-from cifar10 import modes
+import generate_cifar10_tfrecords
+from cifar10 import modes, plan
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.core import files, lazy_tf, logs, option, parts
+from cifar10.core import files, logs, option, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
-from cifar10.data.augmentation import Augmentation
-from cifar10.networks import registry
-from cifar10.options import flags, gone
+from cifar10.networks import own_network
+from cifar10.options import families, flags, gone
+from cifar10.options.augmentation import Augmentation
 from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
+from cifar10.options.run_options import PRETRAINED, RunOptions
+from cifar10.training.process import Process
+from estimator_again import estimator as tf_estimator
 
 # The flags of a command line that are not declared options, and their types.
 _OF_COMMANDS = {'network': str, 'recipe': str, 'out': str, 'verbose': bool, 'dry_run': bool}
@@ -113,7 +116,7 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
   """
   if data_dir is None:
     raise InputError('data_dir is None; name a folder')
-  command = importlib.import_module('generate_cifar10_tfrecords')  # Whose parser has the checks.
+  command = generate_cifar10_tfrecords  # Whose parser has the checks.
   _check_names(options, vars(command.parse([])))
   words = []
   for name, value in {'data_dir': data_dir, **options}.items():
@@ -124,7 +127,8 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
   parsed = command.parse(words)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   with _log_shown():
-    return command.generate(parsed)
+    made: Any = command.generate(parsed)
+    return made
 
 
 def train(
@@ -211,24 +215,18 @@ class Network:
     """`options`: with job_dir."""
     if options.get('out') is not None:
       raise InputError('out is for images in files; it cannot take the answers to an array')
-    plan = modes.check(_command('predict', options, ['of an array']))
-    lazy_tf.import_tensorflow()
-    with _log_shown(plan.command.verbose):
-      self._build(plan)
+    planned = plan.check(_command('predict', options, ['of an array']))
+    with _log_shown(planned.command.verbose):
+      self._build(planned)
 
-  def _build(self, plan: modes.Plan) -> None:
-    import tensorflow as tf  # noqa: PLC0415
-
-    from cifar10.training.process import Process  # noqa: PLC0415
-    from estimator_again import estimator as tf_estimator  # noqa: PLC0415
-
-    process = Process(plan.hparams, plan.options)
+  def _build(self, planned: plan.Plan) -> None:
+    process = Process(planned.hparams, planned.options)
     self.classes = process.data.classes
-    self._hparams = plan.hparams
+    self._hparams = planned.hparams
     self._is_closed = False
     estimator = process.estimator()
     with tf.Graph().as_default() as graph:
-      tf.compat.v1.set_random_seed(plan.hparams.seed)
+      tf.compat.v1.set_random_seed(planned.hparams.seed)
       tf.compat.v1.train.create_global_step()
       self._images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3])
       predict = tf_estimator.ModeKeys.PREDICT
@@ -259,7 +257,7 @@ class Network:
     padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
     size = self._hparams.eval_batch_size
     batches = [padded[i : i + size] for i in range(0, len(padded), size)]
-    with modes.naming_failures(self._hparams):
+    with own_network.naming_failures(self._hparams.family):
       answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
     classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
     return Answers(classes, probabilities)
@@ -281,17 +279,14 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   callbacks = given.pop('callbacks', None) or ()
   if callbacks and mode in ('predict', 'export'):
     raise InputError(f'callbacks hear of training and evaluation, not of {mode}; leave them out')
-  plan = modes.check(_command(mode, given, images))
-  lazy_tf.import_tensorflow()
-  import tensorflow as tf  # noqa: PLC0415
-
+  planned = plan.check(_command(mode, given, images))
   monitor = _Monitor()
   results = []
-  with _log_shown(plan.command.verbose):
+  with _log_shown(planned.command.verbose):
     # Each writer has a thread; one job's may be of a training in whose callback this call is.
     _end_of_calls.callback(tf.compat.v1.summary.FileWriterCache.clear)
     try:
-      for result in modes.run(plan, callbacks, monitor):
+      for result in modes.run(planned, callbacks, monitor):
         results.append(result)
     except SomeFailedError:  # The results have the errors, or with `out` their number.
       pass
@@ -359,18 +354,18 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
   """Returns the command for these options; raises InputError for invalid ones."""
   values = {name: _plain(value) for name, value in given.items() if value is not None}
   named = values.get('job_dir')
-  if named in list(parts.PRETRAINED) and not mode.startswith('train') and not files.exists(named):
+  if named in PRETRAINED and not mode.startswith('train') and not files.exists(named):
     values['pretrained'] = values.pop('job_dir')
   if 'network' in values:
     values['network'] = _place(values['network'])
   for name, kind in _OF_COMMANDS.items():
     if not isinstance(values.get(name, kind()), kind):
       raise InputError(f'{name} is {values[name]!r:.60}: it must be {option.described_kind(kind)}')
-  if values.get('recipe', flags.DEFAULT_RECIPE) not in registry.RECIPES:
+  if values.get('recipe', flags.DEFAULT_RECIPE) not in families.RECIPES:
     raise InputError(
-      f'--recipe is {values["recipe"]!r}: it must be one of {", ".join(registry.RECIPES)}'
+      f'--recipe is {values["recipe"]!r}: it must be one of {", ".join(families.RECIPES)}'
     )
-  _check_names(values, _names(values.get('network', registry.DEFAULT)))
+  _check_names(values, _names(values.get('network', families.DEFAULT)))
   listed = {each.name for each in option.declarations(RunOptions) if each.kind == tuple[str, ...]}
   for name in listed & set(values):  # One of them alone will do.
     values[name] = (values[name],) if isinstance(values[name], str) else values[name]
@@ -400,7 +395,7 @@ def _place(network: Any) -> str:
     return network
   place = f'{getattr(network, "__module__", "")}:{getattr(network, "__qualname__", "")}'
   with contextlib.suppress(ImportError, AttributeError, ValueError):
-    if parts.find(place) is network:
+    if user_code.find(place) is network:
       return place
   raise InputError(
     f'network is {network!r:.60}, which cannot be found again by its name; put a function, or a '
@@ -410,8 +405,8 @@ def _place(network: Any) -> str:
 
 def _names(network: str) -> set[str]:
   """Of all options, those of this network among them."""
-  own = [registry.FAMILIES[network]] if network in registry.FAMILIES else []
-  declared = option.names(RunOptions, HParams, Augmentation, *registry.FAMILIES.values(), *own)
+  own = [families.find(network)] if families.is_known(network) else []
+  declared = option.names(RunOptions, HParams, Augmentation, *families.BUILT_IN.values(), *own)
   return declared | set(_OF_COMMANDS)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.core import cli, errors, files, lazy_tf, logs
+from cifar10.core import cli, errors, files, logs, start_tensorflow
 from cifar10.core.errors import InputError
 
 _WIDEST = 120  # Names in the table.
@@ -32,7 +32,7 @@ _WIDEST = 120  # Names in the table.
 def main() -> None:
   """Runs the command `list`, `dump` or `average`, and prints one JSON object."""
   command = _parser().parse_args()
-  lazy_tf.import_tensorflow()
+  start_tensorflow.start()
   logs.set_up()
   errors.print_result(files.json_text(command.run(command)))
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from cifar10.cluster import sockets
 from cifar10.cluster.sockets import is_loopback
-from cifar10.core import cli, lazy_tf, logs
+from cifar10.core import cli, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import ADDRESS, FUNCTION, Check
@@ -42,7 +42,7 @@ def main() -> None:
   source = PythonSource(flags.source) if flags.source else None
   if source:
     source.check_shards('a data worker')
-  lazy_tf.import_tensorflow()
+  start_tensorflow.start()
   logs.set_up(verbose=False)
   if flags.dispatcher:  # Or TensorFlow would wait for it, with Python's lock, and hear no signal.
     _wait_for(flags.dispatcher)

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cifar10
-from cifar10.core import cli, errors, files, lazy_tf, logs, storage_errors
+from cifar10.core import cli, errors, files, logs, start_tensorflow, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SPLITS
 from cifar10.options import checks
@@ -37,7 +37,7 @@ def main() -> None:
   command = _parser().parse_args()
   _check(command)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  lazy_tf.import_tensorflow()  # Late, so that --help and errors are fast.
+  start_tensorflow.start()  # Late, so that --help and errors are fast.
   from cifar10.reporting import job_report, summary  # noqa: PLC0415
 
   logs.set_up()

@@ -14,9 +14,9 @@ import sys
 
 import numpy as np
 
-from cifar10.core import lazy_tf
+from cifar10.core import start_tensorflow
 
-lazy_tf.import_tensorflow()
+start_tensorflow.start()
 
 import tensorflow as tf  # noqa: E402
 

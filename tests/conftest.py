@@ -19,13 +19,13 @@ import outcome
 import pytest
 
 import cifar10_main
-from cifar10.core import lazy_tf
+from cifar10.core import start_tensorflow
 
 gpus.set_environment()
 # Tests ask servers of their own: no proxy is to stand between.
 for name in ('no_proxy', 'NO_PROXY'):
   os.environ[name] = ','.join(filter(None, [os.environ.get(name), '127.0.0.1', 'localhost']))
-lazy_tf.import_tensorflow()  # Before the modules that import it.
+start_tensorflow.start()  # Before the modules that import it.
 # Commands find the networks of tests/own in processes of their own, too.
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PYTHONPATH')]))

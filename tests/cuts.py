@@ -23,9 +23,9 @@ from checkout import ROOT
 
 sys.path[:0] = [ROOT, os.path.join(ROOT, 'benchmarks')]
 
-from cifar10.core import lazy_tf  # noqa: E402
+from cifar10.core import start_tensorflow  # noqa: E402
 
-lazy_tf.import_tensorflow()
+start_tensorflow.start()
 
 import environment  # noqa: E402
 import hosts  # noqa: E402

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from cifar10.networks.family import Group
+from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import optimizers, step_parts
+from cifar10.training import model_fn, optimizers, step_parts
 
 
 def untrained(name, initial):
@@ -19,7 +19,7 @@ def plain_sgd(update_ops=(), **options):
   hparams = HParams(momentum=0.0, **options)
   weight = tf.compat.v1.get_variable('w', initializer=10.0)
   step = tf.compat.v1.train.get_or_create_global_step()
-  added = step_parts.make_all(step_parts.Step(hparams, lambda variable: Group()))
+  added = model_fn._parts(step_parts.Step(hparams, lambda variable: Group()))
   optimizer = optimizers.make_optimizer(hparams, (1.0, 0.0), added, update_ops)
   return weight, optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
 

@@ -17,7 +17,7 @@ from checkout import ROOT
 sys.path[0] = ROOT  # As if the program had been started by itself.
 
 from cifar10.cluster.tf_config import read_cluster  # noqa: E402
-from cifar10.core import lazy_tf  # noqa: E402
+from cifar10.core import start_tensorflow  # noqa: E402
 
 
 def held_after():
@@ -30,7 +30,7 @@ def held_after():
 
 def hold(steps):
   """Makes the training wait after so many steps."""
-  lazy_tf.import_tensorflow()
+  start_tensorflow.start()
   from cifar10.training import trainer  # noqa: PLC0415
 
   after_run = trainer._TaskHook.after_run

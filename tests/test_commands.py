@@ -18,7 +18,8 @@ import pytest
 from checkout import ROOT
 
 import cifar10
-from cifar10.core import parts
+from cifar10.job import pretrained
+from cifar10.options.run_options import PRETRAINED
 
 SMALL = ['--train-steps', '2', '--train-batch-size', '16', '--num-layers', '8', '--num-gpus', '0']
 SCRIPTS = (
@@ -91,7 +92,7 @@ def test_a_release_is_complete(released):
     names = set(wheel.namelist())
   about = f'cifar10_estimator-{cifar10.__version__}.dist-info'
   brought = {f'cifar10/{name}' for name in ('py.typed', 'reporting/page.html')}
-  for path in parts.PRETRAINED.values():
+  for path in map(pretrained.path, PRETRAINED):
     brought |= {os.path.relpath(path + end, ROOT) for end in ('.npz', '.json')}
   assert names >= brought | {f'{about}/licenses/LICENSE', 'model_base.py', 'cifar10_main.py'}
   assert not any(name.startswith(('tests/', 'benchmarks/')) for name in names)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from cifar10.cluster.tf_config import read_cluster
-from cifar10.options import flag_help
+from cifar10.options import flags
 
 
 def read(name):
@@ -27,7 +27,7 @@ def read(name):
 
 def parse(arguments):
   """cifar10_main.py's parser: exits where a flag does not exist."""
-  return flag_help.full_parser().parse_args(arguments)
+  return flags.full_parser().parse_args(arguments)
 
 
 REPLICA = {'replicas', 'restartPolicy', 'template'}  # Of the TFJob API (kubeflow.org/v1).

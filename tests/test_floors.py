@@ -5,10 +5,6 @@ import ast
 import checkout
 import pytest
 
-from cifar10.callbacks import registry
-from cifar10.core import parts
-from cifar10.networks.registry import FAMILIES, RECIPES
-
 FLOORS = (  # The highest first.
   'reporting',
   'exporters',
@@ -17,11 +13,11 @@ FLOORS = (  # The highest first.
   'callbacks',
   'job',
   'cluster',
-  'options',
   'networks',
-  'data',
   'model_base',
   'ops',
+  'data',
+  'options',
   'core',
 )
 COMMANDS = (
@@ -79,35 +75,6 @@ def test_no_circle_of_imports():
   assert not graph
 
 
-def test_what_a_plain_training_loads_imports_no_part():
-  pending = ['cifar10.training.trainer']
-  pending += [
-    f'cifar10.callbacks.{name}' for name, asked in registry._CALLBACKS.items() if not asked
-  ]
-  loaded = set()
-  while pending:
-    module = pending.pop()
-    if module in MODULES and module not in loaded:
-      loaded.add(module)
-      pending += imported(MODULES[module])
-  assert len(loaded) > 40
-  assert not loaded & set(parts.PARTS.values())
-
-
-def test_every_part_is_a_module():
-  assert set(parts.PARTS.values()) <= set(MODULES)
-
-
-def test_nothing_outside_a_family_asks_for_its_name():
-  names = set(FAMILIES) | set(RECIPES) - {'classic'}  # Which is the default.
-  for module, tree in MODULES.items():
-    if not module.startswith('cifar10.networks'):
-      texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-      # The table of trained networks has one named for its recipe.
-      named = set(parts.PRETRAINED) if module == 'cifar10.core.parts' else set()
-      assert not texts & names - named, module
-
-
 # What reaches files itself, and why. All else goes through cifar10.core.files, so that a data
 # dir or a job dir may be a URL.
 OF_ITS_OWN = {
@@ -117,7 +84,7 @@ OF_ITS_OWN = {
   'cifar10.core.devices': '/proc',
   'cifar10.core.logs': 'the standard streams and the null device',
   'cifar10.core.lock': '/proc',
-  'cifar10.core.lazy_tf': 'what TensorFlow prints, for a moment, and links for its patterns',
+  'cifar10.core.start_tensorflow': 'what TensorFlow prints, for a moment',
   'cifar10.core.limits': '/proc',
   'cifar10.job.metrics_log': 'a lock of the system on a local file',
   'cifar10.ops.silu': 'what XLA prints, for a moment',

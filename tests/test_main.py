@@ -12,17 +12,16 @@ from outcome import refused
 import cifar10_main
 from cifar10.core.errors import InputError
 from cifar10.core.option import names
-from cifar10.data.augmentation import Augmentation
 from cifar10.data.info import CIFAR10
 from cifar10.job import adopted_config, job_config
-from cifar10.networks import registry
-from cifar10.networks.registry import FAMILIES
-from cifar10.options import flag_help
+from cifar10.options import families
 from cifar10.options import flags as command_line
+from cifar10.options.augmentation import Augmentation
+from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 
-ALL_NAMES = names(HParams, Augmentation, RunOptions, *FAMILIES.values()) | {'network'}
+ALL_NAMES = names(HParams, Augmentation, RunOptions, *BUILT_IN.values()) | {'network'}
 
 
 def main(monkeypatch, *flags):
@@ -44,7 +43,7 @@ def refusal(monkeypatch, data_dir):
 
 
 def parse(*flags):
-  return vars(flag_help.full_parser().parse_args(['--job-dir', 'j', *flags]))
+  return vars(flags.full_parser().parse_args(['--job-dir', 'j', *flags]))
 
 
 def test_defaults_of_old():
@@ -114,8 +113,8 @@ def test_recipes_are_listed(monkeypatch, capsys):
     main(monkeypatch, '--list-recipes')
   assert end.value.code == 0
   listed = capsys.readouterr().out
-  for name in registry.RECIPES:
-    recipe = registry.recipe(name)
+  for name in families.RECIPES:
+    recipe = families.recipe(name)
     assert f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}\n' in listed
   assert '--lr-boundaries-steps 32000,48000' in listed
   # What is listed can be given.

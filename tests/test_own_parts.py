@@ -19,11 +19,12 @@ from tasks import Tasks
 import cifar10
 from cifar10 import checkpoint
 from cifar10.callbacks.meter import MeterHook
-from cifar10.core import parts
 from cifar10.core.errors import InputError
 from cifar10.data import image_files
 from cifar10.data.info import CIFAR10
 from cifar10.exporters import freeze_graph
+from cifar10.networks import own_network
+from cifar10.options import own_family
 from cifar10.options.hparams import from_values
 from estimator_again import estimator as tf_estimator
 
@@ -266,8 +267,6 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:NoDefault', "missing 1 required positional argument: 'outside_depth'"),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
     ('outside_parts:FailingGroup', "FailingGroup fails: KeyError: 'convolution' ("),
-    ('outside_parts:NoProxy', "NoProxy fails: AttributeError: 'super' object has no attribute"),
-    ('outside_parts:FailingProxy', "FailingProxy fails: KeyError: 'no such layer' ("),
     ('outside_parts:BlankInName', "has the NAME 'my network', a scope of variables"),
     ('outside_parts:no_parameters', 'must have (images, is_training, num_classes)'),
     ('outside_parts:KerasLike', 'Keras models cannot be built in these graphs'),
@@ -350,8 +349,8 @@ def test_an_operation_that_fails_in_prediction_is_named(run_here, data_dir, tmp_
   ],
 )
 def test_an_error_of_anything_else_passes(error):
-  family = parts.load('own_network').family('outside_parts:net')
-  with pytest.raises(type(error)) as raised, parts.load('own_network').naming_failures(family):
+  family = own_family.load('outside_parts:net')
+  with pytest.raises(type(error)) as raised, own_network.naming_failures(family):
     raise error
   assert raised.value is error
 

@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from cifar10.callbacks.base import Callback, Evaluation, Run, Step
-from cifar10.core import files, parts
+from cifar10.callbacks.control_commands import ControlCommands
+from cifar10.core import files
 from cifar10.job import job_config
 
 _LOOK_SECONDS = 0.5
@@ -16,7 +17,7 @@ _URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object st
 
 def make(run: Run) -> Callback | None:
   """Returns the callback in the chief, which controls the other replicas."""
-  return ControlListener(run) if run.is_chief and 'control' in parts.PARTS else None
+  return ControlListener(run) if run.is_chief else None
 
 
 class ControlListener(Callback):
@@ -46,5 +47,5 @@ class ControlListener(Callback):
   def _asked(self) -> Any:
     """Returns the ControlCommands, from the first request on; None before."""
     if not self._commands and job_config.has_requests(self._run.job_dir):
-      self._commands = parts.load('control').ControlCommands(self._run)
+      self._commands = ControlCommands(self._run)
     return self._commands

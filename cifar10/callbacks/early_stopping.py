@@ -6,8 +6,11 @@ from cifar10.job.stop_record import StopReason
 
 
 def make(run: Run) -> Callback | None:
-  """Returns the callback in the chief and in an evaluator."""
-  return EarlyStopping(run) if run.is_chief or run.cluster.task_type == 'evaluator' else None
+  """Returns the callback in the chief and in an evaluator, if an option asks for it."""
+  options = run.options
+  rules = (options.stop_at_accuracy, options.stop_without_gain, options.max_minutes)
+  hears = run.is_chief or run.cluster.task_type == 'evaluator'
+  return EarlyStopping(run) if hears and any(rule is not None for rule in rules) else None
 
 
 class EarlyStopping(Callback):

@@ -13,8 +13,8 @@ from cifar10.callbacks.base import Callback, Run, TrainingGraph
 
 
 def make(run: Run) -> Callback | None:
-  """Returns the callback in the chief."""
-  return Shell(run) if run.is_chief else None
+  """Returns the callback in the chief, for --debug-shell."""
+  return Shell(run) if run.is_chief and run.options.debug_shell else None
 
 
 class Shell(Callback):

@@ -16,9 +16,10 @@ _SECONDS = 60
 _LEFT = {'--on-evaluation': 1, '--on-end': 10}
 
 
-def make(run: Run) -> Callback:
-  """Returns the callback."""
-  return UserCommand(run)
+def make(run: Run) -> Callback | None:
+  """Returns the callback, if --on-evaluation or --on-end is given."""
+  is_asked = run.options.on_evaluation or run.options.on_end
+  return UserCommand(run) if is_asked else None
 
 
 class UserCommand(Callback):

@@ -11,13 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from cifar10.cluster import packing, sync
 from cifar10.cluster.control import SharedControl, StopRequested, from_vector
 from cifar10.cluster.liveness import CHIEF, LivenessMonitor, lost_tasks
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.task_roles import AfterExchange, TaskRole
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import parts
 from cifar10.core.errors import TaskLostError, Terminated
 from cifar10.core.logs import log
 from cifar10.core.sessions import session_config
@@ -45,7 +45,7 @@ class Replica(TaskRole):
     return global_step // self.cluster.num_workers
 
   def optimizer(self, optimizer: Any) -> Any:
-    return AfterExchange(optimizer, parts.load('packing').push)
+    return AfterExchange(optimizer, packing.push)
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
     if self.saves:
@@ -88,7 +88,7 @@ class SyncReplica(Replica):
 
   def optimizer(self, optimizer: Any) -> Any:
     """Returns the optimizer that gathers gradients; the chief's applies their mean."""
-    return parts.load('sync').SyncReplicas(
+    return sync.SyncReplicas(
       optimizer, self.cluster, self.gradients_per_update, self.control, in_order=self._in_order
     )
 

@@ -1,4 +1,4 @@
-"""The role of this process in its job, chosen once; task_roles.py has the roles of a cluster."""
+"""The role of a process in its job: the base of all roles, and that of a single process."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.control import ChiefControlHook, SharedControl, StopRequested
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import parts
 from cifar10.options.run_options import RunOptions
 
 ALONE = Cluster()
@@ -53,7 +53,7 @@ class Role:
     data_service = options.data_service if self.cluster.task_type != 'ps' else None
     if not (self.cluster.addresses or data_service):
       return SignalMonitor()
-    return parts.load('liveness').LivenessMonitor(
+    return LivenessMonitor(
       self.cluster,
       self._spare_workers(options),
       options.start_timeout,
@@ -147,10 +147,3 @@ class Role:
 
   def announce_done(self) -> None:
     """Tells the other tasks that this one no longer needs them."""
-
-
-def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
-  """The role of a task under these options; arguments are as for `Role`."""
-  if options.distribute or cluster.is_distributed or cluster.task_type == 'evaluator':
-    return parts.load('task_roles').choose(cluster, options, monitor)
-  return Role(cluster, options, monitor)

@@ -7,8 +7,6 @@ import tensorflow as tf
 
 from cifar10.cluster.roles import Role
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
-from cifar10.core import parts
 from cifar10.options.run_options import RunOptions
 
 
@@ -63,28 +61,6 @@ class Evaluator(Role):
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
     return SignalMonitor()
-
-
-def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
-  """Returns the role of a task in a cluster or with all-reduce, like `roles.choose`."""
-  kind: Any = Evaluator
-  if cluster.task_type == 'evaluator':
-    pass
-  elif options.distribute:
-    all_reduce = parts.load('all_reduce')
-    kind = all_reduce.MultiWorker if cluster.is_distributed else all_reduce.Mirrored
-  else:
-    servers = parts.load('parameter_server')
-    kind = servers.SyncReplica if options.sync and cluster.num_workers > 1 else servers.Replica
-  role = kind(cluster, options, monitor)
-  role.gradients_per_update = gradients_per_update(cluster, options)
-  return role
-
-
-def gradients_per_update(cluster: Cluster, options: RunOptions) -> int:
-  """Returns how many workers' gradients make a synchronous update; 0: asynchronous updates."""
-  waits = options.sync or options.distribute is not None
-  return cluster.num_workers - options.backup_workers if waits and cluster.num_workers > 1 else 0
 
 
 def _shorten_waits() -> None:

@@ -10,6 +10,7 @@ import errno
 import fnmatch
 import functools
 import glob
+import importlib
 import json
 import math
 import os
@@ -18,9 +19,9 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import IO, Any, TypeVar, cast
 
-from cifar10.core import parts
 from cifar10.core.errors import InputError
 
 # Errors that say nothing about a file: of a network's file system, or of too many open files.
@@ -42,7 +43,11 @@ def scheme(path: str) -> str:
 
 def is_url(path: str) -> bool:
   """Tells whether a path is a URL of another filesystem: 'gs://bucket/job'."""
-  return bool(scheme(path)) and 'urls' in parts.PARTS
+  return bool(scheme(path))
+
+
+def _remote() -> ModuleType:
+  return importlib.import_module('cifar10.core.remote_files')
 
 
 def _or_remote(local: _Function) -> _Function:
@@ -50,7 +55,7 @@ def _or_remote(local: _Function) -> _Function:
 
   @functools.wraps(local)
   def call(path: str, *more: Any, **named: Any) -> Any:
-    function = getattr(parts.load('urls'), local.__name__) if is_url(path) else local
+    function = getattr(_remote(), local.__name__) if is_url(path) else local
     return function(path, *more, **named)
 
   return cast(_Function, call)
@@ -188,7 +193,7 @@ def copy(path: str, new: str) -> None:
   """Copies a file atomically."""
   # Not over an existing file: ram:// would append to it.
   with _named_at_the_end(new) as temporary:
-    copies = parts.load('urls').copy if is_url(path) or is_url(new) else shutil.copyfile
+    copies = _remote().copy if is_url(path) or is_url(new) else shutil.copyfile
     copies(path, temporary)
 
 

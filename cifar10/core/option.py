@@ -16,7 +16,6 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from cifar10.core import parts
 from cifar10.core.errors import InputError
 
 _ADDRESS = re.compile(
@@ -43,7 +42,6 @@ class Option(NamedTuple):
   metavar: str | None = None
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
   switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
-  part: str = ''  # The part of the program (core/parts.py) that the option belongs to.
   needs: str = ''  # The name of the option without which this one has no effect.
 
 
@@ -137,15 +135,12 @@ class Declaration(NamedTuple):
 
 
 def declarations(cls: type) -> tuple[Declaration, ...]:
-  """Returns the options that a class and its bases declare, in order.
-
-  Options of missing parts of the program are left out: they keep their defaults.
-  """
+  """Returns the options that a class and its bases declare, in order."""
   kinds = typing.get_type_hints(cls)
   return tuple(
     Declaration(field.name, *_kind(field.name, kinds[field.name]), field.default, declared)
     for field in dataclasses.fields(cls)
-    if (declared := field.metadata.get('option')) and declared.part in ('', *parts.PARTS)
+    if (declared := field.metadata.get('option'))
   )
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import IO, Any
 
-from cifar10.core import lazy_tf
+from cifar10.core import start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.files import scheme, writing
 
@@ -150,7 +150,7 @@ def _gfile(path: str) -> Any:
 @functools.cache
 def _of_scheme(name: str) -> Any:
   """Returns TensorFlow's file module; raises InputError for an unknown filesystem."""
-  lazy_tf.import_tensorflow()
+  start_tensorflow.start()
   import tensorflow as tf  # noqa: PLC0415 - not loaded for local paths
 
   gfile, reason = tf.io.gfile, ''

@@ -1,6 +1,7 @@
 """Imports and runs the code of users: sources, networks, callbacks, which may fail in any way."""
 
 import contextlib
+import functools
 import importlib
 import inspect
 import os
@@ -11,12 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cifar10
-from cifar10.core import parts
 from cifar10.core.errors import InputError, SourceError
 
 _MOST_SHOWN = 300  # Characters of a message.
 _PROGRAM = os.path.join(cifar10.__path__[0], '')
 _is_beside_main = False
+
+
+def find(place: str) -> Any:
+  """Imports 'package.module:NAME'; raises ImportError or AttributeError."""
+  module, _, path = place.partition(':')
+  return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
 
 
 def imported(flag: str, name: str) -> Any:
@@ -43,7 +49,7 @@ def imported(flag: str, name: str) -> Any:
   with others_code(fault, None):
     module = importlib.import_module(module_name)
   try:
-    function = parts.find(name)
+    function = find(name)
   except AttributeError:
     file = getattr(module, '__file__', module_name)
     raise InputError(f'{flag} {name}: there is no {path} in {file}; name another') from None

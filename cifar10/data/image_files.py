@@ -11,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
+import tensorflow as tf
 
 from cifar10.core import limits
 from cifar10.core.errors import InputError, StorageError
-from cifar10.core.lazy_tf import tf
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
 LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.

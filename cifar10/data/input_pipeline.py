@@ -16,7 +16,8 @@ import tensorflow as tf
 from cifar10.core import limits, sessions
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
-from cifar10.data.augmentation import Augmentation, as_strings, augment, crop, pad
+from cifar10.data.augmentation import as_strings, augment, crop, pad
+from cifar10.options.augmentation import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
 _TRAINING_SPLITS = ('train', TRAIN_AND_VALIDATION)

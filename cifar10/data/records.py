@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, parts
+from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.data import manifest
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
@@ -118,7 +118,11 @@ def _checked_once(
   if described:
     manifest.check_file(path, *described)
   count = _count_own(path, num_classes) if described else 0
-  return count or parts.load('foreign_records').count(path, num_classes)
+  if count:
+    return count
+  from cifar10.data import foreign_records  # noqa: PLC0415
+
+  return foreign_records.count(path, num_classes)
 
 
 def _count_own(path: str, num_classes: int) -> int:

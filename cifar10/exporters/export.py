@@ -7,16 +7,22 @@ import tempfile
 import time
 from typing import Any
 
-from cifar10.core import files, parts
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.exporters import freeze_graph
+from cifar10.exporters import freeze_graph, keras_file, onnx_file, saved_model
 from cifar10.job import checkpoints, metrics_log
 from cifar10.options.hparams import HParams
 from cifar10.training.process import Process
 
 _FOLDER = 'export'
+
+_FORMATS: dict[str, freeze_graph.Format] = {
+  'saved_model': saved_model.FORMAT,
+  'onnx': onnx_file.FORMAT,
+  'keras': keras_file.FORMAT,
+}
 
 
 def export(process: Process) -> dict[str, Any]:
@@ -32,7 +38,7 @@ def _export(process: Process, checkpoint: str) -> dict[str, Any]:
       nothing is written.
   """
   options = process.options
-  form: freeze_graph.Format = parts.EXPORT_FORMATS[options.format]
+  form: freeze_graph.Format = _FORMATS[options.format]
   form.check()
   input_pipeline.check_memory(options.export_batch or 1, '--export-batch')
   hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
@@ -79,7 +85,7 @@ def _move_in(local: str, path: str) -> None:
   for each in sorted(paths, key=lambda each: (each.endswith(freeze_graph.SAVED_MODEL), each)):
     target = os.path.join(path, os.path.relpath(each, local))
     files.make_folder(os.path.dirname(target))
-    parts.load('urls').copy(each, target)
+    files.copy(each, target)
 
 
 def _made_from(process: Process, hparams: HParams, checkpoint: str, digest: str) -> dict[str, Any]:

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import parts, sessions
+from cifar10.core import sessions
 from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.exporters import fold_batch_norm
 from cifar10.inference import predictions
 from cifar10.options.hparams import HParams
-from cifar10.training import network_builder
+from cifar10.training import ema, network_builder
 
 _ELSEWHERE = re.compile('HashTable|PyFunc')  # Operations on what is in this process alone.
 SAVED_MODEL = 'saved_model.pb'  # A folder without this file is not a SavedModel.
@@ -88,7 +88,7 @@ def freeze(
     tf.nn.softmax(inferred.logits, name=predictions.PROBABILITIES)
     tf.identity(inferred.features, predictions.FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    saver = parts.load('ema').scaffold().saver if use_ema else tf.compat.v1.train.Saver(variables)
+    saver = ema.scaffold().saver if use_ema else tf.compat.v1.train.Saver(variables)
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)

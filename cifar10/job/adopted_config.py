@@ -8,8 +8,8 @@ from typing import Any
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import declarations, names
-from cifar10.data.augmentation import Augmentation
-from cifar10.networks.registry import DEFAULT, FAMILIES
+from cifar10.options import families
+from cifar10.options.augmentation import Augmentation
 from cifar10.options.hparams import HParams, all_values, family_of, from_values
 
 # Options that must fit others of the training, which a recipe sets in all modes.
@@ -40,7 +40,7 @@ def adopt_config(
   """
   job, known = _trained_with(config, path)
   here = {**all_values(from_values({'network': job['network']})), **given}
-  classes = (HParams, Augmentation, FAMILIES[job['network']])
+  classes = (HParams, Augmentation, families.find(job['network']))
   declared = {each.name: each.option for cls in classes for each in declarations(cls)}
   fixed = {name for name, option in declared.items() if option.fixed} | {'network'}
   if not training:  # An evaluation may use another split, and has no learning rate.
@@ -66,8 +66,8 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   An option missing there is newer than the job, which ran with the default. Older configurations
   also have options of other families, which had no effect.
   """
-  network = config.get('network', DEFAULT)
-  family = family_of(network) if isinstance(network, str) and network in FAMILIES else None
+  network = config.get('network', families.DEFAULT)
+  family = family_of(network) if families.is_known(network) else None
   try:
     classes = (HParams, Augmentation, *((family,) if family else ()))
     known = dict(from_json(classes, config))

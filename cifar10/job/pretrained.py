@@ -11,15 +11,14 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 from typing import Any
 
-from cifar10.core import files, parts
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import job_config
 from cifar10.options.run_options import RunOptions
 
-_unpacking = threading.Lock()  # A server's threads may load a network at the same time.
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'pretrained')
 
 
 def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
@@ -32,39 +31,23 @@ def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
   """
   name = options.pretrained
   assert name
-  config = _config(name)
+  there = config(name)
   options = dataclasses.replace(options, job_dir=options.job_dir or _temporary(name))
-  if job_config.read_config(options.job_dir) not in (None, config):
+  if job_config.read_config(options.job_dir) not in (None, there):
     raise InputError(
       f'--job-dir {options.job_dir} holds a job of its own, and --pretrained {name} needs a new '
       'folder; leave one of the two out'
     )
-  return options, config
+  return options, there
 
 
-def unpack(options: RunOptions) -> None:
-  """Writes the network that `as_job` has accepted into its job dir, unless it is there."""
-  from cifar10.job import variable_files  # noqa: PLC0415  (it loads TensorFlow)
-
-  assert options.pretrained
-  with _unpacking:
-    if files.exists(os.path.join(options.job_dir, 'checkpoint')):
-      return
-    # By its path: a folder of the user's may have the network's name.
-    path = parts.PRETRAINED[options.pretrained] + '.npz'
-    source = variable_files.open_source(path, '--pretrained')
-    step = source.global_step
-    values = {each: source.value(each) for each in source.shapes}
-    checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')
-    job_config.write_config(options.job_dir, _config(options.pretrained))
-    if not files.exists(checkpoint + '.index'):  # A process that was killed may have come this far.
-      variable_files.write(checkpoint, values, step, '--job-dir')
-    latest = f'model_checkpoint_path: "model.ckpt-{step}"\n'
-    files.write_text(os.path.join(options.job_dir, 'checkpoint'), latest)
+def path(name: str) -> str:
+  """Returns the path of a network's two files, without .npz and .json."""
+  return os.path.join(_FOLDER, name)
 
 
-def _config(name: str) -> dict[str, Any]:
-  record = json.loads(files.read_text(parts.PRETRAINED[name] + '.json'))
+def config(name: str) -> dict[str, Any]:
+  record = json.loads(files.read_text(f'{path(name)}.json'))
   return {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
 
 

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits, parts, storage_errors, storage_faults
+from cifar10.core import files, limits, storage_errors, storage_faults
 from cifar10.core.errors import InputError
-from cifar10.job import best_checkpoints, checkpoint_faults, checkpoints
+from cifar10.job import best_checkpoints, checkpoint_faults, checkpoints, pretrained
 from cifar10.job.checkpoints import EMA_SUFFIX
-from cifar10.networks.family import PROXY
+from cifar10.options.family import PROXY
+from cifar10.options.run_options import PRETRAINED
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _GLOBAL_STEP = 'global_step'
@@ -117,8 +118,8 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   """
   named = f'{flag} {path}'.strip()
   try:
-    if path in parts.PRETRAINED and not files.exists(path):
-      path = parts.PRETRAINED[path] + '.npz'
+    if path in PRETRAINED and not files.exists(path):
+      path = pretrained.path(path) + '.npz'
     if files.is_file(path):
       return _open_arrays(path, named)
     return open_checkpoint(_checkpoint(path, named), named)

@@ -13,21 +13,19 @@ takes few passes over the memory. With three convolutions a group, as in the pap
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 import model_base
-from cifar10.core.lazy_tf import tf
-from cifar10.core.option import Check, at_least, between, option
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import Family, Group, Rates, Recipe, Start
 from cifar10.ops import silu
+from cifar10.options.families import FastNetFamily
+from cifar10.options.family import FIRST_BIAS
 
-FIRST_BIAS = 'first bias'  # Role of the bias that is added to the whitened patches.
 _WHITENING_IMAGES = 5000  # The fixed whitening kernel is computed from this many images.
 _PATCH = 2  # Side of a whitened patch in pixels.
 _POOL = 2  # Size of each group's max pool in pixels.
@@ -37,8 +35,17 @@ _SHARPNESS = 1.702
 _EPSILON = 5e-4  # Added to the eigenvalues: limits how much the rarest patterns are magnified.
 
 
+class Start(NamedTuple):
+  """What can be looked at before training begins."""
+
+  first_images: Callable[[int], np.ndarray]  # n -> the first n of training: uint8 [n, 32, 32, 3]
+  data: DatasetInfo
+  session_config: Any  # The ConfigProto of the sessions that follow.
+  num_gpus: int
+
+
 class Prepared(NamedTuple):
-  """What `FastNetFamily.prepare` finds out before training begins."""
+  """What `prepare` finds out before training begins."""
 
   whitening: np.ndarray | None = None  # From `whitening_kernel`; None: the checkpoint has it.
   # Whether XLA compiles each activation of training, and its gradient, to one loop: on CPUs where
@@ -67,7 +74,7 @@ class FastNet(model_base.Layers):
       prepared: from `prepare`; None where a checkpoint has the values.
       divisor: divides the logits and scales the head's initial values; None: the last width.
     """
-    super().__init__(settings)
+    super().__init__(*settings)
     self._options = options
     self._data = data
     self._whitening, self._compiles = prepared or Prepared()
@@ -78,8 +85,8 @@ class FastNet(model_base.Layers):
       self._bias_learns = step < options.first_bias_steps
     self._divisor = divisor or options.widths[-1]
 
-  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    x, bias = self._whiten(self._input(images))  # [batch, 31, 31, 24]
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    x, bias = self._whiten(self._input(x, input_data_format))  # [batch, 31, 31, 24]
     for number, width in enumerate(self._options.widths, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
         x = self._group(x, width, bias if number == 1 else None)
@@ -160,6 +167,24 @@ class FastNet(model_base.Layers):
     return silu.compiled_silu(x) if self._is_training and self._compiles else tf.nn.silu(x)
 
 
+def prepare(start: Start) -> Prepared:
+  """Computes the whitening kernel from training images, and tests whether XLA can compile."""
+  compiles = not start.num_gpus and silu.can_compile(start.session_config)
+  images = start.first_images(_WHITENING_IMAGES)
+  return Prepared(whitening_kernel(images, start.data), compiles)
+
+
+def unfolded(exported: dict[str, np.ndarray], data: DatasetInfo) -> Mapping[str, np.ndarray]:
+  """Takes the standardisation of `data` out of the whitening (see `FastNet._whiten`)."""
+  kernel, bias = (f'{FastNetFamily.NAME}/whitening/{leaf}' for leaf in ('kernel', 'bias'))
+  if not {kernel, bias} <= exported.keys():
+    return exported
+  scale, shift = (value[:, np.newaxis] for value in standardisation(data))
+  plain = exported[kernel] / (_SHARPNESS * scale)
+  offset = exported[bias] / _SHARPNESS - np.sum(plain * shift, (0, 1, 2))
+  return {**exported, kernel: plain.astype('float32'), bias: offset.astype('float32')}
+
+
 def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
   """Returns scale and shift by channel that bring -1..1 (`normalise`) to mean 0, deviation 1."""
   stds = np.array(data.stds)
@@ -217,176 +242,3 @@ def _head_initializer(width: int, divisor: int) -> Any:
   """Returns an initializer like airbench's heads, for logits divided by `divisor`, not by 9."""
   limit = divisor / (9 * math.sqrt(width))
   return tf.compat.v1.random_uniform_initializer(-limit, limit)
-
-
-# Jordan 2024, '94% on CIFAR-10 in 3.29 Seconds on a Single GPU' (arXiv 2404.00498), and airbench.
-_FAST = {
-  'train_on': 'train+validation',
-  'eval_batch_size': 200,
-  'nesterov': True,
-  'momentum': 0.85,
-  'label_smoothing': 0.2,
-  'crop_padding': 2,
-  'padding_mode': 'reflect',
-  'flip': 'alternating',
-  'batch_norm_decay': 0.6,
-  'batch_norm_epsilon': 1e-12,
-  'dtype': 'auto',
-  'tta': 'mirror+shift',
-  # Measured with fast94 for 8 epochs on a validation split: 0.7 reaches the accuracy of six views
-  # of all images, 93.86 %; 0.5 reaches 93.76 %.
-  'tta_below': 0.7,
-}
-
-# airbench94 with Muon, in smaller batches: more steps from as many images.
-_FAST94 = Recipe(
-  '94.03 % (the mean of 15 seeds: 93.95, 94.02, 93.85, 94.32, 94.30, 94.14, 93.99, 94.12, 93.86, '
-  '94.16, 94.07, 94.18, 93.79, 93.82, 93.84)',
-  '8 epochs: 400 steps of 1,000 images, 6 minutes on two fast cores with AVX-512 BF16, 40 on '
-  'slower ones with AVX2 alone',
-  {
-    **_FAST,
-    'train_batch_size': 1000,
-    'train_steps': 400,
-    'learning_rate': 53.0,
-    'lr_triangle': (0.0, 0.0, 0.0),
-    'weight_decay': 3.8e-5,
-    'offset_lr_factor': 2.9,  # 1.702^2: batch norm multiplies by 1.702 before it adds the offsets.
-    # A fifth of an epoch, as in hiverge's cifar10-speedrun (airbench94 trains it for three epochs).
-    'first_bias_steps': 10,
-    'head_lr_factor': 12.6,
-    'muon_learning_rate': 0.17,
-    # Measured after 8 epochs on a validation split: 93.92 %; six views of all images: 93.86 %.
-    'tta': 'mirror+8shifts',
-    'tta_below': 0.6,
-  },
-)
-# SGD and lookahead like airbench95 and airbench96. airbench divides its logits by 9, this network
-# by its last width, and batch norm multiplies by 1.702: factors of the squares equalise the steps.
-# 146 steps are the three epochs for which they train the first bias (airbench96_faster names them,
-# too, but compares an epoch with a step, and so trains it to the end).
-_FAST_SGD = {
-  **_FAST,
-  'train_batch_size': 1024,
-  'offset_lr_factor': 64 * 2.9,
-  'first_bias_steps': 146,
-  'lookahead_steps': 5,
-}
-_FAST95 = Recipe(
-  '95.09 % (the mean of 3 seeds: 95.17, 95.04, 95.06; the source: 95.01 %)',
-  '15 epochs: 732 steps of 1,024 images, half an hour on two fast cores with AVX-512 BF16',
-  {
-    **_FAST_SGD,
-    'widths': (128, 384, 384),
-    'train_steps': 732,
-    'learning_rate': 1.304,
-    'lr_triangle': (0.2, 0.23, 0.07),
-    'weight_decay': 1.53e-3,
-    'head_lr_factor': (384 / 9) ** 2,
-  },
-)
-# airbench96_faster trains on the harder half of each batch. It sums the loss over 512 images; the
-# mean makes the same step with half the learning rate of 1,024 images and twice their decay.
-_FAST96 = Recipe(
-  '95.92 % (one seed, 0; the source: 96.00 %, the mean of 200)',
-  '44 epochs: 2,160 steps of the harder half of 1,024 images, an hour and a quarter on two fast '
-  'cores with AVX-512 BF16',
-  {
-    **_FAST_SGD,
-    'widths': (128, 384, 512),
-    'proxy_widths': (32, 64, 64),
-    'convs_per_group': 3,
-    'train_steps': 2160,
-    'learning_rate': 0.587,
-    'lr_triangle': (0.2, 0.1, 0.0),
-    'weight_decay': 2.667e-3,
-    'head_lr_factor': (512 / 9) ** 2,
-    'crop_padding': 4,
-    'cutout': 12,
-    'batch_norm_decay': 0.9,
-  },
-)
-
-
-def _are_widths(widths: Sequence[int]) -> bool:
-  return len(widths) == 3 and 24 <= widths[0] <= widths[1] <= widths[2] <= 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class FastNetFamily(Family):
-  """The options of airbench's network, and its recipes."""
-
-  NAME: ClassVar[str] = 'fastnet'
-  TITLE: ClassVar[str] = 'the networks of airbench (Jordan 2024)'
-  RECIPES: ClassVar[dict[str, Recipe]] = {'fast94': _FAST94, 'fast95': _FAST95, 'fast96': _FAST96}
-
-  widths: tuple[int, ...] = option(
-    (64, 256, 256),
-    'channels of the three groups of convolutions; logits are divided by the last, and the '
-    "--head-lr-factor of a recipe fits that recipe's widths",
-    check=Check(_are_widths, 'must be three numbers that do not fall, from 24 to 4096'),
-    fixed=True,
-  )
-  proxy_widths: tuple[int, ...] = option(
-    (),
-    'channels of the three groups of a small proxy network that is trained beside the other '
-    'one and chooses the harder half of each batch, which both train on; none: both halves '
-    'are trained on',
-    check=Check(
-      lambda widths: not widths or _are_widths(widths),
-      'must be three numbers that do not fall, from 24 to 4096, or none',
-    ),
-    fixed=True,
-    part='hard_examples',
-  )
-  convs_per_group: int = option(
-    2,
-    'convolutions in each group; from 3 on, a group has a shortcut',
-    check=between(1, 100),
-    fixed=True,
-  )
-  first_bias_steps: int = option(
-    0,
-    'global steps for which the bias of the whitening layer is trained; 0: to the end of training',
-    check=at_least(0),
-  )
-
-  def describe(self) -> str:
-    return f'fastnet {"-".join(map(str, self.widths))}'
-
-  def prepare(self, start: Start) -> Prepared:
-    """Computes the whitening kernel from training images, and tests whether XLA can compile."""
-    compiles = not start.num_gpus and silu.can_compile(start.session_config)
-    images = start.first_images(_WHITENING_IMAGES)
-    return Prepared(whitening_kernel(images, start.data), compiles)
-
-  def build(self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any) -> FastNet:
-    return FastNet(self, settings, data, prepared)
-
-  @property
-  def has_proxy(self) -> bool:
-    return bool(self.proxy_widths)
-
-  def build_proxy(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> FastNet:
-    """Returns a network of two convolutions a group with the main network's divisor and rates."""
-    small = dataclasses.replace(self, widths=self.proxy_widths, convs_per_group=2)
-    return FastNet(small, settings, data, prepared, divisor=self.widths[-1])
-
-  def unfolded(
-    self, exported: dict[str, np.ndarray], data: DatasetInfo
-  ) -> Mapping[str, np.ndarray]:
-    """Takes the standardisation of `data` out of the whitening (see `FastNet._whiten`)."""
-    kernel, bias = (f'{self.NAME}/whitening/{leaf}' for leaf in ('kernel', 'bias'))
-    if not {kernel, bias} <= exported.keys():
-      return exported
-    scale, shift = (value[:, np.newaxis] for value in standardisation(data))
-    plain = exported[kernel] / (_SHARPNESS * scale)
-    offset = exported[bias] / _SHARPNESS - np.sum(plain * shift, (0, 1, 2))
-    return {**exported, kernel: plain.astype('float32'), bias: offset.astype('float32')}
-
-  def group(self, role: str, rates: Rates) -> Group:
-    if role == FIRST_BIAS:
-      return Group(learns_until=self.first_bias_steps)
-    return super().group(role, rates)

@@ -30,12 +30,8 @@ As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+import tensorflow as tf
 
-from cifar10.core.lazy_tf import tf
-from cifar10.core.option import BELOW_ONE, Check, option
-from cifar10.networks.family import Family
 from cifar10.networks.layers import FamilyNetwork
 
 _FEWEST_CHANNELS = 16  # Least channels of a convolution in a thin network, as in TF-Slim.
@@ -47,8 +43,8 @@ Conv = tuple[int | tuple[int, int], int]
 class InceptionV3(FamilyNetwork):
   """Inception v3: blocks of several parallel branches, on three grid sizes."""
 
-  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    x = self._stem(self._input(images))
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    x = self._stem(self._input(x, input_data_format))
     for name, pool_filters in (('mixed_5b', 32), ('mixed_5c', 64), ('mixed_5d', 64)):
       x = self._mixed_5(x, pool_filters, name)
     x = self._mixed_6a(x)
@@ -136,27 +132,3 @@ class InceptionV3(FamilyNetwork):
 
   def _scaled(self, filters: int) -> int:
     return max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)
-
-
-@dataclasses.dataclass(frozen=True)
-class InceptionFamily(Family):
-  """The options of an Inception network. No recipe for CIFAR-10 is published for it."""
-
-  NAME: ClassVar[str] = 'inception'
-  TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
-  NETWORK: ClassVar[type] = InceptionV3
-
-  inception_width: float = option(
-    1.0,
-    "factor of the paper's numbers of channels; each convolution keeps at least 16",
-    check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
-    fixed=True,
-  )
-  inception_dropout: float = option(
-    0.2, "dropout rate of the dense layer's inputs", check=BELOW_ONE
-  )
-
-  def describe(self) -> str:
-    """Returns for example 'Inception v3, 0.5 times as wide'."""
-    scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
-    return f'Inception v3{scaled}'

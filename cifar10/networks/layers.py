@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import tensorflow as tf
+
 import model_base
-from cifar10.core.lazy_tf import tf
 from cifar10.data.info import DatasetInfo
 
 
@@ -71,6 +72,6 @@ class FamilyNetwork(MoreLayers):
   """A network that its family's options describe, for the classes of a data set."""
 
   def __init__(self, options: Any, settings: model_base.LayerSettings, data: DatasetInfo):
-    super().__init__(settings)
+    super().__init__(*settings)
     self._options = options
     self._num_classes = data.num_classes

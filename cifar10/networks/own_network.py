@@ -1,98 +1,44 @@
-"""Loads a user's own network for --network module:NAME: a family, or a plain function."""
+"""A user's own network, of --network module:NAME: builds it, checks it, and names its failures."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
+
+import tensorflow as tf
 
 import model_base
-from cifar10.core import lazy_tf
 from cifar10.core.errors import CommandError, InputError, NetworkError
-from cifar10.core.lazy_tf import tf
 from cifar10.core.logs import log
-from cifar10.core.option import declarations
-from cifar10.core.user_code import imported, others_code
+from cifar10.core.user_code import others_code
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.family import PROXY, Family
 from cifar10.networks.layers import FamilyNetwork
+from cifar10.options.family import PROXY, Family
+from cifar10.options.own_family import NO_KERAS
 
 _FLAG = '--network'
-_KERAS = ('keras', 'tf_keras')
-_NO_KERAS = (
-  'Keras models cannot be built in these graphs; name a function (images, is_training, '
-  'num_classes) -> logits that calls tf.compat.v1.get_variable and tf.nn'
-)
 WEIGHT = 'weight'  # Role of a function's trained variables that are no convolution kernels.
 
 
-def family(place: str) -> type[Family]:
-  """Returns the family that 'module:NAME' names, or a family made of the function it names.
+def build(
+  family: Family, settings: model_base.LayerSettings, data: DatasetInfo
+) -> model_base.Layers:
+  """Returns a user's own network, which checks the layers that it makes.
 
   Raises:
-    InputError: the name cannot be imported, or is neither a family nor a function.
+    InputError: the user's code fails; here, or in the network's `forward_pass`.
   """
-  lazy_tf.import_tensorflow()  # First, because the user's module may import it and print lines.
-  named = imported(_FLAG, place)
-  mro = inspect.getmro(named if isinstance(named, type) else type(named))
-  if any(each.__module__.partition('.')[0] in _KERAS for each in mro):
-    raise InputError(f'{_FLAG} {place}: {_NO_KERAS}')
-  if not isinstance(named, type):
-    _check_parameters(place, named)
-    return _family_of(place, named)
-  if not issubclass(named, Family):
-    raise InputError(
-      f'{_FLAG} {place} is the class {named.__name__}; name a subclass of '
-      'cifar10.networks.family.Family, or a function'
-    )
-  _check_family(place, named)
-  return type(
-    named.__name__, (_NamesFaults, named), {'PLACE': place, '__module__': named.__module__}
-  )
-
-
-def _check_family(place: str, named: type[Family]) -> None:
-  missing = [name for name in ('NAME', 'TITLE') if not hasattr(named, name)]
-  missing += sorted(named.__abstractmethods__)
-  if named.build is Family.build and not hasattr(named, 'NETWORK'):
-    missing.append('NETWORK')
-  if missing:
-    raise InputError(f'{_FLAG} {place} has no {", ".join(missing)}; see family.py, and add it')
-  if not re.fullmatch(r'[A-Za-z0-9.][\w.-]*', named.NAME, re.ASCII):
-    raise InputError(
-      f'{_FLAG} {place} has the NAME {named.NAME!r}, a scope of variables; use letters, digits, '
-      '_, - and .'
-    )
-  undeclared = any(isinstance(value, dataclasses.Field) for value in vars(named).values())
-  if undeclared or not dataclasses.is_dataclass(named):
-    raise InputError(
-      f'{_FLAG} {place} is no dataclass; put @dataclasses.dataclass(frozen=True) before it'
-    )
-  with _others_code(place):  # Types may be names of nothing.
-    declarations(named)
-
-
-def _guarded(name: str) -> Any:
-  """Returns a method, or a property's function, that is the next base class's."""
-
-  def call(self: Any, *args: Any, **given: Any) -> Any:
-    with _others_code(self.PLACE):
-      found = getattr(super(_NamesFaults, self), name)
-      value = found(*args, **given) if callable(found) else found
-      if name.startswith('build'):  # A network, which makes its layers later.
-        data = args[1] if len(args) > 1 else given['data']
-        is_proxy = name == 'build_proxy'
-        value.forward_pass = functools.partial(
-          _made, self.PLACE, data, value, value.forward_pass, is_proxy=is_proxy
-        )
-      return value
-
-  return call
+  if family.FUNCTION:
+    return _FunctionLayers(family, settings, data)
+  assert family.NETWORK
+  with _others_code(family.PLACE):
+    network = family.NETWORK(family, settings, data)
+  network.forward_pass = functools.partial(_made, family.PLACE, data, network, network.forward_pass)
+  return network
 
 
 def _made(
@@ -101,16 +47,13 @@ def _made(
   network: Any,
   forward_pass: Callable[..., Any],
   images: Any,
-  *,
-  is_proxy: bool,
 ) -> Any:
   before = _trained()
   with _without_losses(place, network), _others_code(place):
     logits = forward_pass(images)
   if network._is_training:  # Older jobs may have what is refused.
     _check_logits(place, images, data.num_classes, logits)
-    if not is_proxy:
-      _check_names(place, network.roles)
+    _check_names(place, network.roles)
     for name in sorted(_trained() - before - set(network.roles)):
       raise InputError(
         f"{_FLAG} {place} makes {name} in another way than by its layers' _variable, and nothing "
@@ -163,19 +106,6 @@ def _check_names(place: str, names: Iterable[str]) -> None:
       )
 
 
-class _NamesFaults(Family):
-  """Raises InputError for what the user's own family, the next base class, raises."""
-
-  __init__: Any = _guarded('__init__')  # And so `check`.
-  describe: Any = _guarded('describe')
-  prepare: Any = _guarded('prepare')
-  unfolded: Any = _guarded('unfolded')
-  group: Any = _guarded('group')
-  has_proxy: Any = property(_guarded('has_proxy'))
-  build: Any = _guarded('build')
-  build_proxy: Any = _guarded('build_proxy')
-
-
 def _others_code(
   place: str, function: Callable[..., Any] | None = None
 ) -> contextlib.AbstractContextManager:
@@ -200,6 +130,9 @@ def log_random(family: Family) -> None:
 @contextlib.contextmanager
 def naming_failures(family: Family) -> Iterator[None]:
   """Raises NetworkError where an operation of a user's own network fails in a session."""
+  if not family.PLACE:
+    yield
+    return
   errors = tf.errors
   try:
     yield
@@ -218,37 +151,6 @@ def naming_failures(family: Family) -> Iterator[None]:
     ) from None
 
 
-def _check_parameters(place: str, function: Callable[..., Any]) -> None:
-  try:
-    signature = inspect.signature(function)
-  except ValueError:  # A function written in C has no signature.
-    return
-  try:
-    signature.bind(None, False, 10)
-  except TypeError:
-    raise InputError(
-      f'{_FLAG} {place} has the parameters {signature}; it must have (images, is_training, '
-      'num_classes)'
-    ) from None
-
-
-def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:
-  @dataclasses.dataclass(frozen=True)
-  class OwnNetwork(Family):
-    """Without options."""
-
-    NAME: ClassVar[str] = 'network'  # Not the function's name: another name can start with it.
-    PLACE: ClassVar[str] = place
-    TITLE: ClassVar[str] = place
-    NETWORK: ClassVar[type] = _FunctionLayers
-    FUNCTION: ClassVar[Any] = staticmethod(function)
-
-    def describe(self) -> str:
-      return place
-
-  return OwnNetwork
-
-
 class _FunctionLayers(FamilyNetwork):
   """Builds the network of a function, and records its variables and operations."""
 
@@ -256,7 +158,7 @@ class _FunctionLayers(FamilyNetwork):
     super().__init__(options, settings, data)
     self._place, self._function = options.PLACE, options.FUNCTION
 
-  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
     scope = tf.compat.v1.get_variable_scope()
@@ -270,15 +172,15 @@ class _FunctionLayers(FamilyNetwork):
       _without_losses(self._place, self),
       _others_code(self._place, self._function),
     ):
-      logits = self._function(images, self._is_training, self._num_classes)
-    _check_logits(self._place, images, self._num_classes, logits)
+      logits = self._function(x, self._is_training, self._num_classes)
+    _check_logits(self._place, x, self._num_classes, logits)
     if self._is_training:  # Older jobs may have what is refused.
-      self._check_operations(images, logits)
+      self._check_operations(x, logits)
       _check_names(self._place, self.roles)
       for name in sorted(_trained() - before - set(self.roles)):
         raise InputError(
           f'{_FLAG} {self._place} makes {name} in another way than by tf.compat.v1.get_variable; '
-          f'{_NO_KERAS}'
+          f'{NO_KERAS}'
         )
     if self._is_training and not self.values:
       raise InputError(

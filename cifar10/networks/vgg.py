@@ -16,20 +16,10 @@ The names count the paper's layers: VGG-16 has 13 convolutions and, here, one de
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+import tensorflow as tf
 
-from cifar10.core.lazy_tf import tf
-from cifar10.core.option import BELOW_ONE, option
-from cifar10.networks.family import Family, Recipe
 from cifar10.networks.layers import FamilyNetwork
-
-_CONVS_PER_GROUP = {
-  11: (1, 1, 2, 2, 2),
-  13: (2, 2, 2, 2, 2),
-  16: (2, 2, 3, 3, 3),
-  19: (2, 2, 4, 4, 4),
-}
+from cifar10.options.families import VGG_CONVS_PER_GROUP
 
 
 class Vgg(FamilyNetwork):
@@ -37,9 +27,9 @@ class Vgg(FamilyNetwork):
 
   WIDTHS = (64, 128, 256, 512, 512)  # Channels of the groups' convolutions.
 
-  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
-    x = self._input(images)
-    groups = zip(_CONVS_PER_GROUP[self._options.vgg_layers], self.WIDTHS)
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    x = self._input(x, input_data_format)
+    groups = zip(VGG_CONVS_PER_GROUP[self._options.vgg_layers], self.WIDTHS)
     for number, (num_convs, width) in enumerate(groups, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
         x = self._group(x, num_convs, width)
@@ -52,42 +42,3 @@ class Vgg(FamilyNetwork):
     for number in range(1, num_convs + 1):
       x = self._conv_bn_relu(x, 3, width, number)
     return self._max_pool(x, 2)
-
-
-# The schedule of kuangliu's pytorch-cifar (its convolutions have a bias beside batch norm): 350
-# epochs of SGD with 0.1, and a tenth of that from epochs 150 and 250. Its images are standardised,
-# those here are -1..1.
-_VGG16 = Recipe(
-  '92.64 % (the source); not measured here',
-  '350 epochs: 136,718 steps of 128 images, 0.31 billion multiplications each',
-  {
-    'train_on': 'train+validation',
-    'train_steps': 136_718,
-    'lr_values': (1.0, 0.1, 0.01),
-    'lr_boundaries_epochs': (150, 250),
-    'weight_decay': 5e-4,
-    'batch_norm_decay': 0.9,
-  },
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class VggFamily(Family):
-  """The options of a VGG network, and its recipe."""
-
-  NAME: ClassVar[str] = 'vgg'
-  TITLE: ClassVar[str] = 'VGG with batch norm (Simonyan and Zisserman 2014)'
-  NETWORK: ClassVar[type] = Vgg
-  RECIPES: ClassVar[dict[str, Recipe]] = {'vgg16': _VGG16}
-
-  vgg_layers: int = option(
-    16,
-    'depth of the VGG network as the paper counts it, with three dense layers (here it has one)',
-    choices=tuple(_CONVS_PER_GROUP),
-    fixed=True,
-  )
-  vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=BELOW_ONE)
-
-  def describe(self) -> str:
-    """Returns for example 'VGG-16'."""
-    return f'VGG-{self.vgg_layers}'

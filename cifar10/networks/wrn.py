@@ -14,28 +14,22 @@ stage:
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar
+import tensorflow as tf
 
-from cifar10.core.lazy_tf import tf
-from cifar10.core.option import BELOW_ONE, between, option
-from cifar10.networks.family import DEPTH, Family, Recipe, check_depth
 from cifar10.networks.layers import FamilyNetwork
+from cifar10.options.families import WRN_LAYERS_PER_N, WRN_OTHER_LAYERS
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
 _FIRST_FILTERS = 16
-# The paper counts convolutions: two in each block, n blocks in each of three stages; and the first
-# convolution, and one in the shortcut of each stage.
-_PER_N, _OTHERS = 6, 4
 
 
 class WideResNet(FamilyNetwork):
   """The WRN-d-k that the options describe."""
 
-  def forward_pass(self, images: tf.Tensor) -> tf.Tensor:
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     with tf.compat.v1.variable_scope('init'):
-      x = self._conv(self._input(images), 3, _FIRST_FILTERS, 1)
+      x = self._conv(self._input(x, input_data_format), 3, _FIRST_FILTERS, 1)
     for stage, (filters, stride) in enumerate(zip(_FILTERS, _STRIDES), 1):
       with tf.compat.v1.variable_scope(f'stage{stage}'):
         x = self._stage(x, filters * self._options.wrn_widen_factor, stride)
@@ -47,7 +41,7 @@ class WideResNet(FamilyNetwork):
   def _stage(self, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
     """Applies the n blocks of a stage; the first one changes the size and the width."""
     x = self._wide_residual(x, filters, stride, name='block0')
-    for block in range(1, (self._options.wrn_depth - _OTHERS) // _PER_N):
+    for block in range(1, (self._options.wrn_depth - WRN_OTHER_LAYERS) // WRN_LAYERS_PER_N):
       x = self._wide_residual(x, filters, 1, name=f'block{block}')
     return x
 
@@ -67,53 +61,3 @@ class WideResNet(FamilyNetwork):
       x = self._relu(self._batch_norm(x, name='bn2'))
       x = self._dropout(x, self._options.wrn_dropout)
       return self._conv(x, 3, filters, 1, name='conv2') + shortcut
-
-
-# Section 3: 200 epochs of SGD, 0.1 times 0.2 at epochs 60, 120 and 160. Padding by reflection and
-# batch norm's constants are those of the authors' code. That code standardises images (here they
-# are -1..1) and initialises kernels by their outputs (here by their inputs).
-_WRN_28_10 = Recipe(
-  '96.00 % (the paper, without dropout); not measured here',
-  '200 epochs: 78,125 steps of 128 images, 5.2 billion multiplications each',
-  {
-    'wrn_depth': 28,
-    'wrn_widen_factor': 10,
-    'train_on': 'train+validation',
-    'train_steps': 78_125,
-    'lr_values': (1.0, 0.2, 0.04, 0.008),
-    'lr_boundaries_epochs': (60, 120, 160),
-    'nesterov': True,
-    'weight_decay': 5e-4,
-    'padding_mode': 'reflect',
-    'batch_norm_decay': 0.9,
-  },
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class WideResNetFamily(Family):
-  """The options of a wide ResNet, and its recipe."""
-
-  NAME: ClassVar[str] = 'wrn'
-  TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
-  NETWORK: ClassVar[type] = WideResNet
-  RECIPES: ClassVar[dict[str, Recipe]] = {'wrn-28-10': _WRN_28_10}
-
-  wrn_depth: int = option(16, 'depth of the wide ResNet: 6n+4 layers', check=DEPTH, fixed=True)
-  wrn_widen_factor: int = option(
-    4,
-    'width of the wide ResNet: the factor of the channels of a plain ResNet',
-    check=between(1, 100),
-    fixed=True,
-  )
-  wrn_dropout: float = option(
-    0.0, 'dropout rate between the convolutions of each block', check=BELOW_ONE
-  )
-
-  def check(self) -> None:
-    """Raises InputError if no wide ResNet has this depth."""
-    check_depth('--wrn-depth', self.wrn_depth, _PER_N, _OTHERS)
-
-  def describe(self) -> str:
-    """Returns for example 'WRN-16-4'."""
-    return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'

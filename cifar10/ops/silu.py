@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from cifar10.core import lazy_tf
-from cifar10.core.lazy_tf import tf
+import tensorflow as tf
+
+from cifar10.core.start_tensorflow import repeat, standard_error_to
 
 _NEARLY_ZERO = 1e-6  # The sigmoid of this is 0.5 in float32.
 # XLA's first compilation in a process logs these lines at any log level.
@@ -31,12 +32,15 @@ def can_compile(session_config: Any) -> bool:
     number = tf.compat.v1.placeholder(tf.float32, [])
     twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
     try:
-      with lazy_tf.standard_error_to(output), tf.compat.v1.Session(config=config) as session:
+      with (
+        standard_error_to(output),
+        tf.compat.v1.Session(config=config) as session,
+      ):
         return session.run(twice, {number: 1.0}) == 2
     except tf.errors.OpError:
       return False
     finally:
-      lazy_tf.repeat(output, but=_ON_COMPILING)
+      repeat(output, but=_ON_COMPILING)
 
 
 def compiled_silu(x: tf.Tensor) -> tf.Tensor:

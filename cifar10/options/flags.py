@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
-from cifar10.core import parts
-from cifar10.core.errors import InputError
+from cifar10.core.cli import OneLineParser
+from cifar10.core.errors import InputError, print_result
 from cifar10.core.option import Declaration, declarations, picked
-from cifar10.data.augmentation import Augmentation
-from cifar10.networks import registry
-from cifar10.options import checks, gone
+from cifar10.options import checks, families, gone
+from cifar10.options.augmentation import Augmentation
+from cifar10.options.family import Family
 from cifar10.options.hparams import HParams, family_of, recipe_values
 from cifar10.options.run_options import RunOptions
 
@@ -23,6 +24,9 @@ COMMON: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
   'training': HParams,
   'augmentation of training images': Augmentation,
+}
+FAMILIES: dict[str, type] = {
+  f'--network {name}: {each.TITLE}': each for name, each in families.BUILT_IN.items()
 }
 
 
@@ -39,31 +43,56 @@ class Command(NamedTuple):
 
 
 def parse(description: str) -> Command:
-  """Parses the command line; ends the process on --help and on errors.
+  """Parses the command line; ends the process on --help and on errors."""
+  words = sys.argv[1:]
+  gone.refuse(words)
+  first = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+  first.add_argument('--network')
+  own = None
+  with contextlib.suppress(argparse.ArgumentError):  # The parser of all flags says what is wrong.
+    network = first.parse_known_args(words)[0].network
+    if network not in families.BUILT_IN and families.is_known(network):
+      own = family_of(network)
+  return command_of(vars(full_parser(description, own).parse_args(words)))
 
-  It parses in up to three rounds, to load little code: with the common options; then with those
-  of the chosen family of networks; and, for --help, shortened flags and error messages, with the
-  options of all families, or of the user's own one alone.
+
+def full_parser(
+  description: str | None = None, own: type[Family] | None = None
+) -> argparse.ArgumentParser:
+  """Returns a parser of all flags.
+
+  Args:
+    description: the command's.
+    own: the user's own family, if one is chosen; then without the other families, whose options
+      may have the names of its own.
   """
-  own: dict[str, type] = {}  # The user's own family, if one is chosen.
-  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-  add_own_flags(parser)
-  add_flags(parser, COMMON)
-  try:
-    given, unknown = parser.parse_known_args()
-    if unknown:
-      by_recipe = registry.RECIPES.get(given.recipe, registry.DEFAULT)
-      family = family_of(getattr(given, 'network', by_recipe))
-      own = {f'--network {family.PLACE}: {family.TITLE}': family} if family.PLACE else {}
-      add_flags(parser, {family.TITLE: family})
-      given, unknown = parser.parse_known_args()
-  except argparse.ArgumentError:
-    unknown = ['?']
-  if unknown:
-    gone.refuse(sys.argv[1:])
-    full_parser = parts.find('cifar10.options.flag_help:full_parser')
-    given = full_parser(description, own).parse_args()
-  return command_of(vars(given))
+  parser = OneLineParser(description=description)
+  group = parser.add_argument_group('what it does')
+  add_own_flags(group)
+  group.add_argument(
+    '--list-recipes',
+    action=_ListRecipes,
+    nargs=0,
+    default=argparse.SUPPRESS,
+    help='list all recipes with their accuracy',
+  )
+  titled = {f'--network {own.PLACE}: {own.TITLE}': own} if own else FAMILIES
+  for title, cls in {**COMMON, **titled}.items():
+    group = parser.add_argument_group(title)
+    for declared in declarations(cls):
+      _add_flag(group, declared)
+  return parser
+
+
+class _ListRecipes(argparse.Action):
+  """Prints each recipe with accuracy, cost and flags, and ends the process, like --help."""
+
+  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
+    for name in families.RECIPES:
+      accuracy, cost, defaults = families.recipe(name)
+      flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
+      print_result(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
+    parser.exit()
 
 
 def command_of(given: dict[str, Any]) -> Command:
@@ -83,69 +112,53 @@ def command_of(given: dict[str, Any]) -> Command:
 
 def add_own_flags(group: Any) -> None:
   """Adds the command's flags that are not declared options."""
-  modes = ['train_and_evaluate', 'train', 'evaluate']
-  modes += [mode for mode in ('predict', 'export') if mode in parts.PARTS]
+  modes = ['train_and_evaluate', 'train', 'evaluate', 'predict', 'export']
   group.add_argument(
     '--mode', choices=modes, default=modes[0], help='what to do (default: %(default)s)'
   )
   group.add_argument(
     '--recipe',
-    choices=tuple(registry.RECIPES),
+    choices=tuple(families.RECIPES),
     help=f'a set of other defaults, see --list-recipes (default: {DEFAULT_RECIPE})',
   )
   group.add_argument(
     '--network',
     type=_parse_network,
-    choices=registry.FAMILIES,
     default=argparse.SUPPRESS,
     help='the family of networks, or your own as package.module:NAME (docs/python.md; default: '
-    f'{registry.DEFAULT})',
+    f'{families.DEFAULT})',
   )
-  if 'predict' in modes:
-    group.add_argument(
-      '--images',
-      nargs='+',
-      action='extend',
-      metavar='PATH',
-      default=[],
-      help="for --mode predict: PNG or JPEG files, folders of them, patterns as 'photos/*.png', or "
-      '.npy files of arrays uint8 [n, 32, 32, 3]; --subset in their place classifies a split',
-    )
-    group.add_argument(
-      '--out',
-      metavar='FILE',
-      default=argparse.SUPPRESS,
-      help='for --mode predict: the file of all predictions, .jsonl, .csv or .npz (default: a line '
-      'for each image on standard output)',
-    )
-  group.set_defaults(dry_run=False)
-  if 'dry_run' in parts.PARTS:
-    group.add_argument(
-      '--dry-run',
-      action='store_true',
-      help='check a training without doing it: report its size and time twenty steps, and write '
-      'nothing to the job dir',
-    )
+  group.add_argument(
+    '--images',
+    nargs='+',
+    action='extend',
+    metavar='PATH',
+    default=[],
+    help="for --mode predict: PNG or JPEG files, folders of them, patterns as 'photos/*.png', or "
+    '.npy files of arrays uint8 [n, 32, 32, 3]; --subset in their place classifies a split',
+  )
+  group.add_argument(
+    '--out',
+    metavar='FILE',
+    default=argparse.SUPPRESS,
+    help='for --mode predict: the file of all predictions, .jsonl, .csv or .npz (default: a line '
+    'for each image on standard output)',
+  )
+  group.add_argument(
+    '--dry-run',
+    action='store_true',
+    help='check a training without doing it: report its size and time twenty steps, and write '
+    'nothing to the job dir',
+  )
   group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
 
 
-def add_flags(
-  parser: argparse.ArgumentParser,
-  titled: Mapping[str, type],
-  help_of: Callable[[Declaration], str] = lambda declared: '',
-) -> None:
-  """Adds these groups' flags. A flag that is not given stays unset: recipe or job dir set it."""
-  for title, cls in titled.items():
-    group = parser.add_argument_group(title)
-    for declared in declarations(cls):
-      _add_flag(group, declared, help_of(declared))
-
-
-def _add_flag(group: Any, declared: Declaration, help_text: str) -> None:
+def _add_flag(group: Any, declared: Declaration) -> None:
+  default = described_default(declared)
   settings: dict[str, Any] = {
     'dest': declared.name,
-    'default': argparse.SUPPRESS,
-    'help': help_text,
+    'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
+    'help': declared.option.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
   }
   if declared.kind is bool:
     group.add_argument(declared.flag, nargs='?', const=True, type=_parse_bool, **settings)
@@ -182,9 +195,26 @@ class _Append(argparse.Action):
     setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *added))
 
 
+def as_flag(name: str, value: Any) -> str:
+  """Returns an option as it is given on the command line: '--lr-values 1,0.1'."""
+  flag = '--' + name.replace('_', '-')
+  return flag if value is True else f'{flag} {_as_text(value)}'
+
+
+def described_default(declared: Declaration) -> str:
+  """Returns an option's default as it is typed; '' for None, 'none' for an empty tuple or text."""
+  return '' if declared.default is None else _as_text(declared.default) or 'none'
+
+
+def _as_text(value: Any) -> str:
+  if isinstance(value, tuple):
+    return ','.join(map(_as_text, value))
+  return f'{value:g}' if isinstance(value, float) and value == float(f'{value:g}') else str(value)
+
+
 def _parse_network(text: str) -> str:
-  if text not in registry.FAMILIES:
-    raise argparse.ArgumentTypeError(f'invalid choice: {text!r} (choose from {registry.CHOICES})')
+  if not families.is_known(text):
+    raise argparse.ArgumentTypeError(f'invalid choice: {text!r} (choose from {families.CHOICES})')
   return text
 
 

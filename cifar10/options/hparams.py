@@ -21,9 +21,9 @@ from cifar10.core.option import (
   picked,
   values,
 )
-from cifar10.data.augmentation import Augmentation
-from cifar10.networks import registry
-from cifar10.networks.family import Family
+from cifar10.options import families
+from cifar10.options.augmentation import Augmentation
+from cifar10.options.family import Family
 from cifar10.options.run_options import RunOptions
 
 # Beside the options: flags of the command, arguments in Python, and what else config.json holds.
@@ -32,7 +32,7 @@ _TAKEN |= {'help', 'version', 'list_recipes', 'print_completion', 'data', 'data_
 
 
 def _default_family() -> Family:
-  return registry.FAMILIES[registry.DEFAULT]()
+  return families.find(families.DEFAULT)()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,6 @@ class HParams(Options):
     check=FUNCTION,
     metavar='MODULE:FUNCTION',
     fixed=True,
-    part='source',
   )
   validation_source: str | None = option(
     None,
@@ -64,14 +63,12 @@ class HParams(Options):
     'validation split',
     check=FUNCTION,
     metavar='MODULE:FUNCTION',
-    part='source',
   )
   examples_per_epoch: int | None = option(
     None,
     'number of examples that --source yields in an epoch (default: the len() of what its '
     'function returns)',
     check=at_least(1),
-    part='source',
     needs='source',
   )
   # Optimization.
@@ -138,11 +135,8 @@ class HParams(Options):
     'learning rate of Muon, which updates convolution kernels in place of SGD; 0: SGD updates them',
     check=at_least(0),
     switch=True,
-    part='muon',
   )
-  muon_momentum: float = option(
-    0.6, 'Muon momentum', check=BELOW_ONE, part='muon', needs='muon_learning_rate'
-  )
+  muon_momentum: float = option(0.6, 'Muon momentum', check=BELOW_ONE, needs='muon_learning_rate')
   label_smoothing: float = option(
     0.0,
     'label smoothing: part of the target that is spread evenly over the classes',
@@ -154,14 +148,12 @@ class HParams(Options):
     'and go on from that average; 0: off',
     check=at_least(0),
     switch=True,
-    part='lookahead',
   )
   ema_decay: float = option(
     0.0,
     "decay of the weights' moving average, for example 0.999, which --use-ema evaluates; 0: off",
     check=BELOW_ONE,
     switch=True,
-    part='ema',
   )
   use_distortion_for_training: bool = option(
     True, 'augment training images: random crops, mirroring and cutout'
@@ -179,14 +171,12 @@ class HParams(Options):
     'none',
     'test-time augmentation: the views of a test image whose logits are averaged',
     choices=('none', 'mirror', 'mirror+shift', 'mirror+8shifts'),
-    part='tta',
   )
   tta_below: float = option(
     1.0,
     'test-time augmentation only for images whose likeliest class has a probability below '
     'this; 1: for all images',
     check=between(0, 1),
-    part='tta',
     needs='tta',
   )
   freeze: str = option(
@@ -196,7 +186,6 @@ class HParams(Options):
     check=PATTERN,
     metavar='REGEX',
     fixed=True,
-    part='warm_start',
   )
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
@@ -233,16 +222,16 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   Raises:
     InputError: a value is refused, the network unknown, or an option of another family.
   """
-  network = given.get('network', registry.DEFAULT)
-  if not isinstance(network, str) or network not in registry.FAMILIES:
-    raise InputError(f'--network is {network!r}: it must be one of {registry.CHOICES}')
+  network = given.get('network', families.DEFAULT)
+  if not families.is_known(network):
+    raise InputError(f'--network is {network!r}: it must be one of {families.CHOICES}')
   family = family_of(network)
   unknown = set(given) - names(HParams, Augmentation, family) - {'network'}
   for name in sorted(unknown):
-    assert registry.owner(name), f'{name} is not an option'
+    assert families.owner(name), f'{name} is not an option'
     raise InputError(
       f'--{name.replace("_", "-")} {_as_text(given[name])} belongs to --network '
-      f'{registry.owner(name)}, not to {network}; leave it out'
+      f'{families.owner(name)}, not to {network}; leave it out'
     )
   return HParams(
     family=family(**picked(family, given)),
@@ -256,7 +245,7 @@ def family_of(network: str) -> type[Family]:
 
   With one name for both, the program's value would be the family's in one mode, its own in another.
   """
-  family = registry.FAMILIES[network]
+  family = families.find(network)
   if not family.PLACE:  # One of the program's own.
     return family
   own = names(family)
@@ -276,10 +265,10 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   A given option overrides the recipe's value, the recipe's other options of the learning rate,
   and, if it selects another network, the recipe's options of its own network.
   """
-  defaults = dict(registry.recipe(name).defaults)
-  network = given.get('network', defaults.get('network', registry.DEFAULT))
-  if network in registry.FAMILIES:
-    kept = names(HParams, Augmentation, registry.FAMILIES[network]) | {'network'}
+  defaults = dict(families.recipe(name).defaults)
+  network = given.get('network', defaults.get('network', families.DEFAULT))
+  if families.is_known(network):
+    kept = names(HParams, Augmentation, families.find(network)) | {'network'}
     defaults = {option: value for option, value in defaults.items() if option in kept}
   phases = {'lr_values', 'lr_boundaries_epochs', 'lr_boundaries_steps'}
   if phases & set(given) and 'lr_triangle' not in given:

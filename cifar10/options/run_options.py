@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from cifar10.core import parts
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
   ADDRESS,
@@ -20,6 +19,7 @@ from cifar10.core.option import (
   option,
 )
 
+PRETRAINED = ('resnet20', 'fast94')  # The included trained networks (job/pretrained.py).
 MOST_THREADS = 1024  # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
 MOST_PROCESSES = 256
 MOST_PROFILED = 100  # Steps; a longer trace is too large for its viewers.
@@ -49,7 +49,6 @@ class RunOptions(Options):
     'number of processes that run --source, each on its own shard; 0 or 1: the training '
     'process runs it',
     check=between(0, MOST_PROCESSES),
-    part='source',
     needs='source',
   )
   data_service: str | None = option(
@@ -57,7 +56,6 @@ class RunOptions(Options):
     'address of the dispatcher whose data workers make the training batches (docs/clusters.md)',
     check=ADDRESS,
     metavar='HOST:PORT',
-    part='data_service',
   )
   subset: str | None = option(
     None,
@@ -75,14 +73,12 @@ class RunOptions(Options):
     None,
     'evaluate, predict with and export an included trained network in place of a job; with a '
     'new --job-dir becomes a job that has it',
-    choices=tuple(parts.PRETRAINED),
-    part='pretrained',
+    choices=PRETRAINED,
   )
   use_ema: bool = option(
     False,
     "evaluate, predict with and export the weights' moving average that --ema-decay keeps, in "
     'place of the last weights',
-    part='ema',
   )
   warm_start_from: tuple[str, ...] = option(
     (),
@@ -90,28 +86,24 @@ class RunOptions(Options):
     '.npz or a .keras file, or the name of a --pretrained network; can be given several times, and '
     'later ones win',
     metavar='PATH',
-    part='warm_start',
   )
   warm_start_skip: str | None = option(
     None,
     'a regular expression: variables whose names match are not taken from --warm-start-from',
     check=PATTERN,
     metavar='REGEX',
-    part='warm_start',
     needs='warm_start_from',
   )
   format: str = option(
     'saved_model',
     'the export format: saved_model for servers, onnx for other runtimes (needs tf2onnx), keras '
     'for further training',
-    choices=tuple(parts.EXPORT_FORMATS),
-    part='export',
+    choices=('saved_model', 'onnx', 'keras'),
   )
   export_batch: int | None = option(
     None,
     'the fixed batch size of an exported network (default: any batch size)',
     check=at_least(1),
-    part='export',
   )
   eval_every_steps: int = option(
     1000, 'global steps between two evaluations during training', check=at_least(1)
@@ -133,34 +125,29 @@ class RunOptions(Options):
     1,
     'number of checkpoints to keep in best/: the best on the validation split',
     check=between(0, 1000),
-    part='best_checkpoint',
   )
   best_by: str = option(
     'accuracy',
     'the number by which best/ ranks evaluations: the highest accuracy, or the lowest '
     'cross_entropy or loss',
     choices=('accuracy', 'accuracy_top5', 'cross_entropy', 'loss'),
-    part='best_checkpoint',
     needs='keep_best',
   )
   stop_at_accuracy: float | None = option(
     None,
     'early stopping: end training when the accuracy on the validation split reaches this value',
     check=between(0, 1),
-    part='early_stopping',
   )
   stop_without_gain: int | None = option(
     None,
     'early stopping: end training after this many evaluations in a row without a higher accuracy '
     'on the validation split',
     check=at_least(1),
-    part='early_stopping',
   )
   max_minutes: float | None = option(
     None,
     'end training after this many minutes, including those of earlier runs of the job',
     check=above(0, ' minutes'),
-    part='early_stopping',
   )
   on_evaluation: str | None = option(
     None,
@@ -168,7 +155,6 @@ class RunOptions(Options):
     'CIFAR10_ACCURACY, CIFAR10_STEP and others',
     check=COMMAND,
     metavar='COMMAND',
-    part='user_command',
   )
   on_end: str | None = option(
     None,
@@ -176,7 +162,6 @@ class RunOptions(Options):
     'CIFAR10_MESSAGE, CIFAR10_STEP and CIFAR10_JOB_DIR',
     check=COMMAND,
     metavar='COMMAND',
-    part='user_command',
   )
   callback: tuple[str, ...] = option(
     (),
@@ -184,7 +169,6 @@ class RunOptions(Options):
     'ones; can be given several times (docs/python.md)',
     check=Check(lambda names: all(map(FUNCTION.accepts, names)), 'must be package.module:function'),
     metavar='MODULE:FUNCTION',
-    part='own_callback',
   )
   log_every: float = option(
     10.0, 'seconds between two progress lines in the log', check=above(0, ' seconds')
@@ -201,10 +185,9 @@ class RunOptions(Options):
       f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
     ),
     metavar='FIRST:LAST',
-    part='profile',
   )
   debug_shell: bool = option(
-    False, 'let `control JOB shell` open a Python shell in the training process', part='shell'
+    False, 'let `control JOB shell` open a Python shell in the training process'
   )
   num_gpus: int | None = option(
     None,
@@ -234,13 +217,11 @@ class RunOptions(Options):
     'train with all-reduce in place of parameter servers; mirrored: on one host; '
     'multi_worker_mirrored: between the chief and the workers',
     choices=('mirrored', 'multi_worker_mirrored'),
-    part='all_reduce',
   )
   sync: bool = option(
     False,
     "synchronous training: each update takes the mean of all workers' gradients; without "
     'effect in a single process',
-    part='sync',
   )
   deterministic: bool = option(
     False,
@@ -251,7 +232,6 @@ class RunOptions(Options):
     0,
     'with --sync, number of the slowest workers that an update does not wait for',
     check=at_least(0),
-    part='sync',
     needs='sync',
   )
   start_timeout: float = option(
@@ -259,13 +239,11 @@ class RunOptions(Options):
     'seconds to wait for a needed task of the cluster to start, or to come back, before the '
     'process ends',
     check=above(0, ' seconds'),
-    part='liveness',
   )
   evaluator_patience: float = option(
     600.0,
     'seconds for which an evaluator waits for a lost chief',
     check=above(0, ' seconds'),
-    part='follow',
   )
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 

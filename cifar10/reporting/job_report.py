@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, parts
+from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.core.logs import log
 from cifar10.core.option import declarations
@@ -21,6 +21,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.reporting import formats, history, stats
 from cifar10.reporting.history import History, is_number
 from cifar10.reporting.stats import Calibration, ClassNumbers, Interval
+from cifar10.training import ema
 from cifar10.training.process import Process
 
 DEFAULT_SPLIT = 'eval'
@@ -174,7 +175,7 @@ def _predicted(
   else:
     use_ema = events.started_with('options').get('use_ema') is True
   if use_ema and wanted.checkpoint:  # It may be one that `checkpoint dump` wrote.
-    use_ema = parts.load('ema').is_in(checkpoints.find(path, wanted.checkpoint))
+    use_ema = ema.is_in(checkpoints.find(path, wanted.checkpoint))
   weights = AVERAGED_WEIGHTS if use_ema else LAST_WEIGHTS
   options = RunOptions(
     job_dir=path, data_dir=data_dir, subset=split, checkpoint=wanted.checkpoint, use_ema=use_ema

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from cifar10.core import files, option
 from cifar10.core.logs import format_duration, one_line
-from cifar10.networks.registry import FAMILIES
+from cifar10.options import families
 from cifar10.reporting import formats, job_report
 from cifar10.reporting.history import is_number
 from cifar10.reporting.job_report import AVERAGED_WEIGHTS, JobReport
@@ -113,11 +113,11 @@ def differences(jobs: Sequence[JobReport]) -> list[tuple[str, list[str]]]:
   dir does not.
   """
   settings = [_settings(job) for job in jobs]
-  families = option.names(*FAMILIES.values())
+  of_families = option.names(*families.BUILT_IN.values())
   found = []
   for name in dict.fromkeys(name for each in settings for name in each):
     values = [each.get(name, formats.NONE) for each in settings]
-    known = values if name in families else [each[name] for each in settings if name in each]
+    known = values if name in of_families else [each[name] for each in settings if name in each]
     if len(set(known)) > 1:
       found.append((name, values))
   return found

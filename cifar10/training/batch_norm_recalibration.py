@@ -14,6 +14,7 @@ import model_base
 from cifar10.core import logs, sessions
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
+from cifar10.networks import families
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
 
@@ -47,7 +48,7 @@ def recomputed(
     # A batch is a step, as in training: dropout drops other elements in each.
     step = tf.compat.v1.train.create_global_step()
     settings = network_builder.layer_settings(hparams, is_training=True)
-    built = hparams.family.build(settings._replace(batch_norm_decay=decay), data, None)
+    built = families.build(hparams.family, settings._replace(batch_norm_decay=decay), data)
     built.freeze(hparams.freeze)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))

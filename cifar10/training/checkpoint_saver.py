@@ -13,7 +13,7 @@ from cifar10.callbacks.base import Callback
 from cifar10.core import files, storage_errors
 from cifar10.core.errors import MisfitError, StorageError
 from cifar10.core.logs import log
-from cifar10.job import checkpoints
+from cifar10.job import checkpoints, damaged_checkpoints
 
 SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
@@ -40,8 +40,6 @@ class Saver(tf.compat.v1.train.Saver):
     try:
       super().restore(session, path)
     except MisfitError as misfit:
-      from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
-
       self.restore(session, damaged_checkpoints.without(os.path.dirname(path), misfit))
 
   def _RecordLastCheckpoint(self, latest_save_path: str) -> None:  # noqa: N802  (TensorFlow's name)

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster import roles
+from cifar10.cluster import choose_role, roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import files, limits, storage_errors
@@ -24,7 +24,7 @@ from cifar10.data import manifest
 from cifar10.job import adopted_config, checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, network_size, placement, schedules, trainer
+from cifar10.training import feeds, network_size, placement, schedules, trainer
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process, in_steps
 
@@ -50,7 +50,7 @@ def dry_run(
     InputError: a training would be refused for this reason.
     Terminated: the process received SIGTERM.
   """
-  role = roles.choose(cluster, options, monitor)
+  role = choose_role.choose(cluster, options, monitor)
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
   hparams = placement.with_dtype(hparams, num_gpus)
   is_evaluator = cluster.task_type == 'evaluator'
@@ -139,7 +139,7 @@ def _check_writable(job_dir: str) -> None:
 def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> dict[str, Any]:
   """Returns how many steps to train, and how many an epoch has."""
   data = job_config.described_data(options.job_dir, options.data_dir)
-  num_examples = feed.make(hparams, options, role.cluster, data).num_examples()
+  num_examples = feeds.make(hparams, options, role.cluster, data).num_examples()
   examples_per_step = role.examples_per_step(hparams.train_batch_size)
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   hparams, _ = in_steps(hparams, options, role, num_examples)
@@ -189,7 +189,7 @@ def _temporary_process(
       profile_steps=None,
       data_service=None,
     )
-    yield Process(longer, alone, roles.choose(roles.ALONE, alone, monitor))
+    yield Process(longer, alone, choose_role.choose(roles.ALONE, alone, monitor))
 
 
 def _timed(process: Process, batch_size: int, num_gpus: int) -> dict[str, Any]:

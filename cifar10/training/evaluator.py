@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks import progress, summaries
+from cifar10.callbacks import own_callback, progress, summaries
 from cifar10.callbacks.base import Callback, Evaluation, Run
-from cifar10.core import parts, storage_errors
+from cifar10.core import storage_errors
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints, metrics_log
@@ -101,7 +101,7 @@ def evaluate_once(process: Process) -> dict[str, Any]:
   evaluator = Evaluator(process)
   if process.own_callbacks:
     run = Run(process.hparams, process.options, process.data, process.role, StopRequest())
-    evaluator.callbacks += parts.load('own_callback').make_all(run, process.own_callbacks)
+    evaluator.callbacks += own_callback.make_all(run, process.own_callbacks)
   try:
     with storage_errors.named('--job-dir', process.options.job_dir):
       return evaluator.evaluated(process.final_split)

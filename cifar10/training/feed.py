@@ -1,4 +1,4 @@
-"""Selects where training batches come from: record files, a Python source or a data service."""
+"""Training batches from record files."""
 
 import contextlib
 from typing import Any
@@ -7,9 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import parts
 from cifar10.data import input_pipeline
-from cifar10.data.info import DatasetInfo
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -54,13 +52,3 @@ class Feed:
   def reading(self) -> contextlib.AbstractContextManager[None]:
     """A context in which batches can be read; raises SourceError if a source fails."""
     return contextlib.nullcontext()
-
-
-def make(hparams: HParams, options: RunOptions, cluster: Cluster, data: DatasetInfo) -> Feed:
-  """Returns this process's feed; raises InputError if a source cannot be found."""
-  kind: Any = Feed
-  if options.data_service:
-    kind = parts.load('data_service').ServiceFeed
-  elif hparams.source:
-    kind = parts.load('source').SourceFeed
-  return kind(hparams, options, cluster, data.num_classes)

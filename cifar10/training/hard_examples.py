@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
-from cifar10.networks.family import PROXY
+from cifar10.options.family import PROXY
 from cifar10.training import towers
 from cifar10.training.step_parts import Step, StepPart
 

@@ -8,13 +8,28 @@ import tensorflow as tf
 
 import model_base
 from cifar10.callbacks.base import TrainingGraph
+from cifar10.cluster import packing
 from cifar10.cluster.roles import Role
-from cifar10.core import parts
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
+from cifar10.networks import families
+from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
-from cifar10.training import evaluation, network_builder, optimizers, schedules, step_parts, towers
+from cifar10.training import (
+  ema,
+  evaluation,
+  gpu_prefetch,
+  hard_examples,
+  lookahead,
+  muon,
+  network_builder,
+  network_size,
+  optimizers,
+  schedules,
+  step_parts,
+  towers,
+)
 from cifar10.training.checkpoint_saver import Saver
 from cifar10.training.network_builder import Inferred, infer
 from cifar10.training.placement import Placement
@@ -27,7 +42,7 @@ class Training(NamedTuple):
 
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
-  prepared: Any = None  # what the family's `prepare` returned
+  prepared: Prepared | None = None  # what `families.prepare` returned
   initializers: Mapping[str, Any] = {}  # of a new job's variables, in place of their layers'
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
 
@@ -56,7 +71,7 @@ def get_model_fn(
   """
 
   def with_weights(spec: Any) -> Any:
-    return spec._replace(scaffold=parts.load('ema').scaffold()) if use_ema else spec
+    return spec._replace(scaffold=ema.scaffold()) if use_ema else spec
 
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.TRAIN:
@@ -94,12 +109,9 @@ def _train_spec(
     hparams, data, is_training=True, data_format=placement.data_format, prepared=prepared
   )
   network.start_from(training.initializers)
-  proxy = None
-  if hparams.family.has_proxy:
-    family: Any = hparams.family
-    settings = network_builder.layer_settings(hparams, True, placement.data_format)
-    # With random initial values and no frozen variables in any case.
-    proxy = family.build_proxy(settings, data, prepared)
+  settings = network_builder.layer_settings(hparams, True, placement.data_format)
+  # With random initial values and no frozen variables in any case.
+  proxy = families.build_proxy(hparams.family, settings, data, prepared)
   group_of = _groups(hparams, network, *([proxy] if proxy else []))
   tower_devices, place_variable = _devices(placement, role)
   # A strategy has its own way to prefetch.
@@ -107,9 +119,9 @@ def _train_spec(
   host = f'{role.cluster.job}/device:CPU:0' if role.cluster.num_ps else ''
   step = step_parts.Step(hparams, group_of, tower_devices, prefetches, host, proxy)
   if role.cluster.num_ps:
-    shapes = parts.load('network_size').trained_shapes(hparams, data)
-    network.take_values(parts.load('packing').pull(shapes, place_variable, host))
-  added = step_parts.make_all(step)
+    shapes = network_size.trained_shapes(hparams, data)
+    network.take_values(packing.pull(shapes, place_variable, host))
+  added = _parts(step)
   for part in added:
     shards = part.shards(shards)
   built, update_ops = _build_towers(step, network, shards, place_variable, added)
@@ -138,6 +150,18 @@ def _train_spec(
     training_hooks=hooks,
     scaffold=role.scaffold(),
   )
+
+
+def _parts(step: step_parts.Step) -> list[StepPart]:
+  """Returns the parts that this step needs, in the order of the data."""
+  needed: tuple[tuple[type[StepPart], Any], ...] = (
+    (gpu_prefetch.Part, step.prefetches_to_gpu),
+    (hard_examples.Part, step.proxy),
+    (muon.Part, step.hparams.muon_learning_rate),
+    (lookahead.Part, step.hparams.lookahead_steps),
+    (ema.Part, step.hparams.ema_decay),
+  )
+  return [part(step) for part, is_needed in needed if is_needed]
 
 
 def _devices(placement: Placement, role: Role) -> tuple[list[str], Callable[[tf.Operation], str]]:
@@ -180,7 +204,7 @@ def _build_towers(
         update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
         if network.statistics:
           moving, batch = zip(*network.statistics)
-          for mean, average in parts.load('packing').push(batch, moving):
+          for mean, average in packing.push(batch, moving):
             update_ops.append(network.move_average(average, mean))
   return built, update_ops
 

@@ -1,14 +1,14 @@
 """Builds a job's network from its hyper-parameters, and classifies images with it."""
 
-from typing import Any
-
 import tensorflow as tf
 
 import model_base
-from cifar10.core import parts
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
+from cifar10.inference import tta
 from cifar10.inference.predictions import Inferred
+from cifar10.networks import families
+from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
 
 
@@ -18,7 +18,7 @@ def build(
   *,
   is_training: bool,
   data_format: str = 'channels_last',
-  prepared: Any = None,
+  prepared: Prepared | None = None,
 ) -> model_base.Layers:
   """Returns the network, whose `forward_pass` makes its layers in the default graph.
 
@@ -26,10 +26,10 @@ def build(
     hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
     data: the data set that it classifies.
     is_training: as in model_base.LayerSettings, like `data_format`.
-    prepared: returned by the family's `prepare`; not needed where a checkpoint has the values.
+    prepared: returned by `families.prepare`; not needed where a checkpoint has the values.
   """
   settings = layer_settings(hparams, is_training, data_format)
-  network = hparams.family.build(settings, data, prepared)
+  network = families.build(hparams.family, settings, data, prepared)
   network.freeze(hparams.freeze)
   return network
 
@@ -56,6 +56,6 @@ def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> In
     return logits, logits if network.features is None else network.features
 
   if hparams.tta != 'none':
-    return parts.load('tta').infer(classify, images, hparams.tta, hparams.tta_below)
+    return tta.infer(classify, images, hparams.tta, hparams.tta_below)
   logits, features = classify(images)
   return Inferred(logits, logits, features)

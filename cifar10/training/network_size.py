@@ -8,14 +8,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import model_base
-from cifar10.core import parts, sessions
+from cifar10.core import sessions
 from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.job import variable_files
+from cifar10.networks import own_network
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
-from cifar10.training.process import Process
 
 
 class NetworkSize(NamedTuple):
@@ -68,10 +68,10 @@ def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: Datase
 class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
   """Checks a user's network: its evaluation when it is made, the training when its graph is."""
 
-  def __init__(self, process: Process):
+  def __init__(self, hparams: HParams, data: DatasetInfo, *, is_deterministic: bool):
     """Raises InputError if the network fails in evaluation."""
-    self._hparams, self._is_deterministic = process.hparams, process.options.deterministic
-    self._evaluated, _ = variable_shapes(process.hparams, process.data, num_images=None)
+    self._hparams, self._is_deterministic = hparams, is_deterministic
+    self._evaluated, _ = variable_shapes(hparams, data, num_images=None)
 
   def begin(self) -> None:
     """Raises InputError if the evaluation has variables that the training does not have."""
@@ -85,7 +85,7 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
           '_variable'
         )
     if self._is_deterministic:
-      parts.load('own_network').log_random(self._hparams.family)
+      own_network.log_random(self._hparams.family)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.networks.family import Group
+from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training.step_parts import GroupOf, StepPart
 from cifar10.training.towers import GradientsAndVariables

@@ -13,15 +13,15 @@ import tensorflow as tf
 from cifar10.cluster import roles
 from cifar10.cluster.roles import Role
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import files, parts, sessions
+from cifar10.core import files, sessions
 from cifar10.core.errors import InputError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.job import best_checkpoints, checkpoints, job_config
+from cifar10.job import best_checkpoints, checkpoints, job_config, unpack_pretrained
 from cifar10.options import checks
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, placement, schedules
+from cifar10.training import ema, model_fn, network_size, placement, schedules, source_feed
 from estimator_again import estimator as tf_estimator
 
 
@@ -54,11 +54,11 @@ class Process:
     if options.deterministic:
       tf.config.experimental.enable_op_determinism()
     num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
-    self.role = role or roles.choose(roles.ALONE, options)
+    self.role = role or Role(roles.ALONE, options)
     self.own_callbacks = own_callbacks
     self.hparams = placement.with_dtype(hparams, num_gpus)
     if options.pretrained:
-      parts.load('pretrained').unpack(options)
+      unpack_pretrained.unpack(options)
     self.data = job_config.described_data(options.job_dir, options.data_dir)
     self.options = options
     self.placement = placement.placement(options, num_gpus)
@@ -137,8 +137,8 @@ class Process:
 
   @functools.cached_property
   def _validation(self) -> Any:
-    name = self.hparams.validation_source
-    return parts.load('source').HeldOut(name, self.data.num_classes)
+    assert self.hparams.validation_source
+    return source_feed.HeldOut(self.hparams.validation_source, self.data.num_classes)
 
   def check_split(self, split: str) -> None:
     """Raises InputError where the split is missing or damaged, or a batch does not fit."""
@@ -173,9 +173,9 @@ class Process:
     named = self.options.checkpoint
     checkpoint = checkpoints.find(self.options.job_dir, named)
     if named and named != checkpoints.BEST:  # It may belong to another job.
-      parts.load('network_size').check_checkpoint(checkpoint, named, self.hparams, self.data)
+      network_size.check_checkpoint(checkpoint, named, self.hparams, self.data)
     if self.options.use_ema:
-      parts.load('ema').check_are_in(checkpoint)
+      ema.check_are_in(checkpoint)
     return checkpoint
 
 

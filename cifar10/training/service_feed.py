@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import parts
 from cifar10.data import input_pipeline, manifest, stream, tf_data_service
 from cifar10.training.feed import Feed
+from cifar10.training.source_feed import SourceFeed
 
 
 class ServiceFeed(Feed):
@@ -72,8 +72,6 @@ class ServiceFeed(Feed):
     """Returns the feed that would be used without a data service."""
     if not self._hparams.source:
       return Feed(self._hparams, self._options, self._cluster, self._num_classes)
-    feed = parts.load('source').SourceFeed(
-      self._hparams, self._options, self._cluster, self._num_classes
-    )
+    feed = SourceFeed(self._hparams, self._options, self._cluster, self._num_classes)
     feed.source.check_shards('--data-service')
     return feed

@@ -1,8 +1,8 @@
-"""The parts that options add to a training step, in one list in the order of the data.
+"""The parts that options add to a training step.
 
-A part is loaded when a step needs it. Its module has a class `Part`, a `StepPart` that overrides
-the methods it changes. How a cluster makes an update from gradients is up to the process's role
-(cluster/roles.py), after all of these.
+The module of each has a class `Part`, a `StepPart` that overrides the methods it changes. How a
+cluster makes an update from gradients is up to the process's role (cluster/roles.py), after all of
+these.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
-from cifar10.core import parts
-from cifar10.networks.family import Group
+from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training.towers import GradientsAndVariables
 
@@ -90,22 +89,3 @@ def companion(variable: Any, suffix: str) -> Any:
       trainable=False,
       use_resource=True,
     )
-
-
-# The name of each part, and which steps need it.
-_PARTS: tuple[tuple[str, Callable[[Step], Any]], ...] = (
-  ('gpu_prefetch', lambda step: step.prefetches_to_gpu),
-  ('hard_examples', lambda step: step.proxy),
-  ('muon', lambda step: step.hparams.muon_learning_rate),
-  ('lookahead', lambda step: step.hparams.lookahead_steps),
-  ('ema', lambda step: step.hparams.ema_decay),
-)
-
-
-def make_all(step: Step) -> list[StepPart]:
-  """Returns the parts that this step needs, in the order of the data."""
-  return [
-    parts.load(name).Part(step)
-    for name, is_asked in _PARTS
-    if name in parts.PARTS and is_asked(step)
-  ]

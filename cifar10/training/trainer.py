@@ -10,19 +10,29 @@ import tensorflow as tf
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Run
 from cifar10.callbacks.meter import MeterHook
+from cifar10.cluster import all_reduce
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
-from cifar10.core import devices, parts, storage_errors
+from cifar10.core import devices, storage_errors
 from cifar10.core.errors import MisfitError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
-from cifar10.job import best_checkpoints, checkpoints, job_config, stop_record
-from cifar10.networks.family import Start
+from cifar10.job import (
+  best_checkpoints,
+  checkpoints,
+  control_requests,
+  damaged_checkpoints,
+  job_config,
+  stop_record,
+)
+from cifar10.networks import families
+from cifar10.networks.fastnet import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, feed
+from cifar10.training import checkpoint_saver, ema, faults, feed, feeds, warm_start
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
+from cifar10.training.network_size import OwnNetworkHook
 from cifar10.training.process import Process, in_steps, tf_config
 
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
@@ -59,8 +69,6 @@ def train_and_evaluate(process: Process) -> dict[str, Any]:
   except MisfitError as misfit:
     if steps or role.cluster.is_distributed:
       raise
-    from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
-
     # There was no step to make, so that nothing had read it.
     with _lock(process):
       damaged_checkpoints.without(process.options.job_dir, misfit)
@@ -99,10 +107,12 @@ def _train(
     role.announce_done()
     return reason.name, 0
   # Everything that can be refused is refused here, before anything is written.
-  examples = feed.make(process.hparams, process.options, role.cluster, process.data)
+  examples = feeds.make(process.hparams, process.options, role.cluster, process.data)
   training = _check_data(process, examples)
   if process.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
-    more_hooks = [*more_hooks, parts.load('network_size').OwnNetworkHook(process)]
+    is_deterministic = process.options.deterministic
+    hook = OwnNetworkHook(process.hparams, process.data, is_deterministic=is_deterministic)
+    more_hooks = [*more_hooks, hook]
   num_examples = training.examples_per_epoch
   process.hparams, process.options = in_steps(process.hparams, process.options, role, num_examples)
   with _lock(process):
@@ -133,8 +143,6 @@ def _train(
       with examples.reading(), tf_config(role.cluster):
         role.train(estimator, input_fn(process, examples), process.hparams.train_steps, hooks)
     except BaseException as error:
-      from cifar10.training import faults  # noqa: PLC0415  (few trainings have one)
-
       faults.tell(error, run, callbacks, meter.step)
       raise
     ended_by = _end(run, callbacks, meter.step)
@@ -165,13 +173,11 @@ def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Su
   """
   surveyed = checkpoints.to_resume_from(options.job_dir)
   if hparams.ema_decay:
-    parts.load('ema').check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
+    ema.check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
   if options.keep_best:
     best_checkpoints.read(options.job_dir)
   if job_config.CONTROL not in (job_config.read_config(options.job_dir) or {}):
     return surveyed, ControlState()
-  from cifar10.job import control_requests  # noqa: PLC0415  (few jobs were steered)
-
   return surveyed, ControlState(**control_requests.read_rates(options.job_dir))
 
 
@@ -189,7 +195,7 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
     batches = examples.batches(
       len(process.placement.tower_devices), batches_done * process.hparams.train_batch_size
     )
-    return batches if process.strategy is None else parts.load('all_reduce').to_replicas(batches)
+    return batches if process.strategy is None else all_reduce.to_replicas(batches)
 
   return make_batches
 
@@ -204,10 +210,10 @@ def _check_data(process: Process, examples: feed.Feed) -> Training:
   start = Start(
     examples.first_images, process.data, process.session_config(), process.placement.num_gpus
   )
-  prepared = hparams.family.prepare(start)
+  prepared = families.prepare(hparams.family, start)
   if not (hparams.freeze or process.options.warm_start_from):
     return Training(process.role, num_examples, prepared)
-  initializers = parts.load('warm_start').initializers_of_job(process)
+  initializers = warm_start.initializers_of_job(process)
   return Training(process.role, num_examples, prepared, initializers)
 
 
@@ -241,8 +247,6 @@ def _claim(process: Process) -> None:
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
   if surveyed.damaged and surveyed.newest:
-    from cifar10.job import damaged_checkpoints  # noqa: PLC0415  (few are)
-
     damaged_checkpoints.set_aside(options.job_dir, surveyed)
   stop_record.lift(options.job_dir)
 
@@ -328,8 +332,6 @@ def _end(run: Run, callbacks: Sequence[Callback], step: int) -> str:
     if run.stop_request.reason:
       stop_record.write(run.job_dir, run.stop_request.reason, step)
   if run.monitor.stopping:
-    from cifar10.training import faults  # noqa: PLC0415  (few are told to stop)
-
     faults.tell_stop(callbacks, run.monitor, step)
     run.monitor.check()
   reason = run.stop_request.reason or _LAST_STEP

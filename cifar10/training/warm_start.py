@@ -16,6 +16,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.variable_files import VariableFile
+from cifar10.networks import families
 from cifar10.training import network_size
 from cifar10.training.process import Process
 
@@ -44,7 +45,7 @@ def initializers_of_job(process: Process) -> dict[str, Any]:
     options.warm_start_skip,
     shapes,
     device,
-    lambda exported: process.hparams.family.unfolded(exported, process.data),
+    lambda exported: families.unfolded(process.hparams.family, exported, process.data),
   )
 
 

@@ -1,40 +1,37 @@
-"""Which callbacks a training has: those of the spine, and the parts that its options ask for."""
-
-import types
+"""Which callbacks a training has by itself, and which its options ask for."""
 
 import pytest
 
 from cifar10.callbacks import registry
-from cifar10.core import parts
+from cifar10.callbacks.base import Run
+from cifar10.cluster.roles import Role
+from cifar10.data.info import CIFAR10
+from cifar10.job.stop_record import StopRequest
+from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-ALWAYS = ['resources', 'best_checkpoint']
-
-
-def asked_for(**options):
-  """The parts of the program among the callbacks of a training with these options, in order."""
-  run = types.SimpleNamespace(options=RunOptions(job_dir='job', **options))
-  of_parts = [name for name, is_part in registry._CALLBACKS.items() if is_part]
-  return [name for name in of_parts if registry._is_asked_for(name, run)]
+ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Resources', 'ControlListener', 'ProgressLines']
 
 
 @pytest.mark.parametrize(
   ('options', 'more'),
   [
-    ({}, []),
-    ({'profile_steps': '2:3'}, ['profile']),
-    ({'stop_at_accuracy': 0.0}, ['early_stopping']),  # Zero is a value like others.
-    ({'max_minutes': 1.0}, ['early_stopping']),
-    ({'on_evaluation': 'true'}, ['user_command']),
-    ({'debug_shell': True}, ['shell']),
-    ({'keep_best': 0}, []),  # Its `make` then makes none.
+    ({}, set()),
+    ({'profile_steps': '2:3'}, {'Profile'}),
+    ({'stop_at_accuracy': 0.0}, {'EarlyStopping'}),  # Zero is a value like others.
+    ({'max_minutes': 1.0}, {'EarlyStopping'}),
+    ({'on_evaluation': 'true'}, {'UserCommand'}),
+    ({'debug_shell': True}, {'Shell'}),
   ],
 )
-def test_a_part_is_asked_for_by_its_options(options, more):
-  assert sorted(asked_for(**options)) == sorted([*ALWAYS, *more])
+def test_a_callback_is_made_if_its_options_are_given(tmp_path, options, more):
+  options = RunOptions(job_dir=str(tmp_path), **options)
+  run = Run(from_values({}), options, CIFAR10, Role(), StopRequest())
+  assert {type(each).__name__ for each in registry.make_all(run)} == {*ALWAYS, *more}
 
 
-def test_a_part_that_is_gone_is_not_asked_for(monkeypatch):
-  monkeypatch.delitem(parts.PARTS, 'best_checkpoint')
-  monkeypatch.delitem(parts.PARTS, 'resources')
-  assert asked_for() == []
+def test_no_best_checkpoints_are_kept_if_the_option_is_0(tmp_path):
+  run = Run(
+    from_values({}), RunOptions(job_dir=str(tmp_path), keep_best=0), CIFAR10, Role(), StopRequest()
+  )
+  assert 'BestCheckpoint' not in {type(each).__name__ for each in registry.make_all(run)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import packing, roles
+from cifar10.cluster import choose_role, packing
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
@@ -75,7 +75,7 @@ def passing(servers, task='worker', **options):
   options = RunOptions('job', **options)
   chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})
   where = placement.placement(options, 0)
-  role = roles.choose(cluster, options)
+  role = choose_role.choose(cluster, options)
   with tf.Graph().as_default() as graph, tf.device(cluster.job):
     with tf.device('/job:ps/task:0/device:CPU:0'):
       tf.compat.v1.train.get_or_create_global_step()

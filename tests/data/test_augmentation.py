@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
-from cifar10.data.augmentation import Augmentation, as_strings, augment, cutout, pad
+from cifar10.data.augmentation import as_strings, augment, cutout, pad
+from cifar10.options.augmentation import Augmentation
 
 pytestmark = pytest.mark.usefixtures('graph')
 MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}

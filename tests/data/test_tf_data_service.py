@@ -26,7 +26,7 @@ from cifar10.data.info import CIFAR10
 from cifar10.data.input_pipeline import RecordDataset
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed
+from cifar10.training import feeds
 
 pytestmark = pytest.mark.cluster
 SHARDS = 'given_sources:shards'
@@ -110,7 +110,7 @@ class Trainer:
   def __init__(self, service, data_dir, job, first_example=0, **values):
     given = {'train_batch_size': 8, 'use_distortion_for_training': False, **values}
     options = RunOptions(job_dir=job, data_dir=data_dir, data_service=service.dispatcher)
-    self._feed = feed.make(from_values(given), options, Cluster(), CIFAR10)
+    self._feed = feeds.make(from_values(given), options, Cluster(), CIFAR10)
     with tf.Graph().as_default() as graph:
       iterator = tf.compat.v1.data.make_initializable_iterator(self._feed.batches(1, first_example))
       self._element = iterator.get_next()
@@ -247,7 +247,7 @@ def test_a_source_that_fails_is_named(service, data_dir):
   options = RunOptions(job_dir='fails', data_dir=data_dir, data_service=service.dispatcher)
   hparams = from_values({'source': SHARDS, 'examples_per_epoch': 96, 'train_batch_size': 8})
   five = dataclasses.replace(CIFAR10, classes=CIFAR10.classes[:5])
-  made = feed.make(hparams, options, Cluster(), five)
+  made = feeds.make(hparams, options, Cluster(), five)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     element = tf.compat.v1.data.make_one_shot_iterator(made.batches(1, 0)).get_next()
     with (

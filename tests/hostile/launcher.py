@@ -39,9 +39,9 @@ def main():
 def import_all():
   """What commands load, without starting a thread of it."""
   os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
-  from cifar10.core import lazy_tf  # noqa: PLC0415
+  from cifar10.core import start_tensorflow  # noqa: PLC0415
 
-  lazy_tf.import_tensorflow()
+  start_tensorflow.start()
   for name in ('cifar10_main', 'cifar10.modes', 'cifar10.training.trainer', 'cifar10.checkpoint'):
     importlib.import_module(name)
 

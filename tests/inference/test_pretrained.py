@@ -11,10 +11,11 @@ from checkout import ROOT
 from outcome import succeeded
 
 import cifar10
-from cifar10 import modes
-from cifar10.core import parts
+from cifar10 import plan
 from cifar10.core.errors import InputError
+from cifar10.job.pretrained import path as path_of
 from cifar10.options import flags
+from cifar10.options.run_options import PRETRAINED
 
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
 ONNX = ['onnx'] if importlib.util.find_spec('onnxruntime') else []
@@ -57,7 +58,7 @@ def first_images(real_data, tmp_path_factory):
 
 
 def recorded(name):
-  with open(parts.PRETRAINED[name] + '.json', encoding='utf-8') as file:
+  with open(path_of(name) + '.json', encoding='utf-8') as file:
     return json.load(file)
 
 
@@ -84,7 +85,7 @@ def test_it_has_its_recorded_accuracy(real_data, name, way):
 
 
 def test_each_network_is_evaluated():
-  assert {way.values[0] for way in WAYS} == set(parts.PRETRAINED)
+  assert {way.values[0] for way in WAYS} == set(PRETRAINED)
 
 
 def test_the_command_sees_a_cat_and_leaves_nothing(run_main, tmp_path, monkeypatch):
@@ -147,4 +148,4 @@ def test_a_new_job_starts_from_it(data_dir, tmp_path, caplog):
 def test_what_it_cannot_do_is_refused(options, message):
   given = {'pretrained': 'resnet20', 'recipe': None, 'dry_run': False, 'verbose': False, **options}
   with pytest.raises(InputError, match=message):
-    modes.check(flags.command_of(given))
+    plan.check(flags.command_of(given))

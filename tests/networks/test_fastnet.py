@@ -14,6 +14,7 @@ from cifar10.data import input_pipeline
 from cifar10.data.build import synthetic
 from cifar10.data.info import CIFAR10
 from cifar10.networks import fastnet
+from cifar10.options.families import FastNetFamily
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -39,7 +40,7 @@ def noise():
 
 def network(prepared=None, *, dtype=tf.float32, data_format='channels_last', **options):
   settings = model_base.LayerSettings(True, data_format, 0.6, 1e-12, dtype)
-  options = fastnet.FastNetFamily(**{'widths': WIDTHS, **options})
+  options = FastNetFamily(**{'widths': WIDTHS, **options})
   return fastnet.FastNet(options, settings, CIFAR10, prepared)
 
 
@@ -243,7 +244,7 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
   for data_format in ('channels_last', 'channels_first'):
     with tf.compat.v1.variable_scope('network', reuse=bool(results)):
       settings = model_base.LayerSettings(is_training, data_format, 0.6, 1e-3)
-      options = fastnet.FastNetFamily(
+      options = FastNetFamily(
         widths=WIDTHS, first_bias_steps=1 if data_format == 'channels_first' else 0
       )
       net = fastnet.FastNet(options, settings, CIFAR10, fastnet.Prepared(kernel))

@@ -5,8 +5,9 @@ import tensorflow as tf
 
 import model_base
 from cifar10.data.info import CIFAR10
-from cifar10.networks.family import Group
-from cifar10.networks.registry import FAMILIES
+from cifar10.networks import families
+from cifar10.options.families import BUILT_IN
+from cifar10.options.family import Group
 from cifar10.options.hparams import from_values, recipe_values
 
 
@@ -14,7 +15,7 @@ def groups(hparams):
   """The group of each trainable variable, by name."""
   with tf.Graph().as_default():
     settings = model_base.LayerSettings(True, 'channels_last', 0.9, 1e-5, tf.float32)
-    network = hparams.family.build(settings, CIFAR10, None)
+    network = families.build(hparams.family, settings, CIFAR10)
     network.forward_pass(tf.zeros([2, 32, 32, 3]))
     names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
   return {name: hparams.family.group(network.roles[name], hparams) for name in names}
@@ -58,7 +59,7 @@ SMALL = {
 
 @pytest.mark.parametrize(
   'network',
-  [pytest.param(name, marks=pytest.mark.slow if name == 'inception' else ()) for name in FAMILIES],
+  [pytest.param(name, marks=pytest.mark.slow if name == 'inception' else ()) for name in BUILT_IN],
 )
 def test_muon_is_for_the_kernels_of_every_family(network):
   given = {'network': network, 'muon_learning_rate': 0.1, **SMALL[network]}

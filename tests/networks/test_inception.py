@@ -8,6 +8,7 @@ import twins
 
 from cifar10.core.errors import InputError
 from cifar10.networks import inception
+from cifar10.options.families import InceptionFamily
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +17,7 @@ WIDTH = 1 / 4
 
 
 def builder(**options):
-  return twins.builder(inception.InceptionV3, inception.InceptionFamily, **options)
+  return twins.builder(inception.InceptionV3, InceptionFamily, **options)
 
 
 build = builder(inception_width=WIDTH)
@@ -177,7 +178,7 @@ def test_parameters_by_hand(whole):
 
 def test_a_width_of_nothing_is_refused():
   with pytest.raises(InputError, match=r'--inception-width is 0\.0: it must be above 0'):
-    inception.InceptionFamily(inception_width=0.0)
+    InceptionFamily(inception_width=0.0)
 
 
 def test_grids_are_half_of_the_sources(whole):

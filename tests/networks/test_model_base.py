@@ -92,9 +92,7 @@ def reference_bottleneck(x, params, name, out_filter, stride, *, activate, is_tr
 
 
 def make_net(is_training=False, data_format='channels_last', dtype=tf.float32):
-  return model_base.ResNet(
-    model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype)
-  )
+  return model_base.ResNet(is_training, data_format, DECAY, EPSILON, dtype)
 
 
 def random_params(variables, seed=0):
@@ -334,7 +332,7 @@ def test_batch_norm_trains_scale_and_offset_only():
 
 def test_batch_norm_hands_the_fused_op_the_epsilon_it_was_given(graph):
   # Old TensorFlow raised a smaller epsilon to 1.001e-5 silently; the program's default is 1e-5.
-  net = model_base.ResNet(model_base.LayerSettings(True, 'channels_last', 0.997, 1e-5))
+  net = model_base.ResNet(True, 'channels_last', 0.997, 1e-5)
   net._batch_norm(tf.zeros([1, 2, 2, 1]))
   (fused,) = [op for op in graph.get_operations() if op.type == 'FusedBatchNormV3']
   assert fused.get_attr('epsilon') == pytest.approx(1e-5, rel=1e-6)

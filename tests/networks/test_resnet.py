@@ -27,7 +27,8 @@ from test_model_base import (
 import model_base
 from cifar10.core.errors import InputError
 from cifar10.data.info import CIFAR10
-from cifar10.networks import resnet
+from cifar10.networks import families
+from cifar10.options.families import ResNetFamily
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -52,7 +53,7 @@ def build(
 ):
   """The logits of a network in scope 'resnet' of the default graph."""
   settings = model_base.LayerSettings(is_training, data_format, 0.9, EPSILON, dtype)
-  net = resnet.ResNetCifar10(resnet.ResNetFamily(**options), settings, CIFAR10)
+  net = families.build(ResNetFamily(**options), settings, CIFAR10)
   with tf.compat.v1.variable_scope('resnet', reuse=reuse):
     return net.forward_pass(images)
 
@@ -86,12 +87,12 @@ def reference_logits(images, params, network, is_training):
 
 @pytest.mark.parametrize('num_layers', [8, 14, 20, 32, 44, 56, 110, 1202])
 def test_6n_plus_2_layers_are_accepted(num_layers):
-  resnet.ResNetFamily(num_layers)
+  ResNetFamily(num_layers)
 
 
 @pytest.mark.parametrize('num_layers', [11, 20, 29, 164, 1001])
 def test_9n_plus_2_layers_are_accepted_with_bottleneck(num_layers):
-  resnet.ResNetFamily(num_layers, resnet_version=2, bottleneck=True)
+  ResNetFamily(num_layers, resnet_version=2, bottleneck=True)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_9n_plus_2_layers_are_accepted_with_bottleneck(num_layers):
 )
 def test_other_depths_are_refused_with_the_nearest(num_layers, bottleneck, nearest):
   with pytest.raises(InputError, match=nearest):
-    resnet.ResNetFamily(num_layers, resnet_version=2, bottleneck=bottleneck)
+    ResNetFamily(num_layers, resnet_version=2, bottleneck=bottleneck)
 
 
 def test_networks_that_do_not_exist_are_refused():

@@ -6,6 +6,7 @@ import twins
 
 from cifar10.core.errors import InputError
 from cifar10.networks import vgg
+from cifar10.options.families import VggFamily
 
 THIN = (8, 12, 16, 24, 32)
 
@@ -16,7 +17,7 @@ class ThinVgg(vgg.Vgg):
   WIDTHS = THIN
 
 
-build = twins.builder(ThinVgg, vgg.VggFamily)
+build = twins.builder(ThinVgg, VggFamily)
 
 
 def twin(x):
@@ -30,7 +31,7 @@ def twin(x):
 
 def test_other_depths_are_refused():
   with pytest.raises(InputError, match='--vgg-layers is 17: it must be one of 11, 13, 16, 19'):
-    vgg.VggFamily(vgg_layers=17)
+    VggFamily(vgg_layers=17)
 
 
 # A 3x3 convolution from a to b channels and its batch norm: 9ab + 2b.
@@ -51,7 +52,7 @@ def test_other_depths_are_refused():
   'num_layers, expected', [(11, 9228362), (13, 9413066), (16, 14724042), (19, 20035018)]
 )
 def test_parameters_by_hand(num_layers, expected):
-  network = twins.builder(vgg.Vgg, vgg.VggFamily, vgg_layers=num_layers)
+  network = twins.builder(vgg.Vgg, VggFamily, vgg_layers=num_layers)
   assert twins.trainable_count(network) == expected
 
 

@@ -6,10 +6,11 @@ import twins
 
 from cifar10.core.errors import InputError
 from cifar10.networks import wrn
+from cifar10.options.families import WideResNetFamily
 
 
 def builder(**options):
-  return twins.builder(wrn.WideResNet, wrn.WideResNetFamily, **options)
+  return twins.builder(wrn.WideResNet, WideResNetFamily, **options)
 
 
 # Two blocks in each stage, so that a stage's first and later blocks both occur.
@@ -46,7 +47,7 @@ def twin_block(x, scope, filters, stride):
 
 @pytest.mark.parametrize('num_layers', [10, 16, 22, 28, 40])
 def test_6n_plus_4_layers_are_accepted(num_layers):
-  wrn.WideResNetFamily(num_layers)
+  WideResNetFamily(num_layers)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +63,14 @@ def test_6n_plus_4_layers_are_accepted(num_layers):
 )
 def test_other_depths_are_refused_with_the_nearest(num_layers, nearest):
   with pytest.raises(InputError, match=nearest):
-    wrn.WideResNetFamily(num_layers)
+    WideResNetFamily(num_layers)
 
 
 def test_networks_that_do_not_exist_are_refused():
   with pytest.raises(InputError, match='--wrn-widen-factor is 0: it must be 1 to 100'):
-    wrn.WideResNetFamily(wrn_widen_factor=0)
+    WideResNetFamily(wrn_widen_factor=0)
   with pytest.raises(InputError, match='--wrn-dropout is 1: it must be at least 0 and below 1'):
-    wrn.WideResNetFamily(wrn_dropout=1)
+    WideResNetFamily(wrn_dropout=1)
 
 
 # Variables.

@@ -17,14 +17,14 @@ import tensorflow as tf
 from tensorflow.compat.v1.train import summary_iterator
 from tensorflow.python.framework import config
 
-from cifar10.cluster import roles
+from cifar10.cluster import choose_role
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, placement
+from cifar10.training import feeds, placement
 
 
 @pytest.fixture(autouse=True)
@@ -186,9 +186,9 @@ def observe_placement(options, cluster):
 
 def observe_task(options, cluster):
   """A task's part in a cluster of a chief, two workers and a parameter server."""
-  role = roles.choose(cluster, options)
+  role = choose_role.choose(cluster, options)
   monitor = role.monitor
-  examples = feed.make(HParams(), options, cluster, CIFAR10)
+  examples = feeds.make(HParams(), options, cluster, CIFAR10)
   return {
     'role': type(role).__name__,
     'gradients an update': role.gradients_per_update,
@@ -232,7 +232,7 @@ def test_each_worker_draws_an_order_of_its_own(data_dir):
   for task in ('chief', 'worker'):
     cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, task)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      batches = feed.make(HParams(), options, cluster, CIFAR10).batches(1, 0)
+      batches = feeds.make(HParams(), options, cluster, CIFAR10).batches(1, 0)
       iterator = tf.compat.v1.data.make_initializable_iterator(batches)
       session.run(iterator.initializer)
       seen.append(session.run(iterator.get_next())[1][0].tolist())

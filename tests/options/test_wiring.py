@@ -15,13 +15,14 @@ from tiny_network import Tiny
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import roles
 from cifar10.core.option import names
-from cifar10.data.augmentation import Augmentation
 from cifar10.data.info import CIFAR10
-from cifar10.networks.family import Start
-from cifar10.networks.registry import FAMILIES
+from cifar10.networks import families
+from cifar10.networks.fastnet import Start
+from cifar10.options.augmentation import Augmentation
+from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, model_fn, placement, trainer
+from cifar10.training import feeds, model_fn, placement, trainer
 from cifar10.training.process import Process, in_steps
 from estimator_again import estimator as tf_estimator
 
@@ -52,7 +53,7 @@ def observe_training(hparams, data_dir):
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   meter = MeterHook([], counts=True)
-  prepared = hparams.family.prepare(start)
+  prepared = families.prepare(hparams.family, start)
   built = []
 
   def on_graph(graph):
@@ -118,7 +119,7 @@ def observe_evaluation(hparams, data_dir):
 def observe_input(hparams, data_dir):
   """The first training batch that a job reads, and the first evaluation batch."""
   work = Process(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
-  examples = feed.make(hparams, work.options, roles.ALONE, work.data)
+  examples = feeds.make(hparams, work.options, roles.ALONE, work.data)
   seen = {}
   for kind, make in (
     ('batches', trainer.input_fn(work, examples)),
@@ -265,5 +266,5 @@ def test_a_change_changes_what_it_should(observed, change, base, expected):
 
 def test_every_hyper_parameter_has_a_row():
   assert {name for change in CHANGES for name in change} == names(
-    HParams, Augmentation, *FAMILIES.values()
+    HParams, Augmentation, *BUILT_IN.values()
   )

@@ -429,17 +429,6 @@ class FailingGroup(AllConvolutions):
 
 
 @dataclasses.dataclass(frozen=True)
-class NoProxy(AllConvolutions):
-  has_proxy: ClassVar[bool] = True
-
-
-@dataclasses.dataclass(frozen=True)
-class FailingProxy(NoProxy):
-  def build_proxy(self, settings, data, prepared):
-    return _Fails(self, settings, data)
-
-
-@dataclasses.dataclass(frozen=True)
 class BlankInName(Outside):
   NAME: ClassVar[str] = 'my network'
 

@@ -18,7 +18,7 @@ from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, source_feed
+from cifar10.training import feeds, source_feed
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
@@ -44,7 +44,7 @@ def drawn(
   said = {'source': f'given_sources:{source}', 'examples_per_epoch': num_examples}
   hparams = from_values({**said, **given})
   options = RunOptions(job_dir='none', data_dir=data_dir, source_processes=processes)
-  made = feed.make(hparams, options, cluster, CIFAR10)
+  made = feeds.make(hparams, options, cluster, CIFAR10)
   assert made.num_examples() == num_examples
   with tf.Graph().as_default(), tf.compat.v1.Session() as session, made.reading():
     batches = made.batches(2, 0)
@@ -76,7 +76,7 @@ def test_the_rest_of_an_epoch_in_processes_may_be_empty(data_dir):
   """As for a session that begins anew exactly at the end of an epoch; the next epoch follows."""
   hparams = from_values({'source': 'given_sources:shards', 'examples_per_epoch': 96})
   options = RunOptions(job_dir='none', data_dir=data_dir, source_processes=2)
-  made = feed.make(hparams, options, ALONE, CIFAR10)
+  made = feeds.make(hparams, options, ALONE, CIFAR10)
   with made.reading():
     made._processes.epoch = lambda: iter(())
     assert list(made._epoch()) == []
@@ -87,7 +87,7 @@ def test_what_a_failed_process_leaves_is_not_told_as_an_epoch(data_dir, caplog):
   caplog.set_level(logging.INFO)
   hparams = from_values({'source': 'given_sources:fails_in_shard_1', 'examples_per_epoch': 96})
   options = RunOptions(job_dir='none', data_dir=data_dir, source_processes=3)
-  made = feed.make(hparams, options, ALONE, CIFAR10)
+  made = feeds.make(hparams, options, ALONE, CIFAR10)
   assert made.num_examples() == 96
   with made.reading():
     with pytest.raises(SourceError, match='RuntimeError: no more'):
@@ -143,7 +143,7 @@ def test_who_begins_anew_leaves_no_reading_behind(data_dir):
   """As after the loss of a parameter server; a `Flow` takes one reader at a time."""
   said = {'source': 'given_sources:long_flow', 'examples_per_epoch': 600}
   hparams = from_values({**said, 'train_batch_size': 8})
-  made = feed.make(hparams, RunOptions(job_dir='none', data_dir=data_dir), Cluster(), CIFAR10)
+  made = feeds.make(hparams, RunOptions(job_dir='none', data_dir=data_dir), Cluster(), CIFAR10)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session, made.reading():
     iterator = tf.compat.v1.data.make_initializable_iterator(made.batches(1, 0))
     element = iterator.get_next()

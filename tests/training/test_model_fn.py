@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.cluster import roles
+from cifar10.cluster import choose_role, roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
-from cifar10.networks.family import Family
+from cifar10.options.family import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import (
@@ -114,7 +114,7 @@ def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
   cluster = Cluster(addresses, *task)
   backup = workers - gradients if gradients else 0
   options = RunOptions('job', sync=gradients > 0, backup_workers=backup)
-  return roles.choose(cluster, options)
+  return choose_role.choose(cluster, options)
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 import model_base
 from cifar10.data.info import CIFAR10
-from cifar10.networks.registry import FAMILIES
+from cifar10.networks import families
+from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import from_values
 from cifar10.training.network_size import network_size
 
@@ -72,14 +73,14 @@ def test_operations_of_others_networks(monkeypatch):
 
 @pytest.mark.parametrize(
   'network',
-  [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in FAMILIES],
+  [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in BUILT_IN],
 )
 def test_every_family_as_tensorflow_counts_it(network):
   """Its profiler counts two operations, a multiplication and an addition."""
   hparams = from_values({'network': network, **SMALL[network]})
   with tf.Graph().as_default() as graph:
     settings = model_base.LayerSettings(False, 'channels_last', 0.9, 1e-5, tf.float32)
-    hparams.family.build(settings, CIFAR10, None).forward_pass(tf.zeros([1, 32, 32, 3]))
+    families.build(hparams.family, settings, CIFAR10).forward_pass(tf.zeros([1, 32, 32, 3]))
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options['output'] = 'none'
     profile = tf.compat.v1.profiler.profile(graph, cmd='op', options=options)

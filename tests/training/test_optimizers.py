@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 from graphs import after_steps, plain_sgd, untrained
 
-from cifar10.networks.family import Group
+from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import muon, optimizers, step_parts
+from cifar10.training import model_fn, muon, optimizers, step_parts
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -26,7 +26,7 @@ def kernels_by_muon(variable):
 
 def optimizer_of(hparams, learning_rate, muon_learning_rate, group_of):
   """SGD, with all that the options put around it."""
-  added = step_parts.make_all(step_parts.Step(hparams, group_of))
+  added = model_fn._parts(step_parts.Step(hparams, group_of))
   return optimizers.make_optimizer(hparams, (learning_rate, muon_learning_rate), added)
 
 

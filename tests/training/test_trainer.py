@@ -32,7 +32,7 @@ from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, faults, feed, trainer
+from cifar10.training import checkpoint_saver, faults, feeds, trainer
 from cifar10.training.process import Process
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -147,7 +147,7 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
   process = Process(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  examples = feed.make(process.hparams, options, roles.ALONE, process.data)
+  examples = feeds.make(process.hparams, options, roles.ALONE, process.data)
   input_fn = trainer.input_fn(process, examples)
   seen = {}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -1,4 +1,4 @@
-"""The import of TensorFlow: what it leaves behind in the process."""
+"""The import of TensorFlow, and what it says of checkpoints that do not fit."""
 
 import gc
 

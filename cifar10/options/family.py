@@ -1,4 +1,8 @@
-"""The base class of network families: options, recipes, layers and parameter groups."""
+"""The base class of network families: their options, recipes and parameter groups.
+
+It loads no TensorFlow: what it describes, networks/families.py builds. A network of a user's own is
+a subclass with a `NETWORK` (docs/python.md).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,20 @@ import abc
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import numpy as np
-
-import model_base
 from cifar10.core.errors import InputError
 from cifar10.core.option import Check, Options
-from cifar10.data.info import DatasetInfo
 
 PROXY = 'proxy'  # Variable scope of a proxy network, within the main network's scope.
 # The deepest published ResNet has 1,202 layers; the graph of a million is never built.
 DEPTH = Check(lambda layers: layers <= 2000, 'must be 2000 or less')  # `check_depth` does the rest.
+
+# The role of a variable in its layer; parameter groups are made of roles.
+CONVOLUTION = 'convolution'  # A convolution's kernel.
+SCALE = 'scale'  # Batch norm's scale.
+OFFSET = 'offset'  # Batch norm's offset.
+HEAD = 'head'  # The kernel and the bias of a fully connected layer.
+AVERAGE = 'moving average'  # Batch norm's moving averages; they have no gradient.
+FIRST_BIAS = 'first bias'  # The bias that a fastnet adds to the whitened patches.
 
 
 class Recipe(NamedTuple):
@@ -61,64 +69,24 @@ class Rates(Protocol):
   def muon_learning_rate(self) -> float: ...
 
 
-class Start(NamedTuple):
-  """What a family can look at before training begins."""
-
-  first_images: Callable[[int], np.ndarray]  # n -> the first n of training: uint8 [n, 32, 32, 3]
-  data: DatasetInfo
-  session_config: Any  # The ConfigProto of the sessions that follow.
-  num_gpus: int
-
-
 class Family(Options, abc.ABC):
   """One kind of network. A subclass is a frozen dataclass whose fields are its options."""
 
   NAME: ClassVar[str]  # The value of --network, and the scope of the network's variables.
-  PLACE: ClassVar[str] = ''  # 'module:NAME' of a family written by the user, as --network names it.
   TITLE: ClassVar[str]  # The name shown to people, with the paper.
   RECIPES: ClassVar[Mapping[str, Recipe]] = {}
-  NETWORK: ClassVar[Any]  # The class, a model_base.Layers: NETWORK(options, settings, data)
+  # Of a user's own: 'module:NAME' as --network names it, and its class, a model_base.Layers made by
+  # NETWORK(options, settings, data), or the function that makes its layers.
+  PLACE: ClassVar[str] = ''
+  NETWORK: ClassVar[Callable[..., Any] | None] = None
+  FUNCTION: ClassVar[Callable[..., Any] | None] = None
 
   @abc.abstractmethod
   def describe(self) -> str:
     """Returns the network's name for logs, for example 'ResNet-44'."""
 
-  def build(
-    self, settings: model_base.LayerSettings, data: DatasetInfo, prepared: Any
-  ) -> model_base.Layers:
-    """Returns the network, whose `forward_pass` makes its layers.
-
-    Args:
-      settings: shared by all layers of the network.
-      data: the data set whose images it classifies.
-      prepared: what `prepare` returned, in training; else None (a checkpoint has the values).
-    """
-    del prepared
-    return self.NETWORK(self, settings, data)
-
-  @property
-  def has_proxy(self) -> bool:
-    """Tells whether the family has `build_proxy`: a small network that picks the hard examples."""
-    return False
-
-  def prepare(self, start: Start) -> Any:
-    """Returns what `build` must know before training begins."""
-    del start
-
-  def unfolded(
-    self, exported: dict[str, np.ndarray], data: DatasetInfo
-  ) -> Mapping[str, np.ndarray]:
-    """Returns the variables of a .keras export as they are in training, where it has others.
-
-    Args:
-      exported: float32 values by the variables' names.
-      data: the data set of the network that they are for.
-    """
-    del data
-    return exported
-
   def group(self, role: str, rates: Rates) -> Group:
-    """Returns the group of the variables with this role (model_base's or the family's own role)."""
-    factors = {model_base.OFFSET: rates.offset_lr_factor, model_base.HEAD: rates.head_lr_factor}
-    uses_muon = role == model_base.CONVOLUTION and rates.muon_learning_rate > 0
+    """Returns the group of the variables with this role (one of the above, or the family's own)."""
+    factors = {OFFSET: rates.offset_lr_factor, HEAD: rates.head_lr_factor}
+    uses_muon = role == CONVOLUTION and rates.muon_learning_rate > 0
     return Group(factors.get(role, 1.0), uses_muon)

@@ -1,0 +1,106 @@
+"""Imports TensorFlow, once in a process, and hides the lines that it prints on import.
+
+Options and their checks need no TensorFlow, so that --help and refusals do not wait seconds for it:
+a command calls `start` after them, and imports everything else then.
+"""
+
+import contextlib
+import functools
+import gc
+import os
+import string
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import IO
+
+from cifar10.core import limits
+from cifar10.core.errors import InputError, StorageError, interrupted_later
+
+_importing = threading.RLock()
+
+
+def start(verbose: bool = False) -> None:
+  """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
+
+  Newer releases write some lines while they are loaded, before they read any setting; `verbose`
+  shows them. Raises InputError where there is not enough memory.
+  """
+  # A second thread would use what is imported so far, and take the first one's file for the
+  # standard error to restore.
+  with _importing:
+    _import_once(verbose)
+
+
+@functools.cache
+def _import_once(verbose: bool) -> None:
+  if not verbose:
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
+  if 'grpc_proxy' not in os.environ:
+    # Without this list gRPC connects to tasks through the proxy for HTTP, and they wait in vain. It
+    # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.
+    endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
+    os.environ.update(no_grpc_proxy=endings)
+  if 'tensorflow.python' not in sys.modules:
+    _import_quietly(verbose)
+  from cifar10.core import checkpoint_names  # noqa: PLC0415
+
+  checkpoint_names.take_literally()
+
+
+def _import_quietly(verbose: bool) -> None:
+  if limits.room() is not None:
+    from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
+
+    if said := little_memory.shortage():
+      raise InputError(said)
+  try:
+    tempfile.gettempdir()
+  except FileNotFoundError as error:  # TensorFlow needs one, too.
+    raise StorageError(f'{error.strerror}; name a folder in TMPDIR') from None
+  with tempfile.TemporaryFile() as output, interrupted_later(), _no_collection():
+    try:
+      with contextlib.nullcontext() if verbose else standard_error_to(output):
+        import tensorflow  # noqa: F401, PLC0415
+    except BaseException:
+      repeat(output)
+      raise
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+  """Turns the garbage collector off, and exempts all new objects from later collections.
+
+  An import makes a million objects that stay, and each collection would visit them all. The little
+  garbage of an import stays, too.
+  """
+  was_on = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+    gc.freeze()
+  finally:
+    if was_on:
+      gc.enable()
+
+
+@contextlib.contextmanager
+def standard_error_to(file: IO[bytes]) -> Iterator[None]:
+  """Redirects the process's standard error, to which C++ writes without `sys.stderr`."""
+  sys.stderr.flush()
+  kept = os.dup(2)
+  os.dup2(file.fileno(), 2)
+  try:
+    yield
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
+
+
+def repeat(output: IO[bytes], but: tuple[bytes, ...] = ()) -> None:
+  """Writes the lines to standard error, except those that contain an entry of `but`."""
+  output.seek(0)
+  for line in output:
+    if not any(part in line for part in but):
+      os.write(2, line)

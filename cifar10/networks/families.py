@@ -1,0 +1,101 @@
+"""Builds the network that a family's options describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+import model_base
+from cifar10.data.info import DatasetInfo
+from cifar10.networks import fastnet, own_network
+from cifar10.networks.fastnet import FastNet, Prepared
+from cifar10.networks.inception import InceptionV3
+from cifar10.networks.resnet import ResNetCifar10
+from cifar10.networks.vgg import Vgg
+from cifar10.networks.wrn import WideResNet
+from cifar10.options.families import (
+  FastNetFamily,
+  InceptionFamily,
+  ResNetFamily,
+  VggFamily,
+  WideResNetFamily,
+)
+from cifar10.options.family import Family
+
+
+def build(
+  family: Family,
+  settings: model_base.LayerSettings,
+  data: DatasetInfo,
+  prepared: Prepared | None = None,
+) -> model_base.Layers:
+  """Returns the network, whose `forward_pass` makes its layers.
+
+  Args:
+    family: the network's options.
+    settings: shared by all layers of the network.
+    data: the data set whose images it classifies.
+    prepared: what `prepare` returned, in training; else None (a checkpoint has the values).
+
+  Raises:
+    InputError: the code of a user's own network fails.
+  """
+  match family:
+    case ResNetFamily():
+      return ResNetCifar10(
+        family.num_layers,
+        settings.is_training,
+        settings.batch_norm_decay,
+        settings.batch_norm_epsilon,
+        settings.data_format,
+        version=family.resnet_version,
+        bottleneck=family.bottleneck,
+        num_classes=data.num_classes,
+        dtype=settings.dtype,
+      )
+    case FastNetFamily():
+      return FastNet(family, settings, data, prepared)
+    case WideResNetFamily():
+      return WideResNet(family, settings, data)
+    case VggFamily():
+      return Vgg(family, settings, data)
+    case InceptionFamily():
+      return InceptionV3(family, settings, data)
+    case _:
+      return own_network.build(family, settings, data)
+
+
+def build_proxy(
+  family: Family,
+  settings: model_base.LayerSettings,
+  data: DatasetInfo,
+  prepared: Prepared | None,
+) -> FastNet | None:
+  """Returns the small network that picks the hard examples, if the options have one.
+
+  It has two convolutions a group, and the main network's divisor and rates.
+  """
+  if not (isinstance(family, FastNetFamily) and family.proxy_widths):
+    return None
+  small = dataclasses.replace(family, widths=family.proxy_widths, convs_per_group=2)
+  return FastNet(small, settings, data, prepared, divisor=family.widths[-1])
+
+
+def prepare(family: Family, start: fastnet.Start) -> Prepared | None:
+  """Returns what `build` must know of data and processor before a training begins."""
+  return fastnet.prepare(start) if isinstance(family, FastNetFamily) else None
+
+
+def unfolded(
+  family: Family, exported: dict[str, np.ndarray], data: DatasetInfo
+) -> Mapping[str, np.ndarray]:
+  """Returns the variables of a .keras export as they are in training, where it has others.
+
+  Args:
+    family: the network's options.
+    exported: float32 values by the variables' names.
+    data: the data set of the network that they are for.
+  """
+  return fastnet.unfolded(exported, data) if isinstance(family, FastNetFamily) else exported
