@@ -62,7 +62,9 @@ def test_imports_go_down(module):
   for other in imported(MODULES[module]):
     if other.startswith('cifar10.') or other == 'model_base':
       assert floor(other) <= floor(module), f'{module} imports {other}'
-    assert other not in COMMANDS, f'{module} imports the command {other}'
+    # The generator's file has what the Python call makes records with, too.
+    is_api = (module, other) == ('cifar10.api', 'generate_cifar10_tfrecords')
+    assert is_api or other not in COMMANDS, f'{module} imports the command {other}'
 
 
 def test_no_circle_of_imports():
@@ -79,6 +81,7 @@ def test_no_circle_of_imports():
 # dir or a job dir may be a URL.
 OF_ITS_OWN = {
   'cifar10.core.files': 'it is the way to them',
+  'cifar10.core.checkpoint_names': 'links for names that TensorFlow takes for patterns',
   'cifar10.core.remote_files': 'the same, to those behind URLs',
   'cifar10.core.cli': "the program's own files",
   'cifar10.core.devices': '/proc',

@@ -11,9 +11,12 @@ from cifar10.core import files
 from cifar10.core.errors import DamagedError
 from cifar10.data import manifest
 from cifar10.data.info import IMAGE_BYTES
-from cifar10.data.records import FOOTER_BYTES, HEADER_BYTES
 
 _MOST_SHOWN = 3  # Features to name of a record that lacks the right ones.
+
+# A TFRecord is: length (uint64), CRC of the length (4 bytes), data, CRC of the data (4 bytes).
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
 
 
 def frames(path: str) -> Iterator[tuple[int, int]]:

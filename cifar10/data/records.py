@@ -17,12 +17,9 @@ import tensorflow as tf
 
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
-from cifar10.data import manifest
+from cifar10.data import foreign_records, manifest
+from cifar10.data.foreign_records import FOOTER_BYTES, HEADER_BYTES
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
-
-# A TFRecord is: length (uint64), CRC of the length (4 bytes), data, CRC of the data (4 bytes).
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
 
 
 def encode_example(image: np.ndarray, label: int) -> bytes:
@@ -120,8 +117,6 @@ def _checked_once(
   count = _count_own(path, num_classes) if described else 0
   if count:
     return count
-  from cifar10.data import foreign_records  # noqa: PLC0415
-
   return foreign_records.count(path, num_classes)
 
 
