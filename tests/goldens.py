@@ -2,15 +2,12 @@
 
   python tests/goldens.py [--quick] [--only PATTERN] [--twice] [--jobs N]
 
-Runs each case below with the program of 0872a1f and with that of this checkout, on this machine and
-with the Python that runs this, and compares every variable of the last checkpoint, what is printed,
-the exit code, and the evaluations on the way. What 0872a1f came to is kept in runs/goldens/ of the
-main working tree, by TensorFlow's version and the processor, so that it runs there only once; what
-this checkout came to is left in its own runs/goldens/now/ until the next time.
-
---quick: the cases marked so, in a minute and a half. --only: those whose name has this regular
-expression. --twice: 0872a1f once more in place of this checkout, which shows what is reproducible.
-Prints a line a case and one line of JSON; ends with code 1 where anything differs.
+Runs each case of golden_cases.py with the program of 0872a1f and with that of this checkout, on
+this machine and with the Python that runs this, and compares every variable of the last checkpoint,
+what is printed, the exit code, the evaluations on the way, record files and what an export answers.
+What 0872a1f comes to is kept in runs/goldens/ of the main working tree, by TensorFlow's version and
+the processor, so that it runs there only once; what this checkout leaves is in its own
+runs/goldens/now/. Prints a line a case and a last line of JSON; ends with code 1 where any differs.
 """
 
 import argparse
@@ -18,6 +15,7 @@ import concurrent.futures
 import fcntl
 import glob
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -28,244 +26,228 @@ import shutil
 import subprocess
 import sys
 import time
-import typing
+
+import numpy as np
+from golden_cases import CASES
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLD_COMMIT = '0872a1f'
-SECONDS = 300  # That a command may take.
-
-DETERMINISTIC = '--seed 3 --deterministic --num-intra-threads 1 --num-inter-threads 1'
-JOB = f'--data-dir {{data}} --job-dir {{job}} {DETERMINISTIC} --eval-batch-size 50'
-TRAIN = f'{JOB} --train-steps 20 --train-batch-size 32'
-MAIN = f'cifar10_main.py {TRAIN}'
-RESNET8 = f'{MAIN} --num-layers 8'
-FAST = '--widths 24,32,32'
-IMAGES = '{old}/docs/pictures/cat.jpg'
-SAVED = 'cifar10_main.py --job-dir {job} --num-intra-threads 1 --num-inter-threads 1'
-SYNC = f'-m cifar10.local_cluster --workers 1 --ps 1 -- {TRAIN} --num-layers 8 --sync'
-RECIPES = {
-  'classic': '--num-layers 8',
-  'he2015': '--num-layers 8',
-  'fast94': FAST,
-  'fast95': FAST,
-  'fast96': f'{FAST} --proxy-widths 16,24,24',
-  'wrn-28-10': '--wrn-depth 10 --wrn-widen-factor 1',
-  'vgg16': '--vgg-layers 11',
-}
+SECONDS = 600  # That a command may take.
 
 
-class Case(typing.NamedTuple):
-  """One command. {job}, {data}, {old} and {jobs}/NAME are filled in with folders."""
-
-  command: str
-  now: str = ''  # This checkout's command, where a flag has another name.
-  start: str = ''  # The case of whose job dir, as 0872a1f left it, a copy is made first; or a path.
-  like: str = ''  # The case with whose outcome this one's is compared, in place of its own.
-  before: str = ''  # A shell command to run first.
-  tf_config: str = ''
-  needs: str = 'records'  # The cases that have to have run.
-  quick: bool = False
-
-
-CASES = {
-  'records': Case(
-    'generate_cifar10_tfrecords.py --data-dir {job} --synthetic 100', needs='', quick=True
-  ),
-  **{
-    f'{recipe}-{dtype}': Case(
-      f'{MAIN} --recipe {recipe} --dtype {dtype} {flags}',
-      quick=f'{recipe}-{dtype}' in ('classic-float32', 'fast94-bfloat16'),
-    )
-    for recipe, flags in RECIPES.items()
-    for dtype in ('float32', 'bfloat16')
-  },
-  'two-towers': Case(f'{RESNET8} --num-cpu-towers 2', quick=True),
-  'sync': Case(SYNC, quick=True),
-  'half': Case(f'{RESNET8} --train-steps 10'),
-  'resumed': Case(RESNET8, start='half', like='classic-float32', quick=True),
-  'evaluate': Case(f'cifar10_main.py {JOB} --mode evaluate', start='classic-float32', quick=True),
-  'predict': Case(f'{SAVED} --mode predict --images {IMAGES}', start='classic-float32', quick=True),
-  'export': Case(f'{SAVED} --mode export', start='classic-float32'),
-  'unknown-flag': Case('cifar10_main.py --no-such-flag 3', quick=True),
-}
+def main():
+  formatter = argparse.RawDescriptionHelpFormatter
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+  parser.add_argument('--quick', action='store_true', help='only the cases that are marked so')
+  parser.add_argument('--only', default='', metavar='PATTERN', help='those whose name has this')
+  parser.add_argument('--twice', action='store_true', help=f'compare {OLD_COMMIT} with itself')
+  parser.add_argument('--jobs', type=int, default=2, help='cases at the same time (default: 2)')
+  flags = parser.parse_args()
+  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+  since, goldens = time.monotonic(), Goldens()
+  asked = [name for name in CASES if re.search(flags.only, name)]
+  asked = [name for name in asked if CASES[name].quick or not flags.quick]
+  asked = [name for name in asked if '$' not in os.path.expandvars(CASES[name].command)]
+  with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+    same = list(pool.map(lambda name: goldens.compare(name, flags.twice), asked))
+  result = {
+    'same': sum(same),
+    'different': [name for name, is_same in zip(asked, same) if not is_same],
+  }
+  result |= {'with': os.path.basename(goldens.kept), 'seconds': round(time.monotonic() - since)}
+  print(json.dumps(result))
+  sys.exit(bool(result['different']))
 
 
-class Side:
-  """A checkout and the folder in which its cases run."""
-
-  def __init__(self, checkout, folder, cache):
-    self.checkout, self.folder, self.cache = checkout, folder, cache
-
-  def run(self, name, case, command):
-    """Runs a case anew -> its outcome, as JSON has it, and what it said on standard error."""
-    job = os.path.join(self.folder, name)
-    shutil.rmtree(job, ignore_errors=True)
-    places = {'job': job, 'data': f'{self.cache.jobs}/records', 'old': self.cache.checkout}
-    places['jobs'] = self.cache.jobs
-    if case.start:
-      shutil.copytree(os.path.join(self.cache.jobs, case.start.format(**places)), job)
-    if case.before:
-      subprocess.run(case.before.format(**places), shell=True, check=True)
-    words = shlex.split(command.format(**places))
-    if words[0] != '-m':
-      words[0] = os.path.join(self.checkout, words[0])
-    environment = {name: value for name, value in os.environ.items() if name != 'TF_CONFIG'}
-    environment['PYTHONPATH'] = f'{self.checkout}{os.pathsep}{ROOT}/tests'
-    if case.tf_config:
-      environment['TF_CONFIG'] = case.tf_config
-    os.makedirs(self.folder, exist_ok=True)
-    settings = {'cwd': self.folder, 'env': environment, 'capture_output': True, 'text': True}
-    try:
-      ran = subprocess.run([sys.executable, *words], check=False, timeout=SECONDS, **settings)
-    except subprocess.TimeoutExpired as error:
-      ran = subprocess.CompletedProcess(words, f'none in {SECONDS} s', '', str(error))
-    return outcome(ran, job, places), ran.stderr
-
-
-class Cache(Side):
-  """0872a1f, whose outcomes are kept."""
+class Goldens:
+  """The checkout of 0872a1f and what is kept of it."""
 
   def __init__(self):
-    import tensorflow as tf  # noqa: PLC0415  (so late that --help does not wait)
-
-    common = git('rev-parse', '--path-format=absolute', '--git-common-dir')
-    top = os.path.join(os.path.dirname(common), 'runs', 'goldens')
-    self.jobs = os.path.join(top, f'tensorflow-{tf.__version__}-{processor()}')
-    super().__init__(os.path.join(top, OLD_COMMIT), self.jobs, self)
-    os.makedirs(self.jobs, exist_ok=True)
-    with locked(self.checkout):
-      if not os.path.exists(os.path.join(self.checkout, 'cifar10_main.py')):
+    top = os.path.dirname(git('rev-parse', '--path-format=absolute', '--git-common-dir'))
+    top = os.path.join(top, 'runs', 'goldens')
+    tensorflow = importlib.metadata.version('tensorflow')
+    self.kept = os.path.join(top, f'tensorflow-{tensorflow}-{processor()}')
+    self.old, self.photos = os.path.join(top, OLD_COMMIT), os.path.join(self.kept, 'photos')
+    os.makedirs(self.kept, exist_ok=True)
+    with locked(self.old):
+      if not os.path.exists(os.path.join(self.old, 'cifar10_main.py')):
         git('worktree', 'prune')
-        git('worktree', 'add', '--detach', self.checkout, OLD_COMMIT)
+        git('worktree', 'add', '--detach', self.old, OLD_COMMIT)
+      if not os.path.exists(self.photos):
+        make_photos(self.photos)
+
+  def compare(self, name, twice=False):
+    """Runs a case here, and with 0872a1f where that has not been done -> whether alike."""
+    case, since = CASES[name], time.monotonic()
+    old = self.outcome(name)
+    seconds = time.monotonic() - since
+    checkout, folder = (self.old, 'twice') if twice else (ROOT, 'now')
+    command = case.command if twice else case.now or case.command
+    now, said = self.run(checkout, os.path.join(ROOT, 'runs/goldens', folder), name, command)
+    lines = differences(old, now)
+    if (old['exit code'] != 0, old['error lines']) != (case.fails, case.fails):
+      lines.append(f'{OLD_COMMIT} ends with {old["exit code"]} and {old["error lines"]} errors')
+    text = f'{"DIFFERS" if lines else "same   "} {name:28} {time.monotonic() - since:3.0f} s'
+    text += f', {seconds:.0f} of them {OLD_COMMIT}' if seconds > 1 else ''
+    print('\n  '.join([text, *lines, *(said.splitlines()[-4:] if lines else [])]), flush=True)
+    return not lines
 
   def outcome(self, name):
-    """What the case came to, now or at an earlier time."""
+    """What a case comes to with 0872a1f, now or at an earlier time."""
     case = CASES[name]
-    for needed in filter(None, [*case.needs.split(), case.start in CASES and case.start]):
+    for needed in re.findall(r'{jobs}/([\w-]+)', f'{case.start} {case.command}'):
       self.outcome(needed)
+    if '{data}' in case.command:
+      self.outcome('records')
     if case.like:
-      one_run = self.outcome(case.like)
-      return {key: one_run[key] for key in one_run if key != 'evaluations'}
-    path = f'{self.folder}/{name}.json'
-    key = [*case._replace(now='', quick=False)]
+      return {key: value for key, value in self.outcome(case.like).items() if key != 'evaluations'}
+    path, key = f'{self.kept}/{name}.json', [case.command, case.start, case.before, case.tf_config]
     with locked(path):
       if os.path.exists(path):
-        with open(path, encoding='utf-8') as file:
-          kept = json.load(file)
+        kept = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
         if kept['case'] == key:
           return kept['outcome']
-      result, _ = self.run(name, case, case.command)
-      with open(path, 'w', encoding='utf-8') as file:
-        json.dump({'case': key, 'outcome': result}, file, indent=1)
-      return result
+      outcome, said = self.run(self.old, self.kept, name, case.command)
+      kept = {'case': key, 'outcome': outcome, 'said': said.splitlines()[-20:]}
+      pathlib.Path(path).write_text(json.dumps(kept, indent=1), encoding='utf-8')
+      return outcome
 
-
-def outcome(ran, job, places):
-  """What a command came to, without times and the names of its folders."""
-  printed = ran.stdout.replace(job, 'JOB')
-  for name, place in places.items():
-    printed = printed.replace(place, name.upper())
-  return {
-    'exit code': ran.returncode,
-    'errors': len(re.findall(r'(?m)^(?:.* \| )?error: ', ran.stderr)),
-    'traceback': 'Traceback' in ran.stderr,
-    'printed': [without_times(line) for line in printed.splitlines()],
-    'evaluations': evaluations(job),
-    'variables': variables(job),
-    'exported': exported(job),
-    'records': records(job),
-  }
-
-
-def without_times(line):
-  """A printed line of JSON without what another run has otherwise."""
-  line = re.sub(r'export/\d+', 'export/TIME', line)
-  try:
-    values = json.loads(line)
-  except ValueError:
-    return line
-  return {key: values[key] for key in values if key not in ('seconds', 'time')}
+  def run(self, checkout, folder, name, command):
+    """Runs a case's command -> its outcome, as JSON has it, and what it said on standard error."""
+    case, job = CASES[name], os.path.join(folder, name)
+    shutil.rmtree(job, ignore_errors=True)
+    os.makedirs(folder, exist_ok=True)
+    places = {'job': job, 'data': f'{self.kept}/records', 'photos': self.photos}
+    places |= {'jobs': self.kept, 'old': self.old}
+    if case.start:
+      shutil.copytree(case.start.format(**places), job)
+    if case.before:
+      subprocess.run(case.before.format(**places), shell=True, check=True)
+    words = shlex.split(os.path.expandvars(command.format(**places)))
+    words[:1] = words[:1] if words[0] == '-m' else [os.path.join(checkout, words[0])]
+    environment = {key: value for key, value in os.environ.items() if key != 'TF_CONFIG'}
+    environment['PYTHONPATH'] = f'{checkout}{os.pathsep}{ROOT}/tests'
+    environment |= {'TF_CONFIG': case.tf_config} if case.tf_config else {}
+    settings = {'cwd': folder, 'env': environment, 'capture_output': True, 'text': True}
+    try:
+      ran = subprocess.run([sys.executable, *words], check=False, timeout=SECONDS, **settings)
+    except subprocess.TimeoutExpired:
+      ran = subprocess.CompletedProcess(words, f'none in {SECONDS} s', '', '')
+    printed = ran.stdout
+    for key, place in places.items():  # The job dir first, which is in another of these folders.
+      printed = printed.replace(place, key.upper())
+    return {
+      'exit code': ran.returncode,
+      'error lines': len(re.findall(r'(?m)^(?:.* \| )?error: ', ran.stderr)),
+      'traceback': 'Traceback' in ran.stderr,
+      'printed': [re.sub(r'export/\d+', 'export/TIME', line) for line in printed.splitlines()],
+      'evaluations': evaluations(job),
+      'records': {
+        os.path.basename(file): file_digest(file) for file in glob.glob(f'{job}/*.tfrecords')
+      },
+      'variables': variables(job),
+      'answers': answers(job),
+    }, ran.stderr
 
 
 def evaluations(job):
   """The numbers of each evaluation, in the order in which they were made."""
-  path = os.path.join(job, 'metrics.jsonl')
-  if not os.path.exists(path):
-    return []
-  with open(path, encoding='utf-8') as file:
-    events = [event for event in map(json.loads, file) if event['event'] == 'evaluate']
+  path = pathlib.Path(job, 'metrics.jsonl')
+  lines = path.read_text(encoding='utf-8').splitlines() if path.exists() else []
+  events = [event for event in map(json.loads, lines) if event['event'] == 'evaluate']
   names = ('step', 'subset', 'accuracy', 'loss', 'cross_entropy')
   return [[event.get(name) for name in names] for event in events]
 
 
-def records(job):
-  """The digest of each record file."""
-  files = sorted(glob.glob(os.path.join(job, '*.tfrecords')))
-  return {os.path.basename(file): digest(pathlib.Path(file).read_bytes()) for file in files}
-
-
 def variables(job):
   """The type, shape and digest of every variable of the latest checkpoint, by name."""
-  import tensorflow as tf  # noqa: PLC0415
+  import tensorflow as tf  # noqa: PLC0415  (so late that --help does not wait)
 
   path = os.path.isdir(job) and tf.train.latest_checkpoint(job)
   if not path:
     return {}
   try:
     reader = tf.train.load_checkpoint(path)
-    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    values = {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
   except tf.errors.OpError as error:
     return {'damaged': type(error).__name__}
   return {
-    name: f'{values[name].dtype}{[*values[name].shape]} {digest(values[name].tobytes())}'
-    for name in sorted(values)
+    name: f'{value.dtype}{[*value.shape]} {digest(value.tobytes())}'
+    for name, value in values.items()
   }
 
 
-def exported(job):
-  """What the SavedModel answers for some images: the digest of each output."""
-  import numpy as np  # noqa: PLC0415
+def answers(job):
+  """What an exported SavedModel answers for eight images: the digest of each output."""
   import tensorflow as tf  # noqa: PLC0415
 
-  folder = os.path.join(job, 'export')
-  if not os.path.isdir(folder):
+  folders = sorted(glob.glob(os.path.join(job, 'export', '*')))
+  if not folders:
     return {}
-  latest = os.path.join(folder, max(os.listdir(folder)))
-  signature = tf.saved_model.load(latest).signatures['serving_default']
-  [spec] = signature.structured_input_signature[1].values()
+  signature = tf.saved_model.load(folders[-1]).signatures['serving_default']
+  [(name, spec)] = signature.structured_input_signature[1].items()
   images = np.random.default_rng(0).integers(0, 256, [8, 32, 32, 3]).astype(spec.dtype.name)
-  answers = signature(**{spec.name: tf.constant(images)})
-  return {key: digest(answers[key].numpy().tobytes()) for key in sorted(answers)}
+  outputs = signature(**{name: tf.constant(images)})
+  return {key: digest(outputs[key].numpy().tobytes()) for key in sorted(outputs)}
 
 
 def differences(old, now):
   """What two outcomes have otherwise, a line each."""
   lines = []
   for key in old:
-    if isinstance(old[key], dict) and old[key] != now[key]:
-      names = [*dict.fromkeys([*old[key], *now[key]])]
-      names = [name for name in names if old[key].get(name) != now[key].get(name)]
-      lines += [f'{len(names)} {key}, {", ".join(names[:3])}: {old[key].get(names[0], "none")}']
-      lines[-1] += f' -> {now[key].get(names[0], "none")}'
+    if isinstance(old[key], dict):
+      names = [
+        name for name in {**old[key], **now[key]} if old[key].get(name) != now[key].get(name)
+      ]
+      lines += [f'{len(names)} of {key}: {", ".join(names[:4])}'] if names else []
     elif old[key] != now[key]:
       lines += [f'{key}: {old[key]} -> {now[key]}']
   return lines
+
+
+def make_photos(folder):
+  """Images of three classes: PNG and JPEG files of other sizes than 32x32, too."""
+  import tensorflow as tf  # noqa: PLC0415
+
+  for number in range(24):
+    shape = [(32, 32, 3), (40, 64, 3), (90, 50, 3)][number // 8]
+    pixels = tf.constant(np.random.default_rng(number).integers(0, 256, shape, np.uint8))
+    path = pathlib.Path(folder, 'abc'[number % 3], f'{number}.{("png", "jpg")[number % 2]}')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encode = (tf.io.encode_png, tf.io.encode_jpeg)[number % 2]
+    path.write_bytes(encode(pixels).numpy())
+
+
+def some_examples():
+  """For --source: 40 images and labels."""
+  images = np.random.default_rng(0).integers(0, 256, [40, 32, 32, 3], np.uint8)
+  yield from zip(images, range(10), strict=False)
+
+
+def small_network(images, is_training, num_classes):
+  """For --network: a convolution and a dense layer."""
+  import tensorflow as tf  # noqa: PLC0415
+
+  kernel = tf.compat.v1.get_variable('kernel', [3, 3, 3, 4], images.dtype)
+  x = tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 4, 'SAME')), [1, 2])
+  return tf.matmul(x, tf.compat.v1.get_variable('weights', [4, num_classes], images.dtype))
 
 
 def digest(content):
   return hashlib.sha256(content).hexdigest()[:16]
 
 
+def file_digest(path):
+  return digest(pathlib.Path(path).read_bytes())
+
+
 def processor():
-  """A name of the processor that kernels may choose by."""
-  try:
-    with open('/proc/cpuinfo', encoding='utf-8') as file:
-      values = dict(re.findall(r'(?m)^(.*?)\t*: (.*)$', file.read()))
-  except OSError:
-    return platform.machine()
+  """A name of the processor and of what limits its kernels."""
   limits = [os.environ.get(name) for name in ('TF_ENABLE_ONEDNN_OPTS', 'ONEDNN_MAX_CPU_ISA')]
-  model = '-'.join(values.get(name, '') for name in ('vendor_id', 'cpu family', 'model'))
-  return f'{model}-{digest(repr([values.get("flags"), limits]).encode())[:6]}'
+  path = pathlib.Path('/proc/cpuinfo')
+  values = dict(re.findall(r'(?m)^(.*?)\t*: (.*)$', path.read_text() if path.exists() else ''))
+  model = [values.get(name, platform.machine()) for name in ('vendor_id', 'cpu family', 'model')]
+  return '-'.join([*model, digest(repr([values.get('flags'), limits]).encode())[:6]])
 
 
 def git(*words):
@@ -278,49 +260,6 @@ def locked(path):
   file = open(f'{path}.lock', 'w', encoding='utf-8')  # noqa: SIM115  (the context closes it)
   fcntl.flock(file, fcntl.LOCK_EX)
   return file
-
-
-def compare(name, cache, twice):
-  """Runs a case on this side, and on the old one where that has not been done -> whether alike."""
-  case, since = CASES[name], time.monotonic()
-  old, seconds = cache.outcome(name), time.monotonic() - since
-  checkout, kind = (cache.checkout, 'twice') if twice else (ROOT, 'now')
-  side = Side(checkout, os.path.join(ROOT, 'runs', 'goldens', kind), cache)
-  now, said = side.run(name, case, case.command if twice else case.now or case.command)
-  lines = differences(old, now)
-  before = f' (before it {seconds:.0f} s at {OLD_COMMIT})' if seconds > 1 else ''
-  seconds = time.monotonic() - since - seconds
-  text = f'{"DIFFERS" if lines else "same   "} {name:25} {seconds:.0f} s{before}'
-  print('\n  '.join([text, *lines, *(said.splitlines()[-3:] if lines else [])]), flush=True)
-  return not lines
-
-
-def main():
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument('--quick', action='store_true')
-  parser.add_argument('--only', default='', metavar='PATTERN')
-  parser.add_argument('--twice', action='store_true')
-  parser.add_argument('--jobs', type=int, default=2, help='cases at the same time (default: 2)')
-  flags = parser.parse_args()
-  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Of this process, which applies exported networks.
-  since, cache = time.monotonic(), Cache()
-  names = [
-    name
-    for name, case in CASES.items()
-    if re.search(flags.only, name) and (case.quick or not flags.quick)
-  ]
-  with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-    same = list(pool.map(lambda name: compare(name, cache, flags.twice), names))
-  result = {
-    'same': sum(same),
-    'different': [name for name, is_same in zip(names, same) if not is_same],
-    'with': os.path.basename(cache.jobs),
-    'seconds': round(time.monotonic() - since),
-  }
-  print(json.dumps(result))
-  sys.exit(bool(result['different']))
 
 
 if __name__ == '__main__':

@@ -1,0 +1,207 @@
+"""The commands of tests/goldens.py, which 0872a1f and this checkout come to the same with."""
+
+import typing
+
+
+class Case(typing.NamedTuple):
+  """One command, in which {job}, {data}, {jobs}/NAME, {old} and {photos} stand for folders.
+
+  {jobs}/NAME is the job dir of another case as 0872a1f left it, {old} its checkout.
+  """
+
+  command: str
+  now: str = ''  # This checkout's command, where a flag has another name.
+  start: str = ''  # The folder of which the job dir is first a copy.
+  like: str = ''  # The case to whose outcome this one comes, in place of one of its own.
+  before: str = ''  # A shell command that is run first.
+  tf_config: str = ''
+  quick: bool = False
+  fails: bool = False  # With one line on standard error.
+
+
+THREADS = '--num-intra-threads 1 --num-inter-threads 1'
+EVALUATE = f'--data-dir {{data}} --job-dir {{job}} --eval-batch-size 50 {THREADS}'
+TRAIN = f'{EVALUATE} --seed 3 --deterministic --train-steps 20 --train-batch-size 32'
+MAIN = f'cifar10_main.py {TRAIN}'
+RESNET8 = f'{MAIN} --num-layers 8'
+JOB = f'cifar10_main.py --job-dir {{job}} {THREADS}'
+GENERATE = 'generate_cifar10_tfrecords.py --data-dir {job}'
+CLUSTER = '-m cifar10.local_cluster --ps 1 --workers'
+CLASSIC, FAST94 = '{jobs}/classic-float32', '{jobs}/fast94-float32'
+OLD_JOBS = '{old}/tests/jobs_of_e632993'
+FLAGS_OF_OLD_JOBS = {'resnet8': '', 'fastnet': '--recipe fast94 --dtype float32'}
+
+CASES = {
+  'records': Case(f'{GENERATE} --synthetic 100', quick=True),
+  'records-seed': Case(f'{GENERATE} --synthetic 30 --seed 5'),
+  'records-cifar100': Case(f'{GENERATE} --synthetic 30 --dataset cifar100'),
+  'records-coarse': Case(f'{GENERATE} --synthetic 30 --dataset cifar100 --labels coarse'),
+  'records-photos': Case(f'{GENERATE} --images {{photos}} --split 0.5,0.25,0.25'),
+  'records-published': Case(f'{GENERATE} --archive $CIFAR10_ARCHIVE'),
+}
+
+# Recipes, whose networks are made small.
+RECIPES = {
+  'classic': '--num-layers 8',
+  'he2015': '--num-layers 8',
+  'fast94': '--widths 24,32,32',
+  'fast95': '--widths 24,32,32',
+  'fast96': '--widths 24,24,32 --proxy-widths 24,24,24',
+  'wrn-28-10': '--wrn-depth 10 --wrn-widen-factor 1',
+  'vgg16': '--vgg-layers 11',
+}
+CASES |= {
+  f'{recipe}-{dtype}': Case(
+    f'{MAIN} --recipe {recipe} --dtype {dtype} {small}',
+    quick=f'{recipe}-{dtype}' in ('classic-float32', 'fast94-bfloat16'),
+  )
+  for recipe, small in RECIPES.items()
+  for dtype in ('float32', 'bfloat16')
+}
+
+# Options, each with ResNet-8 where there is no other network.
+OPTIONS = {
+  'two-towers': '--num-cpu-towers 2',
+  'two-towers-fast94': f'--recipe fast94 {RECIPES["fast94"]} --dtype float32 --num-cpu-towers 2',
+  'two-towers-fast96': f'--recipe fast96 {RECIPES["fast96"]} --dtype float32 --num-cpu-towers 2',
+  'three-evaluations': '--eval-every-steps 8 --keep-best 2 --best-by cross_entropy',
+  'saves': '--save-every-steps 4 --keep-checkpoints 3',
+  'epochs': '--train-epochs 1.5 --eval-every-epochs 1 --lr-boundaries-epochs 0.5,1,1.2',
+  'rate-in-steps': '--lr-values 1,0.1,0.01 --lr-boundaries-steps 5,15',
+  'rate-in-a-triangle': '--lr-triangle 0.2,0.3,0.1',
+  'stop-at-accuracy': '--stop-at-accuracy 0.01 --eval-every-steps 8',
+  'stop-without-gain': '--stop-without-gain 1 --eval-every-steps 4 --learning-rate 0',
+  'train-only': '--mode train',
+  'all-images': '--train-on train+validation',
+  'ema': '--ema-decay 0.9 --use-ema',
+  'lookahead': '--lookahead-steps 5',
+  'ema-lookahead-muon': '--ema-decay 0.9 --lookahead-steps 5 --muon-learning-rate 0.02',
+  'muon': '--muon-learning-rate 0.02 --muon-momentum 0.7 --nesterov',
+  'nesterov': '--nesterov --momentum 0.8 --weight-decay 0.01',
+  'factors': '--head-lr-factor 3 --offset-lr-factor 2',
+  'freeze': "--freeze 'resnet/(init|stage1)'",
+  'warm-start': f"--warm-start-from {CLASSIC} --warm-start-skip dense --seed 4 --freeze 'init'",
+  'warm-start-pretrained': '--warm-start-from resnet20 --num-layers 20',
+  'label-smoothing': '--label-smoothing 0.2',
+  'cutout-reflect': '--cutout 8 --padding-mode reflect --crop-padding 3',
+  'alternating-flip': '--flip alternating',
+  'no-distortion': '--use-distortion-for-training False',
+  'batch-norm': '--batch-norm-decay 0.8 --batch-norm-epsilon 0.01',
+  'tta': '--tta mirror+8shifts --tta-below 0.5',
+  'pre-activation': '--resnet-version 2',
+  'bottleneck': '--resnet-version 2 --bottleneck --num-layers 11',
+  'wrn-dropout': f'--network wrn {RECIPES["wrn-28-10"]} --wrn-dropout 0.3',
+  'vgg-dropout': f'--network vgg {RECIPES["vgg16"]} --vgg-dropout 0.3',
+  'own-source': '--source goldens:some_examples',
+  'own-network': '--network goldens:small_network',
+}
+for name, flags in OPTIONS.items():
+  layers = '' if '--network' in flags or '--recipe' in flags else '--num-layers 8'
+  CASES[name] = Case(f'{MAIN} {layers} {flags}', quick=name == 'two-towers')
+
+# Clusters: a chief with so many workers, and a parameter server.
+SYNC = f'{CLUSTER} 1 -- {TRAIN} --num-layers 8 --sync'
+CASES |= {
+  'sync': Case(SYNC, quick=True),
+  'sync-fast94': Case(f'{CLUSTER} 1 -- {TRAIN} --recipe fast94 {RECIPES["fast94"]} --sync'),
+  'sync-two-towers': Case(f'{SYNC} --num-cpu-towers 2 --ema-decay 0.9 --muon-learning-rate 0.02'),
+  'sync-evaluator': Case(f'{SYNC} --eval-every-steps 10'.replace(' --', ' --evaluator --', 1)),
+  'sync-half': Case(f'{SYNC} --train-steps 10'),
+  'sync-resumed': Case(SYNC, start='{jobs}/sync-half', like='sync'),
+  'async': Case(f'{CLUSTER} 0 -- {TRAIN.replace("--deterministic", "")} --num-layers 8'),
+  'all-reduce': Case(f'{SYNC} --distribute multi_worker_mirrored'.replace('--ps 1', '--ps 0')),
+}
+
+# 10 steps of 0872a1f, and 10 of this checkout. A triangle of rates depends on the last step.
+CASES |= {
+  'half': Case(f'{RESNET8} --train-steps 10'),
+  'resumed': Case(RESNET8, start='{jobs}/half', like='classic-float32', quick=True),
+}
+CUT = (
+  """rm {job}/model.ckpt-20.*; echo 'model_checkpoint_path: "model.ckpt-10"' > {job}/checkpoint"""
+)
+for name in ('fast94-bfloat16', 'fast96-float32', 'two-towers', 'ema-lookahead-muon'):
+  line, saved = CASES[name].command, f'{name}-saved'
+  CASES[saved] = Case(f'{line} --save-every-steps 10', like=name)
+  CASES[f'{name}-resumed'] = Case(line, start=f'{{jobs}}/{saved}', like=name, before=CUT)
+
+# What 0872a1f has trained, and e632993.
+CASES |= {
+  'evaluate': Case(f'cifar10_main.py {EVALUATE} --mode evaluate', start=CLASSIC, quick=True),
+  'evaluate-best': Case(
+    f'cifar10_main.py {EVALUATE} --mode evaluate --checkpoint best --subset validation',
+    start=CLASSIC,
+  ),
+  'evaluate-towers': Case(
+    f'cifar10_main.py {EVALUATE} --mode evaluate --num-cpu-towers 2', start=FAST94
+  ),
+  'evaluate-ema': Case(f'cifar10_main.py {EVALUATE} --mode evaluate --use-ema', start='{jobs}/ema'),
+  'predict': Case(f'{JOB} --mode predict --images {{photos}}/a', start=CLASSIC, quick=True),
+  'predict-tta': Case(f'{JOB} --mode predict --images {{photos}}/b', start=FAST94),
+  'predict-pretrained': Case(
+    f'cifar10_main.py --pretrained resnet20 --mode predict --images {{photos}}/a {THREADS}'
+  ),
+  'export': Case(f'{JOB} --mode export', start=CLASSIC),
+  'export-tta': Case(f'{JOB} --mode export --export-batch 8', start=FAST94),
+  'export-bfloat16': Case(f'{JOB} --mode export', start='{jobs}/vgg16-bfloat16'),
+  'average': Case(
+    f'-m cifar10.checkpoint average {CLASSIC} {CLASSIC}/model.ckpt-0 --job-dir {CLASSIC}'
+    ' --data-dir {data} --out {job}/model.ckpt-20',
+  ),
+}
+for name, flags in FLAGS_OF_OLD_JOBS.items():
+  for what, line in {
+    'evaluate': f'cifar10_main.py {EVALUATE} --mode evaluate',
+    'predict': f'{JOB} --mode predict --images {{photos}}/a',
+    'export': f'{JOB} --mode export',
+    'resumed': f'{MAIN} {flags}',
+  }.items():
+    CASES[f'e632993-{name}-{what}'] = Case(line, start=f'{OLD_JOBS}/{name}')
+
+# Mistakes: an exit code and one line.
+MISTAKES = {
+  'unknown-flag': f'{RESNET8} --no-such-flag 3',
+  'no-integer': f'{RESNET8} --train-steps x',
+  'no-recipe': f'{MAIN} --recipe none',
+  'no-data': f'{RESNET8} --data-dir {{job}}/none',
+  'no-job-dir': 'cifar10_main.py --data-dir {data}',
+  'no-archive': f'{GENERATE} --archive {{old}}/Makefile',
+  'no-photos': f'{GENERATE} --images {{old}}/none',
+  'no-layers': f'{MAIN} --num-layers 9',
+  'no-expression': f"{RESNET8} --freeze '('",
+  'freezes-nothing': f'{RESNET8} --freeze nothing',
+  'rates': f'{RESNET8} --lr-values 1,2,3',
+  'towers': f'{RESNET8} --train-batch-size 33 --num-cpu-towers 2',
+  'gpus': f'{RESNET8} --num-gpus 4',
+  'no-warm-start': f'{RESNET8} --warm-start-from {{job}}/none',
+  'no-module': f'{RESNET8} --source none:none',
+  'nan': f'{RESNET8} --learning-rate 1e30',
+  'no-training': f'{JOB} --mode export',
+  'no-trainer': '-m cifar10.control {job} stop',
+}
+QUICK = ('unknown-flag', 'no-data')
+CASES |= {name: Case(line, quick=name in QUICK, fails=True) for name, line in MISTAKES.items()}
+WORKER = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 3}}'
+CASES |= {
+  'no-json': Case(RESNET8, tf_config='{', quick=True, fails=True),
+  'no-worker': Case(RESNET8, tf_config=WORKER, fails=True),
+  'other-network': Case(f'{MAIN} --num-layers 14', start=CLASSIC, fails=True),
+  'no-ema': Case(
+    f'cifar10_main.py {EVALUATE} --mode evaluate --use-ema', start=CLASSIC, fails=True
+  ),
+  'damaged': Case(
+    f'{JOB} --mode export',
+    start=CLASSIC,
+    before='truncate --size 1000 {job}/*.data*',
+    fails=True,
+  ),
+  'damaged-latest': Case(
+    RESNET8, start=CLASSIC, before='truncate --size 1000 {job}/model.ckpt-20.data*'
+  ),
+  'damaged-records': Case(
+    f'{RESNET8} --data-dir {{job}}',
+    start='{jobs}/records',
+    before='truncate --size -9 {job}/train.tfrecords',
+    fails=True,
+  ),
+}
