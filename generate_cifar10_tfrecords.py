@@ -31,6 +31,8 @@ from cifar10.core.logs import log
 from cifar10.data import info, manifest
 from cifar10.data.build import archive, image_folder, sources, synthetic
 
+LOCK = 'cifar10.lock'
+
 
 def main() -> None:
   """The command: parses the flags, makes the files, prints their counts as one JSON line."""
@@ -68,8 +70,9 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
     with storage_errors.refusing('--data-dir', flags.data_dir):
       files.make_folder(flags.data_dir)
       if missing:
-        held = lock.Lock(flags.data_dir, f'--data-dir {flags.data_dir}: {refusal}')
-        stack.enter_context(held)
+        path = os.path.join(flags.data_dir, LOCK)
+        refusal = f'--data-dir {flags.data_dir}: {refusal}'
+        stack.enter_context(lock.locked(path, refusal, claims=flags.data_dir))
     if missing:
       # Another process may have made them, from another source perhaps.
       if not flags.force and manifest.read_manifest(flags.data_dir) != before:

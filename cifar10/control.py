@@ -52,7 +52,7 @@ def _is_training(job_dir: str) -> bool:
   try:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
       files.identity(os.path.join(job_dir, os.curdir))  # Else it would seem to be empty.
-    return control_requests.who_trains(job_dir) is not None
+    return bool(control_requests.who_trains(job_dir))
   except OSError as error:
     raise InputError(f'{job_dir} cannot be read ({error.strerror})') from None
 
@@ -86,7 +86,7 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
         raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
       time.sleep(_LOOK_SECONDS)
       if time.monotonic() - looked > 1:
-        is_trained, looked = control_requests.who_trains(job_dir) is not None, time.monotonic()
+        is_trained, looked = bool(control_requests.who_trains(job_dir)), time.monotonic()
   finally:  # Also after a signal: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
   return answer

@@ -14,7 +14,7 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 
 import argparse
 import contextlib
-import functools
+import ctypes
 import itertools
 import json
 import math
@@ -30,7 +30,6 @@ from typing import IO, Any
 
 from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError
-from cifar10.core.little_memory import end_with_parent
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
@@ -38,6 +37,8 @@ _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
 _DISPATCHER, _OF_DATA = 'dispatcher 0', ('dispatcher ', 'data ')  # Processes of the data service.
+_PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
+_LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 _MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
 
 
@@ -137,7 +138,7 @@ class LocalCluster:
         errors='backslashreplace',
         start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
         # It saves if this process is killed.
-        preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509
+        preexec_fn=_end_with_parent,  # noqa: PLW1509
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')
@@ -197,6 +198,12 @@ class LocalCluster:
     self._readers[-1].start()
 
 
+def _end_with_parent() -> None:
+  """Sends this process SIGTERM when the one that started it ends, also if that is killed."""
+  if _LIBC:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
   own = list(itertools.takewhile(lambda word: word != '--', sys.argv[1:]))
@@ -217,6 +224,7 @@ def main() -> None:
   for name, value in itertools.pairwise(['', *flags]):
     files.check_shared(name, value)
     files.check_shared(*value.partition('=')[::2])
+  files.check_no_pattern(_value(flags, '--job-dir') or '', '--job-dir')
   cluster = LocalCluster(
     flags,
     options.workers,

@@ -54,6 +54,7 @@ def check(command: flags.Command) -> Plan:
     folders = (options.job_dir, options.data_dir or '')
     job_dir, data_dir = (path and files.absolute(path) for path in folders)
     options = dataclasses.replace(options, job_dir=job_dir, data_dir=data_dir or None)
+  files.check_no_pattern(options.job_dir, '--job-dir')
   if cluster.addresses or options.distribute or options.backup_workers:
     cluster_checks.check(hparams, options, cluster, command.mode)
   # GPU memory is allocated as needed, because another process may use the GPU.

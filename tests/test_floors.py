@@ -81,12 +81,10 @@ def test_no_circle_of_imports():
 # dir or a job dir may be a URL.
 OF_ITS_OWN = {
   'cifar10.core.files': 'it is the way to them',
-  'cifar10.core.checkpoint_names': 'links for names that TensorFlow takes for patterns',
-  'cifar10.core.remote_files': 'the same, to those behind URLs',
   'cifar10.core.cli': "the program's own files",
   'cifar10.core.devices': '/proc',
   'cifar10.core.logs': 'the standard streams and the null device',
-  'cifar10.core.lock': '/proc',
+  'cifar10.core.lock': 'a lock of the system on a local file',
   'cifar10.core.start_tensorflow': 'what TensorFlow prints, for a moment',
   'cifar10.core.limits': '/proc',
   'cifar10.job.metrics_log': 'a lock of the system on a local file',

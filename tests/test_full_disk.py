@@ -101,8 +101,11 @@ def test_converting(run_here, disk, kib, monkeypatch):
   disk.resize(kib)
   flags = ['--data-dir', disk.folder, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)
-  failed(result, f'--data-dir {disk.folder} cannot take what was to be written {FULL}')
-  assert {path.name for path in disk.folder.iterdir()} <= {'cifar-10-synthetic.tar.gz'}
+  failed(result, f'--data-dir {disk.folder} cannot be used {FULL}')
+  assert {path.name for path in disk.folder.iterdir()} <= {
+    'cifar-10-synthetic.tar.gz',
+    'cifar10.lock',
+  }
   disk.resize(64 << 10)
   line = succeeded(run_here(*flags, command=generate_cifar10_tfrecords))
   assert line['examples'] == {'train': 400, 'validation': 100, 'eval': 100}
@@ -115,7 +118,7 @@ def test_saving(run_here, data_dir, disk):
   flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', disk.folder / 'job', *SMALL]
   flags += ['--train-steps', 40, '--save-every-steps', 5, '--keep-checkpoints', 100]
   result = run_here(*flags)
-  failed(result, f'--job-dir {disk.folder}/job cannot take what was to be written {FULL}')
+  failed(result, f'--job-dir {disk.folder}/job cannot be used {FULL}')
   saved = latest(disk.folder / 'job')
   assert 0 < saved < 40
   disk.resize(64 << 10)
@@ -132,7 +135,7 @@ def test_metrics_and_summaries(run_here, data_dir, disk):
   flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
   with beside(disk.fill, trains(job)):
     result = run_here(*flags, '--train-steps', 10**6, '--save-every-steps', 10**6)
-  failed(result, f'--job-dir {job} cannot take what was to be written {FULL}')
+  failed(result, f'--job-dir {job} cannot be used {FULL}')
   disk.filler.unlink()
   assert succeeded(run_here(*flags, '--train-steps', 230))['global_step'] == 230
   steps = [e['step'] for e in metrics_log.read(str(job)) if e['event'] == 'train']
@@ -145,7 +148,7 @@ def test_exporting(run_here, old_job, disk):
   shutil.copytree(old_job, job)
   disk.fill()
   result = run_here('--job-dir', job, '--mode', 'export')
-  failed(result, f'--job-dir {job} cannot take what was to be written {FULL}')
+  failed(result, f'--job-dir {job} cannot be used {FULL}')
   assert not list((job / 'export').glob('*'))
   disk.filler.unlink()
   path = succeeded(run_here('--job-dir', job, '--mode', 'export'))['saved_model']
@@ -199,7 +202,7 @@ def test_a_job_dir_that_turns_read_only(run_here, data_dir, tmp_path):
   with beside(lambda: job.chmod(0o555), trains(job)):
     result = checkout.run(*command, '--train-steps', 10**6, '--save-every-steps', 20)
   said = '(Permission denied); allow it, and the same command goes on'
-  failed(result, f'--job-dir {job} cannot be written {said}')
+  failed(result, f'--job-dir {job} cannot be used {said}')
   saved = latest(job)
   job.chmod(0o755)
   again = run_here(*flags, '--train-steps', saved + 5)

@@ -188,14 +188,14 @@ def test_what_another_process_has_made_meanwhile_is_not_replaced(
   generate_here, tmp_path, monkeypatch
 ):
   """Between the look at what is missing and the lock: of another source."""
-  enter = lock.Lock.__enter__
+  locked = lock.locked
 
-  def later(self):
+  def later(*arguments, **named):
     monkeypatch.undo()
     assert generate('--data-dir', tmp_path, '--synthetic', 30).returncode == 0
-    return enter(self)
+    return locked(*arguments, **named)
 
-  monkeypatch.setattr(lock.Lock, '__enter__', later)
+  monkeypatch.setattr(lock, 'locked', later)
   said = refused(generate_here('--data-dir', tmp_path, '--synthetic', 20))
   assert 'holds other records: images_per_batch is 30 there and 20 here' in said
 
@@ -353,14 +353,15 @@ def test_a_data_dir_that_another_process_fills_is_refused(generate_here, tmp_pat
   """While it generates an archive that takes it long; what it had begun goes when it is killed."""
   flags = ['--data-dir', tmp_path, '--synthetic']
   with subprocess.Popen([sys.executable, SCRIPT, *map(str, flags), '3000']) as process:
-    until(lambda: lock.holder(str(tmp_path)), 60, process)
+    until(lambda: lock.holder(f'{tmp_path}/cifar10.lock'), 60, process)
     result = generate_here(*flags, 5)
     refused(result)
     assert f'--data-dir {tmp_path}: process {process.pid} on ' in result.stderr
     assert 'makes its files; wait for its end, or name another' in result.stderr
     process.kill()
   assert generate_here(*flags, 5).returncode == 0
-  assert {path.name for path in tmp_path.iterdir()} == FILES | {'cifar-10-synthetic.tar.gz'}
+  others = {'cifar-10-synthetic.tar.gz', 'cifar10.lock'}
+  assert {path.name for path in tmp_path.iterdir()} == FILES | others
 
 
 def test_what_is_there_is_verified_also_where_no_more_has_room(generate_here, made, monkeypatch):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from cifar10.core import limits, logs
+from cifar10.core import logs
 from cifar10.core.logs import log, one_line
 from estimator_again import NotTestedError
 
@@ -126,10 +126,6 @@ def run_process(module: str) -> NoReturn:
     # does what happens to any other process, until a training sets its own.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
   with logs.output_for_results():
-    if limits.room() is not None:
-      from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
-
-      little_memory.watch()
     try:
       run_command(main)
     except SystemExit as end:

@@ -1,38 +1,35 @@
-"""Files and folders at local paths and behind URLs; files are written atomically.
+"""Files and folders at local paths and, through TensorFlow, behind URLs; files appear whole.
 
-The program uses the files of a data dir or a job dir through this module or through TensorFlow, so
 `--job-dir gs://bucket/job` works like `--job-dir job`. Errors are OSErrors in both cases; a URL of
-a filesystem that TensorFlow does not know raises InputError.
+a filesystem that TensorFlow does not know raises InputError. TensorFlow is imported for URLs alone.
 """
 
 import contextlib
 import errno
 import fnmatch
 import functools
-import glob
 import importlib
+import io
 import json
 import math
 import os
 import re
 import shutil
-import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
-from typing import IO, Any, TypeVar, cast
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
 
+from cifar10.core import start_tensorflow
 from cifar10.core.errors import InputError
 
-# Errors that say nothing about a file: of a network's file system, or of too many open files.
-PASSING = (
-  *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EHOSTDOWN),
-  *(errno.EMFILE, errno.ENFILE),
-)
-_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG)
-_SMALL = 1 << 24  # Bytes of a file that describes others.
 _SCHEME = re.compile(r'([A-Za-z][A-Za-z0-9.]*)://')  # As TensorFlow reads it.
-_Function = TypeVar('_Function', bound=Callable[..., Any])
+_NUMBERS = {  # Of TensorFlow's errors; all others become EIO.
+  'NotFoundError': errno.ENOENT,
+  'AlreadyExistsError': errno.EEXIST,
+  'PermissionDeniedError': errno.EACCES,
+  'UnauthenticatedError': errno.EACCES,
+  'ResourceExhaustedError': errno.ENOSPC,
+}
 
 
 def scheme(path: str) -> str:
@@ -46,26 +43,20 @@ def is_url(path: str) -> bool:
   return bool(scheme(path))
 
 
-def _remote() -> ModuleType:
-  return importlib.import_module('cifar10.core.remote_files')
-
-
-def _or_remote(local: _Function) -> _Function:
-  """Returns the function for local paths, with that of remote_files.py of its name for URLs."""
-
-  @functools.wraps(local)
-  def call(path: str, *more: Any, **named: Any) -> Any:
-    function = getattr(_remote(), local.__name__) if is_url(path) else local
-    return function(path, *more, **named)
-
-  return cast(_Function, call)
-
-
 def check_shared(flag: str, path: str) -> None:
   """Raises InputError if each process of a cluster would see a folder of its own."""
   if scheme(path) == 'ram':
     raise InputError(
       f'{flag} {path} lies in the memory of one process; name a folder that all tasks see'
+    )
+
+
+def check_no_pattern(path: str, flag: str = 'checkpoint') -> None:
+  """Raises InputError for a path of checkpoints that TensorFlow would take for a pattern."""
+  if re.search(r'[][*?\\]', path):
+    raise InputError(
+      f'{flag} {path}: TensorFlow takes [ ] * ? and \\ in the path of a checkpoint for a pattern; '
+      'name another folder, and move there what this one has'
     )
 
 
@@ -84,33 +75,26 @@ def is_inside(path: str, folder: str) -> bool:
   return os.path.commonpath([there, os.path.realpath(path)]) == there
 
 
-@_or_remote
 def exists(path: str) -> bool:
   """Tells whether the path exists."""
-  return os.path.exists(path)
+  return _remote('exists', path) if is_url(path) else os.path.exists(path)
 
 
-@_or_remote
-def is_named(path: str) -> bool:
-  """Tells whether something has this name; unlike `exists` also for a dangling link."""
-  return os.path.lexists(path)
-
-
-@_or_remote
 def is_dir(path: str) -> bool:
   """Tells whether the path is a folder. Some filesystems have no empty folders."""
+  if is_url(path):  # Not TensorFlow's `isdir`: False of what it cannot reach.
+    return exists(path) and _remote('stat', path).is_directory
   return os.path.isdir(path)
 
 
-@_or_remote
 def is_file(path: str) -> bool:
   """Tells whether the path exists and is not a folder."""
-  return os.path.isfile(path)
+  return exists(path) and not is_dir(path) if is_url(path) else os.path.isfile(path)
 
 
 def is_replaceable(path: str) -> bool:
   """Tells whether a local path is a file itself, no folder, link or device, or does not exist."""
-  return not os.path.lexists(path) or stat.S_ISREG(os.lstat(path).st_mode)
+  return not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
 
 
 def size(path: str) -> int:
@@ -118,21 +102,16 @@ def size(path: str) -> int:
   return signature(path)[0]
 
 
-@_or_remote
 def signature(path: str) -> tuple[int, int]:
   """Returns what changes when a file does: its bytes, and its time in nanoseconds.
 
   On a filesystem without times, such as ram://, the time is 0, and only the size can differ.
   """
-  status = os.stat(path)
-  return status.st_size, status.st_mtime_ns
-
-
-def flush(path: str) -> None:
-  """Waits until a local file is on the disk; a file behind a URL is where it can be."""
-  if not is_url(path):
-    with open(path, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
-      os.fsync(file.fileno())
+  if is_url(path):
+    status = _remote('stat', path)
+    return status.length, status.mtime_nsec
+  local = os.stat(path)
+  return local.st_size, local.st_mtime_ns
 
 
 def identity(folder: str) -> tuple[int, int]:
@@ -143,84 +122,85 @@ def identity(folder: str) -> tuple[int, int]:
   return status.st_dev, status.st_ino
 
 
-@_or_remote
-def names(folder: str) -> list[str]:
-  """Returns the sorted names in a folder, [] without it; raises OSError if it cannot be listed."""
-  try:
-    return sorted(os.listdir(folder or os.curdir))
-  except OSError as error:
-    if error.errno in _NO_FOLDER:
-      return []
-    raise
-
-
 def matching(folder: str, pattern: str) -> list[str]:
-  """Returns the sorted paths in a folder whose names match a pattern; [] without the folder."""
-  found = (name for name in names(folder) if fnmatch.fnmatchcase(name, pattern))
-  return [os.path.join(folder, name) for name in found]
+  """Returns the sorted paths in a folder whose names match a pattern; [] without the folder.
+
+  Raises:
+    OSError: the folder cannot be listed or reached.
+  """
+  names: list[str] = []
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    if not is_url(folder):
+      names = os.listdir(folder or os.curdir)
+    elif is_dir(folder):
+      names = [name.rstrip('/') for name in _remote('listdir', folder)]
+  return [
+    os.path.join(folder, name) for name in sorted(names) if fnmatch.fnmatchcase(name, pattern)
+  ]
 
 
-def escape(name: str) -> str:
-  """Returns a pattern that only this name matches."""
-  return glob.escape(name)
-
-
-@_or_remote
 def make_folder(path: str) -> None:
   """Makes a folder, and the missing ones above it."""
-  os.makedirs(path, exist_ok=True)
+  if is_url(path):
+    _remote('makedirs', path)
+  else:
+    os.makedirs(path, exist_ok=True)
 
 
-@_or_remote
 def remove(path: str) -> None:
   """Removes a file."""
-  os.remove(path)
+  if is_url(path):
+    _remote('remove', path)
+  else:
+    os.remove(path)
 
 
-@_or_remote
 def remove_folder(path: str) -> None:
   """Removes a folder with its content."""
-  shutil.rmtree(path)
+  if is_url(path):
+    _remote('rmtree', path)
+  else:
+    shutil.rmtree(path)
 
 
-@_or_remote
 def move(path: str, new: str) -> None:
   """Renames a file within its filesystem."""
-  os.replace(path, new)
+  if is_url(path):
+    _remote('rename', path, new, overwrite=True)
+  else:
+    os.replace(path, new)
 
 
 def copy(path: str, new: str) -> None:
-  """Copies a file atomically."""
-  # Not over an existing file: ram:// would append to it.
+  """Copies a file; the new one appears whole."""
   with _named_at_the_end(new) as temporary:
-    copies = _remote().copy if is_url(path) or is_url(new) else shutil.copyfile
-    copies(path, temporary)
+    if is_url(path) or is_url(new):
+      _remote('copy', path, temporary, overwrite=True)
+    else:
+      shutil.copyfile(path, temporary)
 
 
-@_or_remote
 def opened(path: str) -> IO[bytes]:
   """Opens a file for reading, with seeks."""
-  kind = stat.S_IFMT(os.stat(path).st_mode)
-  if kind not in (stat.S_IFREG, stat.S_IFDIR):  # To open a pipe could take for ever.
-    raise OSError(errno.EINVAL, 'it is no file', path)
-  return open(path, 'rb')
+  return io.BytesIO(read(path)) if is_url(path) else open(path, 'rb')
 
 
-def read(path: str, most: int = 0) -> bytes:
-  """All of a file; raises OSError where a local one has more than `most` bytes."""
-  if most and not is_url(path) and size(path) > most:
-    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-  with opened(path) as file:
+def read(path: str) -> bytes:
+  """All of a file."""
+  if is_url(path):
+    with _python_errors(path), _gfile(scheme(path)).GFile(path, 'rb') as remote:
+      return remote.read()
+  with open(path, 'rb') as file:
     return file.read()
 
 
 def read_text(path: str) -> str:
-  """All of a small file in UTF-8; raises UnicodeDecodeError, which is a ValueError."""
-  return read(path, _SMALL).decode()
+  """All of a file in UTF-8; raises UnicodeDecodeError, which is a ValueError."""
+  return read(path).decode()
 
 
 def read_object(path: str) -> dict[str, Any] | None:
-  """The JSON object in a small file; None where there is none, or something else."""
+  """The JSON object in a file; None where there is none, or something else."""
   try:
     content = json.loads(read_text(path))
   except (OSError, ValueError, RecursionError):
@@ -229,7 +209,7 @@ def read_object(path: str) -> dict[str, Any] | None:
 
 
 def write_text(path: str, text: str) -> None:
-  """Writes a UTF-8 file atomically."""
+  """Writes a UTF-8 file, which appears whole."""
   with writing(path) as file:
     file.write(text.encode())
 
@@ -253,17 +233,6 @@ def finite(value: Any) -> Any:
   if isinstance(value, (list, tuple)):
     return [finite(each) for each in value]
   return value
-
-
-@_or_remote
-def overwrite(path: str, content: bytes, *, is_new: bool) -> None:
-  """Writes a small file, a local one in place, so that a reader may see half of it.
-
-  Raises:
-    OSError: it exists and `is_new`, or it does not exist and not `is_new`.
-  """
-  with open(path, 'xb' if is_new else 'r+b') as file:
-    file.write(content)
 
 
 @contextlib.contextmanager
@@ -296,8 +265,9 @@ def remove_unfinished(path: str) -> None:
   """
   folder, name = os.path.split(path)
   temporary = re.compile(rf'{re.escape(name)}\.[0-9]+\.tmp')  # As `_named_at_the_end` calls it.
-  for each in filter(temporary.fullmatch, names(folder)):
-    remove(os.path.join(folder, each))
+  for each in matching(folder, '*.tmp'):
+    if temporary.fullmatch(os.path.basename(each)):
+      remove(each)
 
 
 @contextlib.contextmanager
@@ -312,3 +282,49 @@ def _named_at_the_end(path: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
       remove(temporary)
     raise
+
+
+def flush(path: str) -> None:
+  """Waits until a local file is on the disk; a file behind a URL is where it can be."""
+  if not is_url(path):
+    with open(path, 'r+b') as file:  # SMB flushes no file that is open for reading alone.
+      os.fsync(file.fileno())
+
+
+def _remote(function: str, path: str, *more: str, **settings: Any) -> Any:
+  """Calls a function of tf.io.gfile, one of whose paths is a URL, with Python's errors."""
+  url = path if is_url(path) else more[0]
+  with _python_errors(url):
+    return getattr(_gfile(scheme(url)), function)(path, *more, **settings)
+
+
+@functools.cache
+def _gfile(scheme: str) -> Any:
+  """Returns TensorFlow's file module; raises InputError for an unknown filesystem."""
+  start_tensorflow.start()
+  from tensorflow.io import gfile  # noqa: PLC0415
+
+  if scheme not in gfile.get_registered_schemes():
+    with contextlib.suppress(Exception):  # Incompatible packages raise many kinds of errors.
+      importlib.import_module('tensorflow_io')  # It registers more filesystems.
+  known = gfile.get_registered_schemes()
+  if scheme not in known:
+    raise InputError(
+      f'{scheme}:// is no filesystem that TensorFlow knows (it knows '
+      f'{", ".join(sorted(f"{each}://" for each in known if each))}); run: pip install '
+      'tensorflow-io, which brings s3://, hdfs:// and others, or name another folder'
+    )
+  return gfile
+
+
+@contextlib.contextmanager
+def _python_errors(path: str) -> Iterator[None]:
+  """Raises OSErrors in place of TensorFlow's errors."""
+  try:
+    yield
+  except Exception as error:
+    if not type(error).__module__.startswith('tensorflow'):
+      raise
+    number = _NUMBERS.get(type(error).__name__, errno.EIO)
+    message = str(error).partition('\n')[0] or os.strerror(number)
+    raise OSError(number, message, path) from error

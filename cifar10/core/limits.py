@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import resource
 from collections.abc import Iterator
 
 # Linux control groups: a folder for each, in that of the group around it. Version 1 has such a tree
@@ -16,18 +15,12 @@ _QUOTAS = (('cpu.max',), ('cpu.cfs_quota_us', 'cpu.cfs_period_us'))
 
 
 def memory() -> int:
-  """Returns the bytes that this process can get: free memory, or a smaller limit."""
+  """Returns the bytes that this process can get: free memory, or a container's smaller limit."""
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
   limits += [kibibytes * 1024 for kibibytes in numbers('/proc/meminfo', 'MemAvailable:')]
   places = [os.path.join(folder, name) for folder in _groups('memory') for name in _MEMORY]
   limits += [limit for path in places for limit in numbers(path)]
-  return min([*limits, room() or limits[0]])
-
-
-def room() -> int | None:
-  """Bytes that this process may have of address space (`ulimit -v`); None: there is no limit."""
-  allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-  return None if allowed == resource.RLIM_INFINITY else allowed
+  return min(limits)
 
 
 def cores() -> int:

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -75,7 +76,16 @@ def set_up(verbose: bool = False) -> None:
   """Shows the program's own log, and TensorFlow's if `verbose`."""
   logging.basicConfig(level=logging.WARNING, handlers=[AboveBars()])
   log.setLevel(logging.INFO)
-  logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
+  logger = logging.getLogger('tensorflow')
+  logger.setLevel(logging.INFO if verbose else logging.ERROR)
+  # TensorFlow's writer of events, a thread, tells its error to the main one, which raises it.
+  logger.addFilter(lambda record: 'writer thread error' not in record.getMessage())
+  threading.excepthook = _thread_failed
+
+
+def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
+  if arguments.thread is None or arguments.thread.name != 'EventLoggerThread':
+    threading.__excepthook__(arguments)
 
 
 def bar(*items: Any, **settings: Any) -> Any:

@@ -15,8 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
-from cifar10.core import limits
-from cifar10.core.errors import InputError, StorageError, interrupted_later
+from cifar10.core.errors import StorageError, interrupted_later
 
 _importing = threading.RLock()
 
@@ -25,7 +24,7 @@ def start(verbose: bool = False) -> None:
   """Imports TensorFlow, and shows what its C++ code wrote meanwhile only if the import fails.
 
   Newer releases write some lines while they are loaded, before they read any setting; `verbose`
-  shows them. Raises InputError where there is not enough memory.
+  shows them.
   """
   # A second thread would use what is imported so far, and take the first one's file for the
   # standard error to restore.
@@ -42,19 +41,8 @@ def _import_once(verbose: bool) -> None:
     # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.
     endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
     os.environ.update(no_grpc_proxy=endings)
-  if 'tensorflow.python' not in sys.modules:
-    _import_quietly(verbose)
-  from cifar10.core import checkpoint_names  # noqa: PLC0415
-
-  checkpoint_names.take_literally()
-
-
-def _import_quietly(verbose: bool) -> None:
-  if limits.room() is not None:
-    from cifar10.core import little_memory  # noqa: PLC0415  (few have such a limit)
-
-    if said := little_memory.shortage():
-      raise InputError(said)
+  if 'tensorflow.python' in sys.modules:
+    return
   try:
     tempfile.gettempdir()
   except FileNotFoundError as error:  # TensorFlow needs one, too.

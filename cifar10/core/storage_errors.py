@@ -1,12 +1,22 @@
 """One-line errors for a full disk, and for folders that vanished or became read-only."""
 
 import contextlib
-import logging
-import threading
+import errno
+import os
 from collections.abc import Iterator
 
 from cifar10.core import files
 from cifar10.core.errors import CommandError, InputError, StorageError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REMEDIES = {  # TensorFlow's texts are searched in this order.
+  **dict.fromkeys(FULL, 'make room'),
+  **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), 'allow it'),
+  **dict.fromkeys((errno.EIO, errno.ENODEV, errno.ENXIO), 'mend it'),
+  # Of a network's file system, or of too many open files.
+  **dict.fromkeys((errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN), 'mend it'),
+  **dict.fromkeys((errno.EMFILE, errno.ENFILE), 'raise ulimit -n'),
+}
 
 
 @contextlib.contextmanager
@@ -21,8 +31,7 @@ def named(flag: str, folder: str) -> Iterator[None]:
     StorageError: replaces the error of Python or TensorFlow.
   """
   try:
-    with _quiet_threads(folder):
-      yield
+    yield
   except CommandError:  # It says what it is.
     raise
   except Exception as error:
@@ -42,9 +51,7 @@ def refusing(flag: str, folder: str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
-    from cifar10.core import storage_faults  # noqa: PLC0415
-
-    if error.errno in storage_faults.FULL:
+    if error.errno in FULL:
       raise
     raise InputError(
       f'{flag} {folder} cannot be written ({error.strerror}); name another'
@@ -57,44 +64,20 @@ def check_identity(flag: str, folder: str, identity: tuple[int, int]) -> None:
     raise StorageError(f'{flag} {folder} has vanished; put it back, and the same command goes on')
 
 
-_folders: list[str] = []  # Of the contexts in force, which several threads can have.
-_counting = threading.Lock()
-_hook_before = threading.excepthook
-
-
-@contextlib.contextmanager
-def _quiet_threads(folder: str) -> Iterator[None]:
-  """A context that hides what TensorFlow's summary thread prints on errors of the main thread."""
-  global _hook_before
-  logger = logging.getLogger('tensorflow')
-  with _counting:
-    if not _folders:
-      _hook_before, threading.excepthook = threading.excepthook, _hook
-      logger.addFilter(_is_shown)
-    _folders.append(folder)
-  try:
-    yield
-  finally:
-    with _counting:
-      _folders.remove(folder)
-      if not _folders:
-        threading.excepthook = _hook_before
-        logger.removeFilter(_is_shown)
-
-
-def _hook(arguments: threading.ExceptHookArgs) -> None:
-  error, thread = arguments.exc_value, arguments.thread
-  is_tensorflows = thread is not None and thread.name == 'EventLoggerThread'
-  known = isinstance(error, Exception) and any(_fault(error, folder) for folder in [*_folders])
-  if not (is_tensorflows and known):
-    _hook_before(arguments)
-
-
-def _is_shown(record: logging.LogRecord) -> bool:
-  return not record.getMessage().startswith('EventFileWriter writer thread error')
-
-
 def _fault(error: Exception, folder: str) -> str:
-  from cifar10.core import storage_faults  # noqa: PLC0415  (errors are few)
+  """Returns the fault of the folder with the remedy; '' if the error has another cause."""
+  if files.is_url(folder):
+    is_of_files = isinstance(error, OSError) or type(error).__module__.startswith('tensorflow')
+    message = str(error).partition('\n')[0]
+    return f'fails ({message}); mend it' if is_of_files and folder in str(error) else ''
+  if folder in str(error) and not files.is_dir(folder):
+    return 'has vanished; put it back'
+  code = number(error)
+  return f'cannot be used ({os.strerror(code)}); {_REMEDIES[code]}' if code in _REMEDIES else ''
 
-  return storage_faults.fault(error, folder)
+
+def number(error: Exception) -> int | None:
+  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
+  if isinstance(error, OSError):
+    return error.errno
+  return next((each for each in _REMEDIES if os.strerror(each) in str(error)), None)

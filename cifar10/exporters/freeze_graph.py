@@ -14,6 +14,7 @@ from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.exporters import fold_batch_norm
 from cifar10.inference import predictions
+from cifar10.job.checkpoints import Saver
 from cifar10.options.hparams import HParams
 from cifar10.training import ema, network_builder
 
@@ -88,7 +89,7 @@ def freeze(
     tf.nn.softmax(inferred.logits, name=predictions.PROBABILITIES)
     tf.identity(inferred.features, predictions.FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    saver = ema.scaffold().saver if use_ema else tf.compat.v1.train.Saver(variables)
+    saver = ema.scaffold().saver if use_ema else Saver(variables)
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)

@@ -92,7 +92,7 @@ def keep(
     return False
   files.make_folder(folder)
   # A checkpoint's index is deleted first: if it exists now, all was copied.
-  of_source = files.matching(os.path.dirname(source), files.escape(name) + '.[dm]*')
+  of_source = files.matching(os.path.dirname(source), f'{name}.[dm]*')
   for path in [*of_source, f'{source}.index']:
     if path.endswith(('.index', '.meta')) or '.data-' in path:
       files.copy(path, os.path.join(folder, os.path.basename(path)))

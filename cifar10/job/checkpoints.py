@@ -1,7 +1,7 @@
 """A job's checkpoints: which one to use or to resume from, and which are damaged.
 
 A checkpoint is MODEL.index, with the position of each tensor, and the tensors in MODEL.data-... It
-is whole if every tensor can be read: TensorFlow compares the checksum of each, and of each part of
+is whole if TensorFlow can read every tensor: it compares a checksum of each, and of each part of
 the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest one.
 """
 
@@ -9,22 +9,24 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import DamagedError, InputError, MisfitError
+from cifar10.core.logs import log, one_line
 from cifar10.job import best_checkpoints
 
 BEST = 'best'  # The value of --checkpoint for the best checkpoint in JOB/best/.
 # The name that TensorFlow gives its own averages, which other programs look for.
 EMA_SUFFIX = '/ExponentialMovingAverage'
 LIST = 'checkpoint'
-_FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-(\d{5}))', re.DOTALL)
+DAMAGED = 'damaged'  # The folder in the job dir to which damaged checkpoints are moved.
+_FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-\d{5})', re.DOTALL)
+_OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 _Signatures = tuple[tuple[str, int, int], ...]  # Of files: paths, and what changes when they do.
 _faults: dict[_Signatures, str] = {}  # Of those that this process has read or saved.
-_OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
 
 
 class Survey(NamedTuple):
@@ -39,7 +41,7 @@ class Survey(NamedTuple):
     return self.newest is None and not self.damaged
 
   def described(self) -> str:
-    """Returns 'job/model.ckpt-8 (model.ckpt-8.index is missing), ...'."""
+    """Returns 'job/model.ckpt-8 (its index is missing), ...'."""
     return ', '.join(f'{path} ({fault})' for path, fault in self.damaged.items())
 
 
@@ -49,49 +51,67 @@ def survey(job_dir: str) -> Survey:
   Raises:
     InputError: a file may not be read.
   """
-  listed, fault = _read_list(job_dir)
-  damaged = {os.path.join(job_dir, LIST): fault} if fault else {}
-  if listed:
-    fault = fault_of(listed)
-    if not fault:
-      return Survey(listed, {})
-    if _read_list(job_dir)[0] != listed:  # The training has saved a newer one and deleted this one.
+  latest, by_step = listed(job_dir), all_by_step(job_dir)
+  damaged: dict[str, str] = {}
+  if latest:
+    damaged[latest] = fault_of(latest)
+    if not damaged[latest]:
+      return Survey(latest, {})
+    if listed(job_dir) != latest:  # The training has saved a newer one and deleted this one.
       return survey(job_dir)
-    damaged[listed] = fault
-  by_step = all_by_step(job_dir)
+  elif by_step:
+    damaged[os.path.join(job_dir, LIST)] = 'it names no checkpoint'
   for _, path in sorted(by_step.items(), reverse=True):
-    if not listed or files.absolute(path) != files.absolute(listed):
-      fault = fault_of(path)
-      if not fault:
+    if not latest or files.absolute(path) != files.absolute(latest):
+      if not (fault := fault_of(path)):
         return Survey(path, damaged)
       damaged[path] = fault
-  if not listed and not any(by_step):  # Killed during its first save, at step 0.
-    return Survey(None, {})
-  return Survey(None, damaged)
+  is_begun = latest or any(by_step)  # Else killed during its first save, at step 0.
+  return Survey(None, damaged if is_begun else {})
 
 
 def listed(job_dir: str) -> str | None:
   """Returns the latest checkpoint in TensorFlow's list, whole or not."""
-  return _read_list(job_dir)[0]
+  state = None
+  with contextlib.suppress(ValueError):  # It is no text.
+    state = tf.train.get_checkpoint_state(job_dir)
+  if state and state.model_checkpoint_path:
+    return state.model_checkpoint_path
+  with contextlib.suppress(FileNotFoundError):
+    files.read(os.path.join(job_dir, LIST))  # Which may not be read: TensorFlow says nothing.
+  return None
 
 
 def fault_of(checkpoint: str) -> str:
   """Returns what is wrong with a checkpoint; '' if it is whole.
 
   Reads all of it, once in a process: 1 ms for a ResNet-8, 0.7 s for the 290 MB of a WRN-28-10.
-  """
-  there = _signed(checkpoint)
-  if not there or there not in _faults:
-    from cifar10.job import checkpoint_faults  # noqa: PLC0415  (not for what this process saved)
 
-    sizes = {os.path.basename(path): size for path, size, _ in there}
-    _faults[there] = checkpoint_faults.fault(checkpoint, sizes)
+  Raises:
+    InputError: TensorFlow cannot be given such a path.
+    OSError: it cannot be read now, which says nothing of its content.
+  """
+  files.check_no_pattern(checkpoint)
+  there = _signed(checkpoint)
+  if not any(path.endswith('.index') for path, _, _ in there):
+    return 'its index is missing'
+  if there not in _faults:
+    fault = ''
+    try:
+      reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+      for name in reader.get_variable_to_shape_map():
+        reader.get_tensor(name)
+    except Exception as error:  # Of many kinds: a file that is too short is an IndexError.
+      for path, _, _ in there:  # What may not be read, or is out of reach, is not damaged.
+        files.read(path)
+      fault = one_line(str(error).partition('\n')[0])
+    _faults[there] = fault
   return _faults[there]
 
 
-def remember(checkpoint: str, fault: str = '') -> None:
-  """Remembers in this process what is wrong with a checkpoint, as long as it is the same."""
-  _faults[_signed(checkpoint)] = fault
+def remember_whole(checkpoint: str) -> None:
+  """Tells this process that a checkpoint is whole, as long as it is the same: it has saved it."""
+  _faults[_signed(checkpoint)] = ''
 
 
 def _signed(checkpoint: str) -> _Signatures:
@@ -130,11 +150,10 @@ def find(job_dir: str, named: str | None) -> str:
     named = best_checkpoints.checkpoint(job_dir)
   if not named:
     surveyed = survey(job_dir)
-    if surveyed.is_new:
-      raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
     if surveyed.damaged:
       raise _damaged(job_dir, surveyed.described())
-    assert surveyed.newest
+    if not surveyed.newest:
+      raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
     return surveyed.newest
   try:
     if not files_of(named):
@@ -150,9 +169,7 @@ def find(job_dir: str, named: str | None) -> str:
 
 def _damaged(job_dir: str, described: str) -> DamagedError:
   """Returns the error for a damaged checkpoint, with a whole one as the remedy."""
-  best = all_by_step(os.path.join(job_dir, best_checkpoints.FOLDER))
-  newest_best = (best[step] for step in sorted(best, reverse=True) if not fault_of(best[step]))
-  newest = survey(job_dir).newest or next(newest_best, None)
+  newest = survey(job_dir).newest
   if not newest:
     return DamagedError(f'damaged: {described}; no checkpoint of {job_dir} is whole: restore it')
   return DamagedError(
@@ -172,33 +189,44 @@ def to_resume_from(job_dir: str) -> Survey:
   return surveyed
 
 
+def set_aside(job_dir: str, surveyed: Survey) -> None:
+  """Moves damaged checkpoints to JOB/damaged/, where no save replaces them; lists the others.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  newest = surveyed.newest
+  assert newest
+  folder = os.path.join(job_dir, DAMAGED)
+  files.make_folder(folder)
+  for damaged in surveyed.damaged:
+    if files.absolute(os.path.dirname(damaged)) == files.absolute(job_dir):
+      for path in [*files_of(damaged), *([damaged] if files.is_file(damaged) else [])]:
+        files.move(path, os.path.join(folder, os.path.basename(path)))
+  # Names, not paths, because the folder may be moved.
+  last = step_of(newest) or 0
+  kept = [path for step, path in sorted(all_by_step(job_dir).items()) if step <= last]
+  lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
+  lines += [f'all_model_checkpoint_paths: "{os.path.basename(path)}"' for path in kept]
+  files.write_text(os.path.join(job_dir, LIST), '\n'.join(lines) + '\n')
+  lost = max(filter(None, map(step_of, surveyed.damaged)), default=last) - last
+  cost = f'{lost:,} steps are made again' if lost > 0 else 'no step is lost'
+  described = f'damaged: {surveyed.described()}; moved to {folder}'
+  log.info('%s; going on from %s: %s', described, newest, cost)
+
+
 def global_step(checkpoint: str) -> int:
-  """Returns the step at which a checkpoint was saved."""
-  return int(tf.compat.v1.train.NewCheckpointReader(checkpoint).get_tensor('global_step'))
+  """Returns the step at which a checkpoint was saved; raises InputError if it says none."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  if not reader.has_tensor('global_step'):
+    raise InputError(f'{checkpoint} is of no training: it has no global_step; name another')
+  return int(reader.get_tensor('global_step'))
 
 
 def latest_step(job_dir: str) -> int:
   """Returns the step of the newest whole checkpoint; 0 if there is none."""
   newest = survey(job_dir).newest
   return global_step(newest) if newest else 0
-
-
-def _read_list(job_dir: str) -> tuple[str | None, str]:
-  """Returns the latest checkpoint in TensorFlow's list, and what is wrong with the list."""
-  path = os.path.join(job_dir, LIST)
-  if not files.is_named(path):
-    return None, 'it is missing' if all_by_step(job_dir) else ''
-  try:
-    files.read_text(path)  # It may be a pipe, which TensorFlow would wait for.
-    state = tf.train.get_checkpoint_state(job_dir)
-  except PermissionError as error:
-    raise InputError(f'{path} cannot be read ({error.strerror}); allow it') from None
-  except (tf.errors.OpError, OSError, ValueError):  # It is a folder; it is no text.
-    state = None
-  if state and state.model_checkpoint_path:
-    return state.model_checkpoint_path, ''
-  is_empty = files.is_file(path) and not files.size(path)
-  return None, 'it is empty' if is_empty else 'it is no list of checkpoints'
 
 
 def all_by_step(folder: str) -> dict[int, str]:
@@ -216,3 +244,33 @@ def files_of(checkpoint: str) -> list[str]:
     for path in files.matching(folder, '*')
     if (named := _FILE.fullmatch(os.path.basename(path))) and named[1] == name
   ]
+
+
+class Saver(tf.compat.v1.train.Saver):
+  """TensorFlow's, with one line for what does not fit; what it saves survives a power failure."""
+
+  def restore(self, sess: Any, save_path: str) -> None:
+    """Raises MisfitError where the checkpoint lacks a variable, or has another shape or type."""
+    try:
+      self._check_shapes(save_path)  # The one difference that TensorFlow lets pass.
+      super().restore(sess, save_path)
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+      # The line before the operation's name; those above it say where the operation was made.
+      said = re.search(r'(.+)\n\t \[\[', str(error))
+      raise MisfitError(save_path, said[1] if said else str(error).partition('\n')[0]) from error
+
+  def _check_shapes(self, path: str) -> None:
+    there = tf.compat.v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
+    named = self._var_list
+    if not isinstance(named, dict):
+      named = {each.name.partition(':')[0]: each for each in named or ()}
+    for name, variable in named.items():
+      shape = variable.shape.as_list() if hasattr(variable, 'shape') else None  # None: a table.
+      if shape is not None and there.get(name, shape) != shape:
+        raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')
+
+  def _RecordLastCheckpoint(self, latest_save_path: str) -> None:  # noqa: N802  (TensorFlow's name)
+    # Before older ones are deleted: after a power failure the new one could be empty.
+    for path in files_of(latest_save_path):
+      files.flush(path)
+    super()._RecordLastCheckpoint(latest_save_path)

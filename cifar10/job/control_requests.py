@@ -1,8 +1,8 @@
 """JOB/control/: requests to the process that trains, and its answers.
 
 `python -m cifar10.control` or an evaluator writes a request, atomically, as a file. The chief
-takes it, carries it out and writes an answer beside it. The folder also has the lock that
-prevents a second training in the job dir. Learning rates that were set are in JOB/config.json.
+takes it, carries it out and writes an answer beside it. Learning rates that were set are in
+JOB/config.json.
 """
 
 import contextlib
@@ -156,12 +156,9 @@ def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
   job_config.write_config(job_dir, {**config, **({CONTROL: dict(rates)} if rates else {})})
 
 
-def who_trains(job_dir: str) -> dict[str, Any] | None:
-  """Returns {'host', 'pid', 'since'} of the process that trains, or None.
-
-  For a process of another host it waits some seconds to see whether the claim is renewed.
-  """
-  return lock.holder(os.path.join(job_dir, CONTROL))
+def who_trains(job_dir: str) -> str:
+  """Returns 'process 17 on host (since 2026-01-31 12:00:00)'; '' if nobody trains."""
+  return lock.holder(os.path.join(job_dir, job_config.LOCK))
 
 
 def _as_command(content: dict[str, Any] | None) -> Command | None:

@@ -1,5 +1,6 @@
 """JOB/config.json: the configuration and the data set of a job's training."""
 
+import contextlib
 import json
 import os
 from itertools import zip_longest
@@ -11,8 +12,9 @@ from cifar10.data.info import DatasetInfo, describe
 from cifar10.options.hparams import HParams, all_values
 
 CONFIG_NAME = 'config.json'
-# CONTROL is the folder of requests and of the lock (control_requests.py), and in the configuration
-# the learning rates that were set while the job trained: {'learning_rate': 0.05}.
+LOCK = 'lock'
+# The folder of requests (control_requests.py), and in the configuration the learning rates that
+# were set while the job trained: {'learning_rate': 0.05}.
 CONTROL = 'control'
 REQUESTS = 'request-*.json'
 HYPER = 'hyper.txt'  # In the job dir: learning rates as tensorpack's HyperParamSetter reads them.
@@ -140,10 +142,10 @@ def has_requests(job_dir: str) -> bool:
   return bool(requests) or files.exists(os.path.join(job_dir, HYPER))
 
 
-def training_lock(job_dir: str) -> lock.Lock:
+def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:
   """Returns a lock that lets only this process train in the job dir."""
   refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
-  return lock.Lock(os.path.join(job_dir, CONTROL), refusal, around=job_dir)
+  return lock.locked(os.path.join(job_dir, LOCK), refusal, os.path.join(job_dir, CONTROL))
 
 
 def write_config(job_dir: str, config: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ from typing import IO, Any
 from cifar10.core import files
 
 NAME = 'metrics.jsonl'
-_MOST_BYTES = 1 << 30
 _OF_TASK = 'metrics-{}.jsonl'
 _OF_EVALUATORS = _OF_TASK.format('evaluator-*')
 # Kept when training goes back: they happened even if their steps are repeated.
@@ -113,7 +112,7 @@ def _read_file(path: str) -> list[Event]:
 def _lines(path: str) -> list[bytes]:
   """Returns the lines with line ends; [] if there is no file."""
   try:
-    return io.BytesIO(files.read(path, _MOST_BYTES)).readlines()
+    return io.BytesIO(files.read(path)).readlines()
   except FileNotFoundError:
     return []
 

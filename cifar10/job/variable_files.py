@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits, storage_errors, storage_faults
+from cifar10.core import files, limits, storage_errors
 from cifar10.core.errors import InputError
-from cifar10.job import best_checkpoints, checkpoint_faults, checkpoints, pretrained
+from cifar10.job import best_checkpoints, checkpoints, pretrained
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.options.family import PROXY
 from cifar10.options.run_options import PRETRAINED
@@ -149,8 +149,7 @@ def _open_arrays(path: str, named: str) -> VariableFile:
           raise ValueError(f'{member} is no array')
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
       shapes[name], dtypes[name] = list(shape), tf.as_dtype(dtype)
-  most = checkpoint_faults.MOST_DIMENSIONS
-  if not all(len(shape) <= most and min(shape, default=0) >= 0 for shape in shapes.values()):
+  if not all(len(shape) <= 32 and min(shape, default=0) >= 0 for shape in shapes.values()):
     raise ValueError('it has no arrays of such shapes')
   if shapes.get(_GLOBAL_STEP) or not dtypes.get(_GLOBAL_STEP, tf.int64).is_integer:
     raise ValueError(f'{_GLOBAL_STEP} is no number of steps')
@@ -178,8 +177,7 @@ def _checkpoint(path: str, named: str) -> str:
   if not files.is_dir(path):
     if not files.exists(path + '.index'):
       raise InputError(f'{named} does not exist; {_REMEDY}')
-    fault = checkpoints.fault_of(path)
-    if fault not in ('', checkpoint_faults.NO_STEP):
+    if fault := checkpoints.fault_of(path):
       raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
     return path
   surveyed = checkpoints.survey(path)
@@ -241,6 +239,8 @@ def check_new(path: str, flag: str = '--out') -> None:
     raise InputError(f'{flag} is empty; name a file')
   if path.endswith('/'):
     raise InputError(f'{flag} {path} is a folder; name a file in it')
+  if not path.endswith('.npz'):
+    files.check_no_pattern(path, flag)
   if files.exists(path) or files.exists(path + '.index'):
     raise InputError(f'{flag} {path} is there already; name another')
 
@@ -258,4 +258,4 @@ def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: 
       session.run(save, dict(zip(fed, [*values.values(), global_step])))
     except tf.errors.OpError as error:
       message = error.message.partition('\n')[0]
-      raise OSError(storage_faults.number(error) or errno.EIO, message) from error
+      raise OSError(storage_errors.number(error) or errno.EIO, message) from error

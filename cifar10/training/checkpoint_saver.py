@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
 from cifar10.core import files, storage_errors
-from cifar10.core.errors import MisfitError, StorageError
+from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
-from cifar10.job import checkpoints, damaged_checkpoints
+from cifar10.job import checkpoints
 
 SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
@@ -31,22 +31,6 @@ def remove_half_saved(job_dir: str) -> None:
         files.remove_folder(path)
       else:
         files.remove(path)
-
-
-class Saver(tf.compat.v1.train.Saver):
-  """TensorFlow's; where the latest checkpoint does not fit, training goes on from an older one."""
-
-  def restore(self, session: Any, path: str) -> None:
-    try:
-      super().restore(session, path)
-    except MisfitError as misfit:
-      self.restore(session, damaged_checkpoints.without(os.path.dirname(path), misfit))
-
-  def _RecordLastCheckpoint(self, latest_save_path: str) -> None:  # noqa: N802  (TensorFlow's name)
-    # Before older ones are deleted: after a power failure the new one could be empty.
-    for path in checkpoints.files_of(latest_save_path):
-      files.flush(path)
-    super()._RecordLastCheckpoint(latest_save_path)
 
 
 class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
@@ -183,7 +167,7 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
       self._undo(global_step_value)
       raise
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
-    checkpoints.remember(self.checkpoint)
+    checkpoints.remember_whole(self.checkpoint)
     if self.by_time not in ('', self.checkpoint):
       with contextlib.suppress(tf.errors.OpError):
         tf.compat.v1.train.remove_checkpoint(self.by_time)

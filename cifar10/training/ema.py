@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
-from cifar10.job.checkpoints import EMA_SUFFIX
+from cifar10.job.checkpoints import EMA_SUFFIX, Saver
 from cifar10.training.step_parts import StepPart, companion
 from cifar10.training.towers import GradientsAndVariables
 
@@ -76,7 +76,7 @@ def scaffold() -> Any:
     name + EMA_SUFFIX if name in averaged else name: variable
     for name, variable in ((each.op.name, each) for each in tf.compat.v1.global_variables())
   }
-  return tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver(stored))
+  return tf.compat.v1.train.Scaffold(saver=Saver(stored))
 
 
 def is_in(checkpoint: str) -> bool:

@@ -9,7 +9,7 @@ from cifar10.callbacks.base import Callback, Run
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core.errors import CommandError, InputError, MisfitError, StorageError, Terminated
 from cifar10.core.logs import log
-from cifar10.job import checkpoints, damaged_checkpoints, stop_record
+from cifar10.job import checkpoints, stop_record
 
 
 def tell(error: BaseException, run: Run, callbacks: Sequence[Callback], step: int) -> None:
@@ -25,8 +25,11 @@ def tell(error: BaseException, run: Run, callbacks: Sequence[Callback], step: in
   else:
     first_line = str(error).partition('\n')[0]
     _tell_all(callbacks, 'error', f'{type(error).__name__}: {first_line}', step)
-    if isinstance(error, MisfitError):  # With --distribute, where the Saver is TensorFlow's.
-      raise damaged_checkpoints.other_variables(run.job_dir, error) from None
+    if isinstance(error, MisfitError):  # A user's network or callback has others now.
+      raise InputError(
+        f'--job-dir {run.job_dir} was trained with other variables: {error.checkpoint} does not '
+        f'fit ({error.fault}); undo what changed them, or name another folder'
+      ) from None
     _name_nan(error, run)
 
 

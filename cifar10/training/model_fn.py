@@ -13,6 +13,7 @@ from cifar10.cluster.roles import Role
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
+from cifar10.job.checkpoints import Saver
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
@@ -30,7 +31,6 @@ from cifar10.training import (
   step_parts,
   towers,
 )
-from cifar10.training.checkpoint_saver import Saver
 from cifar10.training.network_builder import Inferred, infer
 from cifar10.training.placement import Placement
 from cifar10.training.step_parts import GroupOf, Shards, StepPart
@@ -71,7 +71,9 @@ def get_model_fn(
   """
 
   def with_weights(spec: Any) -> Any:
-    return spec._replace(scaffold=ema.scaffold()) if use_ema else spec
+    if use_ema:
+      return spec._replace(scaffold=ema.scaffold())
+    return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=Saver(allow_empty=True)))
 
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.TRAIN:

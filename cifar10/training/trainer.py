@@ -14,14 +14,12 @@ from cifar10.cluster import all_reduce
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, storage_errors
-from cifar10.core.errors import MisfitError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import (
   best_checkpoints,
   checkpoints,
   control_requests,
-  damaged_checkpoints,
   job_config,
   stop_record,
 )
@@ -60,19 +58,9 @@ def train_and_evaluate(process: Process) -> dict[str, Any]:
   ended_by, steps = _train(process, evaluator)
   if not role.saves:
     return {'task': role.cluster.name, 'steps': steps}
-  try:
-    if evaluator.callbacks and not steps and role.evaluates_on_the_way:
-      evaluator.catch_up()
-    last = (
-      evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
-    )
-  except MisfitError as misfit:
-    if steps or role.cluster.is_distributed:
-      raise
-    # There was no step to make, so that nothing had read it.
-    with _lock(process):
-      damaged_checkpoints.without(process.options.job_dir, misfit)
-    return train_and_evaluate(process)
+  if evaluator.callbacks and not steps and role.evaluates_on_the_way:
+    evaluator.catch_up()
+  last = evaluator.evaluated(process.final_split) if role.evaluates_at_the_end else _saved(process)
   return {**last, 'ended_by': ended_by}
 
 
@@ -247,7 +235,7 @@ def _claim(process: Process) -> None:
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
   if surveyed.damaged and surveyed.newest:
-    damaged_checkpoints.set_aside(options.job_dir, surveyed)
+    checkpoints.set_aside(options.job_dir, surveyed)
   stop_record.lift(options.job_dir)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import struct
 
-import index_tables
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -170,7 +169,7 @@ def test_what_is_appended_is_a_record_too_many(folder):
 def test_an_enormous_length_allocates_nothing(folder):
   """2**50 bytes, with the checksum that TFRecordWriter would give them."""
   header = struct.pack('<Q', 2**50)
-  checksum = struct.pack('<I', index_tables.masked_crc(header))
+  checksum = struct.pack('<I', 0x4930701D)
   (folder / 'train.tfrecords').write_bytes(header + checksum + bytes(100))
   assert 'record 1 (counted from 1): the file ends inside it' in refusal(folder)
 

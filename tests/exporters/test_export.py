@@ -7,7 +7,7 @@ import tempfile
 import pytest
 from outcome import succeeded
 
-from cifar10.core import files, remote_files
+from cifar10.core import files
 from cifar10.exporters import export
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values
@@ -42,7 +42,7 @@ def test_a_folder_that_was_made_elsewhere_comes_in_whole(folder):
 
 def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
   copied = []
-  monkeypatch.setattr(remote_files, 'copy', lambda path, new: copied.append(new))
+  monkeypatch.setattr(files, 'copy', lambda path, new: copied.append(new))
   for name in ('a', 'saved_model.pb', 'z'):
     (tmp_path / name).touch()
   export._move_in(str(tmp_path), 'ram://last')

@@ -283,8 +283,7 @@ def test_an_error_of_a_callback_hides_no_other(caplog):
   assert caplog.messages == ['error: no mail', 'error: no checkpoint']
 
 
-def test_where_tensorflow_s_own_saver_restores_other_variables_are_refused():
-  """With --distribute: another saver's checkpoint is not named, as evaluations ask for it."""
+def test_other_variables_are_refused_in_a_training():
   misfit = MisfitError('job/model.ckpt-4', 'it has w of [3], not [4]')
   with pytest.raises(InputError, match=r'--job-dir job was trained with other variables: .*\[4\]'):
     faults.tell(misfit, types.SimpleNamespace(job_dir='job'), [], 4)

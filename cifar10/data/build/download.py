@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 
-from cifar10.core import logs, storage_faults
+from cifar10.core import logs, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
@@ -35,7 +35,7 @@ def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
       os.replace(path + '.part', path)
       return
     except (OSError, http.client.HTTPException, ValueError) as error:
-      if getattr(error, 'errno', None) in storage_faults.FULL:
+      if getattr(error, 'errno', None) in storage_errors.FULL:
         raise  # Of the disk, not of the network.
       if isinstance(error, urllib.error.HTTPError) and error.code == 416:
         os.remove(path + '.part')  # It is longer than the file, so it belongs to another one.
