@@ -13,7 +13,6 @@ import commands
 import learning_curve
 import networks
 import report
-import tables
 from records import foremost
 
 from cifar10.job import metrics_log
@@ -38,86 +37,6 @@ def test_every_result_has_a_place_and_every_place_a_result():
     report.fill({'a.md': text}, {'one': '', 'two': ''})
 
 
-def test_a_ratio_stands_beside_its_row():
-  record = {
-    'images_per_second': {'program float32': 509.2, 'torch float32': 503.5},
-    'ratios': {'program / torch, float32': 1.011},
-  }
-  assert tables._training(record).splitlines() == [
-    '| images/s | float32 | program ÷ row |',
-    '|---|---:|---:|',
-    '| this program | 509 |  |',
-    '| PyTorch | 504 | **1.01** |',
-  ]
-
-
-def record_of(**more):
-  machine = {'cores': 2, 'processor': 'one'}
-  versions = {'tensorflow': '2.15.1', 'python': '3.11.7'}
-  return {'name': 'x', 'hardware': machine, 'versions': versions, 'commit': 'c', **more}
-
-
-def test_a_note_stands_below_its_table():
-  rates = {'images_per_second': {'batches': 9.0}, 'ratios': {}}
-  record = record_of(command='run', note='Twice.', **rates)
-  assert tables.tables({'rates': record})['rates'].endswith('| batches | 9 |\n\nTwice.\n')
-
-
-def test_a_table_names_the_gpu_before_the_processor():
-  rates = {'images_per_second': {'batches': 9.0}, 'ratios': {}}
-  record = record_of(command='run', **rates)
-  record['hardware'] = {'gpu': 'a GPU', 'cores': 2, 'processor': 'one'}
-  made = tables.tables({'training_gpu': record})
-  assert made['training_gpu'].startswith('Measured on a GPU and 2 cores of one, ')
-
-
-def test_a_recipe_without_peers_has_a_row_and_no_table():
-  runs = {'runs': [{'seed': 3, 'accuracy': 0.951}], 'accuracy_mean': 0.951}
-  more = {'recipe': 'fast95', 'seconds_median': 1800, 'accuracy_without_tta_mean': 0.94}
-  record = record_of(command='run', note='Alone.', twins={}, ratios={}, **runs, **more)
-  made = tables.tables({'one': record})
-  assert 'one' not in made
-  assert '| `--recipe fast95` | **95.10 %** (seed 3: 95.10), without' in made['trained']
-  assert made['trained'].endswith('; `run`. Alone.\n')
-
-
-def test_the_summary_says_the_speed_beside_keras_and_pytorch():
-  ratios = {
-    f'program / {peer}, {dtype}': ratio
-    for peer, dtype, ratio in (
-      ('keras', 'float32', 1.037),
-      ('torch', 'float32', 1.158),
-      ('keras', 'bfloat16', 0.957),
-      ('torch', 'bfloat16', 0.996),
-    )
-  }
-  rates = {'program float32': 973.7}
-  record = record_of(command='run', turns=10, seconds_of_a_turn=4, images_per_second=rates)
-  record = {**record, 'name': 'training', 'ratios': ratios}
-  ratios = {'program / keras, float32': 0.94, 'program / torch, float32': 1.01}
-  slower = {**record, 'ratios': ratios}
-  made = tables.tables({'training': record, 'training_avx2': slower})
-  assert made['summary'].endswith(
-    ' ResNet-20 with batch 128 trains 0.94 to 1.04 times as fast as Keras and 1.00 to 1.16 times '
-    'as fast as PyTorch, by processor and dtype ([docs/results.md](docs/results.md)).\n'
-  )
-  assert ', commit `c`; medians of 10 turns of 4 seconds:\n`run`' in made['training']
-
-
-def test_a_row_for_each_network_and_batch():
-  rates = {'program float32': 462.4, 'keras float32': 420.0}
-  ratios = {'program / keras, float32': 1.101}
-  record = {
-    'images_per_second': {f'resnet-20, batch 128: {name}': rate for name, rate in rates.items()},
-    'ratios': {f'resnet-20, batch 128: {name}': ratio for name, ratio in ratios.items()},
-  }
-  assert tables._shapes(record).splitlines() == [
-    '| network, batch | float32: images/s | ÷ Keras |',
-    '|---|---:|---:|',
-    '| resnet-20, batch 128 | 462 | **1.10** |',
-  ]
-
-
 def test_the_foremost_training_of_a_recipe_has_the_most_runs():
   """Of equally many the first; then by accuracy."""
   few, many, other = (
@@ -140,15 +59,10 @@ def test_a_records_command_can_be_run_again(monkeypatch):
   )
 
 
-@pytest.mark.parametrize(
-  'name', ['resnet20', 'resnet-21', 'resnet-2', 'wrn-16', 'wrn-17-4', 'wrn-4-1']
-)
-def test_networks_without_a_twin(name):
-  with pytest.raises(argparse.ArgumentTypeError, match=f"'{name}'"):
-    networks.name(name)
-
-
 def test_networks_with_twins():
+  for wrong in ('resnet20', 'resnet-21', 'resnet-2', 'wrn-16', 'wrn-17-4', 'wrn-4-1'):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"'{wrong}'"):
+      networks.name(wrong)
   assert networks.options('resnet-20') == {'network': 'resnet', 'num_layers': 20}
   assert networks.options(networks.name('wrn-16-4')) == {
     'network': 'wrn',

@@ -1,11 +1,8 @@
-"""Computes statistics of predictions: rates with intervals, classes, calibration, mistakes.
-
-This module does not need TensorFlow.
-"""
+"""Statistics of predictions: rates with intervals, classes, calibration, worst mistakes."""
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +10,8 @@ NUM_BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", se
 _Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations.
 
 
-class Interval(NamedTuple):
+@dataclass(frozen=True)
+class Interval:
   """A number and its 95 % confidence interval."""
 
   value: float
@@ -21,31 +19,22 @@ class Interval(NamedTuple):
   high: float
 
 
-class ClassNumbers(NamedTuple):
-  """Accuracy, precision and the most frequent mistake of one class."""
+@dataclass(frozen=True)
+class ClassResult:
+  """Accuracy and precision of one class."""
 
-  name: str
-  examples: int | None  # None: not recorded.
+  examples: int
   accuracy: Interval | None  # Of its examples; None: it has none.
   precision: Interval | None  # Of the examples predicted as this class; None: there are none.
-  mistaken_for: str | None  # The most frequent wrong prediction.
-  mistaken: int  # Count of that prediction.
 
 
-class Bin(NamedTuple):
-  """The examples whose confidence is above `low` and not above `high`."""
+@dataclass(frozen=True)
+class Calibration:
+  """Predictions in bins by confidence: of those with 80 % confidence, 80 % should be right."""
 
-  low: float
-  high: float
-  examples: int
-  confidence: float  # The mean confidence; NaN for an empty bin.
-  accuracy: float
-
-
-class Calibration(NamedTuple):
-  """Calibration: of predictions with 80 % confidence, 80 % should be right."""
-
-  bins: list[Bin]
+  counts: np.ndarray  # int [NUM_BINS]
+  confidences: np.ndarray  # float [NUM_BINS]: means; NaN for an empty bin
+  accuracies: np.ndarray  # float [NUM_BINS]
   error: float  # The expected calibration error.
 
 
@@ -59,21 +48,16 @@ def wilson(successes: int, trials: int) -> Interval:
   return Interval(rate, min(max(middle - half, 0.0), rate), max(min(middle + half, 1.0), rate))
 
 
-def mean(values: np.ndarray) -> Interval:
-  """Returns the mean of float [n] with its normal interval; of one value the value itself."""
-  middle = float(np.mean(values))
-  deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-  half = _Z * deviation / math.sqrt(len(values))
-  return Interval(middle, middle - half, middle + half)
-
-
-def cross_entropies(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-  """Returns each example's cross-entropy in nats: labels [n], float [n, classes] -> float64 [n].
+def cross_entropy(labels: np.ndarray, probabilities: np.ndarray) -> Interval:
+  """Returns the mean cross-entropy in nats with its normal interval.
 
   A probability of 0 counts as the smallest float32 number.
   """
   of_label = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-  return -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
+  each = -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
+  deviation = np.std(each, ddof=1) if len(each) > 1 else 0
+  mean, half = float(np.mean(each)), float(_Z * deviation / math.sqrt(len(each)))
+  return Interval(mean, mean - half, mean + half)
 
 
 def is_among(labels: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
@@ -90,7 +74,7 @@ def is_among(labels: np.ndarray, probabilities: np.ndarray, count: int) -> np.nd
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
   """Counts how often each class (row) was predicted as each (column): int64 [classes, classes]."""
   pairs = np.bincount(labels * num_classes + predicted, minlength=num_classes**2)
-  return pairs.reshape(num_classes, num_classes).astype(np.int64)
+  return pairs.reshape(num_classes, num_classes)
 
 
 def mistakes(matrix: np.ndarray) -> np.ndarray:
@@ -98,53 +82,29 @@ def mistakes(matrix: np.ndarray) -> np.ndarray:
   return matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
 
 
-def by_class(matrix: np.ndarray, classes: Sequence[str]) -> list[ClassNumbers]:
-  """Returns the numbers of every class, by label, from a confusion matrix."""
-  numbers = []
-  for label, (name, row, wrong) in enumerate(zip(classes, matrix, mistakes(matrix))):
-    right, examples, answers = int(row[label]), int(row.sum()), int(matrix[:, label].sum())
-    most = int(np.argmax(wrong))
-    numbers.append(
-      ClassNumbers(
-        name,
-        examples,
-        wilson(right, examples) if examples else None,
-        wilson(right, answers) if answers else None,
-        classes[most] if wrong[most] else None,
-        int(wrong[most]),
-      )
-    )
-  return numbers
-
-
-def confusions(matrix: np.ndarray, count: int) -> list[tuple[int, int, int]]:
-  """Returns the most frequent mistakes first: (class, prediction, count)."""
-  wrong = mistakes(matrix)
-  order = np.argsort(-wrong, axis=None, kind='stable')[:count].tolist()
-  pairs = [divmod(place, len(matrix)) for place in order]
-  return [(row, column, int(wrong[row, column])) for row, column in pairs if wrong[row, column]]
+def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResult]:
+  """Returns the results of every class from a confusion matrix."""
+  results = {}
+  for name, *counts in zip(classes, matrix.diagonal(), matrix.sum(1), matrix.sum(0)):
+    right, examples, answers = map(int, counts)
+    accuracy = wilson(right, examples) if examples else None
+    precision = wilson(right, answers) if answers else None
+    results[name] = ClassResult(examples, accuracy, precision)
+  return results
 
 
 def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
   """Bins confidences by equal width, and averages the distance from confidence to accuracy.
 
-  Args:
-    confidences: the probability of each predicted class: float [n].
-    is_right: bool [n].
+  `confidences` are the probabilities of the predicted classes: float [n]; `is_right`: bool [n].
   """
-  finite = np.nan_to_num(confidences)
-  numbers = np.clip(np.ceil(finite * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-  counts = np.bincount(numbers, minlength=NUM_BINS)
+  bins = np.clip(np.ceil(np.nan_to_num(confidences) * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+  counts = np.bincount(bins, minlength=NUM_BINS)
   with np.errstate(invalid='ignore'):  # An empty bin has no mean.
-    confidence = np.bincount(numbers, confidences, NUM_BINS) / counts
-    accuracy = np.bincount(numbers, is_right, NUM_BINS) / counts
-  distances = np.abs(accuracy - confidence)[counts > 0]
-  error = (counts[counts > 0] * distances).sum() / len(confidences)
-  bins = [
-    Bin(i / NUM_BINS, (i + 1) / NUM_BINS, int(counts[i]), float(confidence[i]), float(accuracy[i]))
-    for i in range(NUM_BINS)
-  ]
-  return Calibration(bins, float(error))
+    means = np.bincount(bins, confidences, NUM_BINS) / counts
+    accuracies = np.bincount(bins, is_right, NUM_BINS) / counts
+  error = (counts * np.abs(accuracies - means))[counts > 0].sum() / len(confidences)
+  return Calibration(counts, means, accuracies, float(error))
 
 
 def worst_mistakes(

@@ -6,35 +6,25 @@ import numpy as np
 import pytest
 
 from cifar10.reporting import stats
+from cifar10.reporting.stats import Interval
 
 
-def test_wilson_is_the_published_interval():
-  """Newcombe 1998, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
-  for successes, trials, low, high in (
+@pytest.mark.parametrize(
+  ('successes', 'trials', 'low', 'high'),
+  [
     (81, 263, 0.2553, 0.3662),
     (15, 148, 0.0624, 0.1605),
     (0, 20, 0.0, 0.1611),
     (1, 29, 0.0061, 0.1718),
-  ):
-    found = stats.wilson(successes, trials)
-    assert found.value == successes / trials
-    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_wilson_of_all_ends_at_one():
-  found = stats.wilson(20, 20)
-  assert found.high == found.value == 1
-  assert found.low == pytest.approx(1 - 0.1611, abs=5e-5)
-
-
-def test_mean_has_the_normal_interval():
-  # Mean 2, squared deviations 1 + 0 + 1 over n - 1 = 2: deviation 1; 1.96 / sqrt(3) = 1.1316.
-  found = stats.mean(np.array([1.0, 2.0, 3.0]))
-  assert found == pytest.approx((2, 2 - 1.1316, 2 + 1.1316), abs=1e-4)
-
-
-def test_mean_of_one_is_that_one():
-  assert stats.mean(np.array([3.0])) == (3, 3, 3)
+    (20, 20, 1 - 0.1611, 1.0),
+  ],
+)
+def test_wilson_is_the_published_interval(successes, trials, low, high):
+  """Newcombe 1998, table I, method 3; the last is the third from the other side."""
+  found = stats.wilson(successes, trials)
+  assert found.value == successes / trials
+  assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+  assert found.low <= found.value <= found.high
 
 
 LABELS = np.array([0, 0, 1, 1, 2])
@@ -44,14 +34,19 @@ PROBABILITIES = np.array(
 )
 
 
-def test_cross_entropy_is_minus_the_logarithm():
-  found = stats.cross_entropies(LABELS, PROBABILITIES)
-  assert found == pytest.approx(-np.log([0.5, 0.2, 0.6, 1, 0.2]), rel=1e-6)
+def test_cross_entropy_has_the_normal_interval():
+  # -log(0.5) and -log(0.125) are 1 and 3 log 2: mean 2, deviation sqrt(2), 1.96 * 1 beside it.
+  found = stats.cross_entropy(np.array([0, 0]), np.array([[0.5, 0.5], [0.125, 0.875]]))
+  expected = [(2 + each) * math.log(2) for each in (0, -1.95996, 1.95996)]
+  assert (found.value, found.low, found.high) == pytest.approx(expected, abs=1e-5)
+  mean = -np.mean(np.log([0.5, 0.2, 0.6, 1, 0.2]))
+  assert stats.cross_entropy(LABELS, PROBABILITIES).value == pytest.approx(mean, rel=1e-6)
 
 
 def test_cross_entropy_of_no_probability_is_finite():
-  found = stats.cross_entropies(np.array([1]), np.array([[1, 0]], np.float32))
-  assert found == pytest.approx([149 * math.log(2)])  # The smallest float32 is 2^-149.
+  found = stats.cross_entropy(np.array([1]), np.array([[1, 0]], np.float32))
+  lowest = pytest.approx(149 * math.log(2))  # The smallest float32 is 2^-149.
+  assert found == Interval(lowest, lowest, lowest)
 
 
 def test_among_the_first_two():
@@ -60,22 +55,15 @@ def test_among_the_first_two():
   assert stats.is_among(LABELS, PROBABILITIES, 1).tolist() == [True, False, True, True, False]
 
 
-def test_confusion_matrix_has_true_classes_in_rows():
-  matrix = stats.confusion_matrix(LABELS, PREDICTED, 3)
-  assert matrix.tolist() == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
-  assert stats.confusions(matrix, 5) == [(0, 1, 1), (2, 0, 1)]
-
-
-def test_classes_have_accuracy_and_precision():
+def test_classes_are_rows_of_the_confusion_matrix():
   matrix = stats.confusion_matrix(LABELS, PREDICTED, 4)
-  zero, one, two, three = stats.by_class(matrix, ['a', 'b', 'c', 'd'])
-  assert (zero.accuracy.value, zero.precision.value) == (1 / 2, 1 / 2)
-  assert (one.accuracy.value, one.precision.value) == (1, 2 / 3)
-  assert (zero.mistaken_for, zero.mistaken) == ('b', 1)
-  assert one.mistaken_for is None
-  assert two.accuracy.value == 0
-  assert two.precision is None  # Nothing was taken for it.
-  assert (three.examples, three.accuracy) == (0, None)
+  assert matrix.tolist() == [[1, 1, 0, 0], [0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+  assert stats.mistakes(matrix).tolist() == [[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0], [0] * 4]
+  found = stats.by_class(matrix, 'abcd')
+  assert (found['a'].accuracy.value, found['a'].precision.value) == (1 / 2, 1 / 2)
+  assert (found['b'].accuracy.value, found['b'].precision.value) == (1, 2 / 3)
+  assert (found['c'].accuracy.value, found['c'].precision) == (0, None)  # None is taken for it.
+  assert (found['d'].examples, found['d'].accuracy) == (0, None)
 
 
 def test_calibration_error_by_hand():
@@ -83,13 +71,11 @@ def test_calibration_error_by_hand():
   found = stats.calibration(np.array([0.96, 0.98, 0.62, 0.61]), np.array([1, 0, 1, 1], bool))
   # Bin 15: two answers, accuracy 0.5, confidence 0.97: 0.47. Bin 10: 1 and 0.615: 0.385.
   assert found.error == pytest.approx((2 * 0.47 + 2 * 0.385) / 4)
-  assert len(found.bins) == 15
-  assert [(i, each.examples) for i, each in enumerate(found.bins) if each.examples] == [
-    (9, 2),
-    (14, 2),
-  ]
-  assert found.bins[14].accuracy == 0.5
-  assert math.isnan(found.bins[0].accuracy)
+  assert found.counts.tolist() == [0] * 9 + [2, 0, 0, 0, 0, 2]
+  assert found.accuracies[14] == 0.5
+  assert math.isnan(found.accuracies[0])
+  ends = stats.calibration(np.array([1 / 15, 0.0, 1.0]), np.array([True, True, True]))
+  assert ends.counts.tolist() == [2, *[0] * 13, 1]  # A bin holds its upper end.
 
 
 def test_probabilities_that_are_no_numbers_are_no_merit():
@@ -98,14 +84,8 @@ def test_probabilities_that_are_no_numbers_are_no_merit():
   assert math.isnan(stats.calibration(nan[:, 0], np.array([True, False, False])).error)
 
 
-def test_a_bin_holds_its_upper_end():
-  found = stats.calibration(np.array([1 / 15, 0.0, 1.0]), np.array([True, True, True]))
-  assert [each.examples for each in found.bins] == [2, *[0] * 13, 1]
-
-
 def test_worst_mistakes_give_the_truth_least():
-  labels = np.array([0, 0, 0, 0])
-  predicted = np.array([1, 1, 0, 2])
+  labels, predicted = np.array([0, 0, 0, 0]), np.array([1, 1, 0, 2])
   probabilities = np.array([[0.1, 0.6, 0.3], [0.2, 0.8, 0], [0.9, 0.1, 0], [0.1, 0.2, 0.7]])
   # Image 2 is right; 0 and 3 give the truth 0.1, and 3 is surer of its answer.
   assert stats.worst_mistakes(labels, predicted, probabilities, 40).tolist() == [3, 0, 1]
