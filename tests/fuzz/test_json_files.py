@@ -23,7 +23,6 @@ from cifar10.job import (
   stop_record,
 )
 from cifar10.options.hparams import all_values, from_values
-from cifar10.reporting import history, job_report, summary
 
 CLUSTER = {
   'cluster': {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4'], 'evaluator': ['e:5']},
@@ -211,12 +210,7 @@ def test_metrics(tmp_path_factory, lines, step):
   folder.mkdir(exist_ok=True)
   path = str(folder)
   (folder / metrics_log.NAME).write_bytes(b'\n'.join(lines) + b'\n')
-  events = history.read(path)
-  events.moments(), events.seconds, events.last_step, events.restarts, events.splits()
-  with refusals():
-    job = job_report.collect('A', path, job_report.Wanted())
-    assert summary.terminal_table([job, job])
-    assert json.dumps(summary.to_json(job))
+  assert all(isinstance(event['step'], int) for event in metrics_log.read(path))
   assert metrics_log.go_back(path, step) >= 0
   metrics_log.append(path, metrics_log.event('save', step, 'chief 0'))
   assert metrics_log.read(path)[-1]['event'] == 'save'
