@@ -72,7 +72,6 @@ class Layers:
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
-    self.dropouts: dict[str, float] = {}  # By operation name: the rate of each dropout.
     # Each moving average with this batch's value; None: the layers make the updates themselves.
     self.statistics: list[tuple[Any, tf.Tensor]] | None = None
     self.features: Any = None  # float32 [batch, width], the input of the last layer.

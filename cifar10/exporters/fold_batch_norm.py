@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-_POOL = 'MaxPool'
-
 
 class _Found(NamedTuple):
   """A batch norm that can be folded, and the convolution whose kernel takes its factor."""
@@ -33,14 +31,14 @@ def folded(graph: Any) -> Any:
   """
   nodes = {node.name: node for node in graph.node}
   users = collections.Counter(_source(name) for node in graph.node for name in node.input)
-  matches = {
+  found = {
     node.name: match
     for node in graph.node
     if node.op == 'FusedBatchNormV3'
     and not node.attr['is_training'].b  # By a batch's own mean, in a network of a user's own.
     and (match := _match(node, nodes, users))
   }
-  kernels = {match.convolution.name: match.kernel for match in matches.values()}
+  kernels = {match.convolution.name: match.kernel for match in found.values()}
   # If the graph holds a network twice, both use the same kernel node.
   shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
   result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
@@ -53,9 +51,9 @@ def folded(graph: Any) -> Any:
       convolution = result.node.add()
       convolution.CopyFrom(node)
       convolution.input[1] = shared[key]
-    elif node.name in matches:
+    elif node.name in found:
       dtype = node.attr['T'].type
-      bias = _constant(result, f'{node.name}/bias', matches[node.name].bias, dtype)
+      bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)
       addition = result.node.add(name=node.name, op='BiasAdd', input=[node.input[0], bias])
       addition.attr['T'].type = dtype
       addition.attr['data_format'].CopyFrom(node.attr['data_format'])
@@ -67,7 +65,7 @@ def folded(graph: Any) -> Any:
 
 def _match(node: Any, nodes: Mapping[str, Any], users: Mapping[str, int]) -> _Found | None:
   before = nodes[_source(node.input[0])]
-  is_pooled = before.op == _POOL and users[before.name] == 1
+  is_pooled = before.op == 'MaxPool' and users[before.name] == 1
   convolution = nodes[_source(before.input[0])] if is_pooled else before
   if convolution.op != 'Conv2D' or users[convolution.name] > 1:
     return None

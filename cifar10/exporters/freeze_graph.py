@@ -13,28 +13,21 @@ from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.exporters import fold_batch_norm
-from cifar10.inference import predictions
+from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
 from cifar10.job.checkpoints import Saver
 from cifar10.options.hparams import HParams
 from cifar10.training import ema, network_builder
 
 _ELSEWHERE = re.compile('HashTable|PyFunc')  # Operations on what is in this process alone.
-SAVED_MODEL = 'saved_model.pb'  # A folder without this file is not a SavedModel.
-
-
-class Learning(NamedTuple):
-  """The layers of a network that act in training alone, so that its inference graph lacks them."""
-
-  batch_norm_decay: float
-  dropouts: Mapping[str, float]  # The dropout rates, by operation name.
 
 
 class Frozen(NamedTuple):
   """A network from uint8 images to classes, probabilities and features."""
 
-  graph: Any  # A GraphDef with the inputs and outputs that exporters name.
-  unfolded: Any  # The same graph before batch norm was folded into the convolutions.
-  learning: Learning  # The layers of `unfolded` that act in training alone.
+  hparams: HParams
+  data: DatasetInfo  # What it classifies.
+  batch: int | None  # How many images each call has; None: any number.
+  graph: Any  # A GraphDef with the inputs and outputs that predictions.py names.
   values: Mapping[str, np.ndarray]  # float32 values of the network's variables.
 
   @property
@@ -52,10 +45,10 @@ class Format(NamedTuple):
 
   # Writes a file or folder at a path; the last argument describes what it was made from.
   write: Callable[[str, Frozen, Mapping[str, Any]], None]
-  check: Callable[[], None] = lambda: None  # Raises InputError if a library is missing.
+  # Raises InputError if a library is missing, or the format cannot hold the network.
+  check: Callable[[HParams], None] = lambda _: None
   suffix: str = ''
   dtype: str = ''  # '': the job's.
-  has_views: bool = True  # Whether the exported network may average the views of --tta.
 
 
 def freeze(
@@ -78,26 +71,33 @@ def freeze(
   Raises:
     InputError: the network has a table, whose content no graph holds, or calls Python.
   """
-  outputs = [predictions.CLASSES, predictions.PROBABILITIES, predictions.FEATURES]
   with sessions.side_graph() as graph:
     sizes = [batch, info.HEIGHT, info.WIDTH, info.DEPTH]
-    images = tf.compat.v1.placeholder(tf.uint8, sizes, predictions.IMAGES)
+    images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
     built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       inferred = network_builder.infer(hparams, built, images)
-    tf.argmax(inferred.logits, 1, name=predictions.CLASSES)
-    tf.nn.softmax(inferred.logits, name=predictions.PROBABILITIES)
-    tf.identity(inferred.features, predictions.FEATURES)
+    tf.argmax(inferred.logits, 1, name=CLASSES)
+    tf.nn.softmax(inferred.logits, name=PROBABILITIES)
+    tf.identity(inferred.features, FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     saver = ema.scaffold().saver if use_ema else Saver(variables)
     with tf.compat.v1.Session(config=sessions.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)
       constants = tf.compat.v1.graph_util.convert_variables_to_constants(
-        session, graph.as_graph_def(), outputs
+        session, graph.as_graph_def(), [CLASSES, PROBABILITIES, FEATURES]
       )
-  functions = {each.signature.name: each.node_def for each in constants.library.function}
-  needed = [*constants.node]
+  _check_is_whole(constants)
+  for node in constants.node:  # Drops custom gradients of networks: inference needs none.
+    node.attr.pop('_gradient_op_type', None)
+  return Frozen(hparams, data, batch, fold_batch_norm.folded(constants), values)
+
+
+def _check_is_whole(graph: Any) -> None:
+  """Raises InputError if the graph, or a function that it calls, needs more than constants."""
+  functions = {each.signature.name: each.node_def for each in graph.library.function}
+  needed = [*graph.node]
   for node in needed:  # Which grows by the nodes of functions that are called.
     for value in node.attr.values():
       for called in (value.func, *value.list.func):
@@ -107,7 +107,3 @@ def freeze(
         f'the network cannot be exported: {node.name} ({node.op}) is a table or a call of Python, '
         'which no file can hold; make it of constants and operations of TensorFlow'
       )
-  for node in constants.node:  # Drops custom gradients of networks: inference needs none.
-    node.attr.pop('_gradient_op_type', None)
-  learning = Learning(hparams.batch_norm_decay, built.dropouts)
-  return Frozen(fold_batch_norm.folded(constants), constants, learning, values)

@@ -8,6 +8,7 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
+from cifar10.options.hparams import HParams
 
 _OPSET = 17  # Of 2022; runtimes of the last years support it.
 _INSTALLED_BY = (  # In any folder.
@@ -15,8 +16,9 @@ _INSTALLED_BY = (  # In any folder.
 )
 
 
-def check() -> None:
+def check(hparams: HParams) -> None:
   """Raises InputError if tf2onnx cannot be imported."""
+  del hparams
   try:
     import tf2onnx  # noqa: F401, PLC0415 - an extra
   except ImportError as error:
@@ -26,12 +28,9 @@ def check() -> None:
 
 
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
-  """Writes a model from `images` uint8 [n, 32, 32, 3] to classes, probabilities, features.
+  """Writes a file from `images` uint8 [n, 32, 32, 3] to classes, probabilities, features.
 
-  Args:
-    path: the file to write.
-    network: in float32.
-    made_from: what it was made from, for the file's metadata.
+  `network` is in float32, and `made_from`, what it was made from, becomes metadata.
   """
   import onnx  # noqa: PLC0415
   from tf2onnx import convert  # noqa: PLC0415

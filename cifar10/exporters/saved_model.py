@@ -16,10 +16,6 @@ from cifar10.data import image_files, info
 from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.inference.predictions import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
-MADE_FROM = 'made_from.json'
-_EXTRA = 'assets.extra'  # TensorFlow's name of the folder for additional files.
-_WARM_UP = 'tf_serving_warmup_requests'
-_INPUTS = {'serving_default': IMAGES, 'features': IMAGES, 'encoded': ENCODED}  # By signature.
 _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
 
 
@@ -27,52 +23,44 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet."""
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     module = tf.Module()
-    module.network = _function(network.graph)
-    batch = module.network.inputs[0].shape.as_list()[0]
-    tf.saved_model.save(module, path, signatures=_signatures(module.network, batch))
-    extra = os.path.join(path, _EXTRA)
+    images = tf.TensorSpec([network.batch, *_SIZES], tf.uint8, IMAGES)
+    encoded = tf.TensorSpec([network.batch], tf.string, ENCODED)
+
+    def infer(images: tf.Tensor) -> list[tf.Tensor]:
+      outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
+      return tf.graph_util.import_graph_def(
+        network.graph, {f'{IMAGES}:0': images}, outputs, name=''
+      )
+
+    module.network = tf.compat.v1.wrap_function(infer, [images])
+
+    def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
+      classes, probabilities, _ = module.network(images)
+      return {CLASSES: classes, PROBABILITIES: probabilities}
+
+    def features(images: tf.Tensor) -> dict[str, tf.Tensor]:
+      return {FEATURES: module.network(images)[2]}
+
+    def serve_encoded(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
+      read = tf.map_fn(_read, encoded, fn_output_signature=tf.TensorSpec(_SIZES, tf.uint8))
+      return serve(read)
+
+    signatures = {
+      'serving_default': tf.function(serve, [images], autograph=False),
+      'features': tf.function(features, [images], autograph=False),
+      'encoded': tf.function(serve_encoded, [encoded], autograph=False),
+    }
+    tf.saved_model.save(module, path, signatures)
+    grey = tf.fill([network.batch or 1, *_SIZES], tf.constant(128, tf.uint8))
+    grey_file = tf.fill([network.batch or 1], tf.io.encode_png(grey[0]))
+    extra = os.path.join(path, 'assets.extra')  # TensorFlow's name of it.
     os.makedirs(extra)
-    with open(os.path.join(extra, MADE_FROM), 'w', encoding='utf-8') as file:
-      file.write(files.json_text(made_from, indent=2) + '\n')
-    with tf.io.TFRecordWriter(os.path.join(extra, _WARM_UP)) as requests:
-      for signature, name in _INPUTS.items():
-        requests.write(_prediction_log(signature, name, _grey(name, batch or 1)))
-
-
-def _function(graph: Any) -> Any:
-  """Returns the graph as a function from `images` to classes, probabilities and features."""
-  [given] = [node for node in graph.node if node.name == IMAGES]
-  images = tf.TensorSpec(tf.TensorShape(given.attr['shape'].shape), tf.uint8, IMAGES)
-  outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
-
-  def network(images: tf.Tensor) -> list[tf.Tensor]:
-    return tf.graph_util.import_graph_def(graph, {f'{IMAGES}:0': images}, outputs, name='')
-
-  return tf.compat.v1.wrap_function(network, [images])
-
-
-def _signatures(network: Any, batch: int | None) -> dict[str, Any]:
-  """Returns the functions that a server offers, by signature."""
-
-  def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
-    classes, probabilities, _ = network(images)
-    return {CLASSES: classes, PROBABILITIES: probabilities}
-
-  def features(images: tf.Tensor) -> dict[str, tf.Tensor]:
-    return {FEATURES: network(images)[2]}
-
-  def serve_encoded(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
-    return serve(tf.map_fn(_read, encoded, fn_output_signature=tf.TensorSpec(_SIZES, tf.uint8)))
-
-  functions = {'serving_default': serve, 'features': features, 'encoded': serve_encoded}
-  specs = {
-    IMAGES: tf.TensorSpec([batch, *_SIZES], tf.uint8, IMAGES),
-    ENCODED: tf.TensorSpec([batch], tf.string, ENCODED),
-  }
-  return {
-    signature: tf.function(function, input_signature=[specs[_INPUTS[signature]]], autograph=False)
-    for signature, function in functions.items()
-  }
+    with tf.io.TFRecordWriter(os.path.join(extra, 'tf_serving_warmup_requests')) as requests:
+      requests.write(_prediction_log('serving_default', IMAGES, grey))
+      requests.write(_prediction_log('features', IMAGES, grey))
+      requests.write(_prediction_log('encoded', ENCODED, grey_file))
+  with open(os.path.join(extra, 'made_from.json'), 'w', encoding='utf-8') as file:
+    file.write(files.json_text(made_from, indent=2) + '\n')
 
 
 def _read(content: tf.Tensor) -> tf.Tensor:
@@ -80,12 +68,6 @@ def _read(content: tf.Tensor) -> tf.Tensor:
   image = image_files.decode(content)
   image.set_shape([None, None, info.DEPTH])
   return tf.ensure_shape(image_files.as_seen(image), _SIZES)
-
-
-def _grey(name: str, batch: int) -> tf.Tensor:
-  """Returns encoded grey images for a warm-up request."""
-  images = tf.fill([batch, *_SIZES], tf.constant(128, tf.uint8))
-  return images if name == IMAGES else tf.fill([batch], tf.io.encode_png(images[0]))
 
 
 def _prediction_log(signature: str, name: str, value: tf.Tensor) -> bytes:
@@ -101,17 +83,12 @@ def _prediction_log(signature: str, name: str, value: tf.Tensor) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-  """Encodes a field of bytes in the wire format of protocol buffers."""
-  return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-  """Encodes seven bits per byte, the lowest first; all bytes but the last have the top bit set."""
-  result = bytearray()
-  while number > 127:
-    result.append(number & 127 | 128)
-    number >>= 7
-  return bytes([*result, number])
+  """A field in protocol buffers' wire format: its number and kind 2, the length, the bytes."""
+  length, size = [], len(content)
+  while size > 127:  # Seven bits a byte, the lowest first; all but the last have the top bit set.
+    length.append(size & 127 | 128)
+    size >>= 7
+  return bytes([number << 3 | 2, *length, size]) + content
 
 
 FORMAT = Format(write)

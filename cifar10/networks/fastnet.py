@@ -31,7 +31,7 @@ _PATCH = 2  # Side of a whitened patch in pixels.
 _POOL = 2  # Size of each group's max pool in pixels.
 # GELU(x) is about x sigmoid(1.702 x) (Hendrycks and Gimpel 2016, arXiv 1606.08415). Batch norm does
 # the multiplication; convolution and batch norm after it undo what it does to the result.
-_SHARPNESS = 1.702
+SHARPNESS = 1.702
 _EPSILON = 5e-4  # Added to the eigenvalues: limits how much the rarest patterns are magnified.
 
 
@@ -96,7 +96,7 @@ class FastNet(model_base.Layers):
     logits = self._fully_connected(
       x, self._data.num_classes, initializer=initializer, has_bias=False
     )
-    return logits / (self._divisor * _SHARPNESS)
+    return logits / (self._divisor * SHARPNESS)
 
   def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the whitened 2x2 patches with their negations, and the bias to add to them."""
@@ -111,7 +111,7 @@ class FastNet(model_base.Layers):
       scale, shift = (tf.constant(value, tf.float32) for value in standardisation(self._data))
       bias = bias + tf.reduce_sum(kernel * shift[:, tf.newaxis], [0, 1, 2])
       kernel = kernel * scale[:, tf.newaxis]
-      kernel, bias = (tf.cast(_SHARPNESS * value, self._dtype) for value in (kernel, bias))
+      kernel, bias = (tf.cast(SHARPNESS * value, self._dtype) for value in (kernel, bias))
       return tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format), bias
 
   def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
@@ -144,11 +144,11 @@ class FastNet(model_base.Layers):
     """
     x = self._pooled_conv(x, width) if bias is None else self._first_conv(x, bias, width)
     x = self._max_pool(x, _POOL)
-    x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=_SHARPNESS))
+    x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=SHARPNESS))
     convs_per_group = self._options.convs_per_group
     for number in range(2, convs_per_group + 1):
       x = self._conv(x, 3, width, 1, name=f'conv{number}', initializer=identity_initializer)
-      x = self._batch_norm(x, name=f'bn{number}', fixed_scale=_SHARPNESS)
+      x = self._batch_norm(x, name=f'bn{number}', fixed_scale=SHARPNESS)
       if number == convs_per_group > 2:
         x = x + shortcut
       x = self._silu(x)
@@ -180,8 +180,8 @@ def unfolded(exported: dict[str, np.ndarray], data: DatasetInfo) -> Mapping[str,
   if not {kernel, bias} <= exported.keys():
     return exported
   scale, shift = (value[:, np.newaxis] for value in standardisation(data))
-  plain = exported[kernel] / (_SHARPNESS * scale)
-  offset = exported[bias] / _SHARPNESS - np.sum(plain * shift, (0, 1, 2))
+  plain = exported[kernel] / (SHARPNESS * scale)
+  offset = exported[bias] / SHARPNESS - np.sum(plain * shift, (0, 1, 2))
   return {**exported, kernel: plain.astype('float32'), bias: offset.astype('float32')}
 
 

@@ -37,12 +37,8 @@ class MoreLayers(model_base.Layers):
     """
     if not 0 <= rate < 1:
       raise ValueError(f'dropout rate is {rate}; it must be at least 0 and less than 1')
-    if rate == 0:
+    if rate == 0 or not self._is_training:
       return x
-    if not self._is_training:
-      place = tf.identity(x, 'dropout')
-      self.dropouts[place.op.name] = rate
-      return place
     # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
     # job drops the same elements as one that was not interrupted. And on the name, which layers and
     # towers do not share: TensorFlow's own seed would count the random operations before, of which

@@ -63,7 +63,7 @@ def initializers(
     skipped: regular expression; variables whose names match are not taken.
     shapes: shapes of the network's variables, by name.
     device: this process's, for the values; no other task needs to see the sources.
-    unfold: as `Family.unfolded`, for the variables of a .keras file.
+    unfold: as `families.unfolded`, for the variables of a .keras file.
 
   Returns:
     An initializer for each variable found, by its name.
@@ -85,7 +85,7 @@ def _open_keras(path: str, names: Iterable[str], unfold: Callable[..., Any]) -> 
   """The weights of a .keras file that --format keras wrote, and that Keras may have trained since.
 
   Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
-  constant a is saved as a (x + offset / a), the product as a layer of its own: see keras_layers.py.
+  constant a is saved as a (x + offset / a), the product as a layer of its own: keras_networks.py.
   `names` are the network's variables. Raises InputError if Keras cannot read the file.
   """
   try:

@@ -1,8 +1,7 @@
-"""How an export takes its place in the job dir."""
+"""How an export takes its place in the job dir, and the accuracy that it names."""
 
 import os
 import signal
-import tempfile
 
 import pytest
 from outcome import succeeded
@@ -10,43 +9,24 @@ from outcome import succeeded
 from cifar10.core import files
 from cifar10.exporters import export
 from cifar10.job import metrics_log
-from cifar10.options.hparams import from_values
 
-MEASURED = {'subset': 'eval', 'accuracy': 0.94, 'accuracy_without_tta': 0.93}
-
-
-@pytest.fixture(params=['local', 'ram://'])
-def folder(request, tmp_path):
-  """A folder that is there and empty, and no other test's."""
-  path = {'local': '', 'ram://': 'ram:/'}[request.param] + str(tmp_path)
-  files.make_folder(path)
-  return path
+PLAIN = {'subset': 'eval', 'accuracy': 0.94}
+VIEWS = {**PLAIN, 'accuracy_without_tta': 0.93, 'tta': 'mirror+shift', 'tta_below': 0.7}
 
 
-def test_a_folder_that_was_made_elsewhere_comes_in_whole(folder):
-  with tempfile.TemporaryDirectory() as made:
-    for name in ('written/saved_model.pb', 'written/variables/index', 'file'):
-      os.makedirs(os.path.dirname(os.path.join(made, name)), exist_ok=True)
-      files.write_text(os.path.join(made, name), name)
-    export._move_in(os.path.join(made, 'written'), os.path.join(folder, 'export'))
-    export._move_in(os.path.join(made, 'file'), os.path.join(folder, 'file.onnx'))
-  assert [os.path.basename(path) for path in files.matching(folder, '*')] == ['export', 'file.onnx']
-  assert (
-    files.read_text(os.path.join(folder, 'export', 'variables', 'index'))
-    == 'written/variables/index'
-  )
-  assert (
-    files.read_text(os.path.join(folder, 'export', 'saved_model.pb')) == 'written/saved_model.pb'
-  )
-
-
-def test_the_file_that_makes_a_folder_whole_comes_last(tmp_path, monkeypatch):
+def test_behind_a_url_what_makes_it_a_saved_model_comes_last(tmp_path, monkeypatch):
   copied = []
-  monkeypatch.setattr(files, 'copy', lambda path, new: copied.append(new))
-  for name in ('a', 'saved_model.pb', 'z'):
-    (tmp_path / name).touch()
-  export._move_in(str(tmp_path), 'ram://last')
-  assert copied == ['ram://last/a', 'ram://last/z', 'ram://last/saved_model.pb']
+  copy = files.copy
+  monkeypatch.setattr(files, 'copy', lambda path, new: (copied.append(new), copy(path, new)))
+  url = f'ram://{tmp_path}'
+  for name in ('written/saved_model.pb', 'written/variables/index', 'file'):
+    (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / name).write_text(name)
+  folder = export._moved(str(tmp_path / 'written'), url, '')
+  file = export._moved(str(tmp_path / 'file'), url, '.onnx')
+  assert copied == [f'{folder}/variables/index', f'{folder}/saved_model.pb', file]
+  assert files.read_text(f'{folder}/variables/index') == 'written/variables/index'
+  assert files.read_text(file) == 'file'
 
 
 def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path, monkeypatch):
@@ -59,95 +39,35 @@ def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path,
     assert path == str(tmp_path / str(number))
 
 
-def record(job, tta, tta_below=1.0, measured=MEASURED, step=8):
-  """A run with these views, and what it evaluated."""
-  views = {'tta': tta, 'tta_below': tta_below}
-  metrics_log.append(str(job), {'event': 'start', 'step': 0, 'options': views})
-  metrics_log.append(str(job), {'event': 'evaluate', 'step': step, **measured})
-
-
-def accuracies(job, tta, tta_below=1.0, name='model.ckpt-8'):
-  """Of an export with these views."""
-  hparams = from_values({'tta': tta, 'tta_below': tta_below})
-  return export._accuracies(str(job), hparams, str(job / name), 8, 'last')
-
-
 @pytest.mark.parametrize(
-  ('tta', 'tta_below', 'known'),
+  ('measured', 'flags', 'known'),
   [
-    ('mirror+shift', 0.7, {'eval': 0.94}),
-    ('none', 0.7, {'eval': 0.93}),
-    ('mirror+shift', 1.0, {}),  # As with --export-batch.
-    ('mirror', 0.7, {}),
+    (VIEWS, ['--tta', 'mirror+shift', '--tta-below', 0.7], {'eval': 0.94}),
+    (VIEWS, ['--tta', 'none'], {'eval': 0.93}),
+    (VIEWS, ['--tta', 'mirror', '--tta-below', 0.7], {}),
+    # With a batch all images have all views: another network.
+    (VIEWS, ['--tta', 'mirror+shift', '--tta-below', 0.7, '--export-batch', 2], {}),
+    (PLAIN, ['--tta', 'none'], {'eval': 0.94}),
+    (PLAIN, ['--tta', 'mirror'], {}),
+    ({**PLAIN, 'weights': 'ema'}, ['--tta', 'none'], {}),
+    ({'subset': 'eval', 'accuracy': None}, ['--tta', 'none'], {}),  # Another program's line.
   ],
 )
-def test_the_accuracy_is_with_the_views_that_it_has(tta, tta_below, known, tmp_path):
-  """A job with --tta mirror+shift --tta-below 0.7."""
-  record(tmp_path, 'mirror+shift', 0.7)
-  assert accuracies(tmp_path, tta, tta_below) == known
+def test_the_accuracy_is_of_the_same_weights_and_views(measured, flags, known, old_job, run_here):
+  """Of the step at which the checkpoint was saved, 8, and no other."""
+  for step, more in ((4, {'accuracy': 0.5}), (8, {}), (16, {'accuracy': 0.5})):
+    event = {'event': 'evaluate', 'step': step, **measured, **more}
+    metrics_log.append(str(old_job), event)
+  made = succeeded(run_here('--job-dir', old_job, '--mode', 'export', *flags))
+  assert (made['global_step'], made['accuracy']) == (8, known)
 
 
-@pytest.mark.parametrize(('tta', 'known'), [('mirror', {}), ('none', {'eval': 0.94})])
-def test_views_that_were_not_evaluated_have_no_accuracy(tta, known, tmp_path):
-  """A job without --tta."""
-  record(tmp_path, 'none', measured={'subset': 'eval', 'accuracy': 0.94})
-  assert accuracies(tmp_path, tta) == known
-
-
-def test_an_evaluation_that_says_its_views_needs_no_run(tmp_path):
-  """As of a finished job whose command was given again with --tta mirror."""
-  record(tmp_path, 'none', measured={'subset': 'eval', 'accuracy': 0.93})
-  views = {'tta': 'mirror', 'tta_below': 1.0}
-  metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **MEASURED, **views})
-  assert accuracies(tmp_path, 'mirror') == {'eval': 0.94}
-  assert accuracies(tmp_path, 'mirror+shift') == {}
-
-
-def test_a_run_of_before_there_was_tta_below_had_all_images_in_all_views(tmp_path):
-  metrics_log.append(str(tmp_path), {'event': 'start', 'step': 0, 'options': {'tta': 'mirror'}})
-  metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **MEASURED})
-  assert accuracies(tmp_path, 'mirror') == {'eval': 0.94}
-  assert accuracies(tmp_path, 'mirror', 0.7) == {}
-
-
-def test_lines_of_another_program_say_no_accuracy(tmp_path):
-  record(tmp_path, 'none')
-  metrics_log.append(str(tmp_path), {'event': 'start', 'step': 8, 'options': 'none'})
-  for more in ({}, {'subset': 'eval'}, {'subset': 'eval', 'accuracy': None}, {'subset': ['eval']}):
-    metrics_log.append(str(tmp_path), {'event': 'evaluate', 'step': 8, **more})
-  assert accuracies(tmp_path, 'none') == {'eval': 0.93}
-
-
-def test_a_run_with_other_views_does_not_change_what_was_measured(tmp_path):
-  record(tmp_path, 'mirror')
-  record(tmp_path, 'mirror+shift', step=16)
-  assert accuracies(tmp_path, 'mirror') == {'eval': 0.94}
-  assert accuracies(tmp_path, 'mirror+shift') == {}
-
-
-@pytest.mark.parametrize(
-  ('name', 'known'),
-  [
-    ('model.ckpt-8', True),
-    ('best/model.ckpt-8', True),
-    ('model.ckpt-6', True),  # Asynchronous workers made two steps between its naming and the save.
-    ('mean', False),  # Of an average, whose global step is the last checkpoint's.
-    ('model.ckpt-16', False),
-    ('mean/model.ckpt-8', False),
-    ('../model.ckpt-8', False),
-  ],
-)
-def test_only_what_the_training_saved_was_measured(name, known, tmp_path):
-  record(tmp_path, 'none')
-  assert accuracies(tmp_path, 'none', name=name) == ({'eval': 0.93} if known else {})
-
-
-def test_all_images_in_all_views_is_another_network(old_job, run_here):
-  record(old_job, 'mirror', 0.7)
-  flags = ['--job-dir', old_job, '--mode', 'export', '--tta', 'mirror', '--tta-below', 0.7]
-  assert succeeded(run_here(*flags))['accuracy'] == {'eval': 0.94}
-  made = succeeded(run_here(*flags, '--export-batch', 2))
-  assert (made['tta'], made['tta_below'], made['accuracy']) == ('mirror', 1.0, {})
+def test_a_checkpoint_that_the_training_did_not_save_was_not_measured(old_job, run_here, tmp_path):
+  metrics_log.append(str(old_job), {'event': 'evaluate', 'step': 8, **PLAIN})
+  for path in old_job.glob('model.ckpt-8.*'):
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  flags = ['--job-dir', old_job, '--mode', 'export', '--checkpoint', tmp_path / 'model.ckpt-8']
+  assert succeeded(run_here(*flags))['accuracy'] == {}
 
 
 def test_sigterm_leaves_no_half_export(old_job, run_here, monkeypatch):

@@ -30,62 +30,32 @@ def frozen(after=lambda x: x, scale=6.0, dtype=tf.float32, uses=1, is_training=F
   return fold_batch_norm.folded(graph.as_graph_def())
 
 
-def run(graph, x):
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    tf.graph_util.import_graph_def(graph, name='')
-    return session.run('y:0', {'x:0': np.reshape(x, [-1, 2, 2, 1])}).astype(np.float32)
-
-
-def operations(graph):
-  return {node.op for node in graph.node}
-
-
-def constants(graph):
-  nodes = [node for node in graph.node if node.name.endswith(('/folded', '/bias'))]
-  return [float(tf.make_ndarray(node.attr['value'].tensor).squeeze()) for node in nodes]
+def pooled(x):
+  return tf.nn.max_pool2d(x, 2, 2, 'SAME')
 
 
 @pytest.mark.parametrize(
-  'dtype', [tf.float32, pytest.param(tf.bfloat16, marks=pytest.mark.bfloat16)]
+  ('given', 'is_folded', 'expected'),
+  [
+    ({}, True, [2, 32, 2, -28]),
+    pytest.param({'dtype': tf.bfloat16}, True, [2, 32, 2, -28], marks=pytest.mark.bfloat16),
+    ({'after': pooled}, True, [32]),  # max(30 x) + 2.
+    # -3 (max(10 x) - 1) + 5: of the largest x; folded it would be that of the least.
+    ({'after': pooled, 'scale': -6.0}, False, [-22]),
+    ({'uses': 2}, False, [2, 42, 2, -38]),  # 30 x + 2 + 10 x.
+    ({'after': tf.nn.relu}, False, [2, 32, 2, 2]),
+    # By the batch's own mean 0 and variance 50.
+    ({'is_training': True}, False, [5, 5 + 60 / 50.04**0.5, 5, 5 - 60 / 50.04**0.5]),
+  ],
 )
-def test_the_kernel_takes_the_factor_and_a_bias_the_rest(dtype):
-  graph = frozen(dtype=dtype)
-  assert constants(graph) == pytest.approx([30, 2])
-  assert 'FusedBatchNormV3' not in operations(graph)
-  np.testing.assert_allclose(run(graph, [0, 1, 2, -1]).ravel(), [2, 32, 62, -28], rtol=1e-6)
-
-
-def test_a_maximum_lets_a_positive_factor_through():
-  """max(30 x) + 2."""
-  graph = frozen(lambda x: tf.nn.max_pool2d(x, 2, 2, 'SAME'))
-  assert 'FusedBatchNormV3' not in operations(graph)
-  np.testing.assert_allclose(run(graph, [0, 1, 2, -1]).ravel(), [62], rtol=1e-6)
-
-
-def test_and_no_negative_one():
-  """-3 (max(10 x) - 1) + 5: of the largest x, 2, -52; folded it would be that of the least."""
-  graph = frozen(lambda x: tf.nn.max_pool2d(x, 2, 2, 'SAME'), scale=-6.0)
-  assert 'FusedBatchNormV3' in operations(graph)
-  np.testing.assert_allclose(run(graph, [0, 1, 2, -1]).ravel(), [-52], rtol=1e-6)
-
-
-def test_a_convolution_that_others_use_stays():
-  """30 x + 2 + 10 x."""
-  graph = frozen(uses=2)
-  assert 'FusedBatchNormV3' in operations(graph)
-  np.testing.assert_allclose(run(graph, [0, 1, 2, -1]).ravel(), [2, 42, 82, -38], rtol=1e-6)
-
-
-def test_one_that_takes_each_batch_s_own_mean_stays():
-  """10 and -10 have the mean 0 and the variance 100: 6 / sqrt(100.04) x 10 + 5."""
-  graph = frozen(is_training=True)
-  assert 'FusedBatchNormV3' in operations(graph)
-  factor = 60 / 100.04**0.5
-  expected = [5 + factor, 5 - factor] * 2
-  np.testing.assert_allclose(run(graph, [1, -1, 1, -1]).ravel(), expected, rtol=1e-5)
-
-
-def test_what_is_no_convolution_stays():
-  graph = frozen(tf.nn.relu)
-  assert 'FusedBatchNormV3' in operations(graph)
-  np.testing.assert_allclose(run(graph, [0, 1, 2, -1]).ravel(), [2, 32, 62, 2], rtol=1e-6)
+def test_a_batch_norm_after_a_convolution_is_folded(given, is_folded, expected):
+  """The kernel takes the factor, 30, and a bias the rest, 2."""
+  graph = frozen(**given)
+  assert ('FusedBatchNormV3' not in {node.op for node in graph.node}) == is_folded
+  nodes = [node for node in graph.node if node.name.endswith(('/folded', '/bias'))]
+  constants = [float(tf.make_ndarray(node.attr['value'].tensor).squeeze()) for node in nodes]
+  assert constants == ([30, 2] if is_folded else [])
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.graph_util.import_graph_def(graph, name='')
+    y = session.run('y:0', {'x:0': np.reshape([0, 1, 0, -1], [-1, 2, 2, 1])})
+  np.testing.assert_allclose(y.astype(np.float32).ravel(), expected, rtol=1e-5)

@@ -64,4 +64,4 @@ def test_a_job_in_bfloat16_is_exported_in_float32(run_main, data_dir, tmp_path):
 def test_without_tf2onnx_one_line_says_so(monkeypatch):
   monkeypatch.setitem(sys.modules, 'tf2onnx', None)  # An import of it fails.
   with pytest.raises(InputError, match=r'needs tf2onnx.*; run: pip install .tf2onnx>='):
-    onnx_file.check()
+    onnx_file.check(from_values({}))

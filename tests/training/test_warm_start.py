@@ -96,6 +96,21 @@ def test_a_keras_file_comes_back_after_keras_has_saved_it(network, run_here, dat
     np.testing.assert_allclose(here[name], there[name], rtol=1e-6, atol=rounding, err_msg=name)
 
 
+def test_a_keras_file_of_version_1_starts_a_job(run_here, data_dir, tmp_path):
+  """Written at 0872a1f, of numbers that a generator gives again."""
+  flags = ['--network', 'fastnet', '--widths', '24,24,24', '--train-batch-size', 16]
+  flags += ['--mode', 'train', '--train-steps', 1, '--job-dir', tmp_path, '--data-dir', data_dir]
+  source = os.path.join(os.path.dirname(__file__), 'fastnet_of_0872a1f.keras')
+  result = run_here(*flags, '--warm-start-from', source)
+  assert '27 of 27 variables; 0 of another shape' in result.stderr
+  found = variables(str(tmp_path), 0)
+  rng = np.random.default_rng(0)
+  own = [name for name in sorted(found) if '/' in name and not name.endswith('/Momentum')]
+  for name in own:
+    expected = rng.integers(1, 17, found[name].shape) / 16
+    np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
 def test_what_is_no_keras_file_is_refused(run_here, data_dir, tmp_path):
   (tmp_path / 'text.keras').write_text('no zip')
   for name in ('text.keras', 'gone.keras'):
