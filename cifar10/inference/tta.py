@@ -37,14 +37,17 @@ def infer(
     count = tf.shape(images)[0]
     mean = mean_of_views(logits, tta)
     return Inferred(mean, logits[:count], features[:count])
-  own_logits, features = classify(images)
+  # Entered anew for each pass, so that layers without a name are numbered alike in both.
+  scope = tf.compat.v1.get_variable_scope()
+  with tf.compat.v1.variable_scope(scope):
+    own_logits, features = classify(images)
   certainty = tf.reduce_max(tf.nn.softmax(own_logits), 1)
   is_doubtful = certainty < below
   # The least certain one always has views (they may not count): an empty batch would fail.
   is_least = tf.equal(tf.range(tf.size(certainty)), tf.argmin(certainty, output_type=tf.int32))
   rows = tf.where(is_doubtful | is_least)  # int64 [m, 1]
   further = further_views(tf.gather_nd(images, rows), tta)
-  with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
+  with tf.compat.v1.variable_scope(scope, reuse=True):
     further_logits, _ = classify(further)
   mean = mean_of_views(tf.concat([tf.gather_nd(own_logits, rows), further_logits], 0), tta)
   means = tf.tensor_scatter_nd_update(own_logits, rows, mean)
