@@ -1,0 +1,165 @@
+"""estimator_again: the Estimator for programs of others, the same on both lines of TensorFlow."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import checkout
+import pytest
+import tensorflow as tf
+from outcome import succeeded
+
+import estimator_again
+
+CANNED, RESNET = 'tests/again/canned.py', 'tests/again/resnet.py'
+OTHER = os.environ.get('OTHER_PYTHON')
+NEW = not tf.__version__.startswith('2.15.')
+needs_new = pytest.mark.skipif(not NEW, reason='TensorFlow 2.15 still has its own')
+needs_keras_2 = pytest.mark.skipif(
+  NEW and importlib.util.find_spec('tf_keras') is None,
+  reason="tf-keras is not installed: `pip install '.[estimator]'` brings it",
+)
+
+
+def again(*arguments, python=sys.executable):
+  """Runs another program as it stands -> what it printed last, as JSON."""
+  return succeeded(checkout.run(python, '-m', 'estimator_again', *arguments))
+
+
+def last_line(code):
+  """What Python code under `install` says at its end."""
+  before = 'import estimator_again\nestimator_again.install()\nimport tensorflow as tf\n'
+  return checkout.python('-c', before + code).stderr.splitlines()[-1]
+
+
+def public(module):
+  return {name for name in dir(module) if not name.startswith('_')}
+
+
+def test_all_names_are_there():
+  estimator, v1 = estimator_again.estimator, estimator_again.estimator_v1
+  assert (len(public(estimator)), len(public(estimator.experimental))) == (55, 12)
+  assert {'Estimator', 'LinearClassifier', 'train_and_evaluate'} <= public(estimator)
+  assert {'Estimator', 'LinearClassifier', 'inputs', 'tpu'} <= public(v1)
+  assert v1.Estimator is not estimator.Estimator
+  assert NEW or estimator.Estimator is tf.estimator.Estimator
+
+
+def test_every_way_to_import_it_finds_the_same():
+  code = """
+import sys
+import tensorflow.compat.v1
+import tensorflow.compat.v2
+from tensorflow import estimator
+from tensorflow.estimator import Estimator
+from tensorflow.compat.v1.estimator import Estimator as V1
+assert Estimator is estimator.Estimator is tf.estimator.Estimator
+assert Estimator is estimator_again.estimator.Estimator is tf.compat.v2.estimator.Estimator
+assert V1 is tf.compat.v1.estimator.Estimator is estimator_again.estimator_v1.Estimator
+sys.exit('the same')
+"""
+  assert last_line(code) == 'the same'
+
+
+@pytest.mark.parametrize(
+  'code',
+  [
+    'import tensorflow.contrib.slim',
+    'from tensorflow.contrib import slim',
+    pytest.param('tf.compat.v1.estimator.tpu.TPUEstimator', marks=needs_new),
+  ],
+)
+def test_what_cannot_come_along_says_so_in_one_line(code):
+  assert 'docs/estimator.md has what takes its place' in last_line(code)
+
+
+@needs_new
+def test_a_strategy_in_a_cluster_is_refused(monkeypatch):
+  strategy = tf.distribute.OneDeviceStrategy('/cpu:0')
+  run_config = estimator_again.estimator.RunConfig
+  assert run_config(train_distribute=strategy).train_distribute is strategy
+  tasks = {'cluster': {'chief': ['a:1'], 'worker': ['b:1']}, 'task': {'type': 'chief', 'index': 0}}
+  monkeypatch.setenv('TF_CONFIG', json.dumps(tasks))
+  with pytest.raises(ValueError, match=r'needs TensorFlow 2\.15'):
+    run_config(train_distribute=strategy)
+
+
+@pytest.mark.parametrize(
+  ('version', 'package', 'says'),
+  [
+    ('2.22.0', 'tensorflow_estimator', r'TensorFlow 2\.22\.0 with tensorflow-estimator was not'),
+    ('2.21.0', 'no_such_package', 'without tensorflow-estimator was not tested'),
+  ],
+)
+def test_what_was_not_tested_is_refused(monkeypatch, version, package, says):
+  monkeypatch.setattr(estimator_again, '_PACKAGE', package)
+  with pytest.raises(estimator_again.NotTestedError, match=says):
+    estimator_again._put_back(version)
+
+
+@needs_keras_2
+def test_a_premade_estimator_trains_evaluates_and_exports(tmp_path):
+  measured = again(CANNED, '--model-dir', tmp_path, '--steps', 30)
+  assert measured['global_step'] == 30
+  assert measured['loss'] < 0.693  # That of a guess: ln 2.
+  assert again(CANNED, '--model-dir', tmp_path) == measured
+  assert [*(tmp_path / 'export' / 'best').iterdir()]
+  *_, latest = (tmp_path / 'export' / 'latest').iterdir()
+  served = tf.saved_model.load(str(latest)).signatures['predict']
+  example = tf.train.Example()
+  example.features.feature['age'].float_list.value.append(0.9)
+  example.features.feature['town'].bytes_list.value.append(b'Rome')
+  answer = served(examples=tf.constant([example.SerializeToString()]))
+  assert answer['probabilities'].shape == [1, 2]
+
+
+@needs_keras_2
+def test_layers_hooks_and_a_warm_start(tmp_path):
+  first = again(RESNET, '--model_dir', tmp_path / 'first')
+  assert len(first['losses']) == 20
+  assert first['losses'][-1] < first['losses'][0] / 2
+  assert 'batch_normalization_1/moving_mean' in first['names']
+  then = again(RESNET, '--model_dir', tmp_path / 'then', '--warm_start', tmp_path / 'first')
+  assert then['losses'][0] < first['losses'][-1]
+
+
+@needs_keras_2
+@pytest.mark.cluster
+def test_chief_worker_and_parameter_server(tmp_path):
+  places = [socket.create_server(('localhost', 0)) for _ in range(3)]
+  cluster = {
+    role: [f'localhost:{place.getsockname()[1]}']
+    for role, place in zip(('chief', 'worker', 'ps'), places)
+  }
+  for place in places:
+    place.close()
+  command = [sys.executable, '-m', 'estimator_again', CANNED, '--model-dir', tmp_path]
+  tasks = []
+  for role in cluster:
+    config = json.dumps({'cluster': cluster, 'task': {'type': role, 'index': 0}})
+    settings = {'cwd': checkout.ROOT, 'env': {**os.environ, 'TF_CONFIG': config}}
+    tasks += [subprocess.Popen([*command, '--steps', '30'], stdout=subprocess.PIPE, **settings)]
+  try:
+    printed = [task.communicate(timeout=300)[0] for task in tasks]
+  finally:
+    for task in tasks:
+      task.kill()
+  assert [task.returncode for task in tasks] == [0, 0, 0]
+  assert json.loads(printed[0])['global_step'] >= 30
+
+
+@needs_keras_2
+@pytest.mark.skipif(not OTHER, reason='OTHER_PYTHON names no other Python')
+def test_the_other_line_computes_the_same_from_one_checkpoint(tmp_path):
+  here = again(CANNED, '--model-dir', tmp_path / 'canned', '--steps', 30)
+  there = again(CANNED, '--model-dir', tmp_path / 'canned', python=OTHER)
+  assert there == pytest.approx(here, abs=1e-5)
+  again(RESNET, '--model_dir', tmp_path / 'first')
+  warm = ['--warm_start', tmp_path / 'first']
+  here = again(RESNET, '--model_dir', tmp_path / 'here', *warm)
+  there = again(RESNET, '--model_dir', tmp_path / 'there', *warm, python=OTHER)
+  assert there['names'] == here['names']
+  assert there['losses'][:2] == pytest.approx(here['losses'][:2], abs=1e-5)
