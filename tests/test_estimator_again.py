@@ -16,6 +16,11 @@ import estimator_again
 
 CANNED, RESNET = 'tests/again/canned.py', 'tests/again/resnet.py'
 OTHER = os.environ.get('OTHER_PYTHON')
+HAS_KERAS_2 = """
+import importlib.metadata, importlib.util
+old = importlib.metadata.version('tensorflow').startswith('2.15.')
+print(old or importlib.util.find_spec('tf_keras') is not None)
+"""
 NEW = not tf.__version__.startswith('2.15.')
 needs_new = pytest.mark.skipif(not NEW, reason='TensorFlow 2.15 still has its own')
 needs_keras_2 = pytest.mark.skipif(
@@ -74,6 +79,17 @@ sys.exit('the same')
 )
 def test_what_cannot_come_along_says_so_in_one_line(code):
   assert 'docs/estimator.md has what takes its place' in last_line(code)
+
+
+@needs_new
+def test_what_own_models_need_loads_no_premade_estimators():
+  code = """
+import sys
+from estimator_again import estimator
+estimator.Estimator, estimator.RunConfig, estimator.TrainSpec, estimator.train_and_evaluate
+sys.exit(' '.join(name for name in sys.modules if 'canned.linear' in name) or 'none')
+"""
+  assert last_line(code) == 'none'
 
 
 @needs_new
@@ -154,6 +170,8 @@ def test_chief_worker_and_parameter_server(tmp_path):
 @needs_keras_2
 @pytest.mark.skipif(not OTHER, reason='OTHER_PYTHON names no other Python')
 def test_the_other_line_computes_the_same_from_one_checkpoint(tmp_path):
+  if 'True' not in checkout.run(OTHER, '-c', HAS_KERAS_2).stdout:
+    pytest.skip('tf-keras is not installed for OTHER_PYTHON')
   here = again(CANNED, '--model-dir', tmp_path / 'canned', '--steps', 30)
   there = again(CANNED, '--model-dir', tmp_path / 'canned', python=OTHER)
   assert there == pytest.approx(here, abs=1e-5)
