@@ -4,7 +4,8 @@
 
 Two functions (source_examples.py) yield one image at a time: one has them ready, the other makes
 each anew. Both sides draw batches from a buffer of 10,000 and distort nothing. They run the
-function in the measuring process, or in two more.
+function in the measuring process, or in two more: here by a source that starts them, as
+examples/parallel_source.py does.
 """
 
 import argparse
@@ -19,10 +20,10 @@ import tensorflow as tf
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import errors
+from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
-from cifar10.options.run_options import RunOptions
-from cifar10.training import feeds
+from cifar10.training import feed
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _SOURCES = {'ready': 'images that are ready', 'noisy': 'images made anew'}
@@ -40,7 +41,7 @@ def main() -> None:
     for source, what in _SOURCES.items():
       for processes in (0, 2):
         case = f'{what}, in {f"{processes} more processes" if processes else "its own process"}'
-        found = _in_program(flags, f'source_examples:{source}', processes)
+        found = _in_program(flags, f'source_examples:{source}{"_in_two" if processes else ""}')
         rates.setdefault(f'{_OURS}, {case}', []).append(found)
         if flags.torch_python:
           result = _in_tensorpack(flags, f'source_examples:{source}', processes)
@@ -63,24 +64,25 @@ def main() -> None:
   print(json.dumps(record))
 
 
-def _in_program(flags: argparse.Namespace, source: str, processes: int) -> float:
+def _in_program(flags: argparse.Namespace, source: str) -> float:
   chosen = hparams.from_values(
     hparams.recipe_values(
       'classic',
       {
         'source': source,
         'examples_per_epoch': _COUNT,
-        'train_batch_size': flags.batch_size,
         'use_distortion_for_training': False,
       },
     )
   )
-  options = RunOptions('unused', data_dir=flags.data_dir, source_processes=processes)
-  made = feeds.make(chosen, options, Cluster(), CIFAR10)
-  made.num_examples()  # Looks at the first example, as the program does.
+  made = feed.training_examples(chosen, flags.data_dir, Cluster(), CIFAR10)
+  made.num_examples_per_epoch()  # Looks at the first example, as the program does.
   with made.reading(), tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    batch = tf.compat.v1.data.make_one_shot_iterator(made.batches(1, 0)).get_next()
-    read = iter(lambda: session.run(batch), None)  # Without end.
+    batches = input_pipeline.cut(made.make_batch(flags.batch_size), 1)
+    batch = tf.compat.v1.data.make_initializable_iterator(batches)
+    session.run(batch.initializer)
+    element = batch.get_next()
+    read = iter(lambda: session.run(element), None)  # Without end.
     return commands.images_per_second(read, flags.batches, flags.batch_size)
 
 

@@ -358,6 +358,9 @@ def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) ->
     values['pretrained'] = values.pop('job_dir')
   if 'network' in values:
     values['network'] = _place(values['network'])
+  for name in ('source', 'validation_source'):
+    if name in values and not isinstance(values[name], str):
+      values[name] = user_code.given(given[name])
   for name, kind in _OF_COMMANDS.items():
     if not isinstance(values.get(name, kind()), kind):
       raise InputError(f'{name} is {values[name]!r:.60}: it must be {option.described_kind(kind)}')
@@ -393,10 +396,9 @@ def _place(network: Any) -> str:
   """Returns the name by which a job finds a user's family or function again."""
   if isinstance(network, str):
     return network
-  place = f'{getattr(network, "__module__", "")}:{getattr(network, "__qualname__", "")}'
-  with contextlib.suppress(ImportError, AttributeError, ValueError):
-    if user_code.find(place) is network:
-      return place
+  place = user_code.given(network)
+  if not isinstance(place, user_code.Given):
+    return place
   raise InputError(
     f'network is {network!r:.60}, which cannot be found again by its name; put a function, or a '
     'subclass of cifar10.Family, at the top of a module'

@@ -7,7 +7,6 @@ from cifar10.core.errors import run_process
 generate = partial(run_process, 'generate_cifar10_tfrecords')
 train = partial(run_process, 'cifar10_main')
 cluster = partial(run_process, 'cifar10.local_cluster')
-data_service = partial(run_process, 'cifar10.data_service')
 report = partial(run_process, 'cifar10.report')
 control = partial(run_process, 'cifar10.control')
 checkpoint = partial(run_process, 'cifar10.checkpoint')

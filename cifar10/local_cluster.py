@@ -30,13 +30,13 @@ from typing import IO, Any
 
 from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError
+from cifar10.options import gone
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
-_DISPATCHER, _OF_DATA = 'dispatcher 0', ('dispatcher ', 'data ')  # Processes of the data service.
 _PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 _MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
@@ -61,7 +61,6 @@ class LocalCluster:
     num_ps: int,
     *,
     evaluator: bool = False,
-    data_workers: int = 0,
     show: Callable[[str, str], None] = show,
   ):
     """Args:
@@ -69,31 +68,18 @@ class LocalCluster:
     num_workers: workers beside the chief, which works too.
     num_ps: parameter servers.
     evaluator: whether to start one.
-    data_workers: of the data service, started with a dispatcher if there are any.
     show: called with a task's name and each line of its log, from several threads.
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
-    counts |= {'dispatcher': int(data_workers > 0), 'data': data_workers}
     self._reserved = {
       f'{job} {index}': _reserve_port() for job, count in counts.items() for index in range(count)
     }
-    if data_workers:
-      self._flags += ['--data-service', self._address(_DISPATCHER)]
+    self.names = list(self._reserved)  # 'chief 0', 'worker 0', ...
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
     self.results: dict[str, str] = {}  # The last line of each task's standard output.
     self._readers: list[threading.Thread] = []
-
-  @property
-  def names(self) -> list[str]:
-    """Returns all tasks, the chief first: 'chief 0', 'worker 0', ..."""
-    return [name for name in self._reserved if not name.startswith(_OF_DATA)]
-
-  @property
-  def data_names(self) -> list[str]:
-    """Returns the data service's processes, which run until a signal: 'dispatcher 0', ..."""
-    return [name for name in self._reserved if name.startswith(_OF_DATA)]
 
   def _address(self, name: str) -> str:
     return f'127.0.0.1:{self._reserved[name].getsockname()[1]}'
@@ -107,23 +93,15 @@ class LocalCluster:
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
   def command(self, name: str) -> list[str]:
-    """Returns the command line of a task or a process of the data service."""
-    if name in self.names:
-      return [sys.executable, _PROGRAM, *self._flags]
-    if name == _DISPATCHER:
-      role = ['dispatcher']
-    else:
-      source = _value(self._flags, '--source')  # That of the tasks.
-      role = ['worker', '--dispatcher', self._address(_DISPATCHER)]
-      role += ['--source', source] if source else []
-    return [sys.executable, '-m', 'cifar10.data_service', *role, '--address', self._address(name)]
+    """Returns the command line of a task."""
+    return [sys.executable, _PROGRAM, *self._flags]
 
   def start(self, *names: str) -> None:
-    """Starts or restarts the named processes; without names all, the data service first."""
-    for name in names or [*self.data_names, *self.names]:
+    """Starts or restarts the named tasks; without names all."""
+    for name in names or self.names:
       environment = {
         **os.environ,
-        **({'TF_CONFIG': self.tf_config(name)} if name in self.names else {}),
+        'TF_CONFIG': self.tf_config(name),
         'TF_GRPC_REUSE_PORT': '1',  # The task listens on the port that is reserved here.
         'PYTHONUNBUFFERED': '1',
         'PYTHONPATH': os.pathsep.join(filter(None, [_ROOT, os.environ.get('PYTHONPATH')])),
@@ -147,11 +125,10 @@ class LocalCluster:
       self._read(process.stderr, name, self._show)
       self._read(process.stdout, name, self.results.__setitem__)
 
-  def codes(self, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Returns the exit codes of these processes, or of the tasks; negative numbers are signals."""
-    asked = self.names if names is None else names
-    codes = {name: self.processes[name].poll() for name in asked if name in self.processes}
-    return {name: code for name, code in codes.items() if code is not None}  # Those that ended.
+  def codes(self) -> dict[str, int]:
+    """Returns the exit codes of the tasks that have ended; negative numbers are signals."""
+    codes = {name: process.poll() for name, process in self.processes.items()}
+    return {name: code for name, code in codes.items() if code is not None}
 
   def wait(self, timeout: float) -> dict[str, int]:
     """Waits up to `timeout` seconds; returns the exit codes of the tasks that have ended."""
@@ -168,10 +145,7 @@ class LocalCluster:
         self.processes[name].send_signal(number)
 
   def end(self, number: int = signal.SIGTERM) -> None:
-    """Sends a signal to all running tasks, and kills those that have not ended in time.
-
-    The data service runs until the tasks have ended: one may need a batch for its last step.
-    """
+    """Sends a signal to all running tasks, and kills those that have not ended in time."""
     self.send(self.names, number)
     self.wait(_GRACE_SECONDS)
     for process in self.processes.values():
@@ -210,6 +184,7 @@ def main() -> None:
   flags = sys.argv[len(own) + 2 :]  # Those of cifar10_main.py, after `--`.
   options, unknown = _parser().parse_known_args(own)
   if unknown:
+    gone.refuse(unknown)
     raise InputError(
       f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
     )
@@ -230,7 +205,6 @@ def main() -> None:
     options.workers,
     options.ps,
     evaluator=options.evaluator,
-    data_workers=options.data_workers,
   )
   if not options.evaluator and len(cluster.names) > 1:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
@@ -276,9 +250,7 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       cluster.end()  # By SIGTERM, whatever came here.
       return 128 + received[0]
     codes = cluster.codes()
-    # A data worker can be replaced at any time; the dispatcher knows what was read.
     failed = {name: code for name, code in codes.items() if code}
-    failed |= cluster.codes(cluster.data_names)
     if codes.get('chief 0') == 0:
       chief_ended_at = min(chief_ended_at, time.monotonic())
     late = {name for name in restarted if time.monotonic() > chief_ended_at + _GRACE_SECONDS}
@@ -287,9 +259,8 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
     for name in failed.keys() - let_go:
       code = failed[name]
       end = f'signal {-code}' if code < 0 else f'code {code}'
-      restarts_it = name.startswith('data ') or (restart and name != _DISPATCHER)
       # Code 2 is a mistake in the flags, which a restart would repeat.
-      if not restarts_it or code == 2 or num_restarts == _MAX_RESTARTS:
+      if not restart or code == 2 or num_restarts == _MAX_RESTARTS:
         show(name, f'ended with {end}; ending all tasks')
         cluster.end()
         return 128 - code if code < 0 else code or 1
@@ -351,8 +322,7 @@ def _reserve_port() -> socket.socket:
 
 def _parser() -> argparse.ArgumentParser:
   parser = cli.OneLineParser(
-    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] '
-    '[--data-workers N] -- FLAGS',
+    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS',
     description=__doc__,
   )
   parser.add_argument(
@@ -369,12 +339,6 @@ def _parser() -> argparse.ArgumentParser:
     '--restart',
     action='store_true',
     help='restart a task that fails, 10 times in all and not after code 2',
-  )
-  parser.add_argument(
-    '--data-workers',
-    type=_count,
-    default=0,
-    help='processes to make the training batches (default: 0, each worker makes its own)',
   )
   return parser
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cifar10.cluster import checks as cluster_checks
 from cifar10.cluster import tf_config
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import files, limits, user_code
+from cifar10.core import files, limits
 from cifar10.core.errors import InputError
 from cifar10.core.option import picked
 from cifar10.job import adopted_config, job_config, pretrained
@@ -48,9 +48,7 @@ def check(command: flags.Command) -> Plan:
   # A source runs in a thread of its own, and may go to another folder there; so may the program's
   # main thread while another one trains.
   is_beside = training and threading.current_thread() is not threading.main_thread()
-  if is_beside:
-    user_code.is_beside_main()
-  if hparams.source or is_beside:
+  if hparams.source or hparams.validation_source or is_beside:
     folders = (options.job_dir, options.data_dir or '')
     job_dir, data_dir = (path and files.absolute(path) for path in folders)
     options = dataclasses.replace(options, job_dir=job_dir, data_dir=data_dir or None)

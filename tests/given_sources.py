@@ -1,18 +1,13 @@
 """Functions for --source, right and wrong, as users write them."""
 
 import itertools
-import json
-import os
-import struct
 import time
 
 import numpy as np
 
 COUNT = 96  # Examples.
 LABELS = np.arange(COUNT) % 10
-
-
-_times = itertools.count()
+no_function = 7
 
 
 def image(number):
@@ -27,9 +22,18 @@ def numbers(images):
   return [int(each[0, 0, 0]) + 256 * int(each[0, 1, 0]) for each in images]
 
 
+def shards(shard, num_shards):
+  for number in range(shard, COUNT, num_shards):
+    yield image(number), LABELS[number]
+
+
 def ones():
   for number in range(COUNT):
     yield image(number), int(LABELS[number])
+
+
+def listed():
+  return list(ones())
 
 
 def batches():
@@ -39,8 +43,72 @@ def batches():
     yield np.stack([image(number) for number in some]), LABELS[some]
 
 
-def listed():
-  return list(ones())
+def mixed():
+  """Single examples and batches, with labels of different kinds."""
+  yield image(0), 0
+  yield np.stack([image(1), image(2)]), np.array([1, 2])
+  yield image(3), np.int64(3)
+  for number in range(4, COUNT):
+    yield [image(number), np.array(number % 10)]
+
+
+class OldFlow:
+  """As tensorpack's older DataFlow: to be reset once, one reader at a time, with a size."""
+
+  def __init__(self, shard=0, num_shards=1):
+    self._part = shard, num_shards
+    self._resets = self._readers = 0
+
+  def reset_state(self):
+    self._resets += 1
+
+  def size(self):
+    return len(range(self._part[0], COUNT, self._part[1]))
+
+  def get_data(self):
+    assert (self._resets, self._readers) == (1, 0)
+    self._readers = 1
+    try:
+      yield from shards(*self._part)
+    finally:
+      self._readers = 0
+
+
+class Flow(OldFlow):
+  """As its newer one."""
+
+  def __len__(self):
+    return self.size()
+
+  def __iter__(self):
+    return self.get_data()
+
+
+def long_flow():
+  """1,056 examples; one reader at a time, like any `Flow`."""
+  return _LongFlow()
+
+
+class _LongFlow(Flow):
+  def get_data(self):
+    for _ in range(11):
+      yield from super().get_data()
+
+
+def into_one_array():
+  """Each image, label and batch in the memory of the one before."""
+  pixels, label = np.zeros([32, 32, 3], np.uint8), np.zeros([], np.int64)
+  block, labels = np.zeros([2, 32, 32, 3], np.uint8), np.zeros([2], np.int64)
+  for start in range(0, COUNT, 6):
+    for number in (start, start + 1):
+      pixels[...], label[...] = image(number), number % 10
+      yield pixels, label
+    for first in (start + 2, start + 4):
+      block[...], labels[...] = [image(first), image(first + 1)], LABELS[first : first + 2]
+      yield from [(block, labels)] if first % 4 else zip(block, labels)
+
+
+_times = itertools.count()
 
 
 def shuffled():
@@ -50,54 +118,14 @@ def shuffled():
     yield examples[each]
 
 
-def shards(shard, num_shards):
-  for number in range(shard, COUNT, num_shards):
-    yield image(number), LABELS[number]
-
-
-def long_flow():
-  """1,056 examples; one reader at a time, like a `Flow`."""
-  return _LongFlow()
-
-
-class Flow:
-  """As tensorpack's DataFlow: to be reset once, one reader at a time, with a length."""
-
-  def __init__(self, shard=0, num_shards=1):
-    self._part = shard, num_shards
-    self._resets = self._readers = 0
-
-  def reset_state(self):
-    self._resets += 1
-
-  def __len__(self):
-    return len(range(self._part[0], COUNT, self._part[1]))
-
-  def __iter__(self):
-    assert (self._resets, self._readers) == (1, 0)
-    self._readers = 1
-    try:
-      yield from shards(*self._part)
-    finally:
-      self._readers = 0
+def stuck():
+  """Gives what some steps need, and then nothing."""
+  for number in range(1024):
+    yield image(number), number % 10
+  time.sleep(600)
 
 
 exhausted = ones()
-no_function = 7
-
-
-class _LongFlow(Flow):
-  def __len__(self):
-    return 11 * COUNT
-
-  def __iter__(self):
-    assert self._readers == 0
-    self._readers = 1
-    try:
-      for _ in range(11):
-        yield from ones()
-    finally:
-      self._readers = 0
 
 
 def used_up():
@@ -109,6 +137,10 @@ def nothing():
   return []
 
 
+def only_in_shard_0(shard, num_shards):
+  return [] if shard else shards(0, num_shards)
+
+
 def not_iterable():
   return 7
 
@@ -117,13 +149,17 @@ def other_parameters(folder):
   return ones()
 
 
+def raises_first():
+  raise KeyError('no such thing')
+
+
+def raises_late():
+  yield from ones()
+  raise KeyError('no such thing')
+
+
 def no_pair():
   yield {'image': image(0)}
-
-
-def wrong_shape():
-  yield from list(ones())[:6]
-  yield np.zeros([28, 28], np.uint8), 1
 
 
 def wrong_dtype():
@@ -138,6 +174,16 @@ def wrong_labels():
   yield np.stack([image(0)] * 3), np.array([1, 2])
 
 
+def wrong_shape():
+  yield from listed()[:6]
+  yield np.zeros([28, 28], np.uint8), 1
+
+
+def wrong_label_between():
+  yield from listed()[:3]
+  yield image(3), True
+
+
 def late_label():
   """The second batch's 6th, which is the 46th."""
   for images, labels in batches():
@@ -145,69 +191,3 @@ def late_label():
     if len(labels) == 40 and images[0, 0, 0, 0] == 40:
       changed[5] = 10
     yield images, changed
-
-
-def mixed():
-  """Numbers 0 to 4, two of them in a batch, with labels of different kinds."""
-  yield image(0), 0
-  yield np.stack([image(1), image(2)]), np.array([1, 2])
-  yield image(3), np.int64(3)
-  yield [image(4), np.array(4)]
-
-
-def wrong_label_between():
-  yield from list(ones())[:3]
-  yield image(3), True
-  yield from ones()
-
-
-def wrong_and_raises():
-  yield from list(ones())[:6]
-  yield np.zeros([28, 28], np.uint8), 1
-  raise KeyError('no such thing')
-
-
-def raises_late():
-  yield from ones()
-  raise KeyError('no such thing')
-
-
-def raises_first():
-  raise KeyError('no such thing')
-
-
-_calls = itertools.count()
-
-
-def noted(shard, num_shards):
-  """Shards whose images say which process yielded them, by which call; $GIVEN_LOG has them."""
-  call = next(_calls)
-  with open(os.environ['GIVEN_LOG'], 'a') as file:
-    print(json.dumps([os.getpid(), call, shard]), file=file)
-  for number in range(shard, COUNT, num_shards):
-    pixels = image(number)
-    pixels[0, :3] = np.frombuffer(struct.pack('<IIB', os.getpid(), call, number), np.uint8).reshape(
-      3, 3
-    )
-    yield pixels, LABELS[number]
-
-
-def calls(images):
-  """(process, call, number) of images of `noted` that are not distorted."""
-  return [struct.unpack('<IIB', each[0, :3].tobytes()) for each in images]
-
-
-def only_in_shard_0(shard, num_shards):
-  return [] if shard else shards(0, num_shards)
-
-
-def fails_in_shard_1(shard, num_shards):
-  for count, item in enumerate(shards(shard, num_shards)):
-    if (shard, count) == (1, 3):
-      raise RuntimeError('no more')
-    yield item
-
-
-def busy(shard, num_shards):
-  time.sleep(600)
-  yield from shards(shard, num_shards)

@@ -24,7 +24,6 @@ COMMANDS = (
   'cifar10_main',
   'generate_cifar10_tfrecords',
   'cifar10.local_cluster',
-  'cifar10.data_service',
   'cifar10.checkpoint',
   'cifar10.control',
   'cifar10.report',

@@ -31,7 +31,6 @@ long = pytest.mark.long
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64]
 RESNET = ['--num-layers', 8]
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
-MODULE = ['-m', 'cifar10.data_service']
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 
 
@@ -51,7 +50,7 @@ def cluster(data_dir, tmp_path):
   yield make
   for tasks in made:
     tasks.__exit__()
-    assert len(tasks.codes() | tasks.codes(tasks.data_names)) == len(tasks.processes)
+    assert len(tasks.codes()) == len(tasks.processes)
 
 
 def is_our_line(line):
@@ -463,59 +462,6 @@ def test_sigterm(cluster, sync):
   assert tasks.step() >= step
 
 
-SOURCE = ['--source', 'given_sources:shards', '--examples-per-epoch', 96]
-TESTS = os.path.join(checkout.ROOT, 'tests')
-
-
-@pytest.mark.parametrize(
-  ('flags', 'workers', 'ps'),
-  [
-    (['--sync', *SOURCE], 1, 1),
-    pytest.param(SOURCE, 0, 0, marks=long),
-    pytest.param([], 1, 1, marks=long),
-  ],
-  ids=['sync-source', 'alone-source', 'async-files'],
-)
-def test_data_workers_make_the_batches(cluster, monkeypatch, flags, workers, ps):
-  monkeypatch.setenv('PYTHONPATH', TESTS)
-  more = ['--train-steps', 20, '--eval-every-steps', 20]
-  tasks = cluster(*flags, *more, workers=workers, ps=ps, data_workers=2)
-  assert tasks.ended() == [0] * (1 + workers + ps), tasks.text()
-  assert not tasks.codes(tasks.data_names)
-  assert json.loads(tasks.results['chief 0'])['examples'] == 70
-  for name in tasks.data_names:
-    assert tasks.said(name, 'serves at 127.0.0.1:')
-  # Those of the processes that listen are on this machine alone.
-  assert not any('can reach port' in line for _, line in tasks.log)
-
-
-@long
-def test_a_killed_data_worker(cluster, monkeypatch):
-  """The only one: training waits for its batches until it is back."""
-  monkeypatch.setenv('PYTHONPATH', TESTS)
-  tasks = cluster(*FOREVER, *SOURCE, '--sync', data_workers=1)
-  tasks.until(lambda: tasks.step() >= 10)
-  tasks.kill('data 0')
-  time.sleep(2)  # For what it had made before.
-  step = tasks.step()
-  tasks.start('data 0')
-  tasks.until(lambda: tasks.step() >= step + 30)
-  codes, _ = tasks.terminate(*tasks.names)
-  assert codes == [143, 143, 143], tasks.text()
-
-
-@long
-def test_a_data_service_that_never_comes_up(data_dir, tmp_path, run_main):
-  """One process alone names it, as it would another task."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *RESNET]
-  result = run_main(*flags, '--data-service', '127.0.0.1:9', '--start-timeout', 17)
-  assert result.returncode == 1
-  assert 'waiting for data service (127.0.0.1:9)' in result.stderr
-  last = result.stderr.splitlines()[-1]
-  assert 'data service (127.0.0.1:9) did not come up in 17 s; start what is missing' in last
-  assert 'Traceback' not in result.stderr
-
-
 MANY = ['--train-steps', 10**6, '--eval-every-steps', 20]
 
 
@@ -620,7 +566,7 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
   for name in ('grpc_proxy', 'no_grpc_proxy', 'no_proxy'):
     monkeypatch.delenv(name, raising=False)
   more = ['--on-end', "printf '\\344hello\\n'"]
-  own = ('--workers', '1', '--ps', '1', '--data-workers', '1')
+  own = ('--workers', '1', '--ps', '1')
   with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more, own=own) as process:
     output, log = process.communicate(timeout=PATIENCE_SECONDS)
   assert process.returncode == 0, log
@@ -631,8 +577,6 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
     'chief 0',
     'worker 0',
     'ps 0',
-    'dispatcher 0',
-    'data 0',
     'evaluator',
   }
   assert 'evaluator | none: the validation split has no curve and no best/; --evaluator' in log
@@ -646,26 +590,6 @@ def test_the_command_ends_all_when_one_fails(data_dir, tmp_path):
   assert output == ''
   assert '--num-layers 9 is not 6n+2' in log
   assert 'ending all tasks' in log
-
-
-@long
-def test_the_command_restarts_data_workers(data_dir, tmp_path):
-  """Without --restart, and not the dispatcher, which knows what was read: its end is everyone's."""
-  own = ('--workers', '0', '--ps', '0', '--data-workers', '1')
-  with run(data_dir, tmp_path, *FOREVER, '--log-every', 1, own=own) as process:
-    children = wait_for_children(process.pid)
-    lines = iter(process.stderr.readline, '')
-    assert any('images/s' in line for line in lines)
-    victim = next(each for each in children if each.cmdline()[1:4] == [*MODULE, 'worker'])
-    victim.kill()
-    assert any('data 0 | ended with signal 9; starting it again' in line for line in lines)
-    assert any('the data worker serves at 127.0.0.1:' in line for line in lines)
-    left = psutil.Process(process.pid).children()
-    next(each for each in left if each.cmdline()[1:4] == [*MODULE, 'dispatcher']).kill()
-    _, log = process.communicate(timeout=PATIENCE_SECONDS)
-  assert process.returncode == 137
-  assert 'dispatcher 0 | ended with signal 9; ending all tasks' in log
-  assert not any(each.is_running() for each in left)
 
 
 @long

@@ -86,7 +86,7 @@ def trained(run_main, data_dir, job, *more, steps=4):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'more',
-  [['--source-processes', 2], pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.slow)],
+  [[], pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.slow)],
 )
 def test_it_trains_on_two_towers_resumes_and_is_exported(more, run_main, data_dir, tmp_path):
   job = tmp_path / 'job'

@@ -312,8 +312,7 @@ def test_a_call_that_needs_more_devices_than_the_first_is_refused(data_dir, tmp_
   assert ran.stdout.endswith('train in a new one\n')
 
 
-def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path, monkeypatch):
-  monkeypatch.setattr(user_code, '_is_beside_main', False)  # And so after this test.
+def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):
   results = []
   thread = threading.Thread(
     target=lambda: results.append(cifar10.train(tmp_path / 'job', data_dir, mode='train', **SMALL))
@@ -332,7 +331,6 @@ class Leaves(logging.Handler):
 
 def test_a_training_in_a_thread_stays_where_it_was(data_dir, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(user_code, '_is_beside_main', False)  # And so after this test.
   monkeypatch.setattr(log, 'handlers', [Leaves()])
   monkeypatch.setattr(log, 'level', logging.INFO)
   settings = {'mode': 'train', **SMALL}
@@ -343,13 +341,19 @@ def test_a_training_in_a_thread_stays_where_it_was(data_dir, tmp_path, monkeypat
 
 
 def test_code_of_the_user_s_takes_no_program_back_to_a_folder(tmp_path, monkeypatch):
-  """Beside a training in a thread the program may go to another one meanwhile."""
+  """In a thread: the program's main thread may go to another one meanwhile."""
   monkeypatch.chdir('/')
-  for is_beside, left in ((False, '/'), (True, str(tmp_path))):
-    monkeypatch.setattr(user_code, '_is_beside_main', is_beside)
+
+  def go():
     with user_code.others_code(InputError, None):
       os.chdir(tmp_path)
-    assert os.getcwd() == left
+
+  go()
+  assert os.getcwd() == '/'
+  thread = threading.Thread(target=go)
+  thread.start()
+  thread.join()
+  assert os.getcwd() == str(tmp_path)
 
 
 def test_calls_that_overlap_hide_no_thread_s_error(monkeypatch):

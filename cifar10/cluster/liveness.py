@@ -29,7 +29,6 @@ _LOST_LOOKS = 3
 _RESTART_SECONDS = 1  # The first look: so soon a task that was started again does not listen yet.
 _BRIEF_SECONDS = 0.2  # To wait for an answer where every second is asked; SIGTERM waits meanwhile.
 CHIEF = 'chief 0'
-_DATA_SERVICE = 'data service'
 
 
 class LivenessMonitor(SignalMonitor):
@@ -41,14 +40,12 @@ class LivenessMonitor(SignalMonitor):
     spare_workers: int = 0,
     start_timeout: float = 600,
     all_reduce: bool = False,
-    data_service: str | None = None,
   ):
     """Args:
     cluster: all tasks, with this process's own.
     spare_workers: how many workers may be missing while the others train.
     start_timeout: seconds that missing tasks have to start or come back.
     all_reduce: whether no task can train without all others.
-    data_service: the address of the data service, without which no task trains.
     """
     super().__init__()
     self._job = cluster.task_type
@@ -61,8 +58,6 @@ class LivenessMonitor(SignalMonitor):
     self._is_watched_alone = cluster.is_chief and cluster.has_evaluator and not is_distributed
     listens = is_distributed or self._is_watched_alone
     self._own_host, self._own_port = _place(cluster) if listens else ('', 0)
-    if data_service:
-      self._peers[_DATA_SERVICE] = data_service
     # No other host needs to reach a cluster on this machine, at addresses that none can reach.
     everyone = itertools.chain(*cluster.addresses.values())
     self._keeps_out = bool(self._own_port) and all(map(is_loopback, everyone))
@@ -208,8 +203,6 @@ class LivenessMonitor(SignalMonitor):
       log.info('cannot reach %s, which alone saves', _listed(gone))
     elif missing:
       log.info('waiting for %s', _listed(missing))
-    elif waits and _DATA_SERVICE in self._peers:
-      log.info('no step for %.0f s: the data service answers; does it have a data worker?', waited)
     elif waited >= _LONG_SECONDS and self._peers and not self._serves:
       log.info('no step for %.0f s, and all tasks answer: one evaluates, pauses or hangs', waited)
 
@@ -234,9 +227,7 @@ class LivenessMonitor(SignalMonitor):
       name: times + 1 if counts and name in gone else 0 for name, times in self._times_gone.items()
     }
     lost = {
-      name: self._peers[name]
-      for name, times in self._times_gone.items()
-      if times >= _LOST_LOOKS and name != _DATA_SERVICE
+      name: self._peers[name] for name, times in self._times_gone.items() if times >= _LOST_LOOKS
     }
     if lost:
       end_process(
@@ -249,7 +240,7 @@ class LivenessMonitor(SignalMonitor):
 
     The server of a task that has made a step listens as long as the task lives.
     """
-    back = {name: self._peers[name] for name in self._refused - gone.keys() - {_DATA_SERVICE}}
+    back = {name: self._peers[name] for name in self._refused - gone.keys()}
     self._refused = {name for name, address in gone.items() if sockets.refuses(address)}
     if back:
       end_process(

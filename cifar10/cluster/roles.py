@@ -49,16 +49,14 @@ class Role:
     self.control = self._make_control()
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Returns a monitor of the other tasks and, unless it is a server, of the data service."""
-    data_service = options.data_service if self.cluster.task_type != 'ps' else None
-    if not (self.cluster.addresses or data_service):
+    """Returns a monitor of the other tasks."""
+    if not self.cluster.addresses:
       return SignalMonitor()
     return LivenessMonitor(
       self.cluster,
       self._spare_workers(options),
       options.start_timeout,
       self.needs_everyone,
-      data_service,
     )
 
   def _spare_workers(self, options: RunOptions) -> int:

@@ -24,7 +24,6 @@ SCRIPTS = {
   'generate_cifar10_tfrecords.py': 'cifar10-generate',
   'cifar10_main.py': 'cifar10-train',
   '-m cifar10.local_cluster': 'cifar10-cluster',
-  '-m cifar10.data_service': 'cifar10-data-service',
   '-m cifar10.report': 'cifar10-report',
   '-m cifar10.control': 'cifar10-control',
   '-m cifar10.checkpoint': 'cifar10-checkpoint',

@@ -15,11 +15,37 @@ import cifar10
 from cifar10.core.errors import InputError, SourceError
 
 _MOST_SHOWN = 300  # Characters of a message.
-_PROGRAM = os.path.join(cifar10.__path__[0], '')
-_is_beside_main = False
+# In the files' names of frames that are nobody's own code.
+_NOT_OWN = (
+  os.path.join(cifar10.__path__[0], ''),
+  '<frozen importlib',
+  f'{os.sep}tensorflow{os.sep}',
+)
 
 
-def find(place: str) -> Any:
+class Given(str):
+  """The name of an object that a Python call was given, with the object itself."""
+
+  def __init__(self, name: str):
+    """Takes the name; `made` is the object."""
+    self.made: Any = None
+
+  def __deepcopy__(self, memo: Any) -> 'Given':
+    return self
+
+
+def given(made: Any) -> str:
+  """Returns the place in a module by which an object is found again, or else a `Given` name."""
+  place = f'{getattr(made, "__module__", "")}:{getattr(made, "__qualname__", "")}'
+  with contextlib.suppress(ImportError, AttributeError, ValueError):
+    if found(place) is made:
+      return place
+  named = Given(f'given:{type(made).__name__}')
+  named.made = made
+  return named
+
+
+def found(place: str) -> Any:
   """Imports 'package.module:NAME'; raises ImportError or AttributeError."""
   module, _, path = place.partition(':')
   return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
@@ -35,7 +61,11 @@ def imported(flag: str, name: str) -> Any:
   Raises:
     InputError: it cannot be imported, does not exist, or is not callable.
   """
-  module_name, _, path = name.partition(':')
+  if isinstance(name, Given):
+    return name.made
+  if name.startswith('given:'):
+    raise InputError(f'{flag} {name} is an object that a call in Python was given; give it again')
+  module, _, path = name.partition(':')
   here = os.getcwd()
   if here not in sys.path and '' not in sys.path:
     sys.path.append(here)  # Whichever way the command was started.
@@ -47,11 +77,11 @@ def imported(flag: str, name: str) -> Any:
     )
 
   with others_code(fault, None):
-    module = importlib.import_module(module_name)
+    importlib.import_module(module)
   try:
-    function = find(name)
+    function = found(name)
   except AttributeError:
-    file = getattr(module, '__file__', module_name)
+    file = getattr(sys.modules[module], '__file__', module)
     raise InputError(f'{flag} {name}: there is no {path} in {file}; name another') from None
   if not callable(function):
     raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
@@ -61,51 +91,40 @@ def imported(flag: str, name: str) -> Any:
 @contextlib.contextmanager
 def others_code(
   fault: Callable[[str], Exception],
-  function: Callable[..., Any] | None,
+  function: Any,
   but: tuple[type[Exception], ...] = (SourceError,),
 ) -> Iterator[None]:
-  """A context for code that is not ours, which leaves the working folder as it was.
-
-  Beside the main thread, which may go to another folder meanwhile, it leaves that to the code.
+  """A context for code that is not ours; in the main thread it keeps the working folder.
 
   Args:
     fault: makes an exception of ours of what `described` says of theirs.
     function: whose code it is; None: a module's, while it is imported.
     but: exceptions that pass.
   """
-  here = os.getcwd()
+  is_main = threading.current_thread() is threading.main_thread()
+  here = os.getcwd() if is_main else ''
   try:
     yield
   except but:
     raise
   except BaseException as error:
-    if isinstance(error, KeyboardInterrupt) and threading.current_thread().name == 'MainThread':
+    if isinstance(error, KeyboardInterrupt) and is_main:
       raise
     raise fault(described(error, function)) from None
   finally:
-    if not _is_beside_main:
+    if is_main:
       os.chdir(here)
 
 
-def is_beside_main() -> None:
-  """Takes note that a call runs in a thread of the user's own, beside the main thread."""
-  global _is_beside_main  # noqa: PLW0603
-  _is_beside_main = True
-
-
-def described(error: BaseException, function: Callable[..., Any] | None) -> str:
+def described(error: BaseException, function: Any) -> str:
   """Describes an exception in one line: type, message, and the line of the user's file."""
-  frames = list(traceback.extract_tb(error.__traceback__))
-  files = {getattr(inspect.unwrap(function), '__code__', None)} if function else set()
-  own = {code.co_filename for code in files if code}
-  if function is None:  # An error on import: frames of this program and of Python come first.
-    frames = [frame for frame in frames if 'importlib' not in frame.filename]
-  others = [frame for frame in frames if not frame.filename.startswith(_PROGRAM)]
-  inside = (
-    [frame for frame in frames if frame.filename in own]
-    or [frame for frame in others if f'{os.sep}tensorflow{os.sep}' not in frame.filename]
-    or others
-  )
+  frames = [
+    frame
+    for frame in traceback.extract_tb(error.__traceback__)
+    if not any(part in frame.filename for part in _NOT_OWN)
+  ]
+  code = getattr(inspect.unwrap(function), '__code__', None)
+  inside = [frame for frame in frames if code and frame.filename == code.co_filename] or frames
   where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
   try:
     message = str(error)

@@ -91,12 +91,6 @@ class RecordDataset:
       return crop(padded, centre, centre, self._augmentation.crop_padding)
     return augment(padded, seed, self._augmentation, alternating)
 
-  def distort_batch(self, images: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
-    """Augments images like `preprocess`, from and to uint8 [n, 32, 32, 3]."""
-    if not self._use_distortion:
-      return images
-    return self.preprocess(as_strings(pad(images, self._augmentation)), seed, alternating)
-
   @no_autograph
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0

@@ -45,7 +45,7 @@ def check_mode(
     )
   if options.use_ema and mode == 'train':
     raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
-  for name in ('data_service', 'profile_steps', 'on_evaluation', 'on_end'):
+  for name in ('profile_steps', 'on_evaluation', 'on_end'):
     if not training and (value := getattr(options, name)):
       flag = f'--{name.replace("_", "-")}'
       raise InputError(f'{flag} {value} belongs to training, not to --mode {mode}; leave it out')

@@ -8,7 +8,11 @@ from collections.abc import Iterable
 from cifar10.core.errors import InputError
 
 # Flag -> the end of the sentence '--flag is gone since version 2: ...'.
-FLAGS: dict[str, str] = {}
+FLAGS: dict[str, str] = {
+  '--data-service': 'a --source can take examples from other machines: examples/remote_source.py',
+  '--data-workers': 'a --source can take examples from other machines: examples/remote_source.py',
+  '--source-processes': 'a --source can start processes itself: examples/parallel_source.py',
+}
 
 
 def refuse(flags: Iterable[str]) -> None:

@@ -7,7 +7,6 @@ import re
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
-  ADDRESS,
   COMMAND,
   FUNCTION,
   PATTERN,
@@ -21,7 +20,6 @@ from cifar10.core.option import (
 
 PRETRAINED = ('resnet20', 'fast94')  # The included trained networks (job/pretrained.py).
 MOST_THREADS = 1024  # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
-MOST_PROCESSES = 256
 MOST_PROFILED = 100  # Steps; a longer trace is too large for its viewers.
 
 
@@ -43,19 +41,6 @@ class RunOptions(Options):
   )
   data_dir: str | None = option(
     None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'
-  )
-  source_processes: int = option(
-    1,
-    'number of processes that run --source, each on its own shard; 0 or 1: the training '
-    'process runs it',
-    check=between(0, MOST_PROCESSES),
-    needs='source',
-  )
-  data_service: str | None = option(
-    None,
-    'address of the dispatcher whose data workers make the training batches (docs/clusters.md)',
-    check=ADDRESS,
-    metavar='HOST:PORT',
   )
   subset: str | None = option(
     None,
@@ -255,14 +240,4 @@ class RunOptions(Options):
       raise InputError(
         f'--distribute {self.distribute} waits for all workers; leave --backup-workers '
         f'{self.backup_workers} out'
-      )
-    if self.data_service and self.source_processes > 1:
-      raise InputError(
-        f'--source-processes {self.source_processes} runs the source here, and --data-service '
-        f'{self.data_service} in data workers; leave one out'
-      )
-    if self.data_service and self.deterministic:
-      raise InputError(
-        f'--data-service {self.data_service} gives batches as data workers finish them, in no '
-        'order that can be repeated; leave --deterministic out'
       )

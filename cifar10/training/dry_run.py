@@ -24,7 +24,7 @@ from cifar10.data import manifest
 from cifar10.job import adopted_config, checkpoints, job_config
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feeds, network_size, placement, schedules, trainer
+from cifar10.training import feed, network_size, placement, schedules, trainer
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.process import Process, in_steps
 
@@ -71,9 +71,6 @@ def dry_run(
       Evaluator(process).check_splits()
     if is_evaluator:
       log.info('%s trains nothing: no step is timed', cluster.name)
-      return report
-    if options.data_service and hparams.source:  # Which this host may not have.
-      log.info('data workers run --source %s: no step is timed', hparams.source)
       return report
     report.update(_timed(process, hparams.train_batch_size, num_gpus))
   if cluster.is_distributed:
@@ -139,7 +136,9 @@ def _check_writable(job_dir: str) -> None:
 def _plan(hparams: HParams, options: RunOptions, role: roles.Role) -> dict[str, Any]:
   """Returns how many steps to train, and how many an epoch has."""
   data = job_config.described_data(options.job_dir, options.data_dir)
-  num_examples = feeds.make(hparams, options, role.cluster, data).num_examples()
+  assert options.data_dir  # The command requires it.
+  examples = feed.training_examples(hparams, options.data_dir, role.cluster, data)
+  num_examples = examples.num_examples_per_epoch()
   examples_per_step = role.examples_per_step(hparams.train_batch_size)
   [steps_per_epoch] = schedules.boundaries_in_steps([1], num_examples, examples_per_step)
   hparams, _ = in_steps(hparams, options, role, num_examples)
@@ -187,7 +186,6 @@ def _temporary_process(
       on_evaluation=None,
       on_end=None,
       profile_steps=None,
-      data_service=None,
     )
     yield Process(longer, alone, choose_role.choose(roles.ALONE, alone, monitor))
 

@@ -17,11 +17,12 @@ from cifar10.core import files, sessions
 from cifar10.core.errors import InputError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
+from cifar10.data.python_source import PythonSource
 from cifar10.job import best_checkpoints, checkpoints, job_config, unpack_pretrained
 from cifar10.options import checks
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import ema, model_fn, network_size, placement, schedules, source_feed
+from cifar10.training import ema, feed, model_fn, network_size, placement, schedules
 from estimator_again import estimator as tf_estimator
 
 
@@ -129,16 +130,18 @@ class Process:
     size = self.hparams.eval_batch_size
     return lambda: input_pipeline.cut(self.held_out(split).one_pass(size), 1)
 
-  def held_out(self, split: str) -> Any:
+  def held_out(self, split: str) -> feed.Examples:
     """A split's examples: of its records, or of --validation-source."""
     if split == 'validation' and self.hparams.validation_source:
       return self._validation
     return input_pipeline.RecordDataset(self.data_dir, split)
 
   @functools.cached_property
-  def _validation(self) -> Any:
-    assert self.hparams.validation_source
-    return source_feed.HeldOut(self.hparams.validation_source, self.data.num_classes)
+  def _validation(self) -> PythonSource:
+    name = self.hparams.validation_source
+    assert name
+    flag = '--validation-source'
+    return PythonSource(flag, name, self.data.num_classes, examples_per_epoch=0)
 
   def check_split(self, split: str) -> None:
     """Raises InputError where the split is missing or damaged, or a batch does not fit."""

@@ -27,7 +27,7 @@ from cifar10.networks import families
 from cifar10.networks.fastnet import Start
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, ema, faults, feed, feeds, warm_start
+from cifar10.training import checkpoint_saver, ema, faults, feed, warm_start
 from cifar10.training.evaluator import EvaluateListener, Evaluator
 from cifar10.training.model_fn import Training
 from cifar10.training.network_size import OwnNetworkHook
@@ -95,7 +95,7 @@ def _train(
     role.announce_done()
     return reason.name, 0
   # Everything that can be refused is refused here, before anything is written.
-  examples = feeds.make(process.hparams, process.options, role.cluster, process.data)
+  examples = feed.training_examples(process.hparams, process.data_dir, role.cluster, process.data)
   training = _check_data(process, examples)
   if process.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
     is_deterministic = process.options.deterministic
@@ -169,7 +169,7 @@ def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Su
   return surveyed, ControlState(**control_requests.read_rates(options.job_dir))
 
 
-def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
+def input_fn(process: Process, examples: feed.Examples) -> Callable[[], Any]:
   """Returns an input function whose batches continue where training stands."""
 
   def make_batches() -> Any:
@@ -179,22 +179,22 @@ def input_fn(process: Process, examples: feed.Feed) -> Callable[[], Any]:
       step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
     else:
       step = checkpoints.latest_step(process.options.job_dir)
-    batches_done = process.role.batches_done(step)
-    batches = examples.batches(
-      len(process.placement.tower_devices), batches_done * process.hparams.train_batch_size
-    )
+    size, worker = process.hparams.train_batch_size, process.role.cluster.worker
+    first_example = process.role.batches_done(step) * size
+    batches = examples.make_batch(size, process.hparams.seed, worker, first_example)
+    batches = input_pipeline.cut(batches, len(process.placement.tower_devices))
     return batches if process.strategy is None else all_reduce.to_replicas(batches)
 
   return make_batches
 
 
-def _check_data(process: Process, examples: feed.Feed) -> Training:
+def _check_data(process: Process, examples: feed.Examples) -> Training:
   """Checks the data before writing anything; returns what is known of the training by then."""
   hparams = process.hparams
   hparams.family.describe()  # A user's own may fail.
   input_pipeline.check_shards(hparams.train_batch_size, len(process.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
-  num_examples = examples.num_examples()
+  num_examples = examples.num_examples_per_epoch()
   start = Start(
     examples.first_images, process.data, process.session_config(), process.placement.num_gpus
   )

@@ -14,7 +14,6 @@ from outcome import until
 
 from cifar10.cluster import liveness, sockets
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.roles import ALONE
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.tasks import Cluster
@@ -444,22 +443,6 @@ def test_missing_tasks_are_named(addresses, caplog, now):
   monitor._report(is_starting=False)
   line = f'waiting for worker 0 ({addresses["nowhere"]})'
   assert [record.getMessage() for record in caplog.records] == [line, line]
-
-
-def test_a_data_service_without_data_workers_is_told_while_no_step_is_made(caplog, now):
-  """Its dispatcher answers, and TensorFlow waits for batches without a word."""
-  caplog.set_level('INFO', logger='cifar10')
-  with socket.create_server(('127.0.0.1', 0)) as dispatcher:
-    address = f'127.0.0.1:{dispatcher.getsockname()[1]}'
-    monitor = LivenessMonitor(ALONE, data_service=address)
-    now[0] += 15
-    monitor._report(is_starting=True)
-    monitor.progressed()
-    monitor._report(is_starting=False)
-    now[0] += 40  # The last data worker has died.
-    monitor._report(is_starting=False)
-  said = 'no step for {} s: the data service answers; does it have a data worker?'
-  assert caplog.messages == [said.format(15), said.format(40)]
 
 
 @pytest.mark.parametrize('job', ['worker', 'ps'])

@@ -68,5 +68,3 @@ def test_a_process_alone_watches_nobody():
   evaluator = choose_role.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
   assert type(evaluator.monitor) is SignalMonitor
   assert type(choose_role.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor
-  served = RunOptions('job', data_service='d:1')
-  assert type(choose_role.choose(Cluster(), served).monitor) is not SignalMonitor

@@ -16,7 +16,7 @@ from outcome import refused
 import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
-from cifar10 import checkpoint, control, data_service, local_cluster, report
+from cifar10 import checkpoint, control, local_cluster, report
 from cifar10.core import cli, errors, user_code
 
 # A command that is added stands here, and is tested as the others are.
@@ -24,7 +24,6 @@ COMMANDS = {
   'cifar10-generate': generate_cifar10_tfrecords,
   'cifar10-train': cifar10_main,
   'cifar10-cluster': local_cluster,
-  'cifar10-data-service': data_service,
   'cifar10-control': control,
   'cifar10-report': report,
   'cifar10-checkpoint': checkpoint,

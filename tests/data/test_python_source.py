@@ -1,132 +1,75 @@
-"""Examples from a Python function: found, checked, counted, cut into chunks."""
+"""Examples from a Python function: found, checked, counted, and made batches of."""
 
+import collections
+import itertools
 import re
-import sys
 
 import checkout
 import given_sources
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from cifar10.core import user_code
 from cifar10.core.errors import InputError, SourceError
+from cifar10.data import python_source
+from cifar10.data.augmentation import Augmentation
 from cifar10.data.python_source import PythonSource
 
 
-def source(name):
-  return PythonSource(f'given_sources:{name}')
+def source(name, count=None, **more):
+  return PythonSource('--source', f'given_sources:{name}', 10, examples_per_epoch=count, **more)
 
 
-def read(name, *shard):
-  """All labels and images of one epoch, and the chunks' sizes."""
-  chunks = list(source(name).chunks(10, *shard))
-  images = np.concatenate([chunk.images for chunk in chunks])
-  labels = np.concatenate([chunk.labels for chunk in chunks])
-  assert (images.dtype, labels.dtype) == (np.uint8, np.int32)
-  assert images.shape == (len(labels), 32, 32, 3)
-  return labels.tolist(), given_sources.numbers(images), [len(chunk.labels) for chunk in chunks]
-
-
-@pytest.mark.parametrize(
-  ('name', 'sizes'),
-  [('ones', [96]), ('listed', [96]), ('Flow', [96]), ('batches', [40, 40, 16]), ('shards', [96])],
-)
-def test_an_epoch_in_the_functions_order(name, sizes):
-  expected = [number % 10 for number in range(96)], list(range(96)), sizes
-  assert read(name) == expected
-
-
-def test_single_examples_and_batches_keep_their_order():
-  assert read('mixed') == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [5])
-
-
-def _into(buffer, items):
-  for images, label in items:
-    buffer[...] = images
-    yield buffer, label
+def read(chunks):
+  """All numbers of an epoch, whose labels are theirs, and the chunks' sizes."""
+  images, labels = zip(*chunks)
+  found = given_sources.numbers(np.concatenate(images))
+  assert np.concatenate(labels).tolist() == [number % 10 for number in found]
+  assert {(each.dtype, *each.shape[1:]) for each in images} == {(np.dtype(np.uint8), 32, 32, 3)}
+  assert {each.dtype for each in labels} == {np.dtype(np.int32)}
+  return found, [len(each) for each in labels]
 
 
 @pytest.mark.parametrize(
-  ('made', 'shape', 'sizes'),
-  [
-    (given_sources.listed(), (), [96]),
-    ([*given_sources.batches()][:2], (40,), [40, 40]),  # The third is smaller than the array.
-  ],
+  'name', ['ones', 'listed', 'batches', 'mixed', 'shards', 'Flow', 'OldFlow', 'into_one_array']
 )
-def test_a_function_may_write_each_image_into_the_same_array(made, shape, sizes):
-  buffer = np.zeros([*shape, 32, 32, 3], np.uint8)
-  sys.modules['given_sources'].reused = lambda: _into(buffer, made)
-  numbers = list(range(sum(sizes)))
-  assert read('reused') == ([number % 10 for number in numbers], numbers, sizes)
+def test_each_iteration_is_an_epoch_in_the_functions_order(name):
+  """A Flow holds that it is reset once, and read by one at a time."""
+  found = source(name, 96)
+  assert found.num_examples_per_epoch() == 96
+  for _ in range(2):
+    assert read(found.chunks()) == (list(range(96)), [96])
 
 
-def test_a_function_may_yield_rows_of_a_block_that_it_fills_again():
-  def reused():
-    block = np.zeros([8, 32, 32, 3], np.uint8)
-    for images, labels in given_sources.batches():
-      for start in range(0, len(labels), 8):
-        block[...] = images[start : start + 8]
-        yield from zip(block, labels[start : start + 8])
-
-  sys.modules['given_sources'].reused = reused
-  numbers = list(range(96))
-  assert read('reused') == ([number % 10 for number in numbers], numbers, [96])
-
-
-def test_a_function_may_write_each_label_into_the_same_array():
-  def reused():
-    pixels, label = np.zeros([32, 32, 3], np.uint8), np.zeros([], np.int64)
-    for image, number in given_sources.ones():
-      pixels[...], label[...] = image, number
-      yield pixels, label
-
-  sys.modules['given_sources'].reused = reused
-  numbers = list(range(96))
-  assert read('reused') == ([number % 10 for number in numbers], numbers, [96])
-
-
-def test_batches_between_single_examples_may_lie_in_the_same_array():
-  """Numbers 0 to 8: one alone, then two in the same arrays, and so on."""
-
-  def reused():
-    pixels, labels = np.zeros([2, 32, 32, 3], np.uint8), np.zeros([2], np.int64)
-    for start in range(0, 9, 3):
-      yield given_sources.image(start), start
-      pixels[...] = [given_sources.image(start + 1), given_sources.image(start + 2)]
-      labels[...] = start + 1, start + 2
-      yield pixels, labels
-
-  sys.modules['given_sources'].reused = reused
-  assert read('reused') == (list(range(9)), list(range(9)), [9])
-
-
-def test_chunks_are_of_512():
-  """6 x 96 = 576 = 512 + 64."""
-  module = sys.modules['given_sources']
-  module.often = lambda: given_sources.listed() * 6
-  assert read('often')[2] == [512, 64]
+def test_chunks_are_of_512_and_batches_stay_whole():
+  """11 x 96 = 1,056; after batches of 40, 40 and 16, which are 480, comes one more of 40."""
+  assert read(source('long_flow').chunks())[1] == [512, 512, 32]
+  assert read(itertools.islice(source('batches').chunks(most=41), 2))[1] == [80, 16]
 
 
 def test_a_shard():
-  """Of 96 examples every third from the second on: 1, 4, ..., 94."""
-  labels, numbers, _ = read('shards', 1, 3)
-  assert numbers == list(range(1, 96, 3))
-  assert labels == [number % 10 for number in numbers]
+  """Of 96 examples every third from the second on."""
+  assert read(source('shards').chunks(1, 3))[0] == list(range(1, 96, 3))
 
 
-@pytest.mark.parametrize('name', ['ones', 'listed', 'Flow'])
-def test_each_epoch_is_an_iteration(name):
-  """Flow holds that it is reset once, and read by one at a time."""
-  found = source(name)
-  found.check(10, 96)
-  for _ in range(2):
-    assert sum(len(chunk.labels) for chunk in found.chunks(10)) == 96
+@pytest.mark.parametrize(
+  ('name', 'said', 'count'),
+  [
+    ('Flow', None, 96),
+    ('OldFlow', None, 96),
+    ('listed', None, 96),
+    ('Flow', 50, 50),
+    ('ones', 0, 0),
+  ],
+)
+def test_the_length_of_an_epoch(name, said, count):
+  assert source(name, said).num_examples_per_epoch() == count
 
 
-def test_the_length_of_an_epoch():
-  assert source('Flow').check(10) == source('listed').check(10) == 96
-  assert source('Flow').check(10, 50) == 50  # What is said counts.
-  sys.modules['given_sources'].listed_batches = lambda: [*given_sources.batches()][:2]
-  assert source('listed_batches').check(10) == 80  # Two of 40.
+def test_the_length_in_batches():
+  given_sources.two_batches = lambda: [*given_sources.batches()][:2]
+  assert source('two_batches').num_examples_per_epoch() == 80
 
 
 @pytest.mark.parametrize(
@@ -141,59 +84,56 @@ def test_the_length_of_an_epoch():
     ('no_pair', 'example 1 .*: it is a dict, not .image, label.'),
     ('wrong_dtype', r'example 1 .*: its image is float32 \[32, 32, 3\], not uint8 \[32, 32, 3\]'),
     ('wrong_label_kind', r'example 1 .*: its label is array\(1\.\), not a whole number'),
-    (
-      'wrong_labels',
-      r'example 1 .*: its labels have the shape \[2\] and its images \[3, 32',
-    ),
+    ('wrong_labels', r'example 1 .*: its labels have the shape \[2\] and its images \[3, 32'),
     ('ones', 'does not say how many examples .* add --examples-per-epoch'),
   ],
 )
 def test_what_is_refused_at_once(name, message):
   with pytest.raises(InputError, match=f'^--source given_sources:{name}.*{message}'):
-    source(name).check(10)
+    source(name).num_examples_per_epoch()
 
 
 def test_modules_that_cannot_be_imported(tmp_path, monkeypatch):
-  with pytest.raises(InputError, match=r'^--source no_such:f cannot be imported: ModuleNotFound'):
-    PythonSource('no_such:f')
   (tmp_path / 'broken_source.py').write_text('import os\n1 / 0\n')
   monkeypatch.syspath_prepend(tmp_path)
-  with pytest.raises(
-    InputError, match=r'imported: ZeroDivisionError: .* \(.*broken_source.py, line 2\)'
-  ):
-    PythonSource('broken_source:f')
+  for name, message in [
+    ('no_such:f', 'ModuleNotFoundError'),
+    ('broken_source:f', r'ZeroDivisionError: .* \(.*broken_source.py, line 2\)'),
+  ]:
+    with pytest.raises(InputError, match=f'^--source {name} cannot be imported: {message}'):
+      PythonSource('--source', name, 10)
 
 
 @pytest.mark.parametrize(
-  ('name', 'message'),
+  ('name', 'shard', 'message'),
   [
-    ('wrong_shape', r'example 7 .counted from 1.: its image is uint8 \[28, 28\], not uint8'),
-    ('late_label', r'example 46 .*: its label is 10, not 0 to 9'),
-    ('wrong_label_between', r'example 4 .*: its label is array\(True\), not a whole number'),
-    ('wrong_and_raises', r'example 7 .*: its image is uint8 \[28, 28\]'),
-    ('raises_late', "example 97 .*: KeyError: 'no such thing' "),
+    (
+      'wrong_shape',
+      (0, 1),
+      r': example 7 .counted from 1.: its image is uint8 \[28, 28\], not uint8',
+    ),
+    ('late_label', (0, 1), r': example 46 .*: its label is 10, not 0 to 9'),
+    (
+      'wrong_label_between',
+      (0, 1),
+      r': example 4 .*: its label is array\(True\), not a whole number',
+    ),
+    ('raises_late', (0, 1), ": example 97 .*: KeyError: 'no such thing' "),
+    ('shards', (1, 97), r', shard 1 of 97: example 1 .*: its label is 1, not 0 to 0'),
   ],
 )
-def test_what_shows_later(name, message):
-  found = source(name)
-  assert found.check(10, 96) == 96
-  with pytest.raises(SourceError, match=f'^--source given_sources:{name}: {message}'):
-    list(found.chunks(10))
-
-
-def test_a_shard_is_named():
-  with pytest.raises(
-    SourceError, match=r'^--source given_sources:shards, shard 1 of 2: example 3 '
-  ):
-    list(source('shards').chunks(5, 1, 2))  # Numbers 1, 3, 5: the first label that is too large.
+def test_what_shows_later(name, shard, message):
+  found = source(name, 96)
+  found._num_classes = 1 if name == 'shards' else 10
+  with pytest.raises(SourceError, match=f'^--source given_sources:{name}{message}'):
+    list(found.chunks(*shard))
 
 
 def test_an_iterator_that_is_not_made_anew():
   found = source('used_up')
-  given_sources.exhausted = given_sources.ones()
-  list(found.chunks(10))
+  list(found.chunks())
   with pytest.raises(SourceError, match=r'yields no examples; .* must make it anew'):
-    list(found.chunks(10))
+    list(found.chunks())
 
 
 @pytest.mark.parametrize(
@@ -201,26 +141,143 @@ def test_an_iterator_that_is_not_made_anew():
   [
     (lambda: [], False),
     (lambda folder='x', size=3: [], False),
+    (lambda *any, **more: [], False),
     (lambda shard, num_shards: [], True),
     (lambda part, parts: [], True),
     (lambda shard=0, num_shards=1: [], True),
   ],
 )
-def test_which_functions_take_shards(function, takes, monkeypatch):
-  monkeypatch.setattr(given_sources, 'function', function, raising=False)
-  assert source('function').takes_shards is takes
+def test_which_functions_take_shards(function, takes):
+  assert python_source._takes_shards('--source x:y', function) is takes
+
+
+def test_objects_that_a_python_call_was_given():
+  """A function of a module by its place, by which config.json names it; others as they stand."""
+  assert type(user_code.given(given_sources.Flow)) is str
+  assert user_code.given(given_sources.Flow) == 'given_sources:Flow'
+  for made in (given_sources.Flow(), given_sources.listed(), lambda: [*given_sources.ones()]):
+    name = user_code.given(made)
+    found = PythonSource('--source', name, 10)
+    assert found.num_examples_per_epoch() == 96
+    for _ in range(2):
+      assert read(found.chunks())[0] == list(range(96))
+  with pytest.raises(InputError, match=r'given:function is an object that .* give it again'):
+    PythonSource('--source', str(name), 10)
+  with pytest.raises(InputError, match='given:generator is an iterator, which can be read once'):
+    PythonSource('--source', user_code.given(given_sources.ones()), 10).num_examples_per_epoch()
 
 
 def test_the_example_of_the_docs(tmp_path, monkeypatch):
-  text = checkout.read('docs/data.md')
-  block = re.search('```python\n((?:(?!```).)*class Squares.*?)```', text, re.S)[1]
-  (tmp_path / 'my_source.py').write_text(block)
-  monkeypatch.syspath_prepend(tmp_path)
-  found = PythonSource('my_source:Squares')
-  assert found.check(10) == 1000
-  whole, *parts = (
-    np.concatenate([chunk.labels for chunk in found.chunks(10, *shard)])
-    for shard in ((0, 1), (0, 2), (1, 2))
+  block = re.search(
+    '```python\n((?:(?!```).)*class Squares.*?)```', checkout.read('docs/data.md'), re.S
   )
+  (tmp_path / 'my_source.py').write_text(block[1])
+  monkeypatch.syspath_prepend(tmp_path)
+  found = PythonSource('--source', 'my_source:Squares', 10)
+  assert found.num_examples_per_epoch() == 1000
+  shards = ((0, 1), (0, 2), (1, 2))
+  whole, *parts = (np.concatenate([y for _, y in found.chunks(*shard)]) for shard in shards)
   assert whole.tolist() == list(range(10)) * 100
   assert np.bincount(np.concatenate(parts)).tolist() == [100] * 10
+
+
+def drawn(name, count, batch_size=16, num_examples=96, *, seed=0, worker=0, first=0, **more):
+  """So many batches: images and labels."""
+  found = source(name, num_examples, **more)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session, found.reading():
+    batches = found.make_batch(batch_size, seed, worker, tf.constant(first, tf.int64))
+    iterator = tf.compat.v1.data.make_initializable_iterator(batches)
+    session.run(iterator.initializer)
+    element = iterator.get_next()
+    return [session.run(element) for _ in range(count)]
+
+
+def test_batches_are_shuffled_epochs():
+  """A block is an epoch: three of 96 are 18 batches of 16."""
+  found, sizes = read(drawn('ones', 18))
+  assert sizes == [16] * 18
+  epochs = [found[start : start + 96] for start in (0, 96, 192)]
+  assert [sorted(each) for each in epochs] == [list(range(96))] * 3
+  assert len({tuple(each) for each in [*epochs, list(range(96))]}) == 4
+  assert found == read(drawn('batches', 18))[0]  # The same again,
+  assert found != read(drawn('ones', 18, seed=1))[0]
+  assert found != read(drawn('ones', 18, worker=1))[0]
+  # and from the next epoch's beginning on, where 1 to 96 examples were used before.
+  for first in (16, 96):
+    assert read(drawn('ones', 12, first=first))[0] == found[96:]
+
+
+def test_a_worker_reads_its_shard_or_everything():
+  assert set(read(drawn('shards', 12, worker=1, num_workers=3))[0]) == set(range(1, 96, 3))
+  assert set(read(drawn('ones', 18, worker=1, num_workers=3))[0]) == set(range(96))
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_whose_shard_is_empty_says_so():
+  """It would look for an example in one epoch after the other, and the others would wait for it."""
+  with pytest.raises(SourceError, match='only_in_shard_0: shard 1 of 2 yields no examples'):
+    drawn('only_in_shard_0', 1, worker=1, num_workers=2)
+
+
+def test_who_begins_anew_leaves_no_reading_behind():
+  """As after the loss of a parameter server; a `Flow` takes one reader at a time."""
+  found = source('long_flow', 600)
+  with tf.Graph().as_default(), found.reading():
+    iterator = tf.compat.v1.data.make_initializable_iterator(found.make_batch(8))
+    element = iterator.get_next()
+    for _ in range(3):
+      session = tf.compat.v1.Session()
+      for _ in range(2):
+        session.run(iterator.initializer)
+        for _ in range(5):
+          session.run(element)
+
+
+def test_distortions_are_those_of_the_options():
+  """Cut-outs of 8 x 8 in grey, 128; another one of the same image in another epoch."""
+  batches = drawn('ones', 12, augmentation=Augmentation(crop_padding=0, cutout=8))
+  grey = np.concatenate([(images == 128).all(-1) for images, _ in batches])
+  assert (grey.sum((1, 2)) == 64).all()  # No class is grey.
+  assert len({each.tobytes() for each in grey}) > 50
+
+
+def test_alternating_flips():
+  """What is mirrored in one epoch is not in the next."""
+  others = np.arange(96) % 10 > 0
+
+  def flips(**more):
+    found = collections.defaultdict(list)
+    augmentation = Augmentation(crop_padding=0, flip='alternating')
+    # In blocks of one example, which keep the order.
+    for images, _ in drawn('ones', 3, 96, 1, augmentation=augmentation, **more):
+      # The second pixel is 0, and the last but one only of a mirrored image, or of class 0.
+      for number in np.flatnonzero(others):
+        found[number].append(bool(images[number, 0, 30, 0] == 0))
+    return found
+
+  mirrored = flips()
+  assert set(map(tuple, mirrored.values())) == {(True, False, True), (False, True, False)}
+  for other in (mirrored, flips(seed=1), flips(worker=1)):
+    differ = sum(mirrored[each] != other[each] for each in mirrored)
+    assert 20 < sum(first for first, *_ in other.values()) < 66
+    assert differ == 0 if other is mirrored else 20 < differ < 66
+
+
+def test_how_far_a_long_one_is_read_is_told(monkeypatch, caplog):
+  """So that an endless one shows. 1,056 single examples come in chunks of 512."""
+  monkeypatch.setattr(python_source, '_TOLD_AT', 500)
+  caplog.set_level('INFO')
+  found = source('long_flow', 0)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    batch = tf.compat.v1.data.make_one_shot_iterator(found.one_pass(100)).get_next()
+    batches = [session.run(batch) for _ in range(11)]
+  images, labels = found.all_examples()
+  assert read(batches) == (given_sources.numbers(images), [100] * 10 + [56])
+  assert len(labels) == 1056
+  told = [re.search('[0-9,]+ examples', line)[0] for line in caplog.messages]
+  assert told == ['512 examples', '1,024 examples'] * 2
+
+
+def test_the_first_images():
+  assert given_sources.numbers(source('batches').first_images(50)) == list(range(50))
+  assert len(source('ones').first_images(1000)) == 96

@@ -2,7 +2,7 @@
 
 import json
 
-from harness import COMMANDS, Case, cases
+from harness import Case, cases
 
 TITLE = 'TF_CONFIG'
 BEFORE = '5 of 22'
@@ -95,13 +95,6 @@ CASES = [
     for name in ('a URL', 'a bare IPv6 address', 'an open IPv6 address', 'a line break')
   ),
   *(case(name, text) for name, text in TEXTS.items()),
-  *(
-    Case(
-      f'data service at {name}', [*COMMANDS['train'], '--data-service', value], (2,), seconds=20
-    )
-    for name, value in ADDRESSES.items()
-    if isinstance(value, str) and '\0' not in value and not name.startswith(('the ', 'another '))
-  ),
 ]  # fmt: skip
 
 

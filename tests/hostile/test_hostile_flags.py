@@ -53,7 +53,6 @@ OTHERS = {
   'control': ['cifar10.control', 'job'],
   'control of': ['cifar10.control'],
   'cluster --workers': ['cifar10.local_cluster', '--workers'],
-  'data service': ['cifar10.data_service', 'worker', '--address', 'a:1', '--dispatcher'],
 }
 VALUES = {'40,000 letters': LONG, 'line breaks': LINES, 'no UTF-8': BYTES}
 NEGATIVE = {

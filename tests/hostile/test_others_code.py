@@ -45,9 +45,6 @@ def source():
       {later}()
     yield image(), number % 10
 
-def shards(shard, num_shards):
-  return source()
-
 def network(images, is_training, num_classes):
   import tensorflow as tf
   {in_network}()
@@ -71,10 +68,6 @@ _SPOTS = {  # Where it strikes: more flags, and the code of a failure.
   'in_import': (('--source', 'own:source', '--examples-per-epoch', '64'), 2),
   'at_first': (('--source', 'own:source', '--examples-per-epoch', '64'), 2),
   'later': (('--source', 'own:source', '--examples-per-epoch', '64'), 1),
-  'in_processes': (
-    ('--source', 'own:shards', '--examples-per-epoch', '128', '--source-processes', '2'),
-    1,
-  ),
   'in_network': (('--network', 'own:network'), 2),
   'in_make': (('--callback', 'own:callback'), 1),
   'in_step': (('--callback', 'own:callback'), 1),
@@ -130,9 +123,7 @@ _CHANGES = {
 
 
 def _own(spot, strike):
-  spots = dict.fromkeys((*_SPOTS, 'in_processes'), 'quiet')
-  spots['later' if spot == 'in_processes' else spot] = 'strike'
-  del spots['in_processes']
+  spots = {**dict.fromkeys(_SPOTS, 'quiet'), spot: 'strike'}
   text = _OWN
   for name, function in {**spots, 'strike': strike}.items():
     text = text.replace(f'{{{name}}}', function)

@@ -41,11 +41,6 @@ def test_a_triangle_leaves_phases_without_effect():
   ('given', 'message'),
   [
     ({'backup_workers': 1, 'distribute': 'mirrored'}, 'leave --backup-workers 1 out'),
-    ({'data_service': 'a:1', 'deterministic': True}, 'leave --deterministic out'),
-    (
-      {'data_service': 'a:1', 'source_processes': 2},
-      '--source-processes 2 runs the source here, and --data-service a:1 in data workers',
-    ),
   ],
 )
 def test_options_that_exclude_each_other_cannot_be_made(given, message):
@@ -84,7 +79,6 @@ def test_what_fits_is_accepted():
   ('given', 'message'),
   [
     ({'backup_workers': 1}, '--backup-workers 1 belongs to --sync; add it'),
-    ({'source_processes': 2}, '--source-processes 2 belongs to --source; add it'),
     ({'examples_per_epoch': 5}, '--examples-per-epoch 5 belongs to --source; add it'),
     ({'warm_start_skip': 'conv'}, '--warm-start-skip conv belongs to --warm-start-from; add it'),
     ({'muon_momentum': 0.5}, '--muon-momentum 0.5 belongs to --muon-learning-rate; add it'),
@@ -113,7 +107,7 @@ def test_an_option_that_another_one_makes_void_is_refused(given, message):
 
 
 def test_a_value_that_changes_nothing_needs_no_other_option():
-  check_needs({'backup_workers': 0, 'source_processes': 1, 'tta_below': 1.0, 'flip': 'random'})
+  check_needs({'backup_workers': 0, 'tta_below': 1.0, 'flip': 'random'})
   check_needs({'tta': 'mirror', 'tta_below': 0.5, 'cutout': 8, 'best_by': 'loss'})
   # A recipe's and a job's own are not given: here --recipe fast94 --tta none.
   checks.check_needs({'tta': 'none'}, HParams(tta='none', tta_below=0.6), RunOptions('job'))

@@ -22,7 +22,7 @@ from cifar10.options.augmentation import Augmentation
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feeds, model_fn, placement, trainer
+from cifar10.training import feed, model_fn, placement, trainer
 from cifar10.training.process import Process, in_steps
 from estimator_again import estimator as tf_estimator
 
@@ -119,7 +119,7 @@ def observe_evaluation(hparams, data_dir):
 def observe_input(hparams, data_dir):
   """The first training batch that a job reads, and the first evaluation batch."""
   work = Process(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
-  examples = feeds.make(hparams, work.options, roles.ALONE, work.data)
+  examples = feed.training_examples(hparams, data_dir, roles.ALONE, work.data)
   seen = {}
   for kind, make in (
     ('batches', trainer.input_fn(work, examples)),

@@ -203,14 +203,6 @@ def test_epochs_say_which_steps_there_are_to_profile(run_here, data_dir, tmp_pat
   assert '96000:96001 goes beyond the last step, 96000' in said
 
 
-def test_a_source_that_only_data_workers_have_is_not_asked_for(run_here, data_dir, tmp_path):
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
-  flags += ['--data-service', '127.0.0.1:1', '--source', 'of_the_workers:rows']
-  planned = run_here(*flags, '--examples-per-epoch', 160)
-  assert succeeded(planned)['steps_per_epoch'] == 10
-  assert 'data workers run --source of_the_workers:rows: no step is timed' in planned.stderr
-
-
 def test_refuses_a_job_dir_that_cannot_be_written():
   """root can write everywhere: it becomes nobody for the question."""
   with tempfile.TemporaryDirectory(dir='/tmp') as folder:

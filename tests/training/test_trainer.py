@@ -32,7 +32,7 @@ from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, faults, feeds, trainer
+from cifar10.training import checkpoint_saver, faults, feed, trainer
 from cifar10.training.process import Process
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -147,7 +147,7 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
   process = Process(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  examples = feeds.make(process.hparams, options, roles.ALONE, process.data)
+  examples = feed.training_examples(process.hparams, data_dir, roles.ALONE, process.data)
   input_fn = trainer.input_fn(process, examples)
   seen = {}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -377,10 +377,10 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
 def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
   data_dir, tmp_path, limit
 ):
-  """SIGHUP comes to the whole group: the processes of a source, and the one that watches memory."""
+  """SIGHUP comes to the whole group, the one that watches memory among them."""
   main = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--data-dir', data_dir, *SMALL]
   main += ['--job-dir', tmp_path / 'job', '--train-steps', 10**6, '--eval-every-steps', 10**6]
-  main += ['--source', 'given_sources:shards', '--source-processes', 2, '--log-every', 1]
+  main += ['--source', 'given_sources:shards', '--log-every', 1]
   main += ['--examples-per-epoch', given_sources.COUNT]
   process = subprocess.Popen(
     ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],
