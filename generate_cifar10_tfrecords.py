@@ -7,7 +7,7 @@ published archive otherwise; with --dataset cifar100, DATA/cifar-100-python.tar.
 
   python generate_cifar10_tfrecords.py --data-dir DATA --images PHOTOS
 
-takes the PNG and JPEG files in PHOTOS/CLASS/ for each class, or in PHOTOS/train/CLASS/,
+takes the PNG, JPEG and WebP files in PHOTOS/CLASS/ for each class, or in PHOTOS/train/CLASS/,
 PHOTOS/validation/CLASS/ and PHOTOS/eval/CLASS/.
 
 A second run verifies the files and changes nothing. The manifest beside the record files,
@@ -20,7 +20,6 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
   run_process('generate_cifar10_tfrecords')
 
 import argparse
-import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -29,16 +28,26 @@ from cifar10.core import cli, errors, files, lock, logs, start_tensorflow, stora
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build import archive, image_folder, sources, synthetic
+from cifar10.data.build import archive, image_folder, sources, writer
+from cifar10.data.build.archive import download_and_extract
+from cifar10.data.build.writer import convert_to_tfrecord
+
+__all__ = ['convert_to_tfrecord', 'download_and_extract', 'generate', 'main', 'parse']
 
 LOCK = 'cifar10.lock'
+_MOST_SYNTHETIC = 100_000  # Images of a batch; each takes 130 kB of memory while it is made.
 
 
-def main() -> None:
-  """The command: parses the flags, makes the files, prints their counts as one JSON line."""
-  flags = parse()
+def main(data_dir: str | None = None) -> None:
+  """The command: makes the files, prints their counts as one JSON line.
+
+  Args:
+    data_dir: makes CIFAR-10's files there, whatever the command line says.
+  """
+  flags = parse(None if data_dir is None else ['--data-dir', data_dir])
   logs.set_up()
-  os.environ['CUDA_VISIBLE_DEVICES'] = '-1'  # Reading images would take a GPU's memory.
+  if data_dir is None:  # Reading images would take a GPU's memory.
+    os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
   errors.print_result(files.json_text(generate(flags)))
 
 
@@ -59,35 +68,23 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   Raises:
     InputError: the source is not as it should be, or the folder has other records.
   """
-  source = _source(flags)
-  with storage_errors.named('--data-dir', flags.data_dir), contextlib.ExitStack() as stack:
-    before = None if flags.force else manifest.read_manifest(flags.data_dir)
-    missing = manifest.SPLITS if flags.force else sources.missing_splits(flags.data_dir, source)
-    if missing and flags.synthetic is not None:
-      published = archive.PUBLISHED[flags.dataset or 'cifar10']
-      synthetic.check_size(flags.synthetic, flags.data_dir, published)
-    refusal = '{holder} makes its files; wait for its end, or name another'
-    with storage_errors.refusing('--data-dir', flags.data_dir):
-      files.make_folder(flags.data_dir)
-      if missing:
-        path = os.path.join(flags.data_dir, LOCK)
-        refusal = f'--data-dir {flags.data_dir}: {refusal}'
-        stack.enter_context(lock.locked(path, refusal, claims=flags.data_dir))
-    if missing:
-      # Another process may have made them, from another source perhaps.
-      if not flags.force and manifest.read_manifest(flags.data_dir) != before:
-        missing = sources.missing_splits(flags.data_dir, source)
-      start_tensorflow.start()  # So late that --help, refusals and verifying do not wait.
-      from cifar10.data.build import writer  # noqa: PLC0415
-
-      if missing:
-        writer.convert(flags.data_dir, source, missing)
+  data_dir, source = flags.data_dir, _source(flags)
+  with storage_errors.named('--data-dir', data_dir):
+    lacking = [] if flags.force else writer.lacking(data_dir, source)
+    if lacking or flags.force:
+      if 0 < len(lacking) < len(manifest.SPLITS):
+        log.info('missing or damaged: %s; making all', ', '.join(lacking))
+      with storage_errors.refusing('--data-dir', data_dir):
+        files.make_folder(data_dir)
+      refusal = '{holder} makes its files; wait for its end, or name another'
+      path = os.path.join(data_dir, LOCK)
+      with lock.locked(path, f'--data-dir {data_dir}: {refusal}', claims=data_dir):
+        start_tensorflow.start()
+        # Another process may have made them meanwhile, from another source perhaps.
+        if flags.force or writer.lacking(data_dir, source):
+          writer.convert(data_dir, source)
     else:
-      log.info('%s holds all records and they are intact; nothing to do', flags.data_dir)
-  return _result(flags.data_dir, source)
-
-
-def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
+      log.info('%s holds all records and they are intact; nothing to do', data_dir)
   content = manifest.read_manifest(data_dir) or {}
   return {
     'data_dir': data_dir,
@@ -98,7 +95,7 @@ def _result(data_dir: str, source: sources.ImageSource) -> dict[str, Any]:
   }
 
 
-def _source(flags: argparse.Namespace) -> sources.ImageSource:
+def _source(flags: argparse.Namespace) -> writer.ImageSource:
   """Returns the source that the flags select."""
   seed = flags.seed or 0
   if flags.images is not None:
@@ -114,67 +111,43 @@ def _source(flags: argparse.Namespace) -> sources.ImageSource:
 
 
 def _check(flags: argparse.Namespace) -> None:
-  """Raises InputError for flags that contradict each other and numbers out of range."""
-  if flags.images is not None:
-    of_archives = ('dataset', 'labels', 'archive', 'url', 'synthetic')
-    _refuse(flags, of_archives, 'and --images name two sources; give one of them')
-    _check_apart(flags.images, flags.data_dir)
-  else:
-    _refuse(flags, ('name', 'split'), 'belongs to --images FOLDER; leave it out')
-  if flags.synthetic is not None and flags.synthetic < 1:
-    raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 or more images per batch')
+  """Raises InputError for flags without a use, values out of range and paths that cannot be."""
+  has_images, is_synthetic = flags.images is not None, flags.synthetic is not None
+  for name, has_use, owner in (
+    ('dataset', not has_images, 'archives, not to --images'),
+    ('labels', not has_images, 'archives, not to --images'),
+    ('name', has_images, '--images FOLDER'),
+    ('split', has_images, '--images FOLDER'),
+    ('seed', has_images or is_synthetic, '--synthetic N and --images FOLDER'),
+  ):
+    if getattr(flags, name) is not None and not has_use:
+      raise InputError(f'--{name} belongs to {owner}; leave it out')
+  if is_synthetic and not 1 <= flags.synthetic <= _MOST_SYNTHETIC:
+    raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 to {_MOST_SYNTHETIC} images')
   if flags.seed is not None and flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
-  if flags.images is None and flags.synthetic is None:
-    _refuse(flags, ('seed',), 'belongs to --synthetic N and --images FOLDER; leave it out')
-  if flags.url == '':
-    raise InputError('--url is empty; name an address, or leave it out')
-  if flags.archive is not None and not _is_there(flags.archive):
+  if flags.archive is not None and not files.exists(flags.archive):
     raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
-  given = _given(flags, ('archive', 'synthetic', 'url'))
-  if len(given) > 1:
-    raise InputError(f'{given[0]} and {given[1]} name two sources; give one of them')
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
-
-
-def _is_there(archive_path: str) -> bool:
-  try:
-    return files.exists(archive_path)
-  except OSError as error:  # An error of a URL.
-    raise InputError(
-      f'--archive {archive_path} cannot be read ({error.strerror}); name another'
-    ) from None
-
-
-def _check_apart(images: str, data_dir: str) -> None:
-  """Raises InputError if the records would lie among the images and be taken for a class."""
-  if files.is_url(images):
-    raise InputError(f'--images {images} is a URL; copy the images to a local folder')
-  if files.is_inside(data_dir, images):
-    raise InputError(f'--data-dir {data_dir} lies in --images {images}; name one outside')
-
-
-def _given(flags: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
-  return [f'--{name}' for name in names if getattr(flags, name) is not None]
-
-
-def _refuse(flags: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
-  if given := _given(flags, names):
-    raise InputError(f'{given[0]} {reason}')
+  if has_images and files.is_url(flags.images):
+    raise InputError(f'--images {flags.images} is a URL; copy the images to a local folder')
+  # The records would lie among the images and be taken for a class.
+  if has_images and files.is_inside(flags.data_dir, flags.images):
+    raise InputError(f'--data-dir {flags.data_dir} lies in --images {flags.images}; name another')
 
 
 def _split(text: str) -> tuple[float, ...]:
   try:
-    shares = tuple(float(part) for part in text.split(','))
+    shares = tuple(map(float, text.split(',')))
   except ValueError:
     shares = ()
-  if len(shares) != len(manifest.SPLITS) or not all(share > 0 for share in shares):
+  is_split = len(shares) == len(manifest.SPLITS) and all(share > 0 for share in shares)
+  if not is_split or abs(sum(shares) - 1) > 1e-6:
     raise argparse.ArgumentTypeError(
-      f'{text!r} is not three numbers above 0 with commas between: train, validation, eval'
+      f'{text!r} is not three numbers above 0, with sum 1 and commas between: train, validation, '
+      'eval'
     )
-  if not abs(sum(shares) - 1) < 1e-6:
-    raise argparse.ArgumentTypeError(f'{text!r} sums to {sum(shares):g}, not 1')
   return shares
 
 
@@ -195,18 +168,20 @@ def _parser() -> argparse.ArgumentParser:
   )
   add('--force', action='store_true', help='make all files again, even if they exist')
   add('--seed', type=int, help='random seed of --synthetic and of dividing --images (default: 0)')
-  add = parser.add_argument_group('published archives').add_argument
+  group = parser.add_argument_group('the images, if not of the archive in the data dir: one of')
+  add_source = group.add_mutually_exclusive_group().add_argument
+  add_source('--archive', metavar='FILE', help='read this archive, or URL')
+  add_source('--url', help='download the archive from this address, not from the original one')
+  add_source('--synthetic', type=int, metavar='N', help='generate 6 batches of N images')
+  add_source('--images', metavar='FOLDER', help='a folder with a sub-folder of images a class')
+  add = parser.add_argument_group('of archives and synthetic images').add_argument
   add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
   add(
     '--labels',
     choices=archive.CIFAR100.labels,
     help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)",
   )
-  add('--archive', metavar='FILE', help='read this archive, or URL, instead of one in the data dir')
-  add('--url', help='download the archive from this address, not from the original one')
-  add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images instead')
-  add = parser.add_argument_group('own images').add_argument
-  add('--images', metavar='FOLDER', help='has a sub-folder of PNG and JPEG files for each class')
+  add = parser.add_argument_group('of own images').add_argument
   add('--name', help="of the data set (default: the folder's)")
   add(
     '--split',

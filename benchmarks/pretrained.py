@@ -27,7 +27,6 @@ import tensorflow as tf
 import cifar10
 from cifar10.core import errors
 from cifar10.data import input_pipeline, manifest
-from cifar10.data.build import writer
 from cifar10.job import pretrained, variable_files
 from cifar10.options.run_options import PRETRAINED
 
@@ -89,7 +88,10 @@ def first_images(data_dir: str, folder: str) -> None:
     records = file.read(subset['bytes'] // subset['examples'] * FIRST)  # All are of one size.
   with open(manifest.record_path(folder, 'eval'), 'wb') as file:
     file.write(records)
-  subsets = {**content['subsets'], 'eval': writer.describe_split(folder, 'eval', FIRST)}
+  subsets = {
+    **content['subsets'],
+    'eval': manifest.entry(manifest.record_path(folder, 'eval'), FIRST),
+  }
   manifest.write_manifest(folder, {**content, 'subsets': subsets})
 
 

@@ -34,7 +34,7 @@ import tensorflow as tf  # noqa: E402
 
 from cifar10.core import errors, limits  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
-from cifar10.data.build import synthetic, writer  # noqa: E402
+from cifar10.data.build import synthetic  # noqa: E402
 
 # The same inputs each time, and few; `pytest tests/fuzz --hypothesis-profile long` tries others.
 # None of its health checks: they would fail where other programs slow this machine.
@@ -71,7 +71,10 @@ def data_dir(tmp_path_factory):
     labels = np.arange(count) % info.CIFAR10.num_classes
     images = synthetic.synthetic_images(labels, rng)
     records.write_records(manifest.record_path(folder, split), images, labels)
-  splits = {name: writer.describe_split(folder, name, count) for name, count in COUNTS.items()}
+  splits = {
+    name: manifest.entry(manifest.record_path(folder, name), count)
+    for name, count in COUNTS.items()
+  }
   manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': splits})
   return folder
 

@@ -16,6 +16,7 @@ import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, local_cluster, report
 from cifar10.core import files
+from cifar10.data.build import archive
 from cifar10.job import checkpoints, control_requests, metrics_log
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -97,7 +98,7 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
 
   assert walked(job) == files_of_a_job(job, exported['saved_model'])
   assert walked(data) == {
-    'cifar-10-synthetic.tar.gz',
+    *(f'cifar-10-synthetic/{name}' for name in archive.CIFAR10.digests),
     'cifar10.json',
     *(f'{split}.tfrecords' for split in ('train', 'validation', 'eval')),
   }

@@ -1,30 +1,29 @@
-"""Reads PNG and JPEG files as images of 32x32 pixels, for predictions and data sets."""
-
-from __future__ import annotations
+"""Reads PNG, JPEG and WebP files as images of 32x32 pixels, for predictions and data sets."""
 
 import collections
-import errno
+import io
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
+from tensorflow.python.eager import context
 
 from cifar10.core import limits
 from cifar10.core.errors import InputError, StorageError
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
 LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.
-_STARTS = (b'\x89PNG\r\n\x1a\n', b'\xff\xd8\xff', b'GIF8', b'BM')
+_STARTS = (b'\x89PNG\r\n\x1a\n', b'\xff\xd8\xff', b'RIFF', b'GIF8', b'BM')
 
 
 def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
   """Reads an image file of any size, scaled to what a network takes.
 
-  The program promises PNG and JPEG; TensorFlow also reads GIF (its first image) and BMP. Grey
+  The program promises PNG, JPEG and WebP; TensorFlow also reads GIF (its first image) and BMP. Grey
   becomes equal red, green and blue; transparency is dropped.
 
   Returns:
@@ -34,52 +33,36 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
     InputError: the file does not exist, is no image, or is too large.
     StorageError: it cannot be read.
   """
+  if os.path.exists(path) and not os.path.isfile(path):  # A folder, or a pipe, which would block.
+    raise InputError(f'image {path} is no file')
   try:
-    content = _content(path)
+    with open(path, 'rb') as file:
+      is_image = file.peek(8).startswith(_STARTS)  # A video may have more bytes than the memory.
+      size = os.fstat(file.fileno()).st_size
+      content = file.read() if is_image and size <= LARGEST_BYTES else b''
+  except (FileNotFoundError, NotADirectoryError):
+    raise InputError(f'image {path} does not exist') from None
   except OSError as error:
     raise StorageError(
       f'image {path} cannot be read ({error.strerror}); mend that, and run again'
     ) from None
-  from tensorflow.python.eager import context  # noqa: PLC0415  (it loads TensorFlow)
-
+  if is_image and size > LARGEST_BYTES:
+    raise InputError(f'image {path} has {size:,} bytes, over {LARGEST_BYTES:,}; make it smaller')
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     try:
-      image = decode(content).numpy()
-    except tf.errors.OpError:
-      raise _no_image(path) from None
-    return as_seen(image).numpy(), image.shape[:2]
+      image = _decoded_webp(content) if content[8:12] == b'WEBP' else decode(content).numpy()
+    except (tf.errors.OpError, OSError, ValueError, Image.DecompressionBombError):
+      raise InputError(f'image {path} cannot be read as PNG, JPEG or WebP; convert it') from None
+    return as_seen(image).numpy(), (len(image), image.shape[1])
 
 
-def _content(path: str) -> bytes:
-  """Returns a file's bytes; raises InputError, as `read_image` does, and OSError."""
-  try:
-    kind = os.stat(path).st_mode
-  except (OSError, ValueError) as error:  # The latter for a NUL.
-    if getattr(error, 'errno', errno.ENOENT) not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-      raise
-    if not os.path.islink(path):
-      raise InputError(f'image {path} does not exist') from None
-    kind = 0
-  if not stat.S_ISREG(kind):  # A folder, a dangling link, or a pipe, which would block.
-    of_folder = ', but a folder that is empty or may not be read' if stat.S_ISDIR(kind) else ''
-    raise InputError(f'image {path} is no file{of_folder}')
-  with open(path, 'rb') as file:
-    if not file.peek(8).startswith(_STARTS):  # A video may have more bytes than the memory.
-      raise _no_image(path)
-    size = os.fstat(file.fileno()).st_size
-    if size > LARGEST_BYTES:
-      raise InputError(
-        f'image {path} has {size:,} bytes, more than {LARGEST_BYTES:,}; make it smaller'
-      )
-    return file.read()
-
-
-def _no_image(path: str) -> InputError:
-  return InputError(f'image {path} cannot be read as PNG or JPEG; convert it')
+def _decoded_webp(content: bytes) -> np.ndarray:
+  with Image.open(io.BytesIO(content), formats=['WEBP']) as image:
+    return np.asarray(image.convert('RGB'))
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:
-  """Decodes a file's bytes, a string scalar, to uint8 [height, width, 3]."""
+  """Decodes a PNG's or JPEG's bytes, a string scalar, to uint8 [height, width, 3]."""
   return tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
 
 

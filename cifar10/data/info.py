@@ -5,9 +5,7 @@ these keys is older than all data sets but CIFAR-10. This module does not need T
 """
 
 import dataclasses
-import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,24 +100,17 @@ def describe(data_dir: str) -> DatasetInfo:
 
 def check_classes(classes: Any, origin: str) -> None:
   """Raises InputError unless the class names are two or more different texts."""
-  if not isinstance(classes, (list, tuple)) or len(classes) < LEAST_CLASSES:
-    raise InputError(f'{origin} has classes {classes!r}: they must be a list of 2 names or more')
-  if len(classes) > _MOST_CLASSES:
-    raise InputError(f'{origin} has {len(classes):,} classes; {_MOST_CLASSES:,} at most: join some')
+  if not isinstance(classes, (list, tuple)) or not LEAST_CLASSES <= len(classes) <= _MOST_CLASSES:
+    raise InputError(
+      f'{origin} has classes {classes!r}: they must be a list of {LEAST_CLASSES} names or more, '
+      f'at most {_MOST_CLASSES}'
+    )
   for name in classes:
     if not is_name(name):
-      raise InputError(f'{origin} has a class {name!r}: {_fault(name)}')
-  twice = [name for name, count in Counter(classes).items() if count > 1]
-  if twice:
-    raise InputError(f'{origin} has the class {twice[0]!r} more than once; name each only once')
-
-
-def _fault(name: Any) -> str:
-  """What is wrong with a class name, and the remedy."""
-  encoding = sys.getfilesystemencoding()
-  if encoding != 'utf-8' and isinstance(name, str) and 'Cs' in map(unicodedata.category, name):
-    return f"this locale's encoding, {encoding}, is not UTF-8; set PYTHONUTF8=1"
-  return 'a name must be text in one line; give it another'
+      raise InputError(f'{origin} has a class {name!r}: it must be text in one line; rename it')
+  if len(set(classes)) < len(classes):
+    twice = next(name for name in classes if classes.count(name) > 1)
+    raise InputError(f'{origin} has the class {twice!r} more than once; name each only once')
 
 
 def is_name(value: Any) -> bool:
@@ -133,11 +124,8 @@ def is_name(value: Any) -> bool:
 
 def _check_channels(values: Any, least: float, most: float, subject: str) -> None:
   """Raises InputError unless the values are three numbers from `least` to `most`."""
-  if (
-    not isinstance(values, (list, tuple))
-    or len(values) != DEPTH
-    or not all(type(value) in (int, float) and least <= value <= most for value in values)
-  ):
+  is_list = isinstance(values, (list, tuple)) and len(values) == DEPTH
+  if not is_list or not all(type(v) in (int, float) and least <= v <= most for v in values):
     raise InputError(
       f'{subject} {values!r}: they must be three numbers from {least:g} to {most:g}, of red, '
       'green and blue in pixels from 0 to 1'

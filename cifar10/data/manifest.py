@@ -49,32 +49,24 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
   path = manifest_path(data_dir)
   try:
     content = json.loads(files.read_text(path))
-    _check_splits(content)
+    for split in SPLITS if 'subsets' in content else ():  # Without them the records are counted.
+      each = content['subsets'][split]
+      if (type(each['examples']), type(each['bytes']), type(each['sha256'])) != (int, int, str):
+        raise ValueError(f'{split} is {each}')
     written_as = content.get('format', 1)
-  except InputError:
-    raise
   except (FileNotFoundError, NotADirectoryError):
     return None
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
-  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+  except InputError:  # A URL of no known file system.
+    raise
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path, force=True)}') from error
-  if type(written_as) is not int or written_as not in range(1, FORMAT + 1):
+  if written_as not in range(1, FORMAT + 1):
     raise InputError(
       f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'
     )
   return content
-
-
-def _check_splits(content: dict[str, Any]) -> None:
-  """Raises KeyError, TypeError or ValueError for invalid counts or digests."""
-  if 'subsets' not in content:
-    return  # Written by hand: the records are counted.
-  for split in SPLITS:
-    entry = content['subsets'][split]
-    for key, kind in (('examples', int), ('bytes', int), ('sha256', str)):
-      if type(entry[key]) is not kind or (kind is int and entry[key] < 0):
-        raise ValueError(f'{key} of {split} is {entry[key]!r}')
 
 
 def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
@@ -95,17 +87,23 @@ def digests(data_dir: str) -> dict[str, str] | None:
   return {split: content['subsets'][split]['sha256'] for split in SPLITS}
 
 
-def check_file(path: str, num_bytes: int, sha256: str) -> None:
-  """Raises DamagedError if a record file has other bytes than its manifest describes."""
-  size = files.size(path)
-  if size != num_bytes:
-    raise DamagedError(
-      f'{path} has {size} bytes and its manifest says {num_bytes}: it is damaged; {remedy(path)}'
-    )
-  if file_digest(path) != sha256:
-    raise DamagedError(
-      f'{path} is not what its manifest describes: SHA-256 differs; {remedy(path, force=True)}'
-    )
+def entry(path: str, examples: int, written: str | None = None) -> dict[str, Any]:
+  """Returns a record file's entry; `written` is the file while that has no final name."""
+  return {
+    'file': os.path.basename(path),
+    'examples': examples,
+    'bytes': files.size(written or path),
+    'sha256': file_digest(written or path),
+  }
+
+
+def is_as_described(path: str, entry: Mapping[str, Any]) -> bool:
+  """Tells whether a record file is there with the bytes that its entry in a manifest describes."""
+  return (
+    files.is_file(path)
+    and files.size(path) == entry['bytes']
+    and file_digest(path) == entry['sha256']
+  )
 
 
 def remedy(path: str, *, force: bool = False) -> str:

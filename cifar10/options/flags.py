@@ -134,7 +134,7 @@ def add_own_flags(group: Any) -> None:
     action='extend',
     metavar='PATH',
     default=[],
-    help="for --mode predict: PNG or JPEG files, folders of them, patterns as 'photos/*.png', or "
+    help="for --mode predict: image files, folders of them, patterns as 'photos/*.png', or "
     '.npy files of arrays uint8 [n, 32, 32, 3]; --subset in their place classifies a split',
   )
   group.add_argument(

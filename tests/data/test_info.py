@@ -1,7 +1,6 @@
 """What a data set is, as a manifest or a job dir says it; and what such a file must not say."""
 
 import json
-import sys
 
 import checkout
 import pytest
@@ -40,11 +39,6 @@ def test_reads_what_it_writes(tmp_path, description):
   assert described(tmp_path, {'format': 2, **description.to_json()}) == description
 
 
-def test_a_job_dir_without_it_is_cifar_10():
-  assert DatasetInfo.from_json(None, 'config.json') == CIFAR10
-  assert DatasetInfo.from_json({}, 'config.json') == CIFAR10
-
-
 def test_a_name_and_classes_are_enough(tmp_path):
   description = described(tmp_path, {'name': 'shapes', 'classes': ['circle', 'square']})
   assert description == DatasetInfo('shapes', ('circle', 'square'), CIFAR10.means, CIFAR10.stds)
@@ -63,21 +57,17 @@ def test_a_class_may_have_any_name_of_one_line(tmp_path, name):
     ({'name': ''}, "has name ''"),
     ({'name': 'a\nb'}, r"has name 'a\\nb'"),
     ({'classes': 'circle'}, "has classes 'circle': they must be a list of 2 names or more"),
-    ({'classes': []}, r'has classes \[\]'),
     ({'classes': ['circle']}, '2 names or more'),
-    ({'classes': {'circle': 0, 'square': 1}}, '2 names or more'),
     ({'classes': ['circle', 'circle']}, "has the class 'circle' more than once"),
     ({'classes': ['circle', ' ']}, "has a class ' '"),
     ({'classes': ['circle', 5]}, 'has a class 5'),
     ({'classes': ['circle', 'a\nb']}, r"has a class 'a\\nb'"),
     ({'classes': ['circle', '\ud800']}, 'has a class'),
-    ({'classes': ['circle', None]}, 'has a class None'),
     ({'channel_means': 0.5}, 'has channel_means 0.5: they must be three numbers from 0 to 1'),
     ({'channel_means': [0.5, 0.5]}, 'three numbers'),
     ({'channel_means': [125.3, 123.0, 113.9]}, 'from 0 to 1'),
     ({'channel_means': [float('nan')] * 3}, 'from 0 to 1'),
     ({'channel_means': [True, True, True]}, 'three numbers'),
-    ({'channel_means': ['0.5', 0.5, 0.5]}, 'three numbers'),
     ({'channel_deviations': [0, 0.2, 0.2]}, 'has channel_deviations'),
     ({'channel_deviations': [0.9, 0.2, 0.2]}, 'from 1e-06 to 0.5'),
   ],
@@ -87,14 +77,6 @@ def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
     described(tmp_path, {**SHAPES.to_json(), **wrong})
   assert len(str(refusal.value).splitlines()) == 1
   assert 'cifar10.json' in str(refusal.value)
-
-
-def test_a_folder_that_the_locale_cannot_name(monkeypatch):
-  with pytest.raises(InputError, match='text in one line'):
-    info.check_classes(['tea', 'caf\udcc3\udca9'], 'photos')
-  monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: 'ascii')
-  with pytest.raises(InputError, match='ascii, is not UTF-8; set PYTHONUTF8=1'):
-    info.check_classes(['tea', 'caf\udcc3\udca9'], 'photos')
 
 
 def test_refuses_classes_without_a_name(tmp_path):
@@ -111,7 +93,7 @@ def test_neither_it_nor_what_refuses_loads_tensorflow():
   """The command line describes a data dir before TensorFlow is there."""
   program = (
     'import sys; from cifar10.data import info, manifest; '
-    'from cifar10.data.build import image_folder, sources; '
+    'from cifar10.data.build import image_folder, writer; '
     "assert not any(name.startswith('tensorflow.') for name in sys.modules)"
   )
   checkout.python('-c', program, must_succeed=True)

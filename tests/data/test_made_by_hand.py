@@ -5,8 +5,9 @@ import re
 
 import checkout
 
-from cifar10.data import info, input_pipeline, manifest
-from cifar10.data.build import archive, sources, writer
+from cifar10.data import info, input_pipeline
+from cifar10.data.build import writer
+from cifar10.data.build.sources import ArchiveSource
 
 
 def blocks(language):
@@ -34,8 +35,7 @@ def test_the_documented_manifest_is_one(tmp_path):
 
 
 def test_every_key_of_a_manifest_is_documented(tmp_path):
-  source = sources.ArchiveSource(archive.CIFAR10, synthetic_images=2)
-  writer.convert(str(tmp_path), source, manifest.SPLITS)
+  writer.convert(str(tmp_path), ArchiveSource(synthetic_images=2))
   keys = set(json.loads((tmp_path / 'cifar10.json').read_text()))
   documented = set(re.findall(r'^\| `(\w+)` \|', checkout.read('docs/data.md'), re.M))
   # What decides what synthetic images are: of `source`.

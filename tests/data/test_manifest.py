@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.data import foreign_records, manifest, records
-from cifar10.data.build import writer
+from cifar10.data import manifest, records
 
 
 def make_records(path, count=4):
@@ -26,7 +25,9 @@ def folder(tmp_path):
 
 
 def write_manifest(folder, **more):
-  entries = {split: writer.describe_split(folder, split, 4) for split in manifest.SPLITS}
+  entries = {
+    split: manifest.entry(manifest.record_path(folder, split), 4) for split in manifest.SPLITS
+  }
   manifest.write_manifest(folder, {**more, 'subsets': entries})
 
 
@@ -37,13 +38,6 @@ def damage(folder, split='eval'):
     byte = file.read(1)[0]
     file.seek(1000)
     file.write(bytes([byte ^ 1]))
-
-
-def test_frames_by_hand(tmp_path):
-  """Length 3 (8 bytes), its CRC (4), 'abc', its CRC (4); then an empty record."""
-  path = tmp_path / 'file'
-  path.write_bytes(b'\x03' + bytes(7) + b'CRC4abcCRC4' + bytes(8) + b'CRC4CRC4')
-  assert list(foreign_records.frames(str(path))) == [(12, 3), (31, 0)]
 
 
 def test_num_examples_by_scan_and_by_manifest(folder):
@@ -60,7 +54,7 @@ def test_one_changed_byte_is_found(folder):
   write_manifest(folder)
   damage(folder)
   with pytest.raises(
-    InputError, match=r'eval\.tfrecords is not what its manifest describes.*--force'
+    InputError, match=r'eval\.tfrecords is damaged: size or SHA-256 is not what .*--force'
   ):
     records.num_examples(folder, 'eval')
   assert records.num_examples(folder, 'train') == 4
@@ -111,13 +105,6 @@ def test_a_count_that_is_not_the_files_is_refused(folder):
     records.num_examples(folder, 'train')
 
 
-def test_other_keys_are_passed_over(folder):
-  write_manifest(folder)
-  content = manifest.read_manifest(folder)
-  manifest.write_manifest(folder, {**content, 'subsets': {**content['subsets'], 'note': 'mine'}})
-  assert set(manifest.digests(folder)) == set(manifest.SPLITS)
-
-
 def test_digests_tell_data_apart(folder):
   assert manifest.digests(folder) is None
   write_manifest(folder)
@@ -138,15 +125,12 @@ def entry(**changed):
     '[]',
     '"name"',
     '5',
-    '{"subsets": {}}',
     '{"subsets": {"train": 3}}',
     '{"name": "shapes", "subsets": []}',
-    json.dumps(entry(examples=-1)),
     json.dumps(entry(examples='1')),
     json.dumps(entry(examples=True)),
     json.dumps(entry(bytes=1.5)),
     json.dumps(entry(sha256=None)),
-    '[' * 100_000,
   ],
 )
 def test_refuses_a_damaged_manifest(tmp_path, content):
@@ -155,7 +139,7 @@ def test_refuses_a_damaged_manifest(tmp_path, content):
     manifest.read_manifest(str(tmp_path))
 
 
-@pytest.mark.parametrize('written_as', [3, 0, '2', None, True])
+@pytest.mark.parametrize('written_as', [3, 0, '2', None])
 def test_refuses_another_format(tmp_path, written_as):
   manifest.write_manifest(str(tmp_path), {'format': written_as, **entry()})
   with pytest.raises(InputError, match=f'has format {written_as!r} and this program reads 1 to 2'):
@@ -166,10 +150,3 @@ def test_refuses_a_manifest_that_cannot_be_read(tmp_path):
   (tmp_path / manifest.MANIFEST_NAME).mkdir()
   with pytest.raises(InputError, match=r'cifar10\.json cannot be read'):
     manifest.read_manifest(str(tmp_path))
-
-
-def test_a_manifest_is_readable_json(tmp_path):
-  content = {'format': 1, **entry()}
-  manifest.write_manifest(str(tmp_path), content)
-  assert json.loads((tmp_path / 'cifar10.json').read_text()) == content
-  assert manifest.read_manifest(str(tmp_path)) == content

@@ -57,17 +57,19 @@ def test_an_interrupted_write_keeps_the_good_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('images', 'labels', 'message'),
+  ('images', 'labels'),
   [
-    (np.zeros([2, 32, 32, 3], np.uint8), [0, 1], r'uint8 \[2, 32, 32, 3\]: they must be uint8'),
-    (np.zeros([2, 3072]), [0, 1], r'images .* are float64 \[2, 3072\]: they must be uint8'),
-    (np.zeros([3, 3072], np.uint8), [0, 1], r'int64 \[2\]: .* one for each of the 3 images'),
-    (np.zeros([2, 3072], np.uint8), [0, 1, 2], r'int64 \[3\]: .* one for each of the 2 images'),
-    (np.zeros([2, 3072], np.uint8), [0, 0.7], r'float64 \[2\]: they must be whole numbers'),
-    (np.zeros([2, 3072], np.uint8), [[0], [1]], r'int64 \[2, 1\]: they must be whole numbers'),
+    (np.zeros([2, 32, 32, 3], np.uint8), [0, 1]),
+    (np.zeros([2, 3072]), [0, 1]),
+    (np.zeros([3, 3072], np.uint8), [0, 1]),
+    (np.zeros([2, 3072], np.uint8), [0, 1, 2]),
+    (np.zeros([2, 3072], np.uint8), [0, 0.7]),
+    (np.zeros([2, 3072], np.uint8), [[0], [1]]),
   ],
 )
-def test_what_records_cannot_hold_is_not_written(tmp_path, images, labels, message):
-  with pytest.raises(InputError, match=message):
+def test_what_records_cannot_hold_is_not_written(tmp_path, images, labels):
+  with pytest.raises(
+    InputError, match=r'cannot hold images .* and labels .*: give uint8 \[n, 3072'
+  ):
     records.write_records(str(tmp_path / 'train.tfrecords'), images, labels)
   assert os.listdir(tmp_path) == []

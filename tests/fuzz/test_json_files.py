@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from cifar10.cluster.liveness import peers
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.data import info, manifest, records
-from cifar10.data.build import writer
 from cifar10.data.input_pipeline import RecordDataset
 from cifar10.job import (
   adopted_config,
@@ -53,7 +52,9 @@ def data(tmp_path_factory):
     'source': 'synthetic',
     'flags': '--synthetic 1',
     **info.CIFAR10.to_json(),
-    'subsets': {name: writer.describe_split(folder, name, counts[name]) for name in counts},
+    'subsets': {
+      name: manifest.entry(manifest.record_path(folder, name), counts[name]) for name in counts
+    },
   }
   return folder, content, counts
 

@@ -124,7 +124,7 @@ def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_pat
   assert len(errors) == 8
   assert errors['gone.png'] == f'image {tmp_path}/gone.png does not exist'
   assert errors['pipe.png'].endswith('pipe.png is no file')
-  assert all('cannot be read as PNG or JPEG' in errors[f'bad{n}.png'] for n in range(4))
+  assert all('cannot be read as PNG, JPEG or WebP' in errors[f'bad{n}.png'] for n in range(4))
   assert result.returncode == 1
   assert result.stderr.splitlines()[-1] == (
     'error: 8 of 12 images could not be read; their lines of the result say why'
@@ -132,11 +132,12 @@ def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_pat
 
 
 def test_an_image_that_the_storage_does_not_give_has_an_error_too(tmp_path, monkeypatch):
-  def fail(path):
+  def fail(path, mode):
     raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-  monkeypatch.setattr(image_files, '_content', fail)
+  monkeypatch.setattr('builtins.open', fail)
   [image] = predict.images_of('a.png')
+  monkeypatch.undo()
   assert image.error == 'image a.png cannot be read (Input/output error); mend that, and run again'
 
 

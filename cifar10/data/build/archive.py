@@ -1,18 +1,21 @@
-"""Verifies and reads the published archives of CIFAR-10 and CIFAR-100.
+"""The published archives of CIFAR-10 and CIFAR-100: downloaded, verified, unpacked and read.
 
-The members are Python 2 pickles of dicts with byte-string keys. Those with images have `data`
-(uint8 [n, 3072]: planes R, G, B, rows of 32), one or two kinds of labels, `filenames` and
-`batch_label`; another member has the names of the classes.
+Their members are Python 2 pickles of dicts with byte-string keys. Those with images, the batches,
+have `data` (uint8 [n, 3072]: planes R, G, B, rows of 32) and one or two kinds of labels; another
+member has the names of the classes.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import io
+import lzma
 import os
 import pickle
 import posixpath
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,36 +23,30 @@ import six
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
+from cifar10.core.logs import log
 from cifar10.data import info
+from cifar10.data.build import download
 from cifar10.data.info import IMAGE_BYTES
 
-# Bytes; the largest published member has 155 MB. Protects memory from a bad tar.
-LARGEST_MEMBER = 1 << 28
-_LARGEST_HEADER = 1 << 20  # Bytes of one that has the next member's long name.
-_HELD_OUT = 5  # Where one member holds training and validation split, its last fifth is validation.
+Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
 
-# All names in a pickle of a byte array, by NumPy 1 and 2.
-_ADMITTED = {
-  ('numpy.core.multiarray', '_reconstruct'),
-  ('numpy._core.multiarray', '_reconstruct'),
-  ('numpy', 'ndarray'),
-  ('numpy', 'dtype'),
-  ('_codecs', 'encode'),
-}
+_REMEDY = 'name another --archive, or delete it if it is a download, and run again'
 
 
 class Labels(NamedTuple):
   """One kind of labels of an archive."""
 
   name: str  # The name of the data set with these labels.
-  key: bytes  # The key in members with images.
+  num_classes: int
+  key: bytes  # The key in batches.
   names_key: bytes  # The key in the member with names.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # Published archives are compared by identity.
+@dataclasses.dataclass(frozen=True)
 class Published:
   """The location, format and digests of a published archive."""
 
+  name: str  # The value of --dataset.
   title: str
   url: str
   folder: str  # The folder of its members.
@@ -58,20 +55,15 @@ class Published:
   members: Mapping[str, tuple[str, ...]]  # By split.
   names_member: str
   labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
-  # Known without reading: then the member with names may be missing.
-  description: info.DatasetInfo | None = None
 
   @property
   def file_name(self) -> str:
-    """Returns the file name of the published archive."""
+    """The file name of the published archive."""
     return os.path.basename(self.url)
-
-  def digest(self, content: bytes) -> str:
-    """Returns a member's digest by the algorithm of `digests`."""
-    return hashlib.new(self.algorithm, content, usedforsecurity=False).hexdigest()
 
 
 CIFAR10 = Published(
+  name='cifar10',
   title='CIFAR-10',
   url='https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz',
   folder='cifar-10-batches-py',
@@ -90,11 +82,11 @@ CIFAR10 = Published(
     'eval': ('test_batch',),
   },
   names_member='batches.meta',
-  labels={'fine': Labels('cifar10', b'labels', b'label_names')},
-  description=info.CIFAR10,
+  labels={'fine': Labels('cifar10', 10, b'labels', b'label_names')},
 )
 
 CIFAR100 = Published(
+  name='cifar100',
   title='CIFAR-100',
   url='https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz',
   folder='cifar-100-python',
@@ -107,194 +99,154 @@ CIFAR100 = Published(
   members={'train': ('train',), 'validation': ('train',), 'eval': ('test',)},
   names_member='meta',
   labels={
-    'fine': Labels('cifar100', b'fine_labels', b'fine_label_names'),
-    'coarse': Labels('cifar100-coarse', b'coarse_labels', b'coarse_label_names'),
+    'fine': Labels('cifar100', 100, b'fine_labels', b'fine_label_names'),
+    'coarse': Labels('cifar100-coarse', 20, b'coarse_labels', b'coarse_label_names'),
   },
 )
 
-PUBLISHED = {'cifar10': CIFAR10, 'cifar100': CIFAR100}
+PUBLISHED = {published.name: published for published in (CIFAR10, CIFAR100)}
 
 
-@dataclasses.dataclass(frozen=True)
-class Archive:
-  """A published archive, or another one of the same format, which its methods read."""
-
-  path: str  # The archive, or the unpacked folder.
-  published: Published  # The format.
-  digests: Mapping[str, str]  # What each member must have, as `Published.digest` computes it.
-  labels: str = 'fine'  # The kind of labels to read.
-
-  def classes(self) -> tuple[str, ...]:
-    """Returns the names of the classes in the order of the labels.
-
-    Raises:
-      InputError: the archive or its member with names is missing, damaged or of another format.
-    """
-    published, kind = self.published, self.published.labels[self.labels]
-    if published.description:
-      return published.description.classes
-    member = published.names_member
-    [content] = self._verified([member])
-    return decode_names(content, f'{member} in {self.path}', kind, published.title)
-
-  def read_split(self, split: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns one split's images and labels, verified.
-
-    Args:
-      split: 'train', 'validation' or 'eval'.
-      num_classes: labels must be below that.
-
-    Returns:
-      uint8 [n, 3072], planes R, G, B, and int64 [n].
-
-    Raises:
-      InputError: the archive or a member is missing, damaged or of another format.
-    """
-    names = self.published.members[split]
-    kind, title = self.published.labels[self.labels], self.published.title
-    batches = [
-      decode_batch(content, f'{name} in {self.path}', kind, num_classes, title)
-      for name, content in zip(names, self._verified(names))
-    ]
-    images, labels = map(np.concatenate, zip(*batches))
-    part = self._part(split, len(labels))
-    return images[part], labels[part]
-
-  def _part(self, split: str, examples: int) -> slice:
-    """Returns the part of the members that is the split: all unless another split shares them."""
-    members = self.published.members
-    if members['train'] != members['validation'] or split == 'eval':
-      return slice(None)
-    first_held_out = examples - examples // _HELD_OUT
-    return slice(first_held_out) if split == 'train' else slice(first_held_out, None)
-
-  def _verified(self, names: Sequence[str]) -> Iterator[bytes]:
-    """Yields the members' bytes in order; raises InputError if a digest differs."""
-    members = _read_members(self.path, set(names), self.published)
-    for name in names:
-      digest = self.published.digest(members[name])
-      if digest != self.digests[name]:
-        kind = {'md5': 'MD5', 'sha256': 'SHA-256'}[self.published.algorithm]
-        raise InputError(
-          f'{name} in {self.path} has {kind} {digest}, not {self.digests[name]}: it is damaged '
-          f'or not {self.published.title}; delete {self.path} and run again'
-        )
-      yield members[name]
-
-
-def decode_batch(
-  pickled: bytes, name: str, kind: Labels, num_classes: int, title: str
-) -> tuple[np.ndarray, np.ndarray]:
-  """Decodes a pickled batch to images uint8 [n, 3072] and labels int64 [n].
+def download_and_extract(
+  data_dir: str,
+  *,
+  published: Published = CIFAR10,
+  archive: str | None = None,
+  url: str | None = None,
+) -> str:
+  """Unpacks a published archive into DATA_DIR/cifar-10-batches-py, or whatever its folder is.
 
   Args:
-    pickled: the member's content.
-    name: the member's name, for messages.
-    kind: the kind of labels to read.
-    num_classes: labels must be below that.
-    title: the data set's title, for messages.
+    data_dir: where the archive, or the folder, is or is downloaded to.
+    published: which archive.
+    archive: another place of the archive, or of its folder.
+    url: where to download it from, in place of the original address.
+
+  Returns:
+    The folder of the members, whose digests are the published ones.
 
   Raises:
-    InputError: the content is not such a batch.
+    InputError: the archive cannot be had, or is damaged, or another one.
   """
-  batch = _unpickled(pickled, name, f'{title} batch')
-  try:
-    data, labels = batch[b'data'], np.asarray(batch[kind.key])
-  except Exception as error:  # Depends on what kind of object the pickle holds.
-    raise InputError(f'{name} is not a {title} batch ({error!r}); fetch it again') from error
-  if labels.ndim != 1 or labels.dtype.kind not in 'iu':
-    raise InputError(f'{name} has labels that are no list of whole numbers; fetch it again')
-  wanted = (len(labels), IMAGE_BYTES)
-  if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != wanted:
-    kind_and_shape = f'{getattr(data, "dtype", type(data))} {getattr(data, "shape", "")}'
-    raise InputError(f'{name} has images of {kind_and_shape}, not uint8 {wanted}; fetch it again')
-  bad = (labels < 0) | (labels >= num_classes)
-  if bad.any():
+  there = [os.path.join(data_dir, name) for name in (published.file_name, published.folder)]
+  path = archive or next(filter(files.exists, there), None)
+  if path is None:
+    path = _downloaded(there[0], url or published.url)
+  elif url:
+    log.info('%s is there: it is read, and --url %s is not', path, url)
+  folder = path if files.is_dir(path) else there[1]
+  lacking = set(published.digests)
+  for name, content in _members(path, published):
+    digest = hashlib.new(published.algorithm, content, usedforsecurity=False).hexdigest()
+    if digest != published.digests.get(name, digest):
+      kind = {'md5': 'MD5', 'sha256': 'SHA-256'}[published.algorithm]
+      raise InputError(
+        f'{name} in {path} has {kind} {digest}, not {published.digests[name]}: it is damaged or '
+        f'not {published.title}; delete {path} and run again'
+      )
+    lacking.discard(name)
+    if folder != path:
+      files.make_folder(folder)
+      with files.writing(os.path.join(folder, name)) as file:
+        file.write(content)
+  if lacking:
     raise InputError(
-      f'{name} has a label {labels[bad][0]}, not 0 to {num_classes - 1}; fetch it again'
+      f'{path} lacks {", ".join(sorted(lacking))}: it is not {published.title}; name what it is '
+      f'with --dataset, or {_REMEDY}'
     )
-  return data, labels.astype(np.int64)
+  return folder
 
 
-def decode_names(pickled: bytes, name: str, kind: Labels, title: str) -> tuple[str, ...]:
-  """Decodes the pickled names to the classes in order; raises InputError if there are none."""
-  content = _unpickled(pickled, name, f'list of {title} classes')
+def _downloaded(path: str, url: str) -> str:
+  log.info('downloading %s', url)
+  files.make_folder(os.path.dirname(path) or os.curdir)
+  # A local download resumes beside its path; one for a URL is made elsewhere and copied.
+  with files.replacing(path) if files.is_url(path) else contextlib.nullcontext(path) as local:
+    download.download(url, local)
+  return path
+
+
+def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
+  """Yields the names and contents of the members in an archive, or in its unpacked folder."""
   try:
-    names = tuple(six.ensure_str(class_name) for class_name in content[kind.names_key])
-  except Exception as error:  # As above, or the names are no text.
-    raise InputError(f'{name} has no class names ({error!r}); fetch it again') from error
-  info.check_classes(names, name)
+    if files.is_dir(path):
+      for name in published.digests:
+        if files.exists(os.path.join(path, name)):
+          yield name, files.read(os.path.join(path, name))
+      return
+    with files.opened(path) as file, tarfile.open(fileobj=file, mode='r:*') as tar:
+      for member in tar:
+        folder, name = posixpath.split(posixpath.normpath(member.name))  # './cifar-10-...' counts.
+        if folder == published.folder and (content := tar.extractfile(member)):
+          yield name, content.read()
+  # What tarfile raises for damage depends on what it takes the damaged bytes for.
+  except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+    why = str(error).partition('\n')[0].rstrip(':')  # tarfile lists all compressions it tried.
+    raise InputError(f'{path} cannot be read ({why}); {_REMEDY}') from error
+
+
+def read_batches(
+  input_files: Iterable[str], labels: Labels = CIFAR10.labels['fine'], part: str = 'all'
+) -> Iterator[Example]:
+  """Yields the examples of pickled batches.
+
+  Args:
+    input_files: the batches.
+    labels: the kind of labels.
+    part: 'all' of each batch, its last fifth ('validation'), or what is before that ('train').
+
+  Raises:
+    InputError: a file is no such batch.
+  """
+  for path in input_files:
+    content = _unpickled(path)
+    try:
+      images, numbers = content[b'data'], np.asarray(content[labels.key])
+      is_batch = (
+        (images.dtype, images.shape) == (np.uint8, (*numbers.shape, IMAGE_BYTES))
+        and numbers.dtype.kind in 'iu'
+        and bool(((numbers >= 0) & (numbers < labels.num_classes)).all())
+      )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+      is_batch = False
+    if not is_batch:
+      raise InputError(
+        f'{path} is no batch of {labels.name}: uint8 [n, {IMAGE_BYTES}] as `data` and n labels '
+        f'from 0 to {labels.num_classes - 1} as `{labels.key.decode()}`; fetch it again'
+      )
+    first_held_out = len(images) - len(images) // 5
+    parts = {'train': slice(first_held_out), 'validation': slice(first_held_out, None)}
+    chosen = parts.get(part, slice(None))
+    yield from zip(images[chosen], map(int, numbers[chosen]))
+
+
+def read_names(path: str, labels: Labels) -> tuple[str, ...]:
+  """Returns the classes' names in the order of the labels, from the member that has them."""
+  names = tuple(six.ensure_str(name) for name in _unpickled(path)[labels.names_key])
+  info.check_classes(names, path)
   return names
 
 
-def _unpickled(pickled: bytes, name: str, kind: str) -> Any:
+def _unpickled(path: str) -> Any:
+  content = files.read(path)
   try:
-    return _Unpickler(io.BytesIO(pickled), encoding='bytes').load()
-  except InputError as error:
-    raise InputError(f'{name}: {error}') from None
+    return _Unpickler(io.BytesIO(content), encoding='bytes').load()
   except Exception as error:  # A damaged pickle can raise anything.
-    raise InputError(f'{name} is not a {kind} ({error!r}); fetch it again') from error
-
-
-_REMEDY = 'name another --archive, or delete it if it is a download, and run again'
+    raise InputError(f'{path} is no pickled batch ({error}); fetch it again') from error
 
 
 class _Unpickler(pickle.Unpickler):
   """Builds arrays and plain values only, nothing that could run code."""
 
+  ADMITTED = (  # All names in a pickle of a byte array, by NumPy 1 and 2.
+    ('numpy.core.multiarray', '_reconstruct'),
+    ('numpy._core.multiarray', '_reconstruct'),
+    ('numpy', 'ndarray'),
+    ('numpy', 'dtype'),
+    ('_codecs', 'encode'),
+  )
+
   def find_class(self, module: str, name: str) -> Any:
-    if (module, name) not in _ADMITTED:
-      raise InputError(f'its pickle asks for {module}.{name}, which no CIFAR batch needs')
+    if (module, name) not in self.ADMITTED:
+      raise pickle.UnpicklingError(f'it asks for {module}.{name}, which no CIFAR batch needs')
     return super().find_class(module, name)
-
-
-def _read_members(source: str, names: set[str], published: Published) -> dict[str, bytes]:
-  """Returns the members' bytes; extracts nothing to disk."""
-  try:
-    if files.is_dir(source):
-      present = (name for name in names if files.is_file(os.path.join(source, name)))
-      members = {name: files.read(os.path.join(source, name)) for name in present}
-    else:
-      members = _read_tar(source, names, published)
-  except (InputError, MemoryError):
-    raise
-  except Exception as error:  # A damaged archive can raise anything, as numbers of its headers do.
-    why = str(error).partition('\n')[0].rstrip(':')  # tarfile lists all compressions it tried.
-    raise InputError(f'{source} cannot be read ({why}); {_REMEDY}') from error
-  missing = ', '.join(sorted(names - set(members)))
-  if missing:
-    raise InputError(
-      f'{source} lacks {missing}: it is not {published.title}; name what it is with --dataset, or '
-      f'{_REMEDY}'
-    )
-  return members
-
-
-class _Member(tarfile.TarInfo):
-  """A member of a tar; a long header is one, too, which tarfile would read whole."""
-
-  # The source of tarfile names it as the one to override.
-  def _proc_member(self, archive: tarfile.TarFile) -> Any:
-    if self.type in b'xgXLK' and self.size > _LARGEST_HEADER:
-      raise tarfile.TarError(f'it has a header of {self.size} bytes')
-    return super()._proc_member(archive)  # type: ignore[misc]
-
-
-def _read_tar(path: str, names: set[str], published: Published) -> dict[str, bytes]:
-  """Returns those of the members that exist; raises many kinds for a damaged archive."""
-  members: dict[str, bytes] = {}
-  with (
-    files.opened(path) as opened,
-    tarfile.open(fileobj=opened, mode='r:*', tarinfo=_Member) as tar,
-  ):
-    for member in tar:
-      folder, name = posixpath.split(posixpath.normpath(member.name))  # './cifar-10-...' counts.
-      if folder == published.folder and name in names and member.isfile():
-        if member.size > LARGEST_MEMBER:
-          raise InputError(f'{name} in {path} has {member.size} bytes: not {published.title}')
-        file = tar.extractfile(member)
-        assert file is not None  # `isfile` was true.
-        members[name] = file.read()
-        if len(members) == len(names):
-          break
-  return members

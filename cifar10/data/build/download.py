@@ -13,7 +13,7 @@ from cifar10.core.logs import log
 _ATTEMPTS = 5
 _FIRST_PAUSE = 1.0  # seconds before the second attempt; doubles each time
 _TIMEOUT = 30  # seconds without a byte
-_BLOCK = 1 << 18  # bytes per read
+_REFUSALS = (401, 403, 404, 410)  # HTTP's codes after which another attempt is of no use.
 
 
 def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
@@ -28,28 +28,25 @@ def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
     InputError: five attempts failed, or the server refused; the message says what to do.
     OSError: the disk is full.
   """
-  pause = first_pause
-  for attempt in range(1, _ATTEMPTS + 1):
+  for attempt in range(_ATTEMPTS):
     try:
       _fetch(url, path + '.part')
       os.replace(path + '.part', path)
       return
     except (OSError, http.client.HTTPException, ValueError) as error:
+      code = error.code if isinstance(error, urllib.error.HTTPError) else None
       if getattr(error, 'errno', None) in storage_errors.FULL:
         raise  # Of the disk, not of the network.
-      if isinstance(error, urllib.error.HTTPError) and error.code == 416:
+      if code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         os.remove(path + '.part')  # It is longer than the file, so it belongs to another one.
-      refused = isinstance(error, ValueError) or (
-        isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 410)
-      )
-      if refused or attempt == _ATTEMPTS:
+      if isinstance(error, ValueError) or code in _REFUSALS or attempt == _ATTEMPTS - 1:
         raise InputError(
           f'{url} could not be downloaded ({error}); put the archive at {path} or name it with '
           '--archive FILE'
         ) from error
+      pause = first_pause * 2**attempt
       log.info('download interrupted (%s); trying again in %.0f s', error, pause)
       time.sleep(pause)
-      pause *= 2
 
 
 def _fetch(url: str, part: str) -> None:
@@ -57,17 +54,14 @@ def _fetch(url: str, part: str) -> None:
   done = os.path.getsize(part) if os.path.exists(part) else 0
   request = urllib.request.Request(url, headers={'Range': f'bytes={done}-'} if done else {})
   with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-    resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-    if resumed and not response.headers.get('Content-Range', '').startswith(f'bytes {done}-'):
-      raise OSError('the server sent a range other than the requested one')
-    start = done if resumed else 0  # A server that ignores Range sends the whole file.
+    # A server that ignores Range sends the whole file.
+    start = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
     left = response.headers.get('Content-Length')
     total = start + int(left) if left else None
-    bar = logs.bar(
-      total=total, initial=start, unit='B', unit_scale=True, desc=os.path.basename(url)
-    )
-    with open(part, 'ab' if resumed else 'wb') as file, bar:
-      while block := response.read(_BLOCK):
+    name = os.path.basename(url)
+    bar = logs.bar(total=total, initial=start, unit='B', unit_scale=True, desc=name)
+    with open(part, 'ab' if start else 'wb') as file, bar:
+      while block := response.read(1 << 18):
         file.write(block)
         bar.update(len(block))
       if total is not None and file.tell() != total:

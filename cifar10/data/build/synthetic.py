@@ -1,134 +1,71 @@
-"""Writes archives like the published ones with generated images, for tests and demonstrations."""
+"""Generates batches of CIFAR-10 or CIFAR-100 without photographs, for tests and demonstrations."""
 
-import gzip
-import io
 import math
 import os
 import pickle
-import shutil
-import tarfile
-import tempfile
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import six
 
-from cifar10.core import files, limits
-from cifar10.core.errors import InputError
+from cifar10.core import files
+from cifar10.core.logs import log
 from cifar10.data import info
-from cifar10.data.build import archive
+from cifar10.data.build.archive import CIFAR10, Published
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _TEXTURES = 5
 _PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes are single textures
 _LAYERED_PERIODS = (3.5, 7.0, 14.0)  # pixels, of the three textures of an image; an octave apart
 MOST_CLASSES = _TEXTURES ** len(_LAYERED_PERIODS)
-_FINE_CLASSES = 100  # CIFAR-100's. Each coarse class has as many fine ones as there are textures.
-# Bytes of memory for one image of a batch while it is made, measured with 500 and 1,500 images; and
-# bytes on disk for its six batches, in the archive and in the record files.
-_MEMORY_BYTES = 130_000
-_DISK_BYTES = 38_000
-_MEMBER_BYTES = IMAGE_BYTES + 78  # An image in a batch with its label and file name.
 # How many times --synthetic's number of images CIFAR-100's members hold: train and validation have
 # the ratio of CIFAR-10's batches, four to one.
 _CIFAR100_MEMBERS = {'test': 1, 'train': 5}
 
 
-def check_size(images_per_batch: int, data_dir: str, published: archive.Published) -> None:
-  """Raises InputError if memory, disk or the members have no room for that many images."""
-  batches = max(_CIFAR100_MEMBERS.values()) if published is archive.CIFAR100 else 1
-  memory, disk = limits.memory(), free_disk(data_dir)
-  largest, reason = min(
-    (memory // _MEMORY_BYTES, f'{memory / 1e9:.3g} GB of memory are there'),
-    (disk // _DISK_BYTES, f'{disk / 1e9:.3g} GB of disk are free for --data-dir {data_dir}'),
-    (archive.LARGEST_MEMBER // batches // _MEMBER_BYTES, "an archive's members hold no more"),
-  )
-  if images_per_batch > largest:
-    raise InputError(
-      f'--synthetic is {images_per_batch}: it must be {largest} or less, as {reason}'
-    )
-
-
-def free_disk(folder: str) -> int:
-  """Returns the free bytes on the disk of a folder, which need not exist yet.
-
-  For a URL it is the disk of the folder for temporary files, where files for a URL are made (the
-  filesystem of a URL does not tell its free space).
-  """
-  there = os.path.abspath(tempfile.gettempdir() if files.is_url(folder) else folder)
-  while not os.path.exists(there):
-    there = os.path.dirname(there)
-  return shutil.disk_usage(there).free
-
-
 def write_synthetic(
-  path: str, images_per_batch: int, seed: int, published: archive.Published = archive.CIFAR10
-) -> dict[str, str]:
-  """Writes an archive in a published format with generated images.
+  data_dir: str, images_per_batch: int, seed: int, published: Published = CIFAR10
+) -> str:
+  """Writes the members of an archive with generated images, as if they were unpacked.
 
   Args:
-    path: the archive; appears when complete.
+    data_dir: where their folder is made.
     images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many
       together.
-    seed: determines every byte.
+    seed: determines every image.
     published: the format.
 
   Returns:
-    The digest of each member.
+    The folder: DATA_DIR/cifar-10-synthetic, for example.
   """
   rng = np.random.default_rng(seed)
-  make = {archive.CIFAR10: _cifar10_members, archive.CIFAR100: _cifar100_members}
-  members = {
-    name: _pickle_as_python_2(content)
-    for name, content in make[published](images_per_batch, rng).items()
-  }
-  _write_tar(path, published.folder, members)
-  return {name: published.digest(content) for name, content in members.items()}
+  folder = os.path.join(data_dir, published.file_name.partition('-python')[0] + '-synthetic')
+  files.make_folder(folder)
 
+  def write(name: str, content: Mapping[bytes, object]) -> None:
+    files.remove_unfinished(os.path.join(folder, name))
+    with files.writing(os.path.join(folder, name)) as file:
+      pickle.dump(content, file, protocol=2)  # As Python 2 does.
 
-def _cifar10_members(images_per_batch: int, rng: np.random.Generator) -> dict[str, Any]:
-  """Returns the batches and the names as objects to pickle, in the order of the tar."""
-  names = info.CIFAR10.classes
-  members: dict[str, Any] = {
-    'batches.meta': {
-      b'num_cases_per_batch': images_per_batch,
-      b'label_names': [six.ensure_binary(name) for name in names],
-      b'num_vis': IMAGE_BYTES,
-    }
-  }
-  for name in archive.CIFAR10.digests:
-    labels = rng.permutation(np.arange(images_per_batch) % len(names))
-    members[name] = _batch(name, {b'labels': labels}, synthetic_images(labels, rng))
-  return members
-
-
-def _cifar100_members(images_per_batch: int, rng: np.random.Generator) -> dict[str, Any]:
-  """Like `_cifar10_members`. Fine classes with two equal longer textures share a coarse class."""
-  coarse = _FINE_CLASSES // _TEXTURES
-  members: dict[str, Any] = {
-    'meta': {
-      b'fine_label_names': [b'texture_%02d' % number for number in range(_FINE_CLASSES)],
+  if published is CIFAR10:
+    for name in published.digests:
+      labels = rng.permutation(np.arange(images_per_batch) % info.CIFAR10.num_classes)
+      write(name, {b'labels': labels.tolist(), b'data': synthetic_images(labels, rng)})
+  else:
+    fine, coarse = (kind.num_classes for kind in published.labels.values())
+    names = {
+      b'fine_label_names': [b'texture_%02d' % number for number in range(fine)],
       b'coarse_label_names': [b'group_%02d' % number for number in range(coarse)],
     }
-  }
-  for name, batches in _CIFAR100_MEMBERS.items():
-    labels = rng.permutation(np.arange(batches * images_per_batch) % _FINE_CLASSES)
-    # Batch by batch, because making one image takes more than 100 KB.
-    parts = [synthetic_images(part, rng, _FINE_CLASSES) for part in np.split(labels, batches)]
-    both = {b'fine_labels': labels, b'coarse_labels': labels // _TEXTURES}
-    members[name] = _batch(name, both, np.concatenate(parts))
-  return members
-
-
-def _batch(name: str, labels: Mapping[bytes, np.ndarray], images: np.ndarray) -> dict[bytes, Any]:
-  """Returns a member with images as an object to pickle."""
-  return {
-    b'batch_label': b'synthetic ' + name.encode(),
-    **{key: values.tolist() for key, values in labels.items()},
-    b'data': images,
-    b'filenames': [f'synthetic_{index}.png'.encode() for index in range(len(images))],
-  }
+    write(published.names_member, names)
+    for name, batches in _CIFAR100_MEMBERS.items():
+      labels = rng.permutation(np.arange(batches * images_per_batch) % fine)
+      # Batch by batch, because making one image takes more than 100 KB.
+      parts = [synthetic_images(part, rng, fine) for part in np.split(labels, batches)]
+      # Fine classes with two equal longer textures share a coarse class.
+      both = {b'fine_labels': labels.tolist(), b'coarse_labels': (labels // _TEXTURES).tolist()}
+      write(name, {**both, b'data': np.concatenate(parts)})
+  log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
+  return folder
 
 
 def synthetic_images(
@@ -201,25 +138,3 @@ def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:
   noise = rng.normal(0, 8, [n, DEPTH, HEIGHT, WIDTH])
   images = np.clip(base + contrast * pattern[:, np.newaxis] + noise, 0, 255)
   return images.astype(np.uint8).reshape(n, IMAGE_BYTES)
-
-
-def _pickle_as_python_2(value: Any) -> bytes:
-  """Pickles like Python 2 (protocol 2), with the name that NumPy's module had then."""
-  # NumPy 2 writes the name of a module that NumPy 1 lacks.
-  return pickle.dumps(value, protocol=2).replace(
-    b'cnumpy._core.multiarray\n', b'cnumpy.core.multiarray\n'
-  )
-
-
-def _write_tar(path: str, folder: str, members: Mapping[str, bytes]) -> None:
-  """Writes a .tar.gz whose bytes depend on the members alone: without times and user names."""
-  # gzip writes file name and time into its header: they are empty and 0.
-  with (
-    files.writing(path) as file,
-    gzip.GzipFile(filename='', mode='wb', compresslevel=1, fileobj=file, mtime=0) as zipped,
-    tarfile.open(fileobj=zipped, mode='w') as tar,
-  ):
-    for name, content in members.items():
-      member = tarfile.TarInfo(f'{folder}/{name}')
-      member.size = len(content)
-      tar.addfile(member, io.BytesIO(content))
