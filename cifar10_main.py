@@ -28,5 +28,5 @@ def main() -> None:
   logs.set_up(command.verbose)
   writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
   with cli.ended_by_signals() if writes_once else contextlib.nullcontext():
-    for result in modes.run(planned):
+    for result in modes.results(planned):
       errors.print_result(files.json_text(result))

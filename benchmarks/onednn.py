@@ -20,8 +20,9 @@ import environment
 import tensorflow as tf
 
 from cifar10.core import errors
+from cifar10.job import run as job_run
 from cifar10.options import hparams, run_options
-from cifar10.training import evaluator, process, trainer
+from cifar10.training import evaluator, experiment
 
 _SWITCH = 'TF_ENABLE_ONEDNN_OPTS'
 _WARM_UP = 5  # Steps.
@@ -105,8 +106,8 @@ def _measure(data_dir: str, case: Case) -> float:
       num_inter_threads=case.threads,
     )
     step_times = StepTimes()
-    work = process.Process(chosen, options)
-    trainer.train(work, [step_times])
+    work = job_run.begin(chosen, options)
+    experiment.train(work, [step_times])
     if not case.evaluates:
       times = step_times.times[_WARM_UP - 1 :]
       return (len(times) - 1) * chosen.train_batch_size / (times[-1] - times[0])

@@ -18,12 +18,12 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.cluster.tasks import Cluster
 from cifar10.core import errors
 from cifar10.data import input_pipeline
-from cifar10.data.info import CIFAR10
+from cifar10.job import run as job_run
 from cifar10.options import hparams
-from cifar10.training import feed
+from cifar10.options.run_options import RunOptions
+from cifar10.training.examples import training_examples
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _SOURCES = {'ready': 'images that are ready', 'noisy': 'images made anew'}
@@ -75,7 +75,8 @@ def _in_program(flags: argparse.Namespace, source: str) -> float:
       },
     )
   )
-  made = feed.training_examples(chosen, flags.data_dir, Cluster(), CIFAR10)
+  options = RunOptions('unused', data_dir=flags.data_dir, num_gpus=0)
+  made = training_examples(job_run.begin(chosen, options))
   made.num_examples_per_epoch()  # Looks at the first example, as the program does.
   with made.reading(), tf.Graph().as_default(), tf.compat.v1.Session() as session:
     batches = input_pipeline.cut(made.make_batch(flags.batch_size), 1)

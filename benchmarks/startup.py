@@ -25,11 +25,11 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.cluster import roles
+from cifar10.cluster import placement, roles
 from cifar10.core import errors
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
-from cifar10.training import model_fn, placement, towers
+from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator
 
 
@@ -189,7 +189,7 @@ def _large_graph() -> dict[str, float]:
   """Builds it in this process."""
   chosen = hparams.from_values(hparams.recipe_values('classic', {'num_layers': 110}))
   num_towers = 8
-  where = placement.Placement(towers.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
+  where = placement.Placement(placement.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
   before = _peak('self')
   since = time.perf_counter()
   with tf.Graph().as_default():

@@ -20,13 +20,13 @@ import environment
 import numpy as np
 import tensorflow as tf
 
-from cifar10.cluster import roles
+from cifar10.cluster import placement, roles
 from cifar10.core import devices, errors
 from cifar10.data.info import CIFAR10
 from cifar10.networks import families as networks
 from cifar10.networks.fastnet import Start
 from cifar10.options import families, hparams
-from cifar10.training import model_fn, placement, towers
+from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator
 
 _WARM_UP = 4  # Steps: the first ones choose algorithms.
@@ -61,7 +61,7 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
   chosen = hparams.from_values(hparams.recipe_values(flags.recipe, given))
   if chosen.dtype == 'auto':
     chosen = dataclasses.replace(chosen, dtype=devices.fast_dtype(0)[0])
-  where = placement.Placement(towers.tower_devices(0, 1), 'CPU', 0, 'channels_last')
+  where = placement.Placement(placement.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, [flags.batch_size, 32, 32, 3]).astype(np.uint8)
   with tf.Graph().as_default():

@@ -39,13 +39,14 @@ import peers
 import tensorflow as tf
 import turns
 
-from cifar10.cluster import roles
+from cifar10.cluster import placement, roles
 from cifar10.core import errors, sessions
 from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10
+from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, placement, process, trainer
+from cifar10.training import experiment, model_fn
 from estimator_again import estimator as tf_estimator
 
 
@@ -143,7 +144,7 @@ def _run(flags: argparse.Namespace) -> None:
 def _program(flags: argparse.Namespace, hparams: HParams) -> None:
   """What cifar10_main.py runs, with one more hook."""
   options = RunOptions(job_dir=flags.job_dir, data_dir=flags.data_dir, num_gpus=flags.num_gpus)
-  trainer.train(process.Process(hparams, options), [StepPrinter()])
+  experiment.train(job_run.begin(hparams, options), [StepPrinter()])
 
 
 def _gpu_compatible(flags: argparse.Namespace, hparams: HParams) -> None:

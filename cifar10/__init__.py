@@ -1,6 +1,6 @@
 """CIFAR-10 ResNets on tf.estimator: records, input pipeline, towers, model function.
 
-From Python: `convert`, `train`, `evaluate`, `predict`, `export`, `load`: api.py, docs/python.md.
+From Python: `train`, `make_experiment`, `evaluate`, `predict`, `export`, `load` and others: api.py.
 """
 
 import importlib
@@ -17,7 +17,9 @@ if platform.machine() in ('x86_64', 'AMD64'):
   os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
 _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked for.
-  **dict.fromkeys(('convert', 'train', 'evaluate', 'predict', 'export', 'load'), 'api'),
+  **dict.fromkeys(
+    ('convert', 'train', 'make_experiment', 'evaluate', 'predict', 'export', 'load'), 'api'
+  ),
   **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
   'Family': 'options.family',
   'Callback': 'callbacks.base',

@@ -20,16 +20,22 @@ import tensorflow as tf
 
 import generate_cifar10_tfrecords
 from cifar10 import modes, plan
+from cifar10.callbacks import own_callback
+from cifar10.cluster import choose_role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, logs, option, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
+from cifar10.job import run as job_run
 from cifar10.networks import own_network
 from cifar10.options import families, flags, gone
 from cifar10.options.augmentation import Augmentation
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
-from cifar10.training.process import Process
+from cifar10.training import experiment
+from cifar10.training.estimator import inference_estimator
+from cifar10.training.experiment import Experiment
+from cifar10.training.job_checkpoint import with_checkpoint
 from estimator_again import estimator as tf_estimator
 
 # The flags of a command line that are not declared options, and their types.
@@ -161,6 +167,38 @@ def train(
   return result
 
 
+def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
+  """Returns the Estimator and the two specs of a job, for `tf.estimator.train_and_evaluate`.
+
+    tf.estimator.train_and_evaluate(*cifar10.make_experiment('job', 'data', num_layers=20))
+
+  trains and evaluates on the way as the command does: it takes the job's lock, writes config.json,
+  resumes, and records an early end. The command also evaluates the test set at the end, and hears
+  signals: here Ctrl-C ends a training without a checkpoint. As the chief or a worker of a cluster,
+  set TF_CONFIG before this call, which gives it the form that the Estimator needs; parameter
+  servers and evaluators run cifar10_main.py, because TensorFlow's own never end.
+
+  Args:
+    job_dir, data_dir, options: as for `train`.
+
+  Raises:
+    InputError: an option is refused, or this process is no chief and no worker.
+  """
+  callbacks = options.pop('callbacks', None) or ()
+  given = {**options, 'job_dir': job_dir, 'data_dir': data_dir}
+  _, hparams, run_options, cluster = plan.check(_command('train_and_evaluate', given))
+  if cluster.task_type in ('ps', 'evaluator'):
+    raise InputError(
+      f'TF_CONFIG names {cluster.name}, which this call cannot be; run cifar10_main.py'
+    )
+  own = own_callback.named_or_given(run_options.callback, callbacks)
+  role = choose_role.choose(cluster, run_options)
+  made = experiment.make_experiment(job_run.begin(hparams, run_options, role, own))
+  if cluster.addresses:
+    os.environ['TF_CONFIG'] = cluster.tf_config
+  return made
+
+
 def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Evaluated:
   """Evaluates a job's latest checkpoint, on the test set unless `subset` names another split.
 
@@ -220,11 +258,11 @@ class Network:
       self._build(planned)
 
   def _build(self, planned: plan.Plan) -> None:
-    process = Process(planned.hparams, planned.options)
-    self.classes = process.data.classes
+    run = job_run.begin(planned.hparams, planned.options)
+    self.classes = run.data.classes
     self._hparams = planned.hparams
     self._is_closed = False
-    estimator = process.estimator()
+    estimator = inference_estimator(run)
     with tf.Graph().as_default() as graph:
       tf.compat.v1.set_random_seed(planned.hparams.seed)
       tf.compat.v1.train.create_global_step()
@@ -233,10 +271,10 @@ class Network:
       spec = estimator.model_fn({'images': self._images}, None, predict, estimator.config)
       self._outputs = [spec.predictions['classes'], spec.predictions['probabilities']]
       scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
-      self._session = tf.compat.v1.Session(graph=graph, config=process.session_config())
+      self._session = tf.compat.v1.Session(graph=graph, config=run.session_config())
       try:
-        self.checkpoint = process.with_checkpoint(
-          lambda checkpoint: scaffold.saver.restore(self._session, checkpoint) or checkpoint
+        self.checkpoint = with_checkpoint(
+          run, lambda checkpoint: scaffold.saver.restore(self._session, checkpoint) or checkpoint
         )
         self._session.run(scaffold.local_init_op)  # Tables of a user's network.
       except BaseException:
@@ -286,7 +324,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     # Each writer has a thread; one job's may be of a training in whose callback this call is.
     _end_of_calls.callback(tf.compat.v1.summary.FileWriterCache.clear)
     try:
-      for result in modes.run(planned, callbacks, monitor):
+      for result in modes.results(planned, callbacks, monitor):
         results.append(result)
     except SomeFailedError:  # The results have the errors, or with `out` their number.
       pass

@@ -92,7 +92,7 @@ OF_ITS_OWN = {
   'cifar10.data.build.download': 'a local file, which grows',
   'cifar10.data.image_files': 'images are local',
   'cifar10.data.build.image_folder': 'images are local',
-  'cifar10.inference.predict': 'images are local',
+  'cifar10.exporters.predict': 'images are local',
   'cifar10.exporters.export': 'a local folder, from where the export is moved',
   'cifar10.exporters.saved_model': 'a local folder, from where the export is moved',
   'cifar10.reporting.charts': "the program's own files",

@@ -4,21 +4,10 @@ A callback is a file with a function `make(run) -> Callback | None`, and a line 
 A callback runs in the process that trains or evaluates, and an option switches it on.
 """
 
-import dataclasses
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-
-from cifar10.cluster.control import SharedControl
-from cifar10.cluster.roles import Role
-from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
-from cifar10.data.info import DatasetInfo
-from cifar10.job.stop_record import StopRequest
-from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
 
 
 class TrainingGraph(NamedTuple):
@@ -53,64 +42,6 @@ class Evaluation(NamedTuple):
   def chooses(self) -> bool:
     """Tells whether it may choose weights or the end of training: the test set never may."""
     return self.on_the_way and self.is_held_out and self.split == 'validation'
-
-
-@dataclasses.dataclass
-class Run:
-  """What callbacks know of the training in this process, or of the evaluator."""
-
-  hparams: HParams
-  options: RunOptions
-  data: DatasetInfo
-  role: Role
-  stop_request: StopRequest  # asks training to end before its last step
-  # In training only:
-  examples_per_epoch: int = 0
-  examples_per_step: int = 0  # of one global step, by all workers together
-  evaluates: bool = False  # whether this process evaluates on the way
-  save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # returns the checkpoint's path
-  open_shell: Callable[[Any, int], None] | None = None  # set by `shell`: opens one at a step
-  last_evaluation: Evaluation | None = None  # set by `control_listener`
-  seconds_before: float = 0.0  # trained by earlier processes; `metrics` sets it
-  _since: float = dataclasses.field(default_factory=time.monotonic)
-
-  @property
-  def job_dir(self) -> str:
-    """Returns the job dir, where all files of the job are."""
-    return self.options.job_dir
-
-  @property
-  def last_step(self) -> int:
-    """Returns the global step at which training ends."""
-    return self.hparams.train_steps
-
-  def epochs(self, step: int) -> int:
-    """Returns how many whole epochs are finished at a global step of this training."""
-    return step * self.examples_per_step // self.examples_per_epoch
-
-  @property
-  def cluster(self) -> Cluster:
-    """Returns the cluster of all tasks, with this process's own."""
-    return self.role.cluster
-
-  @property
-  def monitor(self) -> SignalMonitor:
-    """Hears SIGTERM."""
-    return self.role.monitor
-
-  @property
-  def control(self) -> SharedControl:
-    """Returns the state by which the chief controls all replicas."""
-    return self.role.control
-
-  @property
-  def is_chief(self) -> bool:
-    """Tells whether this process writes into the job dir while it trains."""
-    return self.role.saves
-
-  def seconds(self) -> float:
-    """Returns the seconds trained by all processes of this task, with evaluations and pauses."""
-    return self.seconds_before + time.monotonic() - self._since
 
 
 class Callback(tf.compat.v1.train.SessionRunHook):

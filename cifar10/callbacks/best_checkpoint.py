@@ -1,9 +1,10 @@
 """Copies the checkpoints that are best on the validation split to JOB/best/."""
 
-from cifar10.callbacks.base import Callback, Evaluation, Run
+from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.core import files
 from cifar10.core.logs import log
 from cifar10.job import best_checkpoints
+from cifar10.job.run import Run
 
 
 def make(run: Run) -> Callback | None:

@@ -8,13 +8,13 @@ import sys
 import time
 from typing import Any
 
-from cifar10.callbacks.base import Run
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
 from cifar10.job.control_requests import RATES, Command
 from cifar10.job.job_config import HYPER
+from cifar10.job.run import Run
 from cifar10.job.stop_record import BY_CONTROL, StopReason
 
 _PAUSED_SECONDS = 0.5  # Between two looks for requests while training pauses.

@@ -6,10 +6,11 @@ The code that carries requests out is loaded when the first request arrives.
 import time
 from typing import Any
 
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Step
 from cifar10.callbacks.control_commands import ControlCommands
 from cifar10.core import files
 from cifar10.job import job_config
+from cifar10.job.run import Run
 
 _LOOK_SECONDS = 0.5
 _URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.

@@ -1,7 +1,8 @@
 """Early stopping: at an accuracy, after evaluations without a gain, or after some minutes."""
 
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step
+from cifar10.callbacks.base import Callback, Evaluation, Step
 from cifar10.job import control_requests, metrics_log
+from cifar10.job.run import Run
 from cifar10.job.stop_record import StopReason
 
 

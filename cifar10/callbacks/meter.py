@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
+from cifar10.callbacks.base import Callback, Evaluation, Step, TrainingGraph
+from cifar10.job.run import Run
 
 EVERY_STEPS = 100  # The mean over this many steps is one point of a curve.
 

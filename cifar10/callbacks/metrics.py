@@ -8,11 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 import cifar10
-from cifar10.callbacks.base import Callback, Evaluation, Run
+from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.callbacks.meter import AveragingHundreds, Means
 from cifar10.core import devices, files, storage_errors
 from cifar10.core.option import values
 from cifar10.job import metrics_log
+from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 
 

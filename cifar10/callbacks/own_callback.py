@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Callback
 from cifar10.core.errors import CallbackError, InputError
 from cifar10.core.user_code import imported, others_code
+from cifar10.job.run import Run
 
 # A lost parameter server: the session is made again.
 _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Run, Step
+from cifar10.callbacks.base import Callback, Step
 from cifar10.core import files
 from cifar10.core.logs import log
+from cifar10.job.run import Run
 from cifar10.options.run_options import first_and_last
 
 FOLDER = 'profile'

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Callback
 from cifar10.callbacks.meter import Averaging, Means
 from cifar10.core import logs
 from cifar10.core.logs import format_duration, log
+from cifar10.job.run import Run
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'

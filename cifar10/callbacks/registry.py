@@ -15,7 +15,8 @@ from cifar10.callbacks import (
   summaries,
   user_command,
 )
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Callback
+from cifar10.job.run import Run
 
 _BUILT_IN = (
   # Before `metrics`, whose event says that an evaluation is done: a disk that is full between them

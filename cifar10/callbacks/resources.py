@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Run, Step
+from cifar10.callbacks.base import Callback, Step
 from cifar10.callbacks.summaries import write_scalars
 from cifar10.core import limits
+from cifar10.job.run import Run
 
 _EVERY_SECONDS = 10.0
 

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from cifar10.callbacks.base import Callback, Run, TrainingGraph
+from cifar10.callbacks.base import Callback, TrainingGraph
+from cifar10.job.run import Run
 
 
 def make(run: Run) -> Callback | None:

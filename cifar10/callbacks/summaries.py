@@ -13,8 +13,9 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api_pb2, summary
 
 from cifar10.callbacks import confusion_picture
-from cifar10.callbacks.base import Callback, Evaluation, Run, Step, TrainingGraph
+from cifar10.callbacks.base import Callback, Evaluation, Step, TrainingGraph
 from cifar10.callbacks.meter import EVERY_STEPS, AveragingHundreds, Means
+from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 
 # TensorBoard sorts groups by name and opens the first two: accuracy and loss, which have no

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cifar10.callbacks.base import Callback, Evaluation, Run
+from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.core.logs import log
+from cifar10.job.run import Run
 
 _SECONDS = 60
 # After a signal the process has 14 s, in which it also saves.

@@ -3,9 +3,10 @@
 Between processes each has all variables and makes the same updates, from the mean of all gradients.
 """
 
+import contextlib
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -66,11 +67,13 @@ class MultiWorker(TaskRole):
     """Returns one that makes the update with the mean of all processes' gradients."""
     return AfterExchange(optimizer, lambda own, to: zip(self._sums.of(own, mean=True), to))
 
-  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
+  @contextlib.contextmanager
+  def connected(self, session_config: Any) -> Iterator[None]:
     """Waits for the others before TensorFlow does, which would hear no signal."""
     self.monitor.wait_for_peers()
     try:
-      super().train(estimator, input_fn, last_step, hooks)
+      with super().connected(session_config):
+        yield
     except tf.errors.OpError as error:
       if 'ollective ops' not in str(error):
         raise

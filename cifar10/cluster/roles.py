@@ -1,5 +1,6 @@
 """The role of a process in its job: the base of all roles, and that of a single process."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,9 +140,14 @@ class Role:
     """Returns the session hooks that send or obey the chief's control state."""
     return [ChiefControlHook(self.control, stop_request)]
 
-  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
-    """Trains up to `last_step`, or until a hook ends training."""
-    estimator.train(input_fn, max_steps=last_step, hooks=hooks)
+  def connected(self, session_config: Any) -> contextlib.AbstractContextManager[None]:
+    """A context in which this process can train, with the tasks that it needs.
+
+    Args:
+      session_config: the ConfigProto of the training's session, and of a server that is started.
+    """
+    del session_config
+    return contextlib.nullcontext()
 
   def announce_done(self) -> None:
     """Tells the other tasks that this one no longer needs them."""

@@ -1,6 +1,7 @@
 """The roles of a cluster's tasks: the base of those that train, and the evaluator."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -31,17 +32,22 @@ class TaskRole(Role):
   def scaffold(self, local_init_op: Any = None) -> Any:
     """The Estimator's: a worker waits until the chief has initialised the variables."""
 
-  def train(self, estimator: Any, input_fn: Any, last_step: int, hooks: Sequence[Any]) -> None:
-    """On TensorFlow's server, which the other tasks reach."""
+  @contextlib.contextmanager
+  def connected(self, session_config: Any) -> Iterator[None]:
+    """Starts TensorFlow's server, which the other tasks reach.
+
+    The Estimator's own would have no more of the configuration than the GPUs' options: neither
+    threads nor virtual CPUs. `Cluster.tf_config` keeps it from starting one.
+    """
     _shorten_waits()
     cluster = self.cluster
     self._server = tf.distribute.Server(
       tf.train.ClusterSpec(dict(cluster.addresses)),
       cluster.task_type,
       cluster.task_index,
-      config=estimator.config.session_config,
+      config=session_config,
     )
-    super().train(estimator, input_fn, last_step, hooks)
+    yield
 
 
 class AfterExchange:

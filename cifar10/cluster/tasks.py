@@ -64,8 +64,12 @@ class Cluster:
 
   @property
   def tf_config(self) -> str:
-    """Returns TF_CONFIG for the Estimator: with a chief, without an evaluator."""
-    if not self.is_distributed:
+    """Returns TF_CONFIG for the Estimator: with a chief, without an evaluator.
+
+    Without tasks it trains and evaluates in one process, which an evaluator would do beside it.
+    """
+    if not (self.is_distributed or (self.is_chief and self.has_evaluator)):
       return '{}'
     task = {'type': self.task_type, 'index': self.task_index}
-    return json.dumps({'cluster': self.addresses, 'task': task})
+    # Upon this word the Estimator starts no server of its own (task_roles.py has why).
+    return json.dumps({'cluster': self.addresses, 'task': task, 'environment': 'google'})

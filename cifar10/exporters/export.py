@@ -13,8 +13,9 @@ from cifar10.core.logs import log
 from cifar10.data import input_pipeline
 from cifar10.exporters import freeze_graph, keras_file, onnx_file, saved_model
 from cifar10.job import checkpoints, metrics_log
+from cifar10.job.run import Run
 from cifar10.options.hparams import HParams
-from cifar10.training.process import Process
+from cifar10.training.job_checkpoint import with_checkpoint
 
 FORMATS = {  # By --format.
   'saved_model': saved_model.FORMAT,
@@ -23,26 +24,26 @@ FORMATS = {  # By --format.
 }
 
 
-def export(process: Process) -> dict[str, Any]:
+def export(run: Run) -> dict[str, Any]:
   """Writes a SavedModel or a file to JOB/export/; returns its path and what it was made from.
 
   Raises:
     InputError: the library for the format is missing, or the format cannot hold the network;
       nothing is written.
   """
-  return process.with_checkpoint(functools.partial(_export, process))
+  return with_checkpoint(run, functools.partial(_export, run))
 
 
-def _export(process: Process, checkpoint: str) -> dict[str, Any]:
-  options = process.options
+def _export(run: Run, checkpoint: str) -> dict[str, Any]:
+  options = run.options
   form = FORMATS[options.format]
-  hparams = dataclasses.replace(process.hparams, dtype=form.dtype or process.hparams.dtype)
+  hparams = dataclasses.replace(run.hparams, dtype=form.dtype or run.hparams.dtype)
   form.check(hparams)
   input_pipeline.check_memory(options.export_batch or 1, '--export-batch')
   if options.export_batch:  # A fixed batch fixes all shapes; --tta-below needs any number.
     hparams = dataclasses.replace(hparams, tta_below=1.0)
   network = freeze_graph.freeze(
-    hparams, process.data, checkpoint, use_ema=options.use_ema, batch=options.export_batch
+    hparams, run.data, checkpoint, use_ema=options.use_ema, batch=options.export_batch
   )
   step = checkpoints.global_step(checkpoint)
   weights = 'ema' if options.use_ema else 'last'
@@ -51,8 +52,8 @@ def _export(process: Process, checkpoint: str) -> dict[str, Any]:
     'global_step': step,
     'network': hparams.family.describe(),
     'weights': weights,
-    'data_set': process.data.name,
-    'classes': list(process.data.classes),
+    'data_set': run.data.name,
+    'classes': list(run.data.classes),
     'accuracy': _accuracies(options.job_dir, hparams, checkpoint, step, weights),
     'dtype': hparams.dtype,
     'tta': hparams.tta,

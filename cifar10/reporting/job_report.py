@@ -14,13 +14,16 @@ from cifar10.data import input_pipeline, manifest
 from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.job import adopted_config, best_checkpoints, checkpoints, job_config
+from cifar10.job import run as job_run
+from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import history, stats
 from cifar10.reporting.history import History
 from cifar10.reporting.stats import Calibration, ClassResult, Interval
-from cifar10.training import ema
-from cifar10.training.process import Process
+from cifar10.training import ema, examples
+from cifar10.training.estimator import inference_estimator
+from cifar10.training.job_checkpoint import with_checkpoint
 
 _NUM_MISTAKES, _LIKELIEST = 40, 3
 _TOP = 5
@@ -98,7 +101,7 @@ def collect(
   options = RunOptions(
     job_dir=path, data_dir=data_dir, subset=split, checkpoint=checkpoint, use_ema=use_ema
   )
-  process = Process(hparams, options)
+  run = job_run.begin(hparams, options)
 
   notes = []
   if split in hparams.train_on.split('+') and not hparams.source:
@@ -113,35 +116,34 @@ def collect(
     letter,
     path,
     past,
-    process.data,
+    run.data,
     {**past.started_with('options'), **all_values(hparams)},
-    _evaluated(process, split),
+    _evaluated(run, split),
     next(iter(best_checkpoints.read(path)), None),
     notes,
   )
 
 
-def _evaluated(process: Process, split: str) -> Evaluation:
+def _evaluated(run: Run, split: str) -> Evaluation:
   """Evaluates the predictions of the process's checkpoint for all images of a split."""
-  process.check_split(split)
-  images, labels = process.held_out(split).all_examples()
+  images, labels = examples.held_out(run, split).all_examples()
 
   def input_fn() -> tf.data.Dataset:
     all_images = tf.data.Dataset.from_tensor_slices({IMAGES: images})
-    return input_pipeline.without_autotune(all_images.batch(process.hparams.eval_batch_size))
+    return input_pipeline.without_autotune(all_images.batch(run.hparams.eval_batch_size))
 
   def predict(checkpoint: str) -> tuple[str, int, list[Mapping[str, np.ndarray]]]:
     log.info('evaluating %s on %s', checkpoint, split)
     step = checkpoints.global_step(checkpoint)
-    answers = process.estimator().predict(
+    answers = inference_estimator(run).predict(
       input_fn, checkpoint_path=checkpoint, yield_single_examples=False
     )
     return checkpoint, step, list(answers)
 
-  checkpoint, step, answers = process.with_checkpoint(predict)
+  checkpoint, step, answers = with_checkpoint(run, predict)
   predicted = np.concatenate([each[CLASSES] for each in answers])  # int64 [n]
   probabilities = np.concatenate([each[PROBABILITIES] for each in answers])  # float32 [n, classes]
-  classes = process.data.classes
+  classes = run.data.classes
   matrix = stats.confusion_matrix(labels, predicted, len(classes))
   in_top5 = int(stats.is_among(labels, probabilities, _TOP).sum())
   mistakes = []
@@ -154,7 +156,7 @@ def _evaluated(process: Process, split: str) -> Evaluation:
     subset=split,
     checkpoint=checkpoint,
     step=step,
-    weights='ema' if process.options.use_ema else 'last',
+    weights='ema' if run.options.use_ema else 'last',
     examples=len(labels),
     accuracy=stats.wilson(int(matrix.trace()), len(labels)),
     accuracy_top5=stats.wilson(in_top5, len(labels)) if len(classes) > _TOP else None,

@@ -130,7 +130,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
       ends = super()._save(session, step)
       self._saved_at = time.monotonic()
       return ends
-    except (tf.errors.OpError, ValueError):
+    except (tf.errors.OpError, ValueError, RuntimeError):  # The last is of train_and_evaluate.
       saved = self._tells.checkpoint
       if (
         self._tells.step != step

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Callback
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core.errors import CommandError, InputError, MisfitError, StorageError, Terminated
 from cifar10.core.logs import log
 from cifar10.job import checkpoints, stop_record
+from cifar10.job.run import Run
 
 
 def tell(error: BaseException, run: Run, callbacks: Sequence[Callback], step: int) -> None:

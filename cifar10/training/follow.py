@@ -7,18 +7,17 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import registry
-from cifar10.callbacks.base import Run
 from cifar10.cluster.sockets import reachable
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, job_config, stop_record
+from cifar10.job.run import Run
 from cifar10.training.evaluator import Evaluator
-from cifar10.training.process import Process
 
 _LOOK_SECONDS = 1
 
 
-def follow(process: Process) -> dict[str, Any]:
+def follow(run: Run) -> dict[str, Any]:
   """Evaluates new checkpoints as they appear, and the last one like a chief would.
 
   Raises:
@@ -26,17 +25,14 @@ def follow(process: Process) -> dict[str, Any]:
     TaskLostError: the chief is gone, and no checkpoint appeared for --evaluator-patience.
     Terminated: the process received SIGTERM.
   """
-  evaluator = Evaluator(process)
-  evaluator.check_splits()
-  evaluator.callbacks += registry.make_all(
-    Run(process.hparams, process.options, process.data, process.role, stop_record.StopRequest()),
-    process.own_callbacks,
-  )
-  job_dir, patience = process.options.job_dir, process.options.evaluator_patience
+  evaluator = Evaluator(run)
+  evaluator.check(run.split_on_the_way, run.final_split)
+  evaluator.callbacks += registry.make_all(run, run.own_callbacks)
+  job_dir, patience = run.job_dir, run.options.evaluator_patience
   seen, seen_at = None, time.monotonic()
   unread = None
   while True:
-    process.role.monitor.check()
+    run.role.monitor.check()
     checkpoint = checkpoints.listed(job_dir)
     try:
       fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
@@ -51,11 +47,11 @@ def follow(process: Process) -> dict[str, Any]:
       if fault:  # The chief may be about to move it away.
         log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
       elif checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
-        evaluator.evaluated(process.split_on_the_way, on_the_way=True)
+        evaluator.evaluated(run.split_on_the_way, on_the_way=True)
         seen_at = time.monotonic()
-    elif checkpoint and not fault and (ended_by := _ended_by(process, checkpoint)):
-      return {**evaluator.evaluated(process.final_split), 'ended_by': ended_by}
-    elif any(map(reachable, process.role.cluster.addresses.get('chief', ()))):
+    elif checkpoint and not fault and (ended_by := _ended_by(run, checkpoint)):
+      return {**evaluator.evaluated(run.final_split), 'ended_by': ended_by}
+    elif any(map(reachable, run.role.cluster.addresses.get('chief', ()))):
       seen_at = time.monotonic()
     elif time.monotonic() - seen_at > patience:
       raise TaskLostError(
@@ -65,19 +61,19 @@ def follow(process: Process) -> dict[str, Any]:
     time.sleep(_LOOK_SECONDS)
 
 
-def _ended_by(process: Process, checkpoint: str) -> str:
+def _ended_by(run: Run, checkpoint: str) -> str:
   """Returns why training ended with this checkpoint; '' if it did not."""
   try:  # Not by its name: asynchronous workers make steps between the naming and the save.
     step = checkpoints.global_step(checkpoint)
   except tf.errors.OpError:  # It was deleted, so a newer one exists.
     return ''
-  job_dir = process.options.job_dir
+  job_dir = run.job_dir
   ended = stop_record.read(job_dir)
-  if ended and ended[1] == step and stop_record.holds(ended[0], process.options):
+  if ended and ended[1] == step and stop_record.holds(ended[0], run.options):
     return ended[0].name
-  last_step, epochs = process.hparams.train_steps, process.hparams.train_epochs
+  last_step, epochs = run.hparams.train_steps, run.hparams.train_epochs
   if epochs:  # The chief has counted them in steps, unless it has yet to begin with this command.
     config = job_config.read_config(job_dir) or {}
-    here = {'train_epochs': epochs, 'train_batch_size': process.hparams.train_batch_size}
+    here = {'train_epochs': epochs, 'train_batch_size': run.hparams.train_batch_size}
     last_step = config['train_steps'] if here.items() <= config.items() else sys.maxsize
   return 'train_steps' if step >= last_step else ''

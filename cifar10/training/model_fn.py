@@ -9,6 +9,7 @@ import tensorflow as tf
 import model_base
 from cifar10.callbacks.base import TrainingGraph
 from cifar10.cluster import packing
+from cifar10.cluster.placement import Placement
 from cifar10.cluster.roles import Role
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
@@ -32,7 +33,6 @@ from cifar10.training import (
   towers,
 )
 from cifar10.training.network_builder import Inferred, infer
-from cifar10.training.placement import Placement
 from cifar10.training.step_parts import GroupOf, Shards, StepPart
 from estimator_again import estimator as tf_estimator
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import model_base
+from cifar10.cluster.placement import tower_devices
 
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 
@@ -24,12 +25,6 @@ class Tower(NamedTuple):
   cross_entropy: tf.Tensor  # float32 scalar, mean over the images
   weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
   gradients: GradientsAndVariables  # of the sum of the two
-
-
-def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
-  """Returns a device per tower: all GPUs, or else virtual CPUs; `job`: '/job:worker/task:1'."""
-  kind, count = ('GPU', num_gpus) if num_gpus else ('CPU', num_cpu_towers)
-  return [f'{job}/device:{kind}:{index}' for index in range(count)]
 
 
 def variable_placement(

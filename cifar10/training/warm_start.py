@@ -15,10 +15,10 @@ import tensorflow as tf
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, variable_files
+from cifar10.job.run import Run
 from cifar10.job.variable_files import VariableFile
 from cifar10.networks import families
 from cifar10.training import network_size
-from cifar10.training.process import Process
 
 _FLAG = '--warm-start-from'
 # What Keras calls the weights of a layer, and what they are called here.
@@ -26,14 +26,14 @@ _LEAVES = {'gamma': 'scale', 'beta': 'offset'}
 _LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_variance')}
 
 
-def initializers_of_job(process: Process) -> dict[str, Any]:
+def initializers_of_job(run: Run) -> dict[str, Any]:
   """Returns the chief's initializers of a new job, for --freeze and --warm-start-from.
 
   Checks both before any write. The other tasks get the chief's values.
   """
-  options, role = process.options, process.role
-  shapes, trained = network_size.variable_shapes(process.hparams, process.data)
-  check_frozen(process.hparams.freeze, shapes, trained)
+  options, role = run.options, run.role
+  shapes, trained = network_size.variable_shapes(run.hparams, run.data)
+  check_frozen(run.hparams.freeze, shapes, trained)
   if not (options.warm_start_from and role.saves):
     return {}
   if not checkpoints.survey(options.job_dir).is_new:
@@ -45,7 +45,7 @@ def initializers_of_job(process: Process) -> dict[str, Any]:
     options.warm_start_skip,
     shapes,
     device,
-    lambda exported: families.unfolded(process.hparams.family, exported, process.data),
+    lambda exported: families.unfolded(run.hparams.family, exported, run.data),
   )
 
 

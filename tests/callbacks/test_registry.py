@@ -3,10 +3,7 @@
 import pytest
 
 from cifar10.callbacks import registry
-from cifar10.callbacks.base import Run
-from cifar10.cluster.roles import Role
-from cifar10.data.info import CIFAR10
-from cifar10.job.stop_record import StopRequest
+from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
@@ -25,13 +22,12 @@ ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Resources', 'ControlListene
   ],
 )
 def test_a_callback_is_made_if_its_options_are_given(tmp_path, options, more):
-  options = RunOptions(job_dir=str(tmp_path), **options)
-  run = Run(from_values({}), options, CIFAR10, Role(), StopRequest())
+  options = RunOptions(job_dir=str(tmp_path), num_gpus=0, **options)
+  run = job_run.begin(from_values({}), options)
   assert {type(each).__name__ for each in registry.make_all(run)} == {*ALWAYS, *more}
 
 
 def test_no_best_checkpoints_are_kept_if_the_option_is_0(tmp_path):
-  run = Run(
-    from_values({}), RunOptions(job_dir=str(tmp_path), keep_best=0), CIFAR10, Role(), StopRequest()
-  )
+  options = RunOptions(job_dir=str(tmp_path), num_gpus=0, keep_best=0)
+  run = job_run.begin(from_values({}), options)
   assert 'BestCheckpoint' not in {type(each).__name__ for each in registry.make_all(run)}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import choose_role, packing
+from cifar10.cluster import choose_role, packing, placement
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import model_fn, placement
+from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator
 
 

@@ -21,7 +21,7 @@ from outcome import refused, succeeded
 
 from cifar10.core.errors import StorageError
 from cifar10.data import image_files
-from cifar10.inference import predict
+from cifar10.exporters import predict
 
 SUB = ['photos/sub/c.png']
 BAD = [b'', b'no image', b'\x89PNG\r\n\x1a\n' + bytes(50), b'\xff\xd8\xff\xe0' + bytes(50)]

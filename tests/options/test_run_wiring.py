@@ -17,15 +17,13 @@ import tensorflow as tf
 from tensorflow.compat.v1.train import summary_iterator
 from tensorflow.python.framework import config
 
-from cifar10.cluster import choose_role
+from cifar10.cluster import choose_role, placement
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.option import names
-from cifar10.data.info import CIFAR10
+from cifar10.data.input_pipeline import RecordDataset
 from cifar10.job import metrics_log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, placement, trainer
-from cifar10.training.process import Process
 
 
 @pytest.fixture(autouse=True)
@@ -196,6 +194,7 @@ def observe_task(options, cluster):
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
     'needs everyone': monitor._all_reduce,
+    'watched': sorted(monitor._peers),
     'in order': getattr(role, '_in_order', None),
   }
 
@@ -210,6 +209,7 @@ TASKS = [
   ({'backup_workers': 1}, SYNC, observe_task, SHARED - {'role'}),
   ({'deterministic': True}, SYNC, observe_task, {'in order'}),
   ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
+  ({'data_service': 'd:1'}, TASK, observe_task, {'watched'}),
   ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, {*SHARED, 'needs everyone'}),
 ]
 
@@ -224,18 +224,14 @@ def test_what_a_change_changes_of_a_task(change, base, look, expected):
 
 
 def test_each_worker_draws_an_order_of_its_own(data_dir):
-  options = dataclasses.replace(TASK, data_dir=data_dir, num_gpus=0)
   seen = []
   for task in ('chief', 'worker'):
     cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, task)
-    work = Process(HParams(), options, choose_role.choose(cluster, options))
-    examples = feed.training_examples(HParams(), data_dir, cluster, CIFAR10)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.train.create_global_step().initializer)
-      batches = trainer.input_fn(work, examples)()
+      batches = RecordDataset(data_dir).make_batch(128, 0, cluster.worker)
       iterator = tf.compat.v1.data.make_initializable_iterator(batches)
       session.run(iterator.initializer)
-      seen.append(session.run(iterator.get_next())[1][0].tolist())
+      seen.append(session.run(iterator.get_next())[1].tolist())
   assert seen[0] != seen[1]
 
 
@@ -258,6 +254,7 @@ _WARM_START = 'training/test_warm_start.py'
 ELSEWHERE = {
   'job_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
   'data_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
+  'source_processes': 'training/test_feed.py::test_a_process_of_the_source_that_fails_is_one_line',
   'checkpoint': 'training/test_ema.py::test_evaluations_use_the_averages',
   'num_gpus': 'test_main.py::test_refuses_before_anything_is_written',
   'pretrained': 'inference/test_pretrained.py::test_a_new_job_dir_becomes_its_job',

@@ -13,17 +13,19 @@ import tensorflow as tf
 from tiny_network import Tiny
 
 from cifar10.callbacks.meter import MeterHook
-from cifar10.cluster import roles
+from cifar10.cluster import placement, roles
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
+from cifar10.job import run as job_run
+from cifar10.job.run import Run
 from cifar10.networks import families
 from cifar10.networks.fastnet import Start
 from cifar10.options.augmentation import Augmentation
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import feed, model_fn, placement, trainer
-from cifar10.training.process import Process, in_steps
+from cifar10.training import examples, experiment, model_fn
+from cifar10.training.evaluator import Evaluator
 from estimator_again import estimator as tf_estimator
 
 MODES = tf_estimator.ModeKeys
@@ -118,13 +120,12 @@ def observe_evaluation(hparams, data_dir):
 
 def observe_input(hparams, data_dir):
   """The first training batch that a job reads, and the first evaluation batch."""
-  work = Process(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
-  examples = feed.training_examples(hparams, data_dir, roles.ALONE, work.data)
+  work = job_run.begin(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
   seen = {}
   for kind, make in (
-    ('batches', trainer.input_fn(work, examples)),
-    ('evaluation batches', work.eval_input_fn('eval')),
-    ('validation batches', work.eval_input_fn('validation')),
+    ('batches', experiment.input_fn(work, examples.training_examples(work))),
+    ('evaluation batches', Evaluator(work).input_fn_of('eval')),
+    ('validation batches', Evaluator(work).input_fn_of('validation')),
   ):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.train.create_global_step().initializer)
@@ -138,7 +139,8 @@ def observe_input(hparams, data_dir):
 def observe(given, data_dir):
   family = {} if 'network' in given else {'family': Tiny()}
   hparams = dataclasses.replace(from_values(given), **family)
-  hparams, _ = in_steps(hparams, RunOptions('unused'), roles.Role(), EPOCH)
+  run = Run(hparams, RunOptions('unused'), roles.Role(), CIFAR10, None)
+  hparams = experiment.for_training(run, EPOCH, with_evaluations=False).hparams
   seen = {}
   for look in (observe_training, observe_evaluation, observe_input):
     seen.update(look(hparams, data_dir))

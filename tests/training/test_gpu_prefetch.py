@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 from recomputed import assert_close, assert_equal
 
+from cifar10.cluster import placement
 from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import gpu_prefetch, placement, step_parts
+from cifar10.training import gpu_prefetch, step_parts
 
 
 def staged_numbers(devices):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.cluster import choose_role, roles
+from cifar10.cluster import choose_role, placement, roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.options.family import Family
@@ -21,9 +21,7 @@ from cifar10.training import (
   evaluation,
   model_fn,
   network_builder,
-  placement,
   schedules,
-  towers,
 )
 from estimator_again import estimator as tf_estimator
 
@@ -32,7 +30,7 @@ MODES = tf_estimator.ModeKeys
 
 
 def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
-  devices = towers.tower_devices(num_gpus, num_cpu_towers)
+  devices = placement.tower_devices(num_gpus, num_cpu_towers)
   data_format = 'channels_first' if num_gpus else 'channels_last'
   return placement.Placement(devices, strategy, num_gpus, data_format)
 
@@ -243,7 +241,7 @@ def test_each_tower_convolves_as_often_as_the_others(graph):
   build(MODES.TRAIN, place(num_cpu_towers=4))
   counts = [
     sum(op.type == 'Conv2D' and op.device == device for op in graph.get_operations())
-    for device in towers.tower_devices(0, 4)
+    for device in placement.tower_devices(0, 4)
   ]
   # ResNet-8: the first and two in each of three blocks.
   assert counts == [7, 7, 7, 7]

@@ -7,8 +7,8 @@ import pytest
 from outcome import refused, succeeded
 
 from cifar10.job import job_config, metrics_log
+from cifar10.training import job_checkpoint
 from cifar10.training.evaluation import KeptEvaluation
-from cifar10.training.process import Process
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -66,17 +66,17 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
 ):
   """As by a training that keeps one, between the look for the latest and the reading of it."""
   point_at(job, 2)
-  original, calls = Process.checkpoint, []
+  original, calls = job_checkpoint.checkpoint, []
 
-  def checkpoint(process):
-    found = original(process)
+  def checkpoint(run):
+    found = original(run)
     if not calls:
       point_at(job, 4)
       delete(job, 2)
     calls.append(found)
     return found
 
-  monkeypatch.setattr(Process, 'checkpoint', checkpoint)
+  monkeypatch.setattr(job_checkpoint, 'checkpoint', checkpoint)
   more = ['--subset', 'eval'] if mode == 'predict' else []
   result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', mode, *more)
   assert succeeded(result).get('global_step', 4) == 4

@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
+from cifar10.cluster import placement
 from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import placement
 
 
 @pytest.mark.parametrize('fast', ['float32', 'bfloat16'])

@@ -9,9 +9,10 @@ import pytest
 from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core import sessions
+from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training.process import Process, tf_config
+from cifar10.training.estimator import run_config, tf_config
 
 TF_CONFIG = (
   '{"cluster": {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]},'
@@ -21,7 +22,7 @@ TF_CONFIG = (
 
 def make(tmp_path, cluster):
   options = RunOptions(str(tmp_path), str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
-  return Process(HParams(seed=4), options).run_config(cluster)
+  return run_config(job_run.begin(HParams(seed=4), options), cluster)
 
 
 def test_threads_devices_and_logging_reach_the_session():

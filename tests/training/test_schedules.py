@@ -4,16 +4,25 @@ import pytest
 import tensorflow as tf
 
 from cifar10.cluster import roles
+from cifar10.cluster.placement import Placement
+from cifar10.data.info import CIFAR10
+from cifar10.job.run import Run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
-from cifar10.training.process import in_steps
+from cifar10.training.experiment import for_training
 
 
 def with_gradients(count):
   role = roles.Role()
   role.gradients_per_update = count
   return role
+
+
+def in_steps(hparams, options, role, examples):
+  where = Placement([], 'CPU', 0, 'channels_last')
+  run = for_training(Run(hparams, options, role, CIFAR10, where), examples, with_evaluations=False)
+  return run.hparams, run.options
 
 
 def test_boundaries_come_from_the_true_number_of_examples():

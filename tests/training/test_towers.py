@@ -6,6 +6,7 @@ import tensorflow as tf
 from graphs import run
 
 import model_base
+from cifar10.cluster import placement
 from cifar10.training import towers
 
 
@@ -149,9 +150,9 @@ def test_each_variable_has_its_own_penalty(graph):
 
 
 def test_a_tower_a_gpu_or_virtual_cpus():
-  assert towers.tower_devices(2, 1) == ['/device:GPU:0', '/device:GPU:1']
-  assert towers.tower_devices(0, 3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
-  assert towers.tower_devices(1, 1, '/job:worker/task:1') == ['/job:worker/task:1/device:GPU:0']
+  assert placement.tower_devices(2, 1) == ['/device:GPU:0', '/device:GPU:1']
+  assert placement.tower_devices(0, 3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
+  assert placement.tower_devices(1, 1, '/job:worker/task:1') == ['/job:worker/task:1/device:GPU:0']
 
 
 def devices_of(sizes, placement):

@@ -1,5 +1,6 @@
 """Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
 
+import dataclasses
 import errno
 import json
 import math
@@ -22,7 +23,7 @@ from outcome import events, followed, refused
 from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
-from cifar10.callbacks.base import Callback, Run
+from cifar10.callbacks.base import Callback
 from cifar10.cluster import roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import files
@@ -30,10 +31,11 @@ from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminat
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
+from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, faults, feed, trainer
-from cifar10.training.process import Process
+from cifar10.training import checkpoint_saver, experiment, faults, trainer
+from cifar10.training.examples import training_examples
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -112,8 +114,9 @@ def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, is_t
 def test_an_evaluator_finds_only_what_steps_saved(data_dir, tmp_path, has_evaluator, seconds):
   """It evaluates all checkpoints, and --stop-without-gain counts its evaluations."""
   role = roles.Role(Cluster(has_evaluator=has_evaluator))
-  process = Process(HParams(), RunOptions(str(tmp_path), data_dir), role)
-  [hook] = trainer._saver_hooks(process, [], None)
+  run = job_run.begin(HParams(), RunOptions(str(tmp_path), data_dir, num_gpus=0), role)
+  made = trainer.Trainer(run, training_examples(run), with_evaluations=False)
+  [hook] = made._saver_hooks()
   assert hook._every_seconds == seconds
 
 
@@ -146,9 +149,8 @@ def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
 def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
-  process = Process(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  examples = feed.training_examples(process.hparams, data_dir, roles.ALONE, process.data)
-  input_fn = trainer.input_fn(process, examples)
+  process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
+  input_fn = experiment.input_fn(process, training_examples(process))
   seen = {}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     step = tf.compat.v1.train.create_global_step()
@@ -253,8 +255,8 @@ class _Ends(tf.compat.v1.train.SessionRunHook):
 
 def test_a_hook_may_end_a_training(data_dir, tmp_path):
   options = RunOptions(job_dir=str(tmp_path / 'job'), data_dir=data_dir, num_gpus=0)
-  process = Process(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  result = trainer.train(process, [_Ends()])
+  process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
+  result = experiment.train(process, [_Ends()])
   assert (result['global_step'], result['ended_by']) == (1, 'callback')
 
 
@@ -262,7 +264,8 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   stop_request = stop_record.StopRequest()
   stop_request.request(stop_record.StopReason('control', 'stopped by control at step 3'))
-  run = Run(from_values({}), RunOptions(str(tmp_path)), info.CIFAR10, roles.Role(), stop_request)
+  options = RunOptions(str(tmp_path), num_gpus=0)
+  run = dataclasses.replace(job_run.begin(from_values({}), options), stop_request=stop_request)
   monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
   faults.tell(Terminated(), run, [], 4)
   assert stop_record.read(str(tmp_path)) == (stop_request.reason, 3)
@@ -377,10 +380,10 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
 def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
   data_dir, tmp_path, limit
 ):
-  """SIGHUP comes to the whole group, the one that watches memory among them."""
+  """SIGHUP comes to the whole group: the processes of a source, and the one that watches memory."""
   main = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--data-dir', data_dir, *SMALL]
   main += ['--job-dir', tmp_path / 'job', '--train-steps', 10**6, '--eval-every-steps', 10**6]
-  main += ['--source', 'given_sources:shards', '--log-every', 1]
+  main += ['--source', 'given_sources:shards', '--source-processes', 2, '--log-every', 1]
   main += ['--examples-per-epoch', given_sources.COUNT]
   process = subprocess.Popen(
     ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],

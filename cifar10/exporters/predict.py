@@ -19,6 +19,10 @@ from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.core.logs import log
 from cifar10.data import image_files, input_pipeline, records
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
+from cifar10.job.run import Run
+from cifar10.training import examples
+from cifar10.training.estimator import inference_estimator
+from cifar10.training.job_checkpoint import with_checkpoint
 
 _BATCH = 100
 _MOST_NAMED = 20  # The log names this many resized images.
@@ -36,7 +40,7 @@ class Image(NamedTuple):
   error: str = ''
 
 
-def run(process: Any, names: Sequence[str], out: str) -> Iterator[Result]:
+def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   """Classifies the named images, or a split, with a process's checkpoint.
 
   Yields:
@@ -47,9 +51,9 @@ def run(process: Any, names: Sequence[str], out: str) -> Iterator[Result]:
     SomeFailedError: at the end, where an image could not be read.
     StorageError: `out` cannot be written.
   """
-  classes, split = process.data.classes, process.options.subset
+  classes, split = run.data.classes, run.options.subset
   if split:
-    pixels, labels = process.held_out(split).all_examples()
+    pixels, labels = examples.held_out(run, split).all_examples()
     count: int | None = len(labels)
 
     def read() -> Iterator[Image]:
@@ -63,10 +67,10 @@ def run(process: Any, names: Sequence[str], out: str) -> Iterator[Result]:
       return itertools.chain.from_iterable(image_files.read_ahead(images_of, paths))
 
   def begun(checkpoint: str) -> tuple[Any, list[Result]]:
-    results = predict(process.estimator(), read, count, checkpoint, classes)
+    results = predict(inference_estimator(run), read, count, checkpoint, classes)
     return results, list(itertools.islice(results, 1))  # The first one reads the checkpoint.
 
-  results, first = process.with_checkpoint(begun)
+  results, first = with_checkpoint(run, begun)
   return _answers(results, itertools.chain(first, results), out, classes)
 
 

@@ -8,7 +8,6 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import towers
 
 
 class Placement(NamedTuple):
@@ -23,6 +22,12 @@ class Placement(NamedTuple):
   def prefetches_to_gpu(self) -> bool:
     """Tells whether batches are copied to the towers' devices a step ahead: to GPUs only."""
     return self.num_gpus > 0
+
+
+def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
+  """Returns a device per tower: all GPUs, or else virtual CPUs; `job`: '/job:worker/task:1'."""
+  kind, count = ('GPU', num_gpus) if num_gpus else ('CPU', num_cpu_towers)
+  return [f'{job}/device:{kind}:{index}' for index in range(count)]
 
 
 def num_gpus(options: RunOptions, visible: int) -> int:
@@ -52,7 +57,7 @@ def num_gpus(options: RunOptions, visible: int) -> int:
 def placement(options: RunOptions, num_gpus: int) -> Placement:
   """Returns the devices of the towers and the variables."""
   return Placement(
-    towers.tower_devices(num_gpus, options.num_cpu_towers),
+    tower_devices(num_gpus, options.num_cpu_towers),
     options.variable_strategy,
     num_gpus,
     options.data_format or ('channels_first' if num_gpus else 'channels_last'),

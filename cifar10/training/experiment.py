@@ -1,0 +1,172 @@
+"""The experiment of a job: the Estimator and the two specs that `train_and_evaluate` takes."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cifar10.cluster import all_reduce
+from cifar10.core.errors import InputError
+from cifar10.data import input_pipeline
+from cifar10.job import checkpoints
+from cifar10.job.run import Run
+from cifar10.networks import families
+from cifar10.networks.fastnet import Start
+from cifar10.options import checks
+from cifar10.training import schedules, warm_start
+from cifar10.training.estimator import JobEstimator, tf_config
+from cifar10.training.examples import Examples, training_examples
+from cifar10.training.job_checkpoint import checkpoint
+from cifar10.training.model_fn import Training
+from cifar10.training.network_size import OwnNetworkHook
+from cifar10.training.trainer import Trainer
+from estimator_again import estimator as tf_estimator
+
+
+class Experiment(NamedTuple):
+  """What `tf.estimator.train_and_evaluate` takes: `train_and_evaluate(*experiment)`."""
+
+  estimator: JobEstimator
+  train_spec: tf_estimator.TrainSpec
+  eval_spec: tf_estimator.EvalSpec
+
+
+def train_and_evaluate(run: Run) -> dict[str, Any]:
+  """Trains to the last step with evaluations on the way, then evaluates the test split once.
+
+  In a cluster the chief and the workers train, each with this call. If TF_CONFIG lists an
+  evaluator, it evaluates on the way and at the end in place of the chief.
+
+  Returns:
+    The last evaluation, as the program prints it; for a worker, its name and steps; for a chief
+      with an evaluator, the last checkpoint.
+
+  Raises:
+    InputError: data are missing or not the job's, the towers cannot share a batch, or the loss
+      became NaN.
+    Terminated: the process received SIGTERM, Ctrl-C or SIGHUP; the chief has saved.
+  """
+  experiment = make_experiment(run)
+  with tf_config(run.cluster):
+    tf_estimator.train_and_evaluate(*experiment)
+  trainer = experiment.estimator.trainer
+  if not run.role.saves:
+    return {'task': run.cluster.name, 'steps': trainer.steps}
+  if not run.role.evaluates_at_the_end:
+    return {**_saved(run), 'ended_by': trainer.ended_by}
+  return {**trainer.evaluator.evaluated(run.final_split), 'ended_by': trainer.ended_by}
+
+
+def train(run: Run, hooks: Sequence[Any] = ()) -> dict[str, Any]:
+  """Trains to the last step with more hooks, without evaluations; returns the last checkpoint."""
+  experiment = make_experiment(run, with_evaluations=False)
+  with tf_config(run.cluster):
+    experiment.estimator.train(
+      experiment.train_spec.input_fn, hooks, max_steps=experiment.train_spec.max_steps
+    )
+  trainer = experiment.estimator.trainer
+  if not run.role.saves:
+    return {'task': run.cluster.name, 'steps': trainer.steps}
+  return {**_saved(run), 'ended_by': trainer.ended_by}
+
+
+def _saved(run: Run) -> dict[str, Any]:
+  """Returns the last checkpoint, as the program prints it."""
+  path = checkpoint(run)
+  return {'global_step': checkpoints.global_step(path), 'checkpoint': path}
+
+
+def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
+  """Returns the Estimator and the two specs of a job's training.
+
+  Everything that can be refused is refused here, and nothing is written.
+
+  Args:
+    run: one process of the job.
+    with_evaluations: whether checkpoints are evaluated, by this process or beside it.
+
+  Raises:
+    InputError: data are missing or not the job's, or the towers cannot share a batch.
+  """
+  examples = training_examples(run)
+  training = _check_data(run, examples)
+  run = for_training(run, training.examples_per_epoch, with_evaluations=with_evaluations)
+  trainer = Trainer(run, examples, with_evaluations=with_evaluations)
+  if with_evaluations and run.role.evaluates_at_the_end:
+    trainer.evaluator.check(
+      run.split_on_the_way, run.final_split
+    )  # So that a damaged split is found before training.
+  hooks = []
+  if run.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
+    is_deterministic = run.options.deterministic
+    hooks.append(OwnNetworkHook(run.hparams, run.data, is_deterministic=is_deterministic))
+  return Experiment(
+    JobEstimator(run, training._replace(on_graph=trainer.on_graph), trainer),
+    tf_estimator.TrainSpec(input_fn(run, examples), max_steps=run.last_step, hooks=hooks),
+    # Each checkpoint that is saved for it, on every example of the split.
+    tf_estimator.EvalSpec(trainer.evaluator.input_fn, steps=None, throttle_secs=0),
+  )
+
+
+def for_training(run: Run, examples_per_epoch: int, *, with_evaluations: bool) -> Run:
+  """Returns the run with what only a training knows: its epoch, and all durations in steps.
+
+  Raises:
+    InputError: the steps are too many, or do not fit each other.
+  """
+  per_step = run.examples_per_step
+
+  def counted(given: Any, *names: str) -> Any:
+    steps = {}
+    for name in names:
+      if epochs := getattr(given, f'{name}_epochs'):
+        [number] = schedules.boundaries_in_steps([epochs], examples_per_epoch, per_step)
+        if number >= 1 << 31:  # As options hold them.
+          flag = f'--{name.replace("_", "-")}-epochs'
+          raise InputError(f'{flag} {epochs:g}: its {number:,} steps are too many; lower it')
+        steps[f'{name}_steps'] = number
+    return dataclasses.replace(given, **steps)
+
+  hparams, options = counted(run.hparams, 'train'), counted(run.options, 'eval_every', 'save_every')
+  checks.check_profiled(options, hparams.train_steps)
+  return dataclasses.replace(
+    run,
+    hparams=hparams,
+    options=options,
+    examples_per_epoch=examples_per_epoch,
+    evaluates=with_evaluations and run.role.evaluates_on_the_way,
+  )
+
+
+def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:
+  """Returns an input function whose batches continue where training stands."""
+
+  def make_batches() -> tf.data.Dataset:
+    if run.strategy is None:
+      # A tensor, because a worker may not see the checkpoints, and a session that a lost parameter
+      # server has ended is created again. It is read when the iterator is initialised.
+      step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
+    else:
+      step = checkpoints.latest_step(run.job_dir)
+    size, worker = run.hparams.train_batch_size, run.cluster.worker
+    first_example = run.role.batches_done(step) * size
+    batches = examples.make_batch(size, run.hparams.seed, worker, first_example)
+    batches = input_pipeline.cut(batches, len(run.placement.tower_devices))
+    return batches if run.strategy is None else all_reduce.to_replicas(batches)
+
+  return make_batches
+
+
+def _check_data(run: Run, examples: Examples) -> Training:
+  """Checks the data before writing anything; returns what is known of the training by then."""
+  hparams = run.hparams
+  hparams.family.describe()  # A user's own may fail.
+  input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
+  input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
+  num_examples = examples.num_examples_per_epoch()
+  start = Start(examples.first_images, run.data, run.session_config(), run.placement.num_gpus)
+  prepared = families.prepare(hparams.family, start)
+  if not (hparams.freeze or run.options.warm_start_from):
+    return Training(run.role, num_examples, prepared)
+  return Training(run.role, num_examples, prepared, warm_start.initializers_of_job(run))

@@ -1,0 +1,135 @@
+"""The loop is TensorFlow's: tf.estimator.train_and_evaluate, in one process and in a cluster."""
+
+import json
+import os
+
+import checkout
+import numpy as np
+import pytest
+import tensorflow as tf
+from outcome import events
+from recomputed import variables
+
+import cifar10
+from cifar10.core.errors import InputError
+from cifar10.training import evaluation, experiment
+from estimator_again import estimator as tf_estimator
+
+OPTIONS = {
+  'network': 'tiny_network:Tiny',
+  'train_batch_size': 16,
+  'eval_batch_size': 32,
+  'num_gpus': 0,
+  'train_steps': 6,
+  'eval_every_steps': 2,
+  'num_intra_threads': 1,
+  'num_inter_threads': 1,
+}
+FLAGS = ['--network', 'counted_runs:Counted', '--train-batch-size', 16, '--train-steps', 6]
+
+
+@pytest.fixture
+def counted(tmp_path, monkeypatch):
+  """The tasks in which TensorFlow's function has run, a line each, in all processes."""
+  path = tmp_path / 'runs'
+  path.touch()
+  monkeypatch.setenv('COUNTED_RUNS', str(path))
+  return lambda: sorted(path.read_text().splitlines())
+
+
+def test_one_process_trains_by_the_loop_of_tensorflow(run_main, data_dir, tmp_path, counted):
+  ran = run_main('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *FLAGS)
+  assert ran.returncode == 0, ran.stderr
+  assert counted() == ['worker 0']  # What the Estimator calls a process without a cluster.
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('more', [[], ['--sync']], ids=['async', 'sync'])
+def test_chief_and_worker_train_by_it(data_dir, tmp_path, counted, more):
+  job, flags = tmp_path / 'job', ['--data-dir', data_dir, *FLAGS, *more]
+  cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', 1, '--']
+  ran = checkout.python(*cluster, *flags, '--job-dir', job, cwd=checkout.ROOT)
+  assert ran.returncode == 0, ran.stderr
+  assert counted() == ['chief 0', 'worker 0']
+
+
+@pytest.mark.cluster
+def test_an_all_reduce_trains_by_it(data_dir, tmp_path, counted):
+  flags = ['--data-dir', data_dir, *FLAGS, '--distribute', 'multi_worker_mirrored']
+  cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', 0, '--']
+  ran = checkout.python(*cluster, *flags, '--job-dir', tmp_path / 'job', cwd=checkout.ROOT)
+  assert ran.returncode == 0, ran.stderr
+  assert counted() == ['chief 0', 'worker 0']
+
+
+def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path):
+  """With the job's files, and the evaluations that the options ask for."""
+  by_hand, by_call = str(tmp_path / 'hand'), str(tmp_path / 'call')
+  made = cifar10.make_experiment(by_hand, data_dir, **OPTIONS)
+  assert made.estimator.params is not None
+  metrics, exports = tf_estimator.train_and_evaluate(*made)
+  assert (metrics['global_step'], exports) == (6, [])
+  cifar10.train(by_call, data_dir, **OPTIONS)
+  first, second = variables(by_hand, 6), variables(by_call, 6)
+  assert first.keys() == second.keys()
+  for name, value in first.items():
+    np.testing.assert_array_equal(value, second[name])
+  with open(os.path.join(by_hand, 'config.json'), encoding='utf-8') as file:
+    assert json.load(file)['train_steps'] == 6
+  assert [each['step'] for each in events(by_hand, 'evaluate')] == [2, 4, 6]
+  assert [each['reason'] for each in events(by_hand, 'end')] == ['train_steps']
+
+
+def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
+  """`evaluate` of another input is TensorFlow's: no callback hears of it."""
+  made = cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS)
+  made.estimator.train(made.train_spec.input_fn, max_steps=3)
+  found = made.estimator.evaluate(made.eval_spec.input_fn)
+  assert (found['global_step'], len(events(tmp_path / 'job', 'evaluate'))) == (3, 1)
+
+  def eval_input_fn():
+    return cifar10.input_fn(data_dir, 'eval', 1, 32)
+
+  other = made.estimator.evaluate(eval_input_fn)
+  assert 0 <= other['accuracy'] <= 1
+  assert len(events(tmp_path / 'job', 'evaluate')) == 1
+
+
+def test_evaluations_on_the_way_build_one_graph(data_dir, tmp_path, monkeypatch):
+  built = []
+
+  class Counted(evaluation.KeptEvaluation):
+    def __init__(self, *arguments):
+      built.append(arguments)
+      super().__init__(*arguments)
+
+  monkeypatch.setattr(evaluation, 'KeptEvaluation', Counted)
+  tf_estimator.train_and_evaluate(*cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS))
+  assert len(events(tmp_path / 'job', 'evaluate')) == 3
+  assert len(built) == 1
+
+
+def test_a_job_that_has_ended_early_trains_no_more_by_hand(data_dir, tmp_path):
+  job = str(tmp_path / 'job')
+  ended = cifar10.train(job, data_dir, **OPTIONS, stop_at_accuracy=0.0)
+  assert (ended['global_step'], ended['ended_by']) == (2, 'stop_at_accuracy')
+  made = cifar10.make_experiment(job, data_dir, **OPTIONS, stop_at_accuracy=0.0)
+  tf_estimator.train_and_evaluate(*made)
+  assert tf.train.latest_checkpoint(job) == f'{job}/model.ckpt-2'
+
+
+def test_a_parameter_server_is_refused_by_name(data_dir, tmp_path, monkeypatch):
+  cluster = {'chief': ['127.0.0.1:1'], 'worker': ['127.0.0.1:2'], 'ps': ['127.0.0.1:3']}
+  text = json.dumps({'cluster': cluster, 'task': {'type': 'ps', 'index': 0}})
+  monkeypatch.setenv('TF_CONFIG', text)
+  with pytest.raises(InputError, match='TF_CONFIG names ps 0, which this call cannot be; run cif'):
+    cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS)
+
+
+def test_the_three_are_what_train_and_evaluate_takes(data_dir, tmp_path):
+  made = cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS)
+  assert isinstance(made, experiment.Experiment)
+  assert isinstance(made.estimator, tf_estimator.Estimator)
+  assert isinstance(made.train_spec, tf_estimator.TrainSpec)
+  assert isinstance(made.eval_spec, tf_estimator.EvalSpec)
+  assert not (tmp_path / 'job').exists()  # Nothing is written before it trains.
