@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from cifar10.core import logs
+from cifar10.core import cli, logs
 from cifar10.core.logs import log, one_line
 from estimator_again import NotTestedError
 
@@ -150,8 +150,6 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except CommandError as error:
-    from cifar10.core import cli  # noqa: PLC0415  (for --help and errors alone)
-
     message = cli.as_typed(one_line(str(error)))
     print(f'error: {message}', file=sys.stderr)
     sys.exit(error.code)

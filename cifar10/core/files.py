@@ -8,7 +8,6 @@ import contextlib
 import errno
 import fnmatch
 import functools
-import importlib
 import io
 import json
 import math
@@ -306,7 +305,7 @@ def _gfile(scheme: str) -> Any:
 
   if scheme not in gfile.get_registered_schemes():
     with contextlib.suppress(Exception):  # Incompatible packages raise many kinds of errors.
-      importlib.import_module('tensorflow_io')  # It registers more filesystems.
+      import tensorflow_io  # noqa: F401, PLC0415  (it registers more filesystems)
   known = gfile.get_registered_schemes()
   if scheme not in known:
     raise InputError(

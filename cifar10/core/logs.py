@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import tqdm
+import tqdm.auto
 
 log = logging.getLogger('cifar10')
 
@@ -90,9 +91,7 @@ def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
 
 def bar(*items: Any, **settings: Any) -> Any:
   """tqdm's bar, or a notebook's own; without the thread that tqdm would leave behind."""
-  from tqdm import auto  # noqa: PLC0415
-
-  return type('Bar', (auto.tqdm,), {'monitor_interval': 0})(*items, **settings)
+  return type('Bar', (tqdm.auto.tqdm,), {'monitor_interval': 0})(*items, **settings)
 
 
 def images_bar(total: int | None, desc: str, *, disable: bool = False) -> Any:

@@ -8,6 +8,7 @@ this declaration.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import re
 import shlex
@@ -66,8 +67,6 @@ def between(low: float, high: float, unit: str = '') -> Check:
 
 
 def _is_address(text: str) -> bool:
-  import ipaddress  # noqa: PLC0415  (few options are addresses)
-
   match = _ADDRESS.fullmatch(text)
   if not match or not 0 < int(match['port']) < 65536:
     return False

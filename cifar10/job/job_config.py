@@ -9,6 +9,7 @@ from typing import Any
 from cifar10.core import files, lock, storage_errors
 from cifar10.core.errors import InputError
 from cifar10.data.info import DatasetInfo, describe
+from cifar10.job import adopted_config
 from cifar10.options.hparams import HParams, all_values
 
 CONFIG_NAME = 'config.json'
@@ -109,8 +110,6 @@ def update_config(
     write_config(job_dir, now)
   if not before:
     return []
-  from cifar10.job import adopted_config  # noqa: PLC0415  (a new job adopts nothing)
-
   return adopted_config.changes(before, now, job_dir)
 
 

@@ -15,9 +15,10 @@ from cifar10.networks import families
 from cifar10.networks.fastnet import Start
 from cifar10.options import checks
 from cifar10.training import schedules, warm_start
-from cifar10.training.estimator import JobEstimator, tf_config
+from cifar10.training.estimator import tf_config
 from cifar10.training.examples import Examples, training_examples
 from cifar10.training.job_checkpoint import checkpoint
+from cifar10.training.job_estimator import JobEstimator
 from cifar10.training.model_fn import Training
 from cifar10.training.network_size import OwnNetworkHook
 from cifar10.training.trainer import Trainer

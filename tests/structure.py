@@ -1,0 +1,186 @@
+"""Counts what the program is made of, and checks the rules of its structure.
+
+  python tests/structure.py
+
+prints a table, and a line for each rule that is broken; then the exit code is 1. `make lint` runs
+it. The rules: no circle of imports, those within functions counted; imports within functions for
+optional packages and, once a command, for what needs TensorFlow; modules named by strings only
+where users name theirs; no more `Any` and `type: ignore` than the limits below.
+"""
+
+import ast
+import collections
+import json
+import sys
+
+import checkout
+
+# Limits of version 2. A count may fall below its limit, and the limit is lowered with it.
+LIMITS = {
+  'program, lines': 22_500,
+  'program, files': 170,
+  'tests, lines': 29_000,
+  'docs, lines': 3_100,
+  'benchmarks, lines': 4_900,
+  'examples, lines': 800,
+  'flags': 92,
+  'functions of over 50 lines': 12,
+  'lines with Any': 760,
+  'lines with type: ignore': 12,
+}
+# The packages that an installation may lack: each is imported within one function.
+OPTIONAL = {
+  'IPython',
+  'jinja2',
+  'matplotlib',
+  'onnx',
+  'pynvml',
+  'shtab',
+  'tensorflow_io',
+  'tf2onnx',
+}
+# Where a module is imported by its name as a string, and whose name it is.
+BY_NAME = {
+  'cifar10': 'the names of the package, loaded when first used',
+  'cifar10.core.errors': 'a command, after Ctrl-C is held back',
+  'cifar10.core.user_code': "a user's own: networks, sources, callbacks",
+  'estimator_again': "TensorFlow's, which may be gone",
+}
+
+
+def tracked(pattern):
+  """The files of the checkout that git knows, by a pattern of its own."""
+  listed = checkout.run('git', 'ls-files', pattern, must_succeed=True).stdout
+  return listed.splitlines()
+
+
+def lines_of(paths):
+  return sum(checkout.read(path).count('\n') for path in paths)
+
+
+def kinds():
+  """The Python files: program, tests, benchmarks, examples."""
+  found = collections.defaultdict(list)
+  for path in tracked('*.py'):
+    folder = path.partition('/')[0]
+    kind = folder if folder in ('tests', 'benchmarks', 'examples') else 'program'
+    found[kind].append(path)
+  return found
+
+
+TREES = {name: ast.parse(checkout.read(path)) for name, path in checkout.modules().items()}
+
+
+def imported(tree):
+  """The program's modules that a module imports, wherever in it."""
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names if alias.name in TREES)
+    elif isinstance(node, ast.ImportFrom):
+      for alias in node.names:
+        whole = f'{node.module}.{alias.name}'
+        yield whole if whole in TREES else node.module
+
+
+def circle():
+  """Modules that are left when those that import no others are taken away again and again."""
+  graph = {name: set(imported(tree)) & set(TREES) - {name} for name, tree in TREES.items()}
+  while leaves := [name for name, others in graph.items() if not others]:
+    for name in leaves:
+      del graph[name]
+    for others in graph.values():
+      others.difference_update(leaves)
+  return sorted(graph)
+
+
+def late_imports():
+  """(module, function, what it imports) of each import within a function."""
+  for name, tree in TREES.items():
+    for function in ast.walk(tree):
+      if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        for node in ast.walk(function):
+          if isinstance(node, ast.Import):
+            yield name, function.name, node.names[0].name
+          elif isinstance(node, ast.ImportFrom):
+            yield name, function.name, node.module
+
+
+def broken_rules():
+  """A line for each."""
+  if left := circle():
+    yield f'a circle of imports is among {", ".join(left)}'
+  seen = collections.Counter()
+  for module, function, package in late_imports():
+    top = package.partition('.')[0]
+    kind = top if top in OPTIONAL else f'{module}, for what needs TensorFlow'
+    if top not in {*OPTIONAL, 'cifar10', 'tensorflow'}:
+      yield f'{module}: {function} imports {package}, which is not optional'
+    if top in OPTIONAL:
+      seen[kind] += 1
+    else:
+      seen[kind, function] += 1
+  commands = collections.Counter(key[0] for key in seen if isinstance(key, tuple))
+  for kind, count in commands.items():
+    if count > 1:
+      yield f'{count} functions of {kind} import modules; one is enough'
+  for module, tree in TREES.items():
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if names & {'import_module', '__import__'} and module not in BY_NAME:
+      yield f'{module} imports a module by a string'
+
+
+def counts():
+  files = kinds()
+  program = files['program']
+  functions = [
+    node
+    for tree in TREES.values()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+  ]
+  code = [line.partition('#')[0] for path in program for line in checkout.read(path).splitlines()]
+  return {
+    'program, lines': lines_of(program),
+    'program, files': sum(not path.endswith('__init__.py') for path in program),
+    'tests, lines': lines_of(files['tests']),
+    'docs, lines': lines_of(tracked('docs/*.md')),
+    'benchmarks, lines': lines_of(files['benchmarks']),
+    'examples, lines': lines_of(files['examples']),
+    'flags': number_of_flags(),
+    'functions of over 50 lines': sum(f.end_lineno - f.lineno >= 50 for f in functions),
+    'lines with Any': sum('Any' in line for line in code if 'import' not in line),
+    'lines with type: ignore': sum(
+      'type: ignore' in line for path in program for line in checkout.read(path).splitlines()
+    ),
+  }
+
+
+def number_of_flags():
+  """The declared options of cifar10_main.py: docs/flags.md has a row for each."""
+  code = (
+    'from cifar10.core.option import declarations\n'
+    'from cifar10.options.flags import COMMON, FAMILIES\n'
+    'print(sum(len(declarations(cls)) for cls in {**COMMON, **FAMILIES}.values()))'
+  )
+  return int(checkout.python('-c', code, must_succeed=True).stdout)
+
+
+def main():
+  found = counts()
+  for name, count in found.items():
+    print(f'{name:28} {count:7,}  (limit {LIMITS[name]:,})', file=sys.stderr)
+  broken = list(broken_rules())
+  broken += [
+    f'{name}: {count:,}, above {LIMITS[name]:,}'
+    for name, count in found.items()
+    if count > LIMITS[name]
+  ]
+  for line in broken:
+    print(f'broken: {line}', file=sys.stderr)
+  print(json.dumps({**found, 'broken': len(broken)}))
+  sys.exit(bool(broken))
+
+
+if __name__ == '__main__':
+  main()
