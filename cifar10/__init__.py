@@ -23,6 +23,7 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
   'Family': 'options.family',
   'Callback': 'callbacks.base',
+  'input_fn': 'data.input_pipeline',
 }
 
 _WITHOUT_TENSORFLOW = ('core.errors', 'options.family')
