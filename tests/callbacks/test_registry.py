@@ -22,12 +22,12 @@ ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Resources', 'ControlListene
   ],
 )
 def test_a_callback_is_made_if_its_options_are_given(tmp_path, options, more):
-  options = RunOptions(job_dir=str(tmp_path), num_gpus=0, **options)
+  options = RunOptions(job_dir=str(tmp_path), data_dir=str(tmp_path), num_gpus=0, **options)
   run = job_run.begin(from_values({}), options)
   assert {type(each).__name__ for each in registry.make_all(run)} == {*ALWAYS, *more}
 
 
 def test_no_best_checkpoints_are_kept_if_the_option_is_0(tmp_path):
-  options = RunOptions(job_dir=str(tmp_path), num_gpus=0, keep_best=0)
+  options = RunOptions(job_dir=str(tmp_path), data_dir=str(tmp_path), num_gpus=0, keep_best=0)
   run = job_run.begin(from_values({}), options)
   assert 'BestCheckpoint' not in {type(each).__name__ for each in registry.make_all(run)}
