@@ -264,7 +264,7 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   stop_request = stop_record.StopRequest()
   stop_request.request(stop_record.StopReason('control', 'stopped by control at step 3'))
-  options = RunOptions(str(tmp_path), num_gpus=0)
+  options = RunOptions(str(tmp_path), str(tmp_path), num_gpus=0)
   run = dataclasses.replace(job_run.begin(from_values({}), options), stop_request=stop_request)
   monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
   faults.tell(Terminated(), run, [], 4)
