@@ -48,7 +48,7 @@ RECIPES = {
   'fast95': '--widths 24,32,32',
   'fast96': '--widths 24,24,32 --proxy-widths 24,24,24',
   'wrn-28-10': '--wrn-depth 10 --wrn-widen-factor 1',
-  'vgg16': '--vgg-layers 11',
+  'vgg16': '--vgg-layers 11 --train-steps 5',
 }
 CASES |= {
   f'{recipe}-{dtype}': Case(
@@ -66,7 +66,6 @@ OPTIONS = {
   'two-towers-fast96': f'--recipe fast96 {RECIPES["fast96"]} --dtype float32 --num-cpu-towers 2',
   'three-evaluations': '--eval-every-steps 8 --keep-best 2 --best-by cross_entropy',
   'saves': '--save-every-steps 4 --keep-checkpoints 3',
-  'epochs': '--train-epochs 1.5 --eval-every-epochs 1 --lr-boundaries-epochs 0.5,1,1.2',
   'rate-in-steps': '--lr-values 1,0.1,0.01 --lr-boundaries-steps 5,15',
   'rate-in-a-triangle': '--lr-triangle 0.2,0.3,0.1',
   'stop-at-accuracy': '--stop-at-accuracy 0.01 --eval-every-steps 8',
@@ -98,6 +97,8 @@ OPTIONS = {
 for name, flags in OPTIONS.items():
   layers = '' if '--network' in flags or '--recipe' in flags else '--num-layers 8'
   CASES[name] = Case(f'{MAIN} {layers} {flags}', quick=name == 'two-towers')
+EPOCHS = '--train-epochs 1.5 --eval-every-epochs 1 --lr-boundaries-epochs 0.5,1,1.2'
+CASES['epochs'] = Case(f'{RESNET8} {EPOCHS}'.replace('--train-steps 20', ''))
 
 # Clusters: a chief with so many workers, and a parameter server.
 SYNC = f'{CLUSTER} 1 -- {TRAIN} --num-layers 8 --sync'

@@ -169,7 +169,7 @@ def variables(job):
   try:
     reader = tf.train.load_checkpoint(path)
     values = {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
-  except tf.errors.OpError as error:
+  except (tf.errors.OpError, IndexError) as error:
     return {'damaged': type(error).__name__}
   return {
     name: f'{value.dtype}{[*value.shape]} {digest(value.tobytes())}'
@@ -201,7 +201,7 @@ def differences(old, now):
       ]
       lines += [f'{len(names)} of {key}: {", ".join(names[:4])}'] if names else []
     elif old[key] != now[key]:
-      lines += [f'{key}: {old[key]} -> {now[key]}']
+      lines += [f'{key}: {str(old[key])[:500]} -> {str(now[key])[:500]}']
   return lines
 
 
