@@ -9,7 +9,7 @@ import tensorflow as tf
 from outcome import refused
 
 from cifar10 import report
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
 from cifar10.data.input_pipeline import RecordDataset
 
@@ -163,15 +163,6 @@ def test_a_file_of_something_else(folder, content, fault):
   assert fault in refusal(folder)
 
 
-def test_counts_what_is_whole_with_any_manifest(folder):
-  data_set = RecordDataset(str(folder), 'train+validation')
-  assert data_set.num_examples_per_epoch() == 26
-  manifest.write_manifest(str(folder), {'name': 'mine', 'classes': list('abcdefghij')})
-  assert data_set.num_examples_per_epoch() == 26
-  described(folder)
-  assert data_set.num_examples_per_epoch() == 26
-
-
 def test_other_forms_of_a_record_are_whole_too(folder):
   """Features in another order and more of them, of different sizes, verified or not."""
   extra = [
@@ -230,13 +221,3 @@ def test_evaluation_and_report_refuse(run_here, folder, tmp_path):
     said = refused(result)
     assert 'eval.tfrecords: record 2 (counted from 1): its `image` is not one' in said
   assert sorted(os.listdir(job)) == before
-
-
-def test_a_damaged_file_is_told_from_a_missing_one(folder):
-  put(folder, 1, b'')
-  with pytest.raises(DamagedError):
-    records.num_examples(str(folder), 'train')
-  os.remove(folder / 'train.tfrecords')
-  with pytest.raises(InputError) as error:
-    records.num_examples(str(folder), 'train')
-  assert not isinstance(error.value, DamagedError)

@@ -15,7 +15,7 @@ import pickle
 import posixpath
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +29,17 @@ from cifar10.data.build import download
 from cifar10.data.info import IMAGE_BYTES
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
+Reader = Callable[[Sequence[str]], Iterator[Example]]  # Yields the examples in files.
 
 _REMEDY = 'name another --archive, or delete it if it is a download, and run again'
+
+
+class Opened(NamedTuple):
+  """What a source of images has when it is ready to be converted."""
+
+  classes: tuple[str, ...]  # Their names, in the order of the labels.
+  splits: Mapping[str, tuple[Sequence[str], Reader]]  # By name: its files, and what reads them.
+  remarks: Mapping[str, Any]  # More entries for the manifest.
 
 
 class Labels(NamedTuple):
@@ -50,7 +59,7 @@ class Published:
   title: str
   url: str
   folder: str  # The folder of its members.
-  algorithm: str  # The algorithm of `digests`, named as in hashlib.
+  algorithm: str  # Of `digests`, named as in hashlib.
   digests: Mapping[str, str]  # By member that is read.
   members: Mapping[str, tuple[str, ...]]  # By split.
   names_member: str
@@ -139,10 +148,9 @@ def download_and_extract(
   for name, content in _members(path, published):
     digest = hashlib.new(published.algorithm, content, usedforsecurity=False).hexdigest()
     if digest != published.digests.get(name, digest):
-      kind = {'md5': 'MD5', 'sha256': 'SHA-256'}[published.algorithm]
       raise InputError(
-        f'{name} in {path} has {kind} {digest}, not {published.digests[name]}: it is damaged or '
-        f'not {published.title}; delete {path} and run again'
+        f'{name} in {path} has {published.algorithm} {digest}, not {published.digests[name]}: it '
+        f'is damaged or not {published.title}; delete {path} and run again'
       )
     lacking.discard(name)
     if folder != path:
@@ -186,7 +194,7 @@ def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
 
 
 def read_batches(
-  input_files: Iterable[str], labels: Labels = CIFAR10.labels['fine'], part: str = 'all'
+  input_files: Sequence[str], labels: Labels = CIFAR10.labels['fine'], part: str = 'all'
 ) -> Iterator[Example]:
   """Yields the examples of pickled batches.
 

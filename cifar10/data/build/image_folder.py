@@ -12,7 +12,7 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
 from cifar10.data import info, manifest
-from cifar10.data.build.archive import Example
+from cifar10.data.build.archive import Example, Opened
 from cifar10.data.info import IMAGE_BYTES
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
@@ -75,50 +75,46 @@ class ImageFolder:
     self.flags += ['--split', ','.join(map(str, divided))] if divided else []
     self.flags += ['--seed', str(seed)]
     self.description: info.DatasetInfo | None = None
-    self._scaled = np.zeros([0, IMAGE_BYTES], np.uint8)  # All images, in a file without a name.
-    self._examples: dict[str, tuple[int, int]] = {}  # By path: the index there, and the label.
-    self._splits: dict[str, list[str]] = {}
 
-  def open(self, data_dir: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+  def open(self, data_dir: str) -> Opened:
     """Reads and scales all images, and divides them into the splits.
 
     Only readable images are divided, so that each split gets images of every class.
-
-    Returns:
-      The names of the classes, and for the manifest the number of files that are no images.
 
     Raises:
       InputError: of a class no image is readable, or too few.
       StorageError: the storage does not give a file.
     """
-    indices = self._read_all(None if files.is_url(data_dir) else data_dir)
+    indices, scaled = self._read_all(None if files.is_url(data_dir) else data_dir)
     parts: dict[str, Classes] = {}
     for split, classes in self._listed.items():
       parts[split] = {name: [p for p in paths if p in indices] for name, paths in classes.items()}
     rng = np.random.default_rng(self._seed)
     parts.update(_divided(parts['train'], self._held_out, rng))
+    labels = {
+      path: label
+      for classes in parts.values()
+      for label, paths in enumerate(classes.values())
+      for path in paths
+    }
+
+    def read(input_files: Sequence[str]) -> Iterator[Example]:
+      for path in input_files:
+        yield scaled[indices[path]], labels[path]
+
+    splits = {}
     for split in manifest.SPLITS:
-      images = []
-      for label, paths in enumerate(parts[split].values()):
-        images += paths
-        self._examples.update((path, (indices[path], label)) for path in paths)
+      images = [path for paths in parts[split].values() for path in paths]
       # In random order, so that the first ones show all classes.
-      self._splits[split] = [images[index] for index in rng.permutation(len(images))]
-    return tuple(self._listed['train']), {'unreadable': len(self._paths) - len(indices)}
+      splits[split] = ([images[index] for index in rng.permutation(len(images))], read)
+    unreadable = len(self._paths) - len(indices)
+    return Opened(tuple(self._listed['train']), splits, {'unreadable': unreadable})
 
-  def files(self, split: str) -> list[str]:
-    """The images of a split, in the order of its records."""
-    return self._splits[split]
+  def _read_all(self, scratch_dir: str | None) -> tuple[dict[str, int], np.ndarray]:
+    """Returns all images that can be read, uint8 [n, 3072], in a file without a name.
 
-  def read(self, split: str, input_files: Sequence[str]) -> Iterator[Example]:
-    """Yields these images, scaled, and their labels."""
-    del split
-    for path in input_files:
-      index, label = self._examples[path]
-      yield self._scaled[index], label
-
-  def _read_all(self, scratch_dir: str | None) -> dict[str, int]:
-    """Reads all images into `_scaled`; returns the indices there of those that can be read."""
+    With their indices, by path.
+    """
     from cifar10.data import image_files  # noqa: PLC0415  (TensorFlow, as in writer.py)
 
     def read(path: str) -> np.ndarray | str:
@@ -128,28 +124,26 @@ class ImageFolder:
         return str(error)
 
     indices: dict[str, int] = {}
-    scratch = tempfile.TemporaryFile(dir=scratch_dir)  # noqa: SIM115  (`_scaled` needs it)
-    images = image_files.read_ahead(read, self._paths)
-    with logs.bar(images, total=len(self._paths), unit=' images', desc='read') as shown:
-      for number, (path, image) in enumerate(zip(self._paths, shown)):
-        if isinstance(image, np.ndarray):
-          indices[path] = len(indices)
-          scratch.write(image.transpose(2, 0, 1).tobytes())  # As planes R, G, B.
-        elif number - len(indices) < MOST_NAMED:
-          log.info('left out: %s', image)
-    scratch.flush()
-    unreadable = len(self._paths) - len(indices)
-    if unreadable > MOST_NAMED:
-      log.info('and %s files more cannot be read', unreadable - MOST_NAMED)
-    for classes in self._listed.values():
-      for name, paths in classes.items():
+    with tempfile.TemporaryFile(dir=scratch_dir) as scratch:
+      images = image_files.read_ahead(read, self._paths)
+      with logs.bar(images, total=len(self._paths), unit=' images', desc='read') as shown:
+        for number, (path, image) in enumerate(zip(self._paths, shown)):
+          if isinstance(image, np.ndarray):
+            indices[path] = len(indices)
+            scratch.write(image.transpose(2, 0, 1).tobytes())  # As planes R, G, B.
+          elif number - len(indices) < MOST_NAMED:
+            log.info('left out: %s', image)
+      scratch.flush()
+      unreadable = len(self._paths) - len(indices)
+      if unreadable > MOST_NAMED:
+        log.info('and %s files more cannot be read', unreadable - MOST_NAMED)
+      for name, paths in (pair for classes in self._listed.values() for pair in classes.items()):
         if not any(path in indices for path in paths):
           raise InputError(
             f'none of the {len(paths)} files of class {name} in {os.path.dirname(paths[0])} can '
             'be read as an image; convert them to PNG, JPEG or WebP, or remove the class'
           )
-    self._scaled = np.memmap(scratch, np.uint8, 'r').reshape(-1, IMAGE_BYTES)
-    return indices
+      return indices, np.memmap(scratch, np.uint8, 'r').reshape(-1, IMAGE_BYTES)
 
 
 def _divided(

@@ -1,17 +1,17 @@
 """The published archives, or synthetic batches in their place, as a source of records."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cifar10.core import files
 from cifar10.data import info
 from cifar10.data.build import archive, synthetic
-from cifar10.data.build.archive import CIFAR10, Example, Published
+from cifar10.data.build.archive import CIFAR10, Opened, Published
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class ArchiveSource:
   """A published archive, from any place, or synthetic batches of the same format."""
 
@@ -22,7 +22,6 @@ class ArchiveSource:
   url: str | None = None  # The address to download from; None: the original one.
   synthetic_images: int | None = None  # Generates this many images a batch instead.
   seed: int = 0  # The random seed of synthetic images.
-  folder: str = dataclasses.field(default='', init=False)  # Of the batches, after `open`.
 
   @property
   def identity(self) -> dict[str, Any]:
@@ -52,34 +51,22 @@ class ArchiveSource:
     """CIFAR-10's, with the published (rounded) means and deviations; None: nothing is known."""
     return info.CIFAR10 if self.published is CIFAR10 else None
 
-  def open(self, data_dir: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Makes, finds or downloads the batches.
-
-    Returns:
-      The names of the classes, and more entries for the manifest: none.
-
-    Raises:
-      InputError: the archive cannot be had, or is damaged, or another one.
-    """
-    published = self.published
+  def open(self, data_dir: str) -> Opened:
+    """Makes, finds or downloads the batches; raises InputError as `download_and_extract` does."""
+    published, labels = self.published, self.published.labels[self.labels]
     if self.synthetic_images is None:
-      self.folder = archive.download_and_extract(
+      folder = archive.download_and_extract(
         data_dir, published=published, archive=self.path, url=self.url
       )
     else:
-      self.folder = synthetic.write_synthetic(data_dir, self.synthetic_images, self.seed, published)
+      folder = synthetic.write_synthetic(data_dir, self.synthetic_images, self.seed, published)
+    splits = {}
+    for split, names in published.members.items():
+      is_shared = split != 'eval' and published.members['train'] == published.members['validation']
+      part = split if is_shared else 'all'  # Where one batch holds two splits.
+      read = functools.partial(archive.read_batches, labels=labels, part=part)
+      splits[split] = ([os.path.join(folder, name) for name in names], read)
     if published is CIFAR10:
-      return info.CIFAR10.classes, {}
-    names = os.path.join(self.folder, published.names_member)
-    return archive.read_names(names, published.labels[self.labels]), {}
-
-  def files(self, split: str) -> list[str]:
-    """The batches of a split."""
-    return [os.path.join(self.folder, name) for name in self.published.members[split]]
-
-  def read(self, split: str, input_files: Sequence[str]) -> Iterator[Example]:
-    """Yields the split's examples; where one batch holds two splits, those of this one."""
-    members = self.published.members
-    is_shared = split != 'eval' and members['train'] == members['validation']
-    labels = self.published.labels[self.labels]
-    return archive.read_batches(input_files, labels, split if is_shared else 'all')
+      return Opened(info.CIFAR10.classes, splits, {})
+    names_file = os.path.join(folder, published.names_member)
+    return Opened(archive.read_names(names_file, labels), splits, {})

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,12 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build.archive import Example, read_batches
+from cifar10.data.build.archive import Example, Reader, read_batches
 from cifar10.data.build.image_folder import ImageFolder
 from cifar10.data.build.sources import ArchiveSource
 from cifar10.data.info import DEPTH, DatasetInfo
 
 ImageSource = ArchiveSource | ImageFolder
-Reader = Callable[[Sequence[str]], Iterable[Example]]  # Of files.
 
 _LEVELS = np.arange(256) / 255  # The values of a byte as numbers in 0..1.
 
@@ -82,24 +81,24 @@ def convert(data_dir: str, source: ImageSource) -> None:
   paths = {split: manifest.record_path(data_dir, split) for split in manifest.SPLITS}
   for path in (*paths.values(), manifest_path):
     files.remove_unfinished(path)
-  classes, remarks = source.open(data_dir)
+  opened = source.open(data_dir)
   entries: dict[str, dict[str, Any]] = {}
   statistics = ChannelStatistics()
   with contextlib.ExitStack() as stack:
     for split, path in paths.items():
-      read: Reader = functools.partial(source.read, split)
+      input_files, read = opened.splits[split]
       if split == 'train' and not source.description:
         read = functools.partial(statistics.counted, read)
       temporary = stack.enter_context(files.replacing(path))
-      count = convert_to_tfrecord(source.files(split), temporary, read=read)
+      count = convert_to_tfrecord(input_files, temporary, read=read)
       entries[split] = manifest.entry(path, count, temporary)
     description = source.description or DatasetInfo(
-      source.identity['name'], classes, *statistics.means_and_stds()
+      source.identity['name'], opened.classes, *statistics.means_and_stds()
     )
     content = {
       'format': manifest.FORMAT,
       **source.identity,
-      **remarks,
+      **opened.remarks,
       'flags': shlex.join(source.flags),
       **description.to_json(),
       'subsets': entries,

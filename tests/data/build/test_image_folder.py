@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from cifar10.core.errors import InputError, StorageError
-from cifar10.data import image_files, manifest
+from cifar10.data import image_files
 from cifar10.data.build.image_folder import ImageFolder
 
 
@@ -24,16 +24,15 @@ def fill(folder, **counts):
 def splits(folder, **keywords):
   """Each split's examples in order: an image's number, its label."""
   source = ImageFolder(folder, **keywords)
-  source.open(os.path.dirname(folder))
+  opened = source.open(os.path.dirname(folder))
   return {
-    split: [(image[0], label) for image, label in source.read(split, source.files(split))]
-    for split in manifest.SPLITS
+    split: [(image[0], label) for image, label in read(files)]
+    for split, (files, read) in opened.splits.items()
   }
 
 
 def classes(folder):
-  names, _ = ImageFolder(str(folder)).open(str(folder.parent))
-  return names
+  return ImageFolder(str(folder)).open(str(folder.parent)).classes
 
 
 def counts(divided):
