@@ -52,8 +52,9 @@ def tables(results: Records) -> dict[str, str]:
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
   on_cpus = [name for name in results if name.startswith('training') and name != 'training_gpu']
   speeds = [results[name] for name in on_cpus]
-  summary = _summary(foremost(results).values(), speeds)
-  made = {'summary': summary, 'trained': _trained(ordered)}
+  first = foremost(results).values()
+  trained = f'{_trained(ordered)}\nThe README shows the trainings on {_machines(first)}.\n'
+  made = {'summary': _summary(first, speeds), 'trained': trained}
   for name, record in results.items():
     table = _table(record)
     if table:
@@ -73,17 +74,20 @@ def _table(record: dict) -> str:
 
 
 def _summary(trained: Iterable[dict], speeds: Sequence[dict]) -> str:
-  """The README's table, the machines, and the speed beside Keras and PyTorch."""
-  trained = list(trained)
+  """The README's table, the ResNets first, and the speed beside Keras and PyTorch."""
+  ordered = sorted(trained, key=lambda record: 'fast' in title(record))  # Keeps their order.
   rows = (
     (title(r), f'**{100 * accuracy(r):.2f} %**', _deviation(r), number_of_runs(r), _minutes(r))
-    for r in trained
+    for r in ordered
   )
-  every = [each for record in trained for each in (record, *record.get('others', ()))]
-  machines = '; '.join(dict.fromkeys(_environment(record) for record in every))
   heads = 'trained | test accuracy, mean | standard deviation | runs | minutes each'
-  said = f'\nMeasured on {machines}.{_times(speeds) if speeds else ""}\n'
-  return _markdown(heads, rows) + said
+  return _markdown(heads, rows) + (f'\n{_times(speeds)}\n' if speeds else '')
+
+
+def _machines(trained: Iterable[dict]) -> str:
+  """Where the trainings of the README's table were measured."""
+  every = [each for record in trained for each in (record, *record.get('others', ()))]
+  return '; '.join(dict.fromkeys(_environment(record) for record in every))
 
 
 def _deviation(record: dict) -> str:
@@ -108,7 +112,7 @@ def _times(speeds: Iterable[dict]) -> str:
     every = [of[name] for of in ratios for name in names if name in of]
     ranges.append(f'{min(every):.2f} to {max(every):.2f}')
   return (
-    f' ResNet-20 with batch 128 trains {ranges[0]} times as fast as Keras and {ranges[1]} times as '
+    f'ResNet-20 with batch 128 trains {ranges[0]} times as fast as Keras and {ranges[1]} times as\n'
     'fast as PyTorch, by processor and dtype ([docs/results.md](docs/results.md)).'
   )
 
