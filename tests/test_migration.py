@@ -1,5 +1,6 @@
 """docs/migration.md: what it says of the program is so."""
 
+import importlib
 import re
 
 import checkout
@@ -33,6 +34,21 @@ def test_flags_are_there_with_these_defaults(row):
       given = (from_values({}), from_values({}).family, RunOptions(job_dir='job'))
       [value] = [getattr(options, name) for options in given if hasattr(options, name)]
       assert value == number(row[2])
+
+
+PLACES = sorted(
+  set(re.findall(r'`(cifar10(?:\.\w+)+|model_base\.\w+)', checkout.read('docs/migration.md')))
+  - {'cifar10.json', 'cifar10.Cifar10DataSet.num_examples_per_epoch'}
+)
+
+
+@pytest.mark.parametrize('place', [each for each in PLACES if 'cifar10_' not in each])
+def test_what_the_page_names_is_there(place):
+  module, *names = place.split('.')
+  found = importlib.import_module(module)
+  for name in names:
+    module = f'{module}.{name}'
+    found = getattr(found, name) if hasattr(found, name) else importlib.import_module(module)
 
 
 def test_drops_are_at_these_steps():
