@@ -276,7 +276,7 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('gone_module:net', "cannot be imported: ModuleNotFoundError: No module named 'gone_module'"),
     (
       'renset',
-      "invalid choice: 'renset' (choose from resnet, fastnet, wrn, vgg, inception, or MOD",
+      "invalid choice: 'renset' (choose from resnet, fastnet, wrn, vgg, or MODULE:NAM",
     ),
     ('outside-parts:net', 'MODULE:NAME of your own, which Python imports: no hyphens)'),
     ('outside_parts.net', "invalid choice: 'outside_parts.net' (choose from resnet, "),

@@ -8,7 +8,7 @@ from typing import Any
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import declarations, names
-from cifar10.options import families
+from cifar10.options import families, gone
 from cifar10.options.augmentation import Augmentation
 from cifar10.options.hparams import HParams, all_values, family_of, from_values
 
@@ -38,7 +38,7 @@ def adopt_config(
     InputError: an option that cannot change, or the kind of optimizer, differs (the message
       names all of them); or the configuration has an invalid value.
   """
-  job, known = _trained_with(config, path)
+  job, known = _trained_with(_renamed(config, given.get('network'), path), path)
   here = {**all_values(from_values({'network': job['network']})), **given}
   classes = (HParams, Augmentation, families.find(job['network']))
   declared = {each.name: each.option for cls in classes for each in declarations(cls)}
@@ -58,6 +58,19 @@ def adopt_config(
     )
   adopted = {name: value for name, value in job.items() if name in fixed or not training}
   return from_values({**adopted, **given})
+
+
+def _renamed(config: Mapping[str, Any], network: str | None, path: str) -> Mapping[str, Any]:
+  """Returns the configuration of a job whose network is gone with the one that takes its place.
+
+  It is a user's own of the same NAME, whose variables have the same names.
+  """
+  before = config.get('network')
+  if before not in gone.NETWORKS:
+    return config
+  if network is None or not families.is_known(network) or before != family_of(network).NAME:
+    raise InputError(f'--job-dir {path}: its network, {before}, {gone.NETWORKS[before]}')
+  return {**config, 'network': network}
 
 
 def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any], set[str]]:
@@ -89,6 +102,7 @@ def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[
 def changes(before: dict[str, Any], now: dict[str, Any], job_dir: str) -> list[str]:
   """Returns what differs between two configurations of a job: 'train_steps 100 -> 200'."""
   # A missing option had its default.
+  before = {**before, **_renamed(before, now['network'], job_dir)}
   before = {**json.loads(json.dumps(_trained_with(before, job_dir)[0])), **before}
   return [
     f'{key} {before[key]} -> {now[key]}' for key in now if before.get(key, now[key]) != now[key]

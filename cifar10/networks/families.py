@@ -11,13 +11,11 @@ import model_base
 from cifar10.data.info import DatasetInfo
 from cifar10.networks import fastnet, own_network
 from cifar10.networks.fastnet import FastNet, Prepared
-from cifar10.networks.inception import InceptionV3
 from cifar10.networks.resnet import ResNetCifar10
 from cifar10.networks.vgg import Vgg
 from cifar10.networks.wrn import WideResNet
 from cifar10.options.families import (
   FastNetFamily,
-  InceptionFamily,
   ResNetFamily,
   VggFamily,
   WideResNetFamily,
@@ -61,8 +59,6 @@ def build(
       return WideResNet(family, settings, data)
     case VggFamily():
       return Vgg(family, settings, data)
-    case InceptionFamily():
-      return InceptionV3(family, settings, data)
     case _:
       return own_network.build(family, settings, data)
 

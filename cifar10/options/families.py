@@ -305,33 +305,9 @@ class VggFamily(Family):
     return f'VGG-{self.vgg_layers}'
 
 
-@dataclasses.dataclass(frozen=True)
-class InceptionFamily(Family):
-  """The options of an Inception network. No recipe for CIFAR-10 is published for it."""
-
-  NAME: ClassVar[str] = 'inception'
-  TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
-
-  inception_width: float = option(
-    1.0,
-    "factor of the paper's numbers of channels; each convolution keeps at least 16",
-    check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
-    fixed=True,
-  )
-  inception_dropout: float = option(
-    0.2, "dropout rate of the dense layer's inputs", check=BELOW_ONE
-  )
-
-  def describe(self) -> str:
-    """Returns for example 'Inception v3, 0.5 times as wide'."""
-    scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
-    return f'Inception v3{scaled}'
-
-
 # What --network names; the first one is the default.
 BUILT_IN: dict[str, type[Family]] = {
-  family.NAME: family
-  for family in (ResNetFamily, FastNetFamily, WideResNetFamily, VggFamily, InceptionFamily)
+  family.NAME: family for family in (ResNetFamily, FastNetFamily, WideResNetFamily, VggFamily)
 }
 DEFAULT = ResNetFamily.NAME
 # The values of --network, for errors.

@@ -213,6 +213,8 @@ def _as_text(value: Any) -> str:
 
 
 def _parse_network(text: str) -> str:
+  if text in gone.NETWORKS:
+    raise argparse.ArgumentTypeError(f'{text} {gone.NETWORKS[text]}')
   if not families.is_known(text):
     raise argparse.ArgumentTypeError(f'invalid choice: {text!r} (choose from {families.CHOICES})')
   return text

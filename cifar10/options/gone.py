@@ -14,6 +14,12 @@ FLAGS: dict[str, str] = {
   '--source-processes': 'a --source can start processes itself: examples/parallel_source.py',
 }
 
+# Network -> the rest of the sentence.
+NETWORKS = {
+  'inception': 'is an example since version 2; give --network inception_v3:InceptionFamily, with '
+  'the folder examples/ in PYTHONPATH',
+}
+
 
 def refuse(flags: Iterable[str]) -> None:
   """Raises InputError for the first flag that is gone, naming what takes its place."""

@@ -75,7 +75,7 @@ NETWORKS = [
   {'network': 'fastnet'},
   {'network': 'wrn'},
   {'network': 'vgg'},
-  {'network': 'inception'},
+  {'network': 'vgg'},
 ]
 CONFIGS = [
   {

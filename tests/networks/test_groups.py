@@ -53,13 +53,12 @@ SMALL = {
   'fastnet': {'widths': (24, 24, 24)},
   'wrn': {'wrn_depth': 10, 'wrn_widen_factor': 1},
   'vgg': {'vgg_layers': 11},
-  'inception': {'inception_width': 0.01},
 }
 
 
 @pytest.mark.parametrize(
   'network',
-  [pytest.param(name, marks=pytest.mark.slow if name == 'inception' else ()) for name in BUILT_IN],
+  BUILT_IN,
 )
 def test_muon_is_for_the_kernels_of_every_family(network):
   given = {'network': network, 'muon_learning_rate': 0.1, **SMALL[network]}

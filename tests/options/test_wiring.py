@@ -224,12 +224,9 @@ ROWS += [
   ({'wrn_dropout': 0.3}, WRN, SHAPES - {'variables', 'initial values', 'evaluation'}),
 ]
 VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
-INCEPTION = {**BASE, 'network': 'inception', 'inception_width': 0.01}
 ROWS += [
   pytest.param({'vgg_layers': 13}, VGG, SHAPES, marks=pytest.mark.long),
   ({'vgg_dropout': 0.5}, VGG, SHAPES - {'variables', 'initial values', 'averages', 'evaluation'}),
-  pytest.param({'inception_width': 0.1}, INCEPTION, SHAPES, marks=pytest.mark.long),
-  pytest.param({'inception_dropout': 0.5}, INCEPTION, UPDATES | {'loss'}, marks=pytest.mark.long),
 ]
 
 

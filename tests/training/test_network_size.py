@@ -15,7 +15,6 @@ SMALL = {
   'fastnet': {'widths': (24, 32, 48), 'convs_per_group': 3},
   'wrn': {'wrn_depth': 10, 'wrn_widen_factor': 2},
   'vgg': {'vgg_layers': 11},
-  'inception': {'inception_width': 0.25},
 }
 
 
@@ -73,7 +72,7 @@ def test_operations_of_others_networks(monkeypatch):
 
 @pytest.mark.parametrize(
   'network',
-  [pytest.param(name, marks=pytest.mark.long if name == 'inception' else ()) for name in BUILT_IN],
+  BUILT_IN,
 )
 def test_every_family_as_tensorflow_counts_it(network):
   """Its profiler counts two operations, a multiplication and an addition."""

@@ -1,4 +1,6 @@
-"""Inception v3 for 32x32 images.
+"""Inception v3 for 32x32 images, as a network of one's own:
+
+--network inception_v3:InceptionFamily, with this folder in PYTHONPATH.
 
 Szegedy et al. 2015, 'Rethinking the Inception Architecture for Computer Vision' (arXiv
 1512.00567), section 6; branches and widths are those of TF-Slim's `inception_v3`, and so are the
@@ -28,10 +30,13 @@ Differences from the paper, whose images of 299x299 pixels make grids of 35x35, 
 As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
 """
 
-from __future__ import annotations
+import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 
+import cifar10
+from cifar10.core.option import BELOW_ONE, Check, option
 from cifar10.networks.layers import FamilyNetwork
 
 _FEWEST_CHANNELS = 16  # Least channels of a convolution in a thin network, as in TF-Slim.
@@ -132,3 +137,27 @@ class InceptionV3(FamilyNetwork):
 
   def _scaled(self, filters: int) -> int:
     return max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)
+
+
+@dataclasses.dataclass(frozen=True)
+class InceptionFamily(cifar10.Family):
+  """The options of an Inception network. No recipe for CIFAR-10 is published for it."""
+
+  NAME: ClassVar[str] = 'inception'
+  TITLE: ClassVar[str] = 'Inception v3 (Szegedy et al. 2015)'
+  NETWORK: ClassVar[type] = InceptionV3
+
+  inception_width: float = option(
+    1.0,
+    "factor of the paper's numbers of channels; each convolution keeps at least 16",
+    check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
+    fixed=True,
+  )
+  inception_dropout: float = option(
+    0.2, "dropout rate of the dense layer's inputs", check=BELOW_ONE
+  )
+
+  def describe(self) -> str:
+    """Returns for example 'Inception v3, 0.5 times as wide'."""
+    scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
+    return f'Inception v3{scaled}'

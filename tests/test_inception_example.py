@@ -1,0 +1,120 @@
+"""examples/inception_v3.py: variable counts by hand, grids, names, jobs of version 1 with it."""
+
+import collections
+import json
+import os
+
+import checkout
+import pytest
+import tensorflow as tf
+from outcome import refused
+
+import model_base
+from cifar10.data.info import CIFAR10
+
+EXAMPLES = os.path.join(checkout.ROOT, 'examples')
+OWN = 'inception_v3:InceptionFamily'
+
+
+@pytest.fixture(scope='module')
+def family():
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(EXAMPLES)
+    from inception_v3 import InceptionFamily  # noqa: PLC0415
+
+    yield InceptionFamily
+
+
+@pytest.fixture(scope='module')
+def whole(family):
+  """The graph of a training step with the source's channels, channels first."""
+  with tf.Graph().as_default() as graph:
+    settings = model_base.LayerSettings(True, 'channels_first', 0.9, 1e-3)
+    family.NETWORK(family(), settings, CIFAR10).forward_pass(tf.zeros([2, 32, 32, 3]))
+  return graph
+
+
+def test_parameters_by_hand(whole):
+  """Convolutions of h x w from a to b channels have hwab variables, batch norms 2b.
+
+  stem: 9 (3x32 + 32x32 + 32x64 + 80x192) + 64x80 + 2 (32 + 32 + 64 + 80 + 192)
+        = 9 x 18,528 + 5,120 + 800 = 172,672
+  mixed_5, from a channels, with p of the pool's branch: 1x1s 64a + 48a + 64a + pa, 25x48x64 =
+        76,800, 9 (64x96 + 96x96) = 138,240, batch norms 2 (64 + 48 + 64 + 64 + 96 + 96 + p):
+        a (176 + p) + 215,040 + 864 + 2p
+    5b: a = 192, p = 32:   39,936 + 215,904 + 64  = 255,904
+    5c: a = 256, p = 64:   61,440 + 215,904 + 128 = 277,472
+    5d: a = 288, p = 64:   69,120 + 215,904 + 128 = 285,152
+  mixed_6a: 9x288x384 = 995,328, 64x288 = 18,432, 138,240, 2 (384 + 64 + 96 + 96): 1,153,280
+  mixed_6, from 768 channels, i inside: 1x1s 768 (192 + i + i + 192), rows and columns 7 (ii + 192i)
+        and 7 (3ii + 192i), batch norms 2 (4x192 + 6i): 294,912 + 4,224i + 28ii + 1,536 + 12i
+    6b: i = 128:           296,448 +   540,672 +   458,752 + 1,536 = 1,297,408
+    6c, 6d: i = 160:       296,448 +   675,840 +   716,800 + 1,920 = 1,691,008
+    6e: i = 192:           296,448 +   811,008 + 1,032,192 + 2,304 = 2,141,952
+  mixed_7a: 2x768x192 = 294,912, 9x192x320 = 552,960, 2x7x192x192 = 516,096, 9x192x192 = 331,776,
+        2 (192 + 320 + 4x192) = 2,560: 1,698,304
+  mixed_7, from a channels: 1x1s a (320 + 384 + 448 + 192), rows and columns 4x3x384x384 =
+        1,769,472, 9x448x384 = 1,548,288, 2 (320 + 384 + 448 + 384 + 4x384 + 192) = 6,528
+    7b: a = 1,280:       1,720,320 + 3,324,288 = 5,044,608
+    7c: a = 2,048:       2,752,512 + 3,324,288 = 6,076,800
+  dense: 2,048x10 + 10 = 20,490
+
+  Together 21,806,058. Keras's own InceptionV3 has 23,817,352 with 1,000 classes, 990x2,049 =
+  2,028,510 more, and without the scales of 17,216 batch norms: 23,817,352 - 2,028,510 + 17,216.
+  """
+  counts = collections.Counter()
+  for variable in whole.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES):
+    counts[variable.op.name.split('/')[0]] += variable.shape.num_elements()
+  assert counts == {
+    'stem': 172672,
+    'mixed_5b': 255904,
+    'mixed_5c': 277472,
+    'mixed_5d': 285152,
+    'mixed_6a': 1153280,
+    'mixed_6b': 1297408,
+    'mixed_6c': 1691008,
+    'mixed_6d': 1691008,
+    'mixed_6e': 2141952,
+    'mixed_7a': 1698304,
+    'mixed_7b': 5044608,
+    'mixed_7c': 6076800,
+    'fully_connected': 20490,
+  }
+  assert sum(counts.values()) == 23817352 - 990 * 2049 + 17216 == 21806058
+
+
+def test_grids_are_half_of_the_sources(whole):
+  joined = [op.outputs[0].shape for op in whole.get_operations() if op.type == 'ConcatV2']
+  grids = [shape.as_list() for shape in joined if shape.rank == 4]
+  # Channels come first.
+  assert grids[:3] == [[2, 256, 16, 16], [2, 288, 16, 16], [2, 288, 16, 16]]
+  assert grids[3:8] == [[2, 768, 8, 8]] * 5
+  assert grids[8:] == [[2, 1280, 4, 4], [2, 2048, 4, 4], [2, 2048, 4, 4]]
+
+
+def test_variable_names(whole):
+  variables = whole.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+  shapes = {variable.op.name: variable.shape for variable in variables}
+  # These are in checkpoints: a change here makes older ones unreadable.
+  assert shapes['stem/conv1/kernel'] == [3, 3, 3, 32]
+  assert shapes['mixed_6b/branch7x7/conv2/kernel'] == [1, 7, 128, 128]
+  assert shapes['mixed_6b/branch7x7/bn2/scale'] == [128]
+  assert shapes['mixed_7c/branch3x3/column/conv1/kernel'] == [3, 1, 384, 384]
+
+
+@pytest.mark.slow
+def test_a_job_of_version_1_goes_on_with_the_example(run_here, data_dir, tmp_path, monkeypatch):
+  """Its config.json names a network of the program, whose variables have the same names."""
+  monkeypatch.syspath_prepend(EXAMPLES)
+  job = tmp_path / 'job'
+  flags = ['--data-dir', data_dir, '--job-dir', job, '--train-batch-size', 8, '--mode', 'train']
+  small = ['--network', OWN, '--inception-width', 0.01]
+  assert run_here(*flags, *small, '--train-steps', 1).returncode == 0
+  config = json.loads((job / 'config.json').read_text())
+  (job / 'config.json').write_text(json.dumps({**config, 'network': 'inception'}))
+  said = refused(run_here(*flags, '--train-steps', 2))
+  assert f'its network, inception, is an example since version 2; give --network {OWN}' in said
+  went_on = run_here(*flags, *small, '--train-steps', 2)
+  assert went_on.returncode == 0, went_on.stderr
+  assert json.loads(went_on.stdout)['global_step'] == 2
+  assert json.loads((job / 'config.json').read_text())['network'] == OWN
