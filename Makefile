@@ -115,12 +115,14 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/structure.py
 
 # What of the docs is made from the program and from benchmarks/results/.
 docs: $(STAMP)
 	$(BIN)/python -m cifar10.options.flag_help > docs/flags.md
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/pictures.py
+	$(BIN)/python tests/structure.py --write
 
 # What a release uploads, in dist/: sdist and wheel, checked; tests/test_commands.py installs them.
 release: $(STAMP)

@@ -18,6 +18,7 @@ import urllib.request
 
 import checkout
 import pytest
+import structure
 import tensorflow as tf
 from checkout import ROOT
 
@@ -174,15 +175,8 @@ def headings(path):
 
 
 def test_the_architecture_names_every_file():
-  tree = re.search(r'```\n(.*?)```', checkout.read('docs/architecture.md'), re.S)[1]
-  path, named = [], set()
-  for line in tree.splitlines():
-    indent, name = re.match(r'( *)(\S+)', line).groups()
-    path[len(indent) // 2 :] = [name]
-    named.add(''.join(path))
-  files = glob.glob('cifar10/**/*.py', root_dir=ROOT, recursive=True)
-  wanted = {file for file in files if not file.endswith('__init__.py')}
-  assert {name for name in named if name.startswith('cifar10/') and name[-1] != '/'} == wanted
+  page = checkout.read(structure.PAGE)
+  assert structure.documented(page) == page, 'run make docs'
 
 
 @pytest.mark.parametrize(
