@@ -271,9 +271,10 @@ def resumed_at(said):
 def digests(folder):
   """Of all files but the lock, by name; a half file would be among them."""
   found = {}
-  for path in set(glob.glob(f'{folder}/*')) - {f'{folder}/cifar10.lock'}:
+  paths = glob.glob(f'{folder}/**', recursive=True)
+  for path in filter(os.path.isfile, set(paths) - {f'{folder}/cifar10.lock'}):
     with open(path, 'rb') as file:
-      found[os.path.basename(path)] = hashlib.sha256(file.read()).hexdigest()
+      found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
   return found
 
 
