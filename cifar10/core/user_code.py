@@ -26,9 +26,7 @@ _NOT_OWN = (
 class Given(str):
   """The name of an object that a Python call was given, with the object itself."""
 
-  def __init__(self, name: str):
-    """Takes the name; `made` is the object."""
-    self.made: Any = None
+  made: Any
 
   def __deepcopy__(self, memo: Any) -> 'Given':
     return self

@@ -78,9 +78,8 @@ class PythonSource:
     """
     self._said = f'{flag} {name}'
     self._function = imported(flag, name)
-    takes_shards = callable(self._function) and _takes_shards(self._said, self._function)
-    self._num_shards = num_workers if takes_shards else 1
-    self._takes_shards = takes_shards
+    self._takes_shards = callable(self._function) and _takes_shards(self._said, self._function)
+    self._num_shards = num_workers if self._takes_shards else 1
     self._num_classes = num_classes
     self._examples_per_epoch = examples_per_epoch
     self._augmentation = augmentation
@@ -101,33 +100,27 @@ class PythonSource:
   def _count(self) -> int:
     try:
       _, labels = next(self.chunks(most=1))
-      count = self._examples_per_epoch or self._num_items() * len(labels)
     except SourceError as error:
       raise InputError(str(error)) from None
+    made = self._made.get((0, 1))
+    size = getattr(made, '__len__', None) or getattr(made, 'size', None)  # An older DataFlow's.
+    count = self._examples_per_epoch
+    with (
+      others_code(lambda said: InputError(f'{self._said}: {said}'), self._function),
+      contextlib.suppress(NotImplementedError),  # As a DataFlow says that it does not know.
+    ):
+      count = count or (size() * len(labels) if size else 0)
     if not count and self._examples_per_epoch is None:
       raise InputError(
         f'{self._said} does not say how many examples an epoch has (what it returns has no '
         'len); add --examples-per-epoch'
       )
-    return count
-
-  def _num_items(self) -> int:
-    """How many items an epoch has, or 0 if that is unknown."""
-    made = self._made.get((0, 1))
-    size = getattr(made, '__len__', None) or getattr(made, 'size', None)  # An older DataFlow's.
-    with others_code(lambda said: SourceError(f'{self._said}: {said}'), self._function):
-      try:
-        return size() if size else 0
-      except NotImplementedError:  # As a DataFlow says that it does not know.
-        return 0
+    return count or 0
 
   def first_images(self, count: int) -> np.ndarray:
     """The first images in the function's order: uint8 [count or fewer, 32, 32, 3]."""
-    try:
-      images = itertools.chain.from_iterable(images for images, _ in self.chunks())
-      return np.stack(list(itertools.islice(images, count)))
-    except SourceError as error:
-      raise InputError(str(error)) from None
+    images = itertools.chain.from_iterable(images for images, _ in self.chunks())
+    return np.stack(list(itertools.islice(images, count)))
 
   def all_examples(self) -> tuple[np.ndarray, np.ndarray]:
     """One epoch: images uint8 [n, 32, 32, 3] and labels int32 [n], in the function's order."""
@@ -233,9 +226,7 @@ class PythonSource:
       count += len(labels)
       if count >= told_at:
         told_at *= 2
-        log.info(
-          f'{self._said}: {count:,} examples so far; the evaluation waits for its end',
-        )
+        log.info(f'{self._said}: {count:,} examples so far; the evaluation waits for its end')
       yield images, labels
 
   def chunks(self, shard: int = 0, num_shards: int = 1, most: int = _CHUNK) -> Iterator[Chunk]:
@@ -286,7 +277,7 @@ class PythonSource:
     if hasattr(made, '__iter__'):
       items = iter(made)
     elif hasattr(made, 'get_data'):  # An older DataFlow.
-      items = made.get_data()
+      items = iter(made.get_data())
     else:
       raise self._error(f' returns {made!r:.60}, which cannot be iterated over')
     if items is not made:
