@@ -41,7 +41,19 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
       content = saved.read(name)
       if name == 'metadata.json':
         content = files.json_text({**json.loads(content), 'made_from': made_from}).encode()
+      elif name == 'config.json':
+        content = _for_both_lines(content)
       file.writestr(name, content)
+
+
+def _for_both_lines(content: bytes) -> bytes:
+  """Makes of Keras 2's config.json, which names places of its own, one that Keras 3 reads, too."""
+  config = {**json.loads(content), 'module': 'keras', 'class_name': 'Model'}
+  config['registered_name'] = None
+  for layer in config['config']['layers']:
+    if layer['class_name'] == 'BatchNormalization':
+      layer['config']['axis'] = -1  # Not [3].
+  return json.dumps(config).encode()
 
 
 FORMAT = Format(write, check, suffix='.keras', dtype='float32')

@@ -25,7 +25,6 @@ from cifar10.training.estimator import inference_estimator
 from cifar10.training.job_checkpoint import with_checkpoint
 
 _BATCH = 100
-_MOST_NAMED = 20  # The log names this many resized images.
 _SHAPE = (records.HEIGHT, records.WIDTH, records.DEPTH)
 
 Result = dict[str, Any]  # As it is printed: `file`, or `index` and `label`; `class`; ...
@@ -111,13 +110,11 @@ def predict(
 ) -> Iterator[Result]:
   """Classifies the images that `read` yields, `count` if that is known, as they come."""
   waiting: collections.deque[Image] = collections.deque()  # Sent to the network, not answered yet.
-  resized = itertools.count(1)
+  resized = 0
 
   def features() -> Iterator[dict[str, np.ndarray]]:  # In a thread of tf.data's.
     for image in read():
       waiting.append(image)
-      if image.size != _SHAPE[:2]:
-        _log_resized(image, next(resized))
       yield {IMAGES: image.pixels}
 
   def input_fn() -> Any:
@@ -128,6 +125,7 @@ def predict(
   with logs.images_bar(count, 'predicting', disable=not sys.stderr.isatty()) as bar:
     for answer in estimator.predict(input_fn, checkpoint_path=checkpoint):
       image = waiting.popleft()
+      resized += image.size != _SHAPE[:2]
       bar.update()
       if image.error:
         yield {**image.name, 'error': image.error}
@@ -135,14 +133,8 @@ def predict(
         rounded = [round(float(each), 6) for each in answer[PROBABILITIES]]
         probabilities = dict(zip(classes, rounded))
         yield {**image.name, 'class': classes[answer[CLASSES]], 'probabilities': probabilities}
-
-
-def _log_resized(image: Image, number: int) -> None:
-  height, width = image.size
-  if number <= _MOST_NAMED:
-    log.info('%s: resized from %sx%s to 32x32 pixels', image.name['file'], width, height)
-  elif number == _MOST_NAMED + 1:
-    log.info('more images are resized; they are not named')
+  if resized:
+    log.info('%s images were resized to 32x32 pixels', f'{resized:,}')
 
 
 def write(results: Iterable[Result], path: str, classes: Sequence[str]) -> None:

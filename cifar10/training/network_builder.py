@@ -51,10 +51,7 @@ def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> In
   """Normalises uint8 images [n, 32, 32, 3] and classifies them; batch norm uses moving averages."""
 
   def classify(seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    # Entered anew by each call, so that a layer without a name has the same one in all of them.
-    scope = tf.compat.v1.get_variable_scope()
-    with tf.compat.v1.variable_scope(scope, auxiliary_name_scope=False):
-      logits = network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))
+    logits = network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))
     # The input of the last layer is not known of every network of a user's own.
     return logits, logits if network.features is None else network.features
 

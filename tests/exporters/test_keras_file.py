@@ -92,6 +92,17 @@ def test_fit_lowers_the_loss(tmp_path):
   assert len(model.trainable_variables) == 7 * 3 + 2  # 7 convolutions with batch norm, the head.
 
 
+def test_its_config_says_nothing_that_one_line_of_keras_alone_knows(tmp_path):
+  """Keras 3.15 read such files of Keras 2.15; of other modules or a list of axes it reads none."""
+  path, *_ = write(from_values(NETWORKS['resnet']), tmp_path)
+  with zipfile.ZipFile(path) as file:
+    config = json.loads(file.read('config.json'))
+  layers = config['config']['layers']
+  assert (config['module'], {layer['module'] for layer in layers}) == ('keras', {'keras.layers'})
+  axes = [each['config']['axis'] for each in layers if each['class_name'] == 'BatchNormalization']
+  assert axes == [-1] * 7
+
+
 def test_what_acts_in_training_alone_is_there(tmp_path):
   """Three blocks' dropouts of two stages; what is fixed in a fast network is not trained."""
   path, *_ = write(from_values(NETWORKS['wrn']), tmp_path)

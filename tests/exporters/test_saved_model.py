@@ -6,8 +6,9 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import empty_pb2, unknown_fields
 from outcome import refused, succeeded
+from tensorflow.core.framework import tensor_pb2
 
 from cifar10.job import metrics_log
 
@@ -30,11 +31,9 @@ def exported(job, run_main):
   return succeeded(run_main('--job-dir', job, '--mode', 'export'))
 
 
-@pytest.fixture
-def files(tmp_path):
+def test_encoded_images_are_decoded_and_resized_as_predict_does(exported, job, run_here, tmp_path):
   """A grey PNG of 40x50 pixels, a JPEG of 32x32 and an RGBA PNG of 7x5."""
-  rng = np.random.default_rng(0)
-  pixels = rng.integers(0, 256, [50, 40, 4]).astype(np.uint8)
+  pixels = np.random.default_rng(0).integers(0, 256, [50, 40, 4]).astype(np.uint8)
   contents = {
     'grey.png': tf.io.encode_png(pixels[..., :1]),
     'same.jpg': tf.io.encode_jpeg(pixels[:32, :32, :3]),
@@ -42,14 +41,11 @@ def files(tmp_path):
   }
   for name, content in contents.items():
     tf.io.write_file(str(tmp_path / name), content)
-  return [tmp_path / name for name in contents]
-
-
-def test_encoded_images_are_decoded_and_resized_as_predict_does(exported, job, files, run_here):
+  files = [tmp_path / name for name in contents]
   said = run_here('--job-dir', job, '--mode', 'predict', '--images', *files)
   expected = [json.loads(line)['probabilities'] for line in said.stdout.splitlines()]
   served = tf.saved_model.load(exported['saved_model']).signatures['encoded']
-  found = served(encoded=tf.constant([file.read_bytes() for file in files]))['probabilities']
+  found = served(encoded=tf.stack([*contents.values()]))['probabilities']
   for theirs, ours in zip(expected, found.numpy(), strict=True):
     np.testing.assert_allclose(ours, list(theirs.values()), rtol=1e-4, atol=2e-6)
 
@@ -83,42 +79,25 @@ def test_it_says_what_it_was_made_from(exported, job, run_here):
   assert again['sha256_of_variables'] == exported['sha256_of_variables']
 
 
-def prediction_logs(path):
-  """By the numbers in tensorflow_serving/apis: prediction_log, predict and model.proto."""
-  kinds = descriptor_pb2.FieldDescriptorProto
-  file = descriptor_pb2.FileDescriptorProto(name='logs.proto', package='logs', syntax='proto3')
-  file.dependency.append('tensorflow/core/framework/tensor.proto')
-  tensor = '.tensorflow.TensorProto'
-  messages = {
-    'ModelSpec': [('signature_name', 3, None)],
-    'Input': [('key', 1, None), ('value', 2, tensor)],
-    'PredictRequest': [('model_spec', 1, '.logs.ModelSpec'), ('inputs', 2, '.logs.Input')],
-    'PredictLog': [('request', 1, '.logs.PredictRequest')],
-    'PredictionLog': [('predict_log', 6, '.logs.PredictLog')],
-  }
-  for name, fields in messages.items():
-    message = file.message_type.add(name=name)
-    for field, number, kind in fields:
-      label = kinds.LABEL_REPEATED if field == 'inputs' else kinds.LABEL_OPTIONAL
-      made = message.field.add(name=field, number=number, label=label, type=kinds.TYPE_STRING)
-      if kind:
-        made.type, made.type_name = kinds.TYPE_MESSAGE, kind
-  pool = descriptor_pool.Default()
-  pool.Add(file)
-  log = message_factory.GetMessageClass(pool.FindMessageTypeByName('logs.PredictionLog'))
-  return [log.FromString(record.numpy()) for record in tf.data.TFRecordDataset(path)]
+def field(message, number):
+  """The content of a message's only field of this number."""
+  fields = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
+  [content] = [each.data for each in fields if each.field_number == number]
+  return content
 
 
 def test_every_signature_has_a_request_that_warms_it_up(exported):
+  """By the numbers in tensorflow_serving/apis: prediction_log, predict and model.proto."""
   folder = exported['saved_model']
   signatures = tf.saved_model.load(folder).signatures
-  logs = prediction_logs(os.path.join(folder, 'assets.extra', 'tf_serving_warmup_requests'))
   warmed = set()
-  for request in (log.predict_log.request for log in logs):
-    [given] = request.inputs
-    name = request.model_spec.signature_name
-    answer = signatures[name](**{given.key: tf.constant(tf.make_ndarray(given.value))})
-    assert {value.shape[0] for value in answer.values()} == {1}
+  path = os.path.join(folder, 'assets.extra', 'tf_serving_warmup_requests')
+  for record in tf.data.TFRecordDataset(path):
+    request = field(field(record.numpy(), 6), 1)
+    name, given = field(field(request, 1), 3).decode(), field(request, 2)
+    tensor = tensor_pb2.TensorProto.FromString(field(given, 2))
+    images = {field(given, 1).decode(): tf.constant(tf.make_ndarray(tensor))}
+    assert {value.shape[0] for value in signatures[name](**images).values()} == {1}
     warmed.add(name)
   assert warmed == set(signatures) == {'serving_default', 'features', 'encoded'}
 

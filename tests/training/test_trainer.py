@@ -431,7 +431,7 @@ def test_predicts_files_as_the_exported_model_does(job, run_here, tmp_path):
   succeeded(result)
   lines = [json.loads(line) for line in result.stdout.splitlines()]
   assert [line['file'] for line in lines] == [png, jpeg]
-  assert f'{jpeg}: resized from 80x50 to 32x32' in result.stderr
+  assert '1 images were resized to 32x32 pixels' in result.stderr
   for line in lines:
     probabilities = line['probabilities']
     assert list(probabilities) == list(info.CIFAR10.classes)
