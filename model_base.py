@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -67,13 +66,9 @@ class Layers:
     self._batch_norm_epsilon = batch_norm_epsilon
     self._dtype = dtype
     self._frozen: re.Pattern[str] | None = None
-    self._initializers: Mapping[str, Any] = {}
-    self._taken: Mapping[str, tf.Tensor] = {}
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
-    # Each moving average with this batch's value; None: the layers make the updates themselves.
-    self.statistics: list[tuple[Any, tf.Tensor]] | None = None
     self.features: Any = None  # float32 [batch, width], the input of the last layer.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
@@ -98,29 +93,6 @@ class Layers:
     does not update them. Call this method before `forward_pass`.
     """
     self._frozen = re.compile(pattern) if pattern else None
-
-  def start_from(self, initializers: Mapping[str, Any]) -> None:
-    """Replaces the layers' own initializers by these, which have the variables' names as keys.
-
-    Call this method before `forward_pass`.
-    """
-    self._initializers = initializers
-
-  def take_values(self, values: Mapping[str, tf.Tensor]) -> None:
-    """Takes these as the values of trained variables, by name, in place of reading the variables.
-
-    The layers then leave their moving averages alone and list the batch's values in `statistics`,
-    so that the caller can send all of them together. Call this method before `forward_pass`.
-    """
-    self._taken = values
-    self.statistics = []
-
-  def source(self, variable: Any) -> Any:
-    """Returns what to differentiate by for a trained variable: the value taken, or the variable.
-
-    Not by its entry in `values`: a layer that is called twice has read the variable twice.
-    """
-    return self._taken.get(variable.op.name, variable)
 
   def _input(self, images: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     """Brings images from their data format and dtype to the network's."""
@@ -189,8 +161,8 @@ class Layers:
     """Normalises each channel by batch norm; in training it adds two operations to UPDATE_OPS.
 
     They move the moving averages by (1 - decay) of the way to the batch's mean and unbiased
-    variance. Every tower's network adds its own two: run those of one tower. After `take_values`
-    it adds to `statistics` instead. With `fixed_scale` the scale is that constant, not a variable.
+    variance. Every tower's network adds its own two: run those of one tower. With `fixed_scale` the
+    scale is that constant, not a variable.
     """
     with tf.compat.v1.variable_scope(name, 'batch_norm'):
       is_training = self._is_training and not self._is_frozen(
@@ -306,8 +278,6 @@ class Layers:
     reads it, and fetches it from a parameter server, only once.
     """
     keys, aggregation = tf.compat.v1.GraphKeys, tf.compat.v1.VariableAggregation
-    scope = tf.compat.v1.get_variable_scope().name
-    initializer = self._initializers.get(f'{scope}/{name}', initializer)
     trainable = trainable and not self._is_frozen(name)
     variable = tf.compat.v1.get_variable(
       name,
@@ -326,10 +296,8 @@ class Layers:
 
   def _value(self, variable: Any) -> tf.Tensor:
     """Returns the value of a trained variable, and keeps it in `values`."""
-    name = variable.op.name
-    taken = self._taken.get(name)
-    self.values[name] = tf.convert_to_tensor(variable) if taken is None else taken
-    return self.values[name]
+    value = self.values[variable.op.name] = tf.convert_to_tensor(variable)
+    return value
 
   def _is_frozen(self, *names: str) -> bool:
     """Tells whether all these variables of the enclosing scope are frozen."""
@@ -338,19 +306,13 @@ class Layers:
       self._frozen.search(f'{scope}/{name}') for name in names
     )
 
-  def move_average(self, moving: Any, batch: tf.Tensor) -> tf.Operation:
-    """Returns the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
-    with tf.compat.v1.device(moving.device):
-      return moving.assign_sub((1 - self._batch_norm_decay) * (moving - batch), read_value=False)
-
   def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
-    """Adds the update to UPDATE_OPS, or what it needs to `statistics`."""
-    if self.statistics is not None:
-      self.statistics.append((moving, batch))
-      return
-    # An operation, not a tensor or variable: its name starts with the tower's name scope, so
-    # `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
-    update = self.move_average(moving, batch)
+    """Adds the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
+    with tf.compat.v1.device(moving.device):
+      change = (1 - self._batch_norm_decay) * (moving - batch)
+      # An operation, not a tensor or variable: its name starts with the tower's name scope, so
+      # `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
+      update = moving.assign_sub(change, read_value=False)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
 
 

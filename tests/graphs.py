@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
-from cifar10.options.family import Group
+from cifar10.options.family import SCALE
 from cifar10.options.hparams import HParams
-from cifar10.training import model_fn, optimizers, step_parts
+from cifar10.training import optimizers
+from cifar10.training.schedules import Rates
 
 
 def untrained(name, initial):
@@ -19,8 +20,8 @@ def plain_sgd(update_ops=(), **options):
   hparams = HParams(momentum=0.0, **options)
   weight = tf.compat.v1.get_variable('w', initializer=10.0)
   step = tf.compat.v1.train.get_or_create_global_step()
-  added = model_fn._parts(step_parts.Step(hparams, lambda variable: Group()))
-  optimizer = optimizers.make_optimizer(hparams, (1.0, 0.0), added, update_ops)
+  groups = optimizers.Groups(hparams, {'w': SCALE})
+  optimizer = optimizers.make_optimizer(hparams, Rates(1.0, 0.0), groups, update_ops)
   return weight, optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
 
 

@@ -57,7 +57,7 @@ def test_drops_are_at_these_steps():
   Then: 45,000 // 128 = 351 batches an epoch; 82 x 351 = 28,782 and so on.
   """
   classic = from_values({})
-  now = schedules.boundaries_in_steps(classic.lr_boundaries_epochs, 40_000, 128)
+  now = [schedules.steps_of(each, 40_000, 128) for each in classic.lr_boundaries_epochs]
   then = [45_000 // 128 * epoch for epoch in classic.lr_boundaries_epochs]
   said = {
     row[0]: [re.search(r'step (\d[\d,]*\d)', cell)[1] for cell in row[1:]]

@@ -6,7 +6,7 @@ DistributedDataParallel (Li et al. 2020, arXiv 2006.15704, section 3.2.2), a buc
 that some of a large network's tensors pass while others are still being computed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,10 +15,10 @@ BUCKET_BYTES = 4 * 2**20  # At most; a larger tensor has a bucket of its own.
 
 
 class Bucket:
-  """Some variables of one device and dtype, or their values."""
+  """Some variables of one device and dtype."""
 
   def __init__(self, first: Any):
-    """Begins with one member: a variable or its value."""
+    """Begins with one member."""
     self.device: str = first.device
     self.dtype: tf.DType = first.dtype.base_dtype
     self.members = [first]
@@ -54,36 +54,6 @@ def fill(members: Iterable[Any]) -> list[Bucket]:
       last[member.device] = Bucket(member)
       buckets.append(last[member.device])
   return buckets
-
-
-def pull(
-  shapes: Mapping[str, Sequence[int]], place: Callable[[tf.Operation], str], device: str
-) -> dict[str, tf.Tensor]:
-  """Reads float32 variables at parameter servers; this graph need not have made them yet.
-
-  Args:
-    shapes: the variables' by name.
-    place: gives a variable's operation its parameter server.
-    device: where to bring the values.
-
-  Returns:
-    The values by name.
-  """
-  values = {}
-  for name, shape in shapes.items():
-    with tf.compat.v1.device(place):
-      handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=shape, shared_name=name)
-    with tf.device(handle.device):
-      values[name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
-      values[name].set_shape(shape)
-  names = {value.name: name for name, value in values.items()}
-  pulled = {}
-  for bucket in fill(values.values()):
-    packed = pack(bucket.members)
-    with tf.device(device):
-      for member, value in zip(bucket.members, bucket.unpack(packed)):
-        pulled[names[member.name]] = value
-  return pulled
 
 
 def push(tensors: Sequence[tf.Tensor], variables: Sequence[Any]) -> list[tuple[tf.Tensor, Any]]:

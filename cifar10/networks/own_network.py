@@ -226,7 +226,6 @@ class _FunctionLayers(FamilyNetwork):
         settings['dtype'] = value.dtype
     dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
     trainable = settings.get('trainable') is not False and dtype.is_floating
-    settings['initializer'] = self._initializers.get(name, settings.get('initializer'))
     if self._frozen is not None and self._frozen.search(name):
       trainable = False
     # The network uses the variable more than once. Without `reuse` TensorFlow refuses that.

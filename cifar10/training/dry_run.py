@@ -20,7 +20,7 @@ from cifar10.data import manifest
 from cifar10.job import adopted_config, checkpoints, job_config
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
-from cifar10.training import experiment, network_size, trainer
+from cifar10.training import experiment, network_size, schedules, trainer
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.examples import training_examples
 
@@ -112,7 +112,7 @@ def _described_steps(run: Run) -> dict[str, Any]:
   """Returns how many steps to train, and how many an epoch has."""
   num_examples = training_examples(run).num_examples_per_epoch()
   run = experiment.for_training(run, num_examples, with_evaluations=False)
-  steps_per_epoch = -(-num_examples // run.examples_per_step)
+  steps_per_epoch = schedules.steps_of(1, num_examples, run.examples_per_step)
   epochs = run.last_step * run.examples_per_step / num_examples
   surveyed = checkpoints.to_resume_from(run.job_dir)
   if surveyed.damaged:

@@ -122,7 +122,7 @@ def for_training(run: Run, examples_per_epoch: int, *, with_evaluations: bool) -
     steps = {}
     for name in names:
       if epochs := getattr(given, f'{name}_epochs'):
-        [number] = schedules.boundaries_in_steps([epochs], examples_per_epoch, per_step)
+        number = schedules.steps_of(epochs, examples_per_epoch, per_step)
         if number >= 1 << 31:  # As options hold them.
           flag = f'--{name.replace("_", "-")}-epochs'
           raise InputError(f'{flag} {epochs:g}: its {number:,} steps are too many; lower it')

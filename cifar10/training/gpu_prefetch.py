@@ -7,38 +7,46 @@ there, like tensorpack's StagingInput and TensorFlow's guide "High-Performance M
 put there before the first step, also when a job resumes.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from cifar10.training.step_parts import Shards, StepPart
+from cifar10.training.towers import Shards
 
 
-class Part(StepPart, tf.compat.v1.train.SessionRunHook):
-  """Keeps one batch ahead on the towers' devices; is the hook that puts the first one there."""
+def staged(
+  shards: Shards, devices: Sequence[str]
+) -> tuple[Shards, tf.Operation, tf.compat.v1.train.SessionRunHook]:
+  """Keeps one batch ahead on the towers' devices.
 
-  def shards(self, shards: Shards) -> Shards:
-    puts, clears = [], []
-    taken: list[tuple[tf.Tensor, tf.Tensor]] = []
-    for index, (device, shard) in enumerate(zip(self._step.tower_devices, shards)):
-      area, dtypes = f'batches_of_tower_{index}', [part.dtype for part in shard]
-      with tf.compat.v1.device(device), tf.name_scope(f'staging_{index}'):
-        puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area))
-        clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area))
-        images, labels = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=area)
-      images.set_shape(shard[0].shape)
-      labels.set_shape(shard[1].shape)
-      taken.append((images, labels))
-    self._put, self._clear = tf.group(*puts), tf.group(*clears)
-    return taken
+  Returns:
+    The shards to take in place of these, the operation that each step must run to put the next ones
+      there, and the hook that puts the first ones there.
+  """
+  puts, clears = [], []
+  taken: list[tuple[tf.Tensor, tf.Tensor]] = []
+  for index, (device, shard) in enumerate(zip(devices, shards)):
+    area, dtypes = f'batches_of_tower_{index}', [part.dtype for part in shard]
+    with tf.compat.v1.device(device), tf.name_scope(f'staging_{index}'):
+      puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area))
+      clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area))
+      images, labels = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=area)
+    images.set_shape(shard[0].shape)
+    labels.set_shape(shard[1].shape)
+    taken.append((images, labels))
+  put = tf.group(*puts)
+  return taken, put, _FirstBatch(tf.group(*clears), put)
 
-  def train_op(self, train_op: tf.Operation) -> tf.Operation:
-    return tf.group(train_op, self._put)
 
-  def hooks(self) -> list[Any]:
-    return [self]
+class _FirstBatch(tf.compat.v1.train.SessionRunHook):
+  """Puts the first batch there when a session begins."""
 
-  def after_create_session(self, session: Any, coord: Any) -> None:
+  def __init__(self, clear: tf.Operation, put: tf.Operation):
+    self._clear, self._put = clear, put
+
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
     # Clears what an earlier session of this process left: a worker that lost a parameter server
     # creates another session.
     session.run(self._clear)

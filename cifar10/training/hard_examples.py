@@ -12,78 +12,65 @@ between.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 import model_base
 from cifar10.options.family import PROXY
 from cifar10.training import towers
-from cifar10.training.step_parts import Step, StepPart
 
 _LEARNS_EVERY = 4  # Global steps: its backward pass costs twice as much as its forward pass.
 
 
-class HarderHalf(NamedTuple):
-  """The harder half of a tower's batch of n images."""
+class HardExamples:
+  """Picks the harder half of each tower's shard by a proxy, and trains the proxy on it."""
 
-  images: tf.Tensor  # [(n + 1) / 2, 32, 32, 3]
-  labels: tf.Tensor  # int32 [(n + 1) / 2]
-  cross_entropy: tf.Tensor  # float32 scalar, of the proxy, mean over these images
-  gradients: towers.GradientsAndVariables  # The proxy's; 0 at steps at which it does not learn.
+  def __init__(
+    self,
+    proxy: model_base.Layers,
+    weight_decay: Callable[[tf.Variable], float],
+    label_smoothing: float = 0.0,
+  ):
+    """Arguments are as for `towers.build_tower`, with the proxy for the network."""
+    self._proxy = proxy
+    self._weight_decay = weight_decay
+    self._label_smoothing = label_smoothing
+    self._cross_entropies: list[tf.Tensor] = []  # One a tower.
+    self._gradients: list[towers.GradientsAndVariables] = []
 
+  def harder_half(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the images and labels with the highest cross-entropies, in a tower of their own.
 
-class Part(StepPart):
-  """Adds the proxy to a training step."""
+    The proxy normalises by the batch, of n images: (n + 1) / 2 are left.
+    """
+    count = (images.shape[0] + 1) // 2
+    with tf.compat.v1.variable_scope(PROXY):
+      logits = self._proxy.forward_pass(images)
+    losses = towers.cross_entropies(labels, logits, self._label_smoothing)
+    hardest, rows = tf.math.top_k(losses, count, sorted=False)
+    variables = towers.trained_variables(self._proxy)
+    cross_entropy = tf.reduce_mean(hardest)
+    loss = cross_entropy + towers.weight_penalty(self._proxy, self._weight_decay)
+    step = tf.compat.v1.train.get_or_create_global_step()
+    # Momentum changes variables even for gradient 0, so zeros wait for the forward pass.
+    with tf.control_dependencies([loss]):
+      is_due = tf.equal(step % _LEARNS_EVERY, 0)
+    gradients = tf.cond(
+      is_due,
+      lambda: tf.gradients(loss, variables),
+      lambda: [tf.zeros(variable.shape) for variable in variables],
+    )
+    self._cross_entropies.append(cross_entropy)
+    self._gradients.append(list(zip(gradients, variables)))
+    return tf.gather(images, rows), tf.gather(labels, rows)
 
-  def __init__(self, step: Step):
-    super().__init__(step)
-    self._halves: list[HarderHalf] = []
+  def gradients(self, device: str = '') -> towers.GradientsAndVariables:
+    """Returns the means of the towers' gradients of the proxy, as `towers.average_gradients`.
 
-  def examples(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    step = self._step
-    assert step.proxy
-    smoothing = step.hparams.label_smoothing
-    half = harder_half(images, labels, step.proxy, step.weight_decay, smoothing)
-    self._halves.append(half)
-    return half.images, half.labels
+    They are 0 at steps at which the proxy does not learn.
+    """
+    return towers.average_gradients(self._gradients, device)
 
-  def gradients(self) -> towers.GradientsAndVariables:
-    gradients = [half.gradients for half in self._halves]
-    return towers.average_gradients(gradients, self._step.mean_device)
-
-  def loss_parts(self) -> dict[str, tf.Tensor]:
-    total = tf.add_n([half.cross_entropy for half in self._halves])
-    return {'proxy_cross_entropy': total / len(self._halves)}
-
-
-def harder_half(
-  images: tf.Tensor,
-  labels: tf.Tensor,
-  proxy: model_base.Layers,
-  weight_decay: Callable[[Any], float],
-  label_smoothing: float = 0.0,
-) -> HarderHalf:
-  """Returns the half with the highest cross-entropies. The proxy normalises by the batch.
-
-  Arguments are as for `towers.build_tower`, with the proxy for the network and n known.
-  """
-  count = (images.shape[0] + 1) // 2
-  with tf.compat.v1.variable_scope(PROXY):
-    logits = proxy.forward_pass(images)
-  losses = towers.cross_entropies(labels, logits, label_smoothing)
-  hardest, rows = tf.math.top_k(losses, count, sorted=False)
-  variables = towers.trained_variables(proxy)
-  cross_entropy = tf.reduce_mean(hardest)
-  loss = cross_entropy + towers.weight_penalty(proxy, weight_decay)
-  step = tf.compat.v1.train.get_or_create_global_step()
-  # Momentum changes variables even for gradient 0, so zeros wait for the forward pass.
-  with tf.control_dependencies([loss]):
-    is_due = tf.equal(step % _LEARNS_EVERY, 0)
-  gradients = tf.cond(
-    is_due,
-    lambda: tf.gradients(loss, variables),
-    lambda: [tf.zeros(variable.shape) for variable in variables],
-  )
-  images, labels = (tf.gather(values, rows) for values in (images, labels))
-  return HarderHalf(images, labels, cross_entropy, list(zip(gradients, variables)))
+  def cross_entropy(self) -> tf.Tensor:
+    """Returns the proxy's, of the harder halves: float32 scalar."""
+    return tf.add_n(self._cross_entropies) / len(self._cross_entropies)

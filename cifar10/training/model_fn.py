@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import model_base
 from cifar10.callbacks.base import TrainingGraph
-from cifar10.cluster import packing
 from cifar10.cluster.placement import Placement
 from cifar10.cluster.roles import Role
 from cifar10.data import input_pipeline
@@ -18,22 +17,13 @@ from cifar10.job.checkpoints import Saver
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
-from cifar10.training import (
-  ema,
-  evaluation,
-  gpu_prefetch,
-  hard_examples,
-  lookahead,
-  muon,
-  network_builder,
-  network_size,
-  optimizers,
-  schedules,
-  step_parts,
-  towers,
-)
+from cifar10.training import ema, evaluation, network_builder, towers
+from cifar10.training.gpu_prefetch import staged
+from cifar10.training.hard_examples import HardExamples
 from cifar10.training.network_builder import Inferred, infer
-from cifar10.training.step_parts import GroupOf, Shards, StepPart
+from cifar10.training.optimizers import Groups, make_optimizer
+from cifar10.training.schedules import Rates, learning_rates
+from cifar10.training.towers import GradientsAndVariables, Shards, Tower
 from estimator_again import estimator as tf_estimator
 
 
@@ -93,77 +83,81 @@ def get_model_fn(
   return model_fn
 
 
-def _groups(hparams: HParams, *networks: model_base.Layers) -> GroupOf:
-  """Returns a function from each variable of the built networks to its parameter group."""
-  roles = collections.ChainMap(*(network.roles for network in networks))
-  return lambda variable: hparams.family.group(roles[variable.op.name], hparams)
-
-
 def _train_spec(
   hparams: HParams, placement: Placement, data: DatasetInfo, training: Training, shards: Shards
 ) -> Any:
-  """Builds every tower, the mean of their gradients, and the update.
+  """shards -> towers -> mean gradients -> update.
 
   Under a strategy of tf.distribute each replica calls this function and builds one tower.
   """
-  role, prepared = training.role, training.prepared
-  network = network_builder.build(
-    hparams, data, is_training=True, data_format=placement.data_format, prepared=prepared
-  )
-  network.start_from(training.initializers)
-  settings = network_builder.layer_settings(hparams, True, placement.data_format)
-  # With random initial values and no frozen variables in any case.
-  proxy = families.build_proxy(hparams.family, settings, data, prepared)
-  group_of = _groups(hparams, network, *([proxy] if proxy else []))
-  tower_devices, place_variable = _devices(placement, role)
-  # A strategy has its own way to prefetch.
-  prefetches = placement.prefetches_to_gpu and not tf.distribute.has_strategy()
+  role = training.role
+  network, hard_examples, groups = _networks(hparams, placement, data, training.prepared)
+  devices, place_variable = _devices(placement, role)
+  hooks, puts = [], []
+  if placement.prefetches_to_gpu and not tf.distribute.has_strategy():  # It has its own way.
+    shards, put, hook = staged(shards, devices)
+    puts.append(put)
+    hooks.append(hook)
+
+  built: list[Tower] = []
+  for index, (device, shard) in enumerate(zip(devices, shards)):
+    with (
+      tf.compat.v1.name_scope(f'tower_{index}') as scope,
+      tf.compat.v1.variable_scope(
+        hparams.family.NAME, reuse=index > 0, custom_getter=_starting_from(training.initializers)
+      ),
+      tf.compat.v1.device(towers.device_setter(device, place_variable)),
+    ):
+      images, labels = input_pipeline.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
+      if hard_examples:
+        images, labels = hard_examples.harder_half(images, labels)
+      built.append(
+        towers.build_tower(images, labels, network, groups.weight_decay, hparams.label_smoothing)
+      )
+      if index == 0:  # Else every tower would update the same moving averages at each step.
+        update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
+
+  # On this worker, from where they travel to the parameter servers together.
   host = f'{role.cluster.job}/device:CPU:0' if role.cluster.num_ps else ''
-  step = step_parts.Step(hparams, group_of, tower_devices, prefetches, host, proxy)
-  if role.cluster.num_ps:
-    shapes = network_size.trained_shapes(hparams, data)
-    network.take_values(packing.pull(shapes, place_variable, host))
-  added = _parts(step)
-  for part in added:
-    shards = part.shards(shards)
-  built, update_ops = _build_towers(step, network, shards, place_variable, added)
-  gradients = towers.average_gradients([tower.gradients for tower in built], step.mean_device)
-  more_gradients = [pair for part in added for pair in part.gradients()]
+  gradients = towers.average_gradients([tower.gradients for tower in built], host)
+  all_gradients = gradients + (hard_examples.gradients(host) if hard_examples else [])
+  rates = _learning_rates(hparams, role, training.examples_per_epoch)
+  train_op, more_hooks = _update(
+    hparams, role, rates, groups, gradients=all_gradients, update_ops=update_ops
+  )
+
   cross_entropy = tf.add_n([tower.cross_entropy for tower in built]) / len(built)
   loss = cross_entropy + built[0].weight_penalty
-  rates = _learning_rates(hparams, role, training.examples_per_epoch)
-  train_op, hooks = _update(
-    step, role, rates, gradients + more_gradients, update_ops=update_ops, added=added
-  )
   loss_parts = {'cross_entropy': cross_entropy, 'weight_penalty': built[0].weight_penalty}
-  for part in added:
-    train_op = part.train_op(train_op)
-    hooks += part.hooks()
-    loss_parts.update(part.loss_parts())
+  if hard_examples:
+    loss_parts['proxy_cross_entropy'] = hard_examples.cross_entropy()
   # On all images that the towers learn from.
   correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
   accuracy = tf.reduce_mean(tf.concat(correct, 0))
-  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates[0]}
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
     loss=loss / _num_replicas(),  # The Estimator sums it over the replicas.
-    train_op=train_op,
-    training_hooks=hooks,
+    train_op=tf.group(train_op, *puts),
+    training_hooks=hooks + more_hooks,
     scaffold=role.scaffold(),
   )
 
 
-def _parts(step: step_parts.Step) -> list[StepPart]:
-  """Returns the parts that this step needs, in the order of the data."""
-  needed: tuple[tuple[type[StepPart], Any], ...] = (
-    (gpu_prefetch.Part, step.prefetches_to_gpu),
-    (hard_examples.Part, step.proxy),
-    (muon.Part, step.hparams.muon_learning_rate),
-    (lookahead.Part, step.hparams.lookahead_steps),
-    (ema.Part, step.hparams.ema_decay),
-  )
-  return [part(step) for part, is_needed in needed if is_needed]
+def _networks(
+  hparams: HParams, placement: Placement, data: DatasetInfo, prepared: Prepared | None
+) -> tuple[model_base.Layers, HardExamples | None, Groups]:
+  """Returns the network to train, the proxy that picks its examples, and both one's groups."""
+  settings = network_builder.layer_settings(hparams, True, placement.data_format)
+  network = families.build(hparams.family, settings, data, prepared)
+  network.freeze(hparams.freeze)
+  # Nothing of it is frozen in any case.
+  proxy = families.build_proxy(hparams.family, settings, data, prepared)
+  if not proxy:
+    return network, None, Groups(hparams, network.roles)
+  groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles))
+  return network, HardExamples(proxy, groups.weight_decay, hparams.label_smoothing), groups
 
 
 def _devices(placement: Placement, role: Role) -> tuple[list[str], Callable[[tf.Operation], str]]:
@@ -177,63 +171,24 @@ def _devices(placement: Placement, role: Role) -> tuple[list[str], Callable[[tf.
   return [cluster.job + device for device in placement.tower_devices], place_variable
 
 
-def _build_towers(
-  step: step_parts.Step,
-  network: model_base.Layers,
-  shards: Shards,
-  place_variable: Callable[[tf.Operation], str],
-  added: Sequence[StepPart],
-) -> tuple[list[towers.Tower], list[tf.Operation]]:
-  """Builds all towers over one set of variables; returns them and the moving averages' updates."""
-  hparams = step.hparams
-  built: list[towers.Tower] = []
-  update_ops: list[tf.Operation] = []
-  for index, (device, shard) in enumerate(zip(step.tower_devices, shards)):
-    setter = towers.device_setter(device, place_variable)
-    with (
-      tf.compat.v1.name_scope(f'tower_{index}') as scope,
-      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0),
-      tf.compat.v1.device(setter),
-    ):
-      images, labels = input_pipeline.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
-      for part in added:
-        images, labels = part.examples(images, labels)
-      built.append(
-        towers.build_tower(images, labels, network, step.weight_decay, hparams.label_smoothing)
-      )
-      if index == 0:
-        # Tower 0 only: else every tower would update the same moving averages at each step.
-        update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
-        if network.statistics:
-          moving, batch = zip(*network.statistics)
-          for mean, average in packing.push(batch, moving):
-            update_ops.append(network.move_average(average, mean))
-  return built, update_ops
+def _starting_from(initializers: Mapping[str, Any]) -> Callable[..., tf.Variable]:
+  """Returns a getter of variables that begin with these in place of their layers' initializers."""
+
+  def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:
+    if name in initializers:
+      given['initializer'] = initializers[name]
+    return getter(name, **given)
+
+  return get_variable
 
 
-def _learning_rates(hparams: HParams, role: Role, examples_per_epoch: int) -> tuple[Any, Any]:
-  """Returns the rates of the optimizer and of Muon at this step, as scheduled or controlled."""
-  examples_per_step = role.examples_per_step(hparams.train_batch_size)
-  scheduled = (
-    _scheduled(rate, hparams, examples_per_epoch, examples_per_step) if rate else 0.0
-    for rate in (hparams.learning_rate, hparams.muon_learning_rate)
-  )
-  role.control.build()
-  return role.control.rates(*scheduled)
-
-
-def _scheduled(
-  rate: float, hparams: HParams, examples_per_epoch: int, examples_per_step: int
-) -> tf.Tensor:
-  """Returns a learning rate times the schedule's factor at this step: float32 scalar."""
+def _learning_rates(hparams: HParams, role: Role, examples_per_epoch: int) -> Rates:
+  """Returns the rates at this step, as scheduled or as `control` has set them."""
   global_step = tf.compat.v1.train.get_or_create_global_step()
-  if hparams.lr_triangle:
-    return rate * schedules.triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
-  boundaries = list(hparams.lr_boundaries_steps) or schedules.boundaries_in_steps(
-    hparams.lr_boundaries_epochs, examples_per_epoch, examples_per_step
-  )
-  values = [rate * value for value in hparams.lr_values]
-  return schedules.learning_rate(global_step, boundaries, values)
+  examples_per_step = role.examples_per_step(hparams.train_batch_size)
+  scheduled = learning_rates(hparams, global_step, examples_per_epoch, examples_per_step)
+  role.control.build()
+  return Rates(*role.control.rates(*scheduled))
 
 
 def _num_replicas() -> int:
@@ -242,25 +197,24 @@ def _num_replicas() -> int:
 
 
 def _update(
-  step: step_parts.Step,
+  hparams: HParams,
   role: Role,
-  rates: tuple[Any, Any],
-  gradients: towers.GradientsAndVariables,
+  rates: Rates,
+  groups: Groups,
   *,
+  gradients: GradientsAndVariables,
   update_ops: Sequence[tf.Operation],
-  added: Sequence[StepPart],
 ) -> tuple[tf.Operation, list[Any]]:
   """Returns the op that updates variables and moving averages, and the hooks that it needs."""
-  hparams = step.hparams
-  global_step = tf.compat.v1.train.get_or_create_global_step()
   # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
   # synchronous training updates variables after a step, which includes them.
   is_over = role.updates_later or not role.updates_moving_averages
   before = () if is_over else update_ops
-  optimizer = role.optimizer(optimizers.make_optimizer(hparams, rates, added, before))
-  gradients = optimizers.in_groups(gradients, step.group_of)
+  optimizer = role.optimizer(make_optimizer(hparams, rates, groups, before))
+  gradients = groups.scaled(gradients)
   if _num_replicas() > 1:  # Strategies sum gradients, so divide to get the mean.
     gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
+  global_step = tf.compat.v1.train.get_or_create_global_step()
   train_op = optimizer.apply_gradients(gradients, global_step)
   hooks = role.training_hooks(optimizer, hparams.train_steps)
   if role.updates_moving_averages:
@@ -289,12 +243,11 @@ def _eval_spec(
 ) -> Any:
   """All towers and the metrics."""
   images, labels = shard
-  step = step_parts.Step(hparams, _groups(hparams, network))
   inferred = _inferred(hparams, placement, network, images)
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=labels, logits=inferred.logits
   )
-  weight_penalty = towers.weight_penalty(network, step.weight_decay)
+  weight_penalty = towers.weight_penalty(network, Groups(hparams, network.roles).weight_decay)
   plain_logits = None if hparams.tta == 'none' else inferred.own_logits
   metrics = evaluation.metrics(
     labels,

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-import model_base
 from cifar10.core import sessions
 from cifar10.core.errors import InputError
 from cifar10.data import info
@@ -52,12 +51,6 @@ def variable_shapes(
     return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
 
 
-def trained_shapes(hparams: HParams, data: DatasetInfo) -> dict[str, list[int]]:
-  """Returns the shapes of the trained variables by name, in the order in which they are made."""
-  with _built(hparams, data) as network:
-    return {name: value.shape.as_list() for name, value in network.values.items()}
-
-
 def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: DatasetInfo) -> None:
   """Raises InputError if a checkpoint that the user named is of another network than the job's."""
   source = variable_files.open_checkpoint(checkpoint, f'--checkpoint {named}')
@@ -89,10 +82,8 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
 
 
 @contextlib.contextmanager
-def _built(
-  hparams: HParams, data: DatasetInfo, num_images: int | None = 1
-) -> Iterator[model_base.Layers]:
-  """A context with the network, as it evaluates so many images, in a separate default graph."""
+def _built(hparams: HParams, data: DatasetInfo, num_images: int | None = 1) -> Iterator[None]:
+  """A context whose default graph has the network, as it evaluates so many images."""
   if hparams.dtype == 'auto':  # Not yet decided.
     hparams = dataclasses.replace(hparams, dtype='float32')
   with sessions.side_graph():
@@ -101,7 +92,7 @@ def _built(
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       shape = [num_images, info.HEIGHT, info.WIDTH, info.DEPTH]
       built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))
-    yield built
+    yield
 
 
 def _multiplications(operation: tf.Operation) -> int | None:

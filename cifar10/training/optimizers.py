@@ -1,4 +1,4 @@
-"""Turns gradients into updates: parameter groups, and SGD with momentum.
+"""Turns gradients into updates: parameter groups, and the optimizers that options put together.
 
 A group's learning rate is a factor of its gradients. Since SGD with momentum is linear in the
 gradients, the update equals that of separate optimizers for each group, and parameter servers and
@@ -6,23 +6,66 @@ strategies need no change. An optimizer that normalises gradients would cancel t
 one, and refuses groups with a factor.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
-from cifar10.training.step_parts import GroupOf, StepPart
+from cifar10.training import ema
+from cifar10.training.schedules import Rates
 from cifar10.training.towers import GradientsAndVariables
 
+# The part of a slow variable that stays when Lookahead averages it with its fast one:
+_DECAY = 0.95  # this, to the power of the steps between two averagings,
+_POWER = 3  # times this power of the finished fraction of training.
+# Muon's iterations make of a singular value s a polynomial, a s + b s^3 + c s^5.
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_NEWTON_SCHULZ_STEPS = 3
+_TINY = 1e-7  # In place of a norm of 0.
 
-def in_groups(gradients: GradientsAndVariables, group_of: GroupOf) -> GradientsAndVariables:
-  """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
-  return [(_in_group(gradient, group_of(variable)), variable) for gradient, variable in gradients]
+
+class Optimizer(Protocol):
+  """What makes an update of gradients, as TensorFlow's optimizers do."""
+
+  def apply_gradients(
+    self, gradients: GradientsAndVariables, global_step: tf.Variable
+  ) -> tf.Operation:
+    """Returns the op that updates the variables and counts one step."""
 
 
-def _in_group(gradient: tf.Tensor, group: Group) -> tf.Tensor:
+class Groups:
+  """The parameter groups of variables, by their roles in the network."""
+
+  def __init__(self, hparams: HParams, roles: Mapping[str, str]):
+    """`roles` has the role of each variable, by its operation's name, when it is asked for."""
+    self._hparams = hparams
+    self._roles = roles
+
+  def of(self, variable: tf.Variable) -> Group:
+    """Returns a variable's group; raises InputError for one of Muon's that has a factor."""
+    group = self._hparams.family.group(self._roles[variable.op.name], self._hparams)
+    if group.uses_muon and group.learning_rate_factor != 1:
+      raise InputError(
+        f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '
+        'normalises gradients: its group must have factor 1'
+      )
+    return group
+
+  def weight_decay(self, variable: tf.Variable) -> float:
+    """Returns a variable's L2 coefficient: 0 if Muon fixes its norm."""
+    group = self.of(variable)
+    return 0.0 if group.uses_muon else self._hparams.weight_decay / group.learning_rate_factor
+
+  def scaled(self, gradients: GradientsAndVariables) -> GradientsAndVariables:
+    """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
+    return [(_scaled(gradient, self.of(variable)), variable) for gradient, variable in gradients]
+
+
+def _scaled(gradient: tf.Tensor, group: Group) -> tf.Tensor:
   factor = group.learning_rate_factor
   with tf.device(gradient.device):  # So that it does not travel to be scaled.
     scaled = gradient if factor == 1 else gradient * factor
@@ -33,23 +76,213 @@ def _in_group(gradient: tf.Tensor, group: Group) -> tf.Tensor:
 
 
 def make_optimizer(
-  hparams: HParams,
-  rates: tuple[Any, Any],
-  step_parts: Sequence[StepPart],
-  update_ops: Sequence[tf.Operation] = (),
-) -> Any:
-  """Returns an optimizer; callers use its `apply_gradients` only.
+  hparams: HParams, rates: Rates, groups: Groups, update_ops: Sequence[tf.Operation] = ()
+) -> Optimizer:
+  """Returns SGD with momentum, with what the options put around it.
 
   Args:
-    hparams: those of SGD.
-    rates: the learning rates of SGD and of Muon: floats or scalar tensors.
-    step_parts: the parts that wrap SGD.
-    update_ops: updates of moving averages, which Lookahead and averages of weights wait for.
+    hparams: those of the optimizers.
+    rates: the learning rates at this step.
+    groups: tell which variables Muon updates.
+    update_ops: updates of batch norm's moving averages, after which these are averaged, too.
   """
-  learning_rate, muon_learning_rate = rates
-  optimizer: Any = tf.compat.v1.train.MomentumOptimizer(
-    learning_rate, hparams.momentum, use_nesterov=hparams.nesterov
+  optimizer: Optimizer = tf.compat.v1.train.MomentumOptimizer(
+    rates.sgd, hparams.momentum, use_nesterov=hparams.nesterov
   )
-  for part in step_parts:
-    optimizer = part.optimizer(optimizer, muon_learning_rate, update_ops)
+  if hparams.muon_learning_rate:
+    muon = Muon(rates.muon, hparams.muon_momentum, tf.as_dtype(hparams.dtype))
+    optimizer = MuonAndSgd(muon, optimizer, groups)
+  if hparams.lookahead_steps:
+    steps, last_step = hparams.lookahead_steps, hparams.train_steps
+    optimizer = Lookahead(optimizer, steps, last_step, after=update_ops)
+  if hparams.ema_decay:
+    optimizer = MovingAverage(optimizer, hparams.ema_decay, after=update_ops)
   return optimizer
+
+
+class MuonAndSgd:
+  """Muon for the variables of Muon's groups, and another optimizer for all others."""
+
+  def __init__(self, muon: 'Muon', sgd: Optimizer, groups: Groups):
+    self._muon, self._sgd, self._groups = muon, sgd, groups
+
+  def apply_gradients(
+    self, gradients: GradientsAndVariables, global_step: tf.Variable
+  ) -> tf.Operation:
+    """Returns the op that makes both updates and counts one step."""
+    kernels: GradientsAndVariables = []
+    others: GradientsAndVariables = []
+    for pair in gradients:
+      (kernels if self._groups.of(pair[1]).uses_muon else others).append(pair)
+    # With --freeze one of the two can have nothing to update, which an optimizer refuses.
+    if not others:
+      return self._muon.apply_gradients(kernels, global_step)
+    with tf.control_dependencies([self._muon.apply_gradients(kernels)] if kernels else []):
+      return self._sgd.apply_gradients(others, global_step)
+
+
+class Muon(tf.compat.v1.train.Optimizer):
+  """Orthogonalised momentum for convolution kernels with a fixed norm.
+
+  Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as in airbench94:
+  at every step the kernel, as a matrix with a row for each output channel, is scaled to the norm
+  sqrt(outputs) and moved by the learning rate times the orthogonal matrix nearest to its Nesterov
+  momentum. It suits kernels before a normalisation, which makes their norm irrelevant.
+  """
+
+  def __init__(
+    self, learning_rate: float | tf.Tensor, momentum: float, dtype: tf.DType = tf.float32
+  ):
+    """Args:
+    learning_rate: scalar.
+    momentum: the part of the accumulated gradient that stays at each step.
+    dtype: of the matrix products.
+    """
+    super().__init__(use_locking=False, name='Muon')
+    self._learning_rate = learning_rate
+    self._momentum = momentum
+    self._dtype = dtype
+
+  def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
+    for variable in var_list:
+      self._zeros_slot(variable, 'momentum', self._name)
+
+  def _resource_apply_dense(self, grad: tf.Tensor, handle: tf.Variable) -> tf.Operation:
+    slot = self.get_slot(handle, 'momentum')
+    accumulated = slot.assign(self._momentum * slot + grad)
+    direction = orthogonalised(grad + self._momentum * accumulated, self._dtype)
+    outputs = handle.shape[-1]
+    unit = handle * (outputs**0.5 / tf.maximum(tf.norm(handle), _TINY))  # It may begin with zeros.
+    # No update for gradient 0: orthogonalised momentum would move the kernel as far as ever.
+    has_gradient = tf.reduce_any(tf.not_equal(grad, 0))
+    moved = tf.where(has_gradient, unit - self._learning_rate * direction, handle)
+    return handle.assign(moved, read_value=False)
+
+
+def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+  """Returns nearly the orthogonal matrix nearest to a kernel, by three Newton-Schulz iterations.
+
+  Args:
+    kernel: [height, width, in, out], as the matrix [height * width * in, out].
+    dtype: of the matrix products.
+
+  Returns:
+    float32, the same shape; singular values are about 1 (0.7 to 1.2 suffices for Muon), but those
+      that were small stay smaller.
+  """
+  x = tf.reshape(kernel, [-1, kernel.shape[-1]])
+  x = tf.cast(x / (tf.norm(x) + 1e-7), dtype)
+  a, b, c = _NEWTON_SCHULZ
+  is_wide = x.shape[0] < x.shape[1]
+  if is_wide:
+    x = tf.transpose(x)
+  for _ in range(_NEWTON_SCHULZ_STEPS):
+    square = tf.matmul(x, x, transpose_a=True)  # The smaller one of the two products.
+    x = a * x + tf.matmul(x, b * square + c * tf.matmul(square, square))
+  if is_wide:
+    x = tf.transpose(x)
+  return tf.cast(tf.reshape(x, kernel.shape), tf.float32)
+
+
+class Lookahead:
+  """Averages another optimizer's variables into slow ones, and goes on from the average.
+
+  Zhang et al. 2019, 'Lookahead Optimizer' (arXiv 1907.08610), in airbench's form: after every
+  `steps` steps slow = decay * slow + (1 - decay) * fast, and fast = slow, with decay
+  0.95^steps (t / last_step)^3; after the last step fast = slow, unless there are fewer than
+  `steps`. A training that ends early ends with its fast variables. Includes moving averages.
+  """
+
+  def __init__(
+    self, optimizer: Optimizer, steps: int, last_step: int, *, after: Sequence[tf.Operation] = ()
+  ):
+    """`after`: updates of the moving averages, which precede their averaging."""
+    self._optimizer = optimizer
+    self._steps, self._last_step = steps, last_step
+    self._after = after
+
+  def apply_gradients(
+    self, gradients: GradientsAndVariables, global_step: tf.Variable
+  ) -> tf.Operation:
+    """Returns the op that updates the variables, and every few steps averages them."""
+    pairs = list(gradients)
+    moving = [average for average in ema.moving_averages() if average.dtype.is_floating]
+    fast = [variable for _, variable in pairs] + moving
+    slow = [_companion(variable, '/slow') for variable in fast]
+    applied = self._optimizer.apply_gradients(pairs, global_step)
+    with tf.control_dependencies([applied, *self._after]):
+      step = global_step.read_value()
+    is_due = tf.equal(step % self._steps, 0)
+    progress = tf.cast(step, tf.float32) / self._last_step
+    decay = _DECAY**self._steps * progress**_POWER
+    decay = tf.where(is_due, decay, 1.0)  # The last step may not be due.
+
+    def average() -> tf.Tensor:
+      averaged = []
+      for quick, lasting in zip(fast, slow):
+        mean = lasting + (1 - decay) * (quick - lasting)  # So that what is frozen stays the same.
+        with tf.control_dependencies([mean]):
+          averaged += [variable.assign(mean, read_value=False) for variable in (quick, lasting)]
+      with tf.control_dependencies(averaged):
+        return tf.constant(True)
+
+    # Before the first averaging the slow variables have their initial values.
+    ends = (step >= self._last_step) & (self._last_step >= self._steps)
+    return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op
+
+
+class MovingAverage:
+  """Follows another optimizer's updates with an update of the variables' moving averages.
+
+  Polyak and Juditsky 1992, 'Acceleration of Stochastic Approximation by Averaging', with weights
+  that decay exponentially. After update t: average = d * average + (1 - d) * variable, with
+  d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage with `num_updates`. So
+  the random initial values soon lose their weight: with a constant decay of 0.999 they would be a
+  third of the average after 1,000 steps.
+
+  TensorFlow's class is not used: with parameter servers it computes on the worker, so that every
+  variable and its average travel there at every step, and under a strategy of tf.distribute it
+  reduces each variable over replicas whose copies are equal anyway.
+  """
+
+  def __init__(self, optimizer: Optimizer, decay: float, *, after: Sequence[tf.Operation] = ()):
+    """`after`: updates of batch norm's moving averages, which are averaged, too."""
+    self._optimizer, self._decay, self._after = optimizer, decay, after
+
+  def apply_gradients(
+    self, gradients: GradientsAndVariables, global_step: tf.Variable
+  ) -> tf.Operation:
+    """Returns the op that updates the variables and then the averages."""
+    applied = self._optimizer.apply_gradients(gradients, global_step)
+    with tf.control_dependencies([applied, *self._after]):
+      step = tf.cast(global_step.read_value(), tf.float32)
+      part = tf.maximum(1 - self._decay, 9 / (10 + step))  # 1 - d, without rounding.
+      # Runs once for all replicas of a strategy; also without a strategy.
+      return tf.distribute.get_replica_context().merge_call(_move_all, args=(part,))
+
+
+def _move_all(strategy: Any, part: Any) -> tf.Operation:
+  """Updates every average; each replica's copy on its own device."""
+  moved = []
+  for variable in ema.averaged_variables():
+    with tf.init_scope():  # Initial values must not depend on the update.
+      average = _companion(variable, EMA_SUFFIX)
+    moved.append(strategy.extended.update(average, _move, args=(variable, part)))
+  return tf.group(*moved)
+
+
+def _move(average: tf.Variable, variable: tf.Variable, part: tf.Tensor) -> tf.Operation:
+  """Moves the average towards the variable by a part of the distance."""
+  with tf.compat.v1.device(average.device):  # With parameter servers only `part` travels.
+    return average.assign_sub(part * (average - variable), read_value=False)
+
+
+def _companion(variable: tf.Variable, suffix: str) -> tf.Variable:
+  """Returns a variable beside another, saved under its name with this suffix; begins as it does."""
+  with tf.compat.v1.device(variable.device):
+    return tf.compat.v1.get_variable(
+      variable.op.name + suffix,
+      initializer=variable.initial_value,
+      trainable=False,
+      use_resource=True,
+    )

@@ -1,40 +1,48 @@
-"""Learning-rate schedules as functions of the global step; the length of an epoch in steps."""
+"""Learning rates as a function of the global step; how many steps a number of epochs has."""
 
 import fractions
 import math
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from cifar10.options.hparams import HParams
 
-def boundaries_in_steps(
-  epochs: Sequence[float], examples_per_epoch: int, examples_per_step: int
-) -> list[int]:
-  """Returns the steps that end `epochs` epochs: ceil(epochs x examples / examples per step)."""
+
+class Rates(NamedTuple):
+  """The learning rates at a step: float32 scalars."""
+
+  sgd: tf.Tensor
+  muon: tf.Tensor
+
+
+def steps_of(epochs: float, examples_per_epoch: int, examples_per_step: int) -> int:
+  """Returns the step that ends so many epochs: ceil(epochs x examples / examples per step)."""
   # As written: 1.1 epochs of 100 steps are 110, though the nearest float is a little above 1.1.
-  written = [fractions.Fraction(str(epoch)) for epoch in epochs]
-  return [math.ceil(epoch * examples_per_epoch / examples_per_step) for epoch in written]
+  return math.ceil(fractions.Fraction(str(epochs)) * examples_per_epoch / examples_per_step)
 
 
-def learning_rate(
-  global_step: tf.Tensor, boundaries: Sequence[int], values: Sequence[float]
-) -> tf.Tensor:
-  """Returns values[i] if i boundaries are reached; step boundaries[0] is the first with values[1].
+def learning_rates(
+  hparams: HParams, global_step: tf.Tensor, examples_per_epoch: int, examples_per_step: int
+) -> Rates:
+  """Returns the scheduled rates of the update after `global_step` others, an int64 scalar.
 
+  They are those of a triangle, or of phases; the step at a boundary is the first of the next phase.
   `tf.compat.v1.train.piecewise_constant` changes one step later, at boundaries + 1; He et al. cut
   'at 32k iterations', after 32,000 steps, numbers 0 to 31,999.
-
-  Args:
-    global_step: int64 scalar, the number of updates before this one.
-    boundaries: rising steps.
-    values: one more than boundaries.
-
-  Returns:
-    float32 scalar.
   """
-  assert len(values) == len(boundaries) + 1
-  reached = tf.reduce_sum(tf.cast(global_step >= tf.constant(boundaries, tf.int64), tf.int32))
-  return tf.gather(tf.constant(values, tf.float32), reached)
+  rates = hparams.learning_rate, hparams.muon_learning_rate
+  if hparams.lr_triangle:
+    factor = triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
+    return Rates(*(rate * factor for rate in rates))
+  boundaries = hparams.lr_boundaries_steps or [
+    steps_of(epochs, examples_per_epoch, examples_per_step)
+    for epochs in hparams.lr_boundaries_epochs
+  ]
+  reached = tf.cast(global_step >= tf.constant(boundaries, tf.int64), tf.int32)
+  phase = tf.reduce_sum(reached)
+  of_phases = ([rate * factor for factor in hparams.lr_values] for rate in rates)
+  return Rates(*(tf.gather(tf.constant(values, tf.float32), phase) for values in of_phases))
 
 
 def triangle(

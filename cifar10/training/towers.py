@@ -15,6 +15,7 @@ from cifar10.cluster.placement import tower_devices
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 
 GradientsAndVariables = list[tuple[tf.Tensor, Any]]
+Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # Images and labels of each tower.
 
 
 class Tower(NamedTuple):
@@ -87,8 +88,7 @@ def build_tower(
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
   variables = trained_variables(network)
   penalty = weight_penalty(network, weight_decay)
-  sources = [network.source(variable) for variable in variables]
-  gradients = tf.gradients(cross_entropy + penalty, sources)
+  gradients = tf.gradients(cross_entropy + penalty, variables)
   return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)))
 
 

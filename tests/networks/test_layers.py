@@ -8,14 +8,13 @@ import tensorflow as tf
 from graphs import run
 from test_model_base import BFLOAT16, DECAY, EPSILON, image, make_net
 
-import model_base
 from cifar10.networks.layers import MoreLayers
 
 pytestmark = pytest.mark.usefixtures('graph')
 
 
 def make_layers(is_training=False, data_format='channels_last', dtype=tf.float32):
-  return MoreLayers(model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype))
+  return MoreLayers(is_training, data_format, DECAY, EPSILON, dtype)
 
 
 def ones(shape, dtype=tf.float32, partition_info=None):

@@ -272,7 +272,7 @@ class KerasLike(tf.keras.Model):
 
 class _Linear(MoreLayers):
   def __init__(self, options, settings, data):
-    super().__init__(settings)
+    super().__init__(*settings)
     self._options, self._num_classes = options, data.num_classes
 
   def forward_pass(self, images):
@@ -296,7 +296,7 @@ class _AllConvolutions(MoreLayers):
   """Has no fully connected layer, whose input would be the features."""
 
   def __init__(self, options, settings, data):
-    super().__init__(settings)
+    super().__init__(*settings)
     self._num_classes = data.num_classes
 
   def forward_pass(self, images):

@@ -6,19 +6,15 @@ import tensorflow as tf
 from recomputed import assert_close, assert_equal
 
 from cifar10.cluster import placement
-from cifar10.options.family import Group
-from cifar10.options.hparams import HParams
-from cifar10.training import gpu_prefetch, step_parts
+from cifar10.training import gpu_prefetch
 
 
 def staged_numbers(devices):
   """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> what a step runs, its hooks."""
   numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
   images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
-  step = step_parts.Step(HParams(), lambda variable: Group(), devices)
-  staged = gpu_prefetch.Part(step)
-  shards = staged.shards(list(zip(images, labels))[: len(devices)])
-  return [[images for images, _ in shards], staged.train_op(tf.no_op())], staged.hooks()
+  shards, put, hook = gpu_prefetch.staged(list(zip(images, labels))[: len(devices)], devices)
+  return [[images for images, _ in shards], put], [hook]
 
 
 @pytest.mark.parametrize('devices', [['/cpu:0'], ['/cpu:0', '/cpu:1']], ids=['one', 'two'])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.training import hard_examples
+from cifar10.training.hard_examples import HardExamples
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -14,7 +14,7 @@ class Proxy(model_base.Layers):
   """Of images whose pixels are all x: logits x * weight."""
 
   def __init__(self):
-    super().__init__(model_base.LayerSettings(True, 'channels_last', 0.9, 1e-5))
+    super().__init__(True, 'channels_last', 0.9, 1e-5)
 
   def forward_pass(self, images):
     ones = tf.compat.v1.ones_initializer()
@@ -29,10 +29,12 @@ LABELS = [0, 0, 1, 1, 1]
 HARDEST = {0, 1, 4}
 
 
-def chosen(weight_decay=0.0):
+def chosen(weight_decay=0.0, label_smoothing=0.0, images=PIXELS, labels=LABELS):
+  """The harder half of the images, and what chose it."""
   tf.compat.v1.train.get_or_create_global_step()
-  images = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
-  return hard_examples.harder_half(images, tf.constant(LABELS), Proxy(), lambda _: weight_decay)
+  grey = tf.ones([len(images), 32, 32, 3]) * tf.reshape(images, [-1, 1, 1, 1])
+  hard = HardExamples(Proxy(), lambda variable: weight_decay, label_smoothing)
+  return hard.harder_half(grey, tf.constant(labels)), hard
 
 
 def run(tensors, step=0):
@@ -43,20 +45,19 @@ def run(tensors, step=0):
 
 
 def test_the_images_with_the_highest_losses_are_left():
-  half = chosen()
-  assert half.images.shape == [3, 32, 32, 3]
-  images, labels = run([half.images, half.labels])
+  half, hard = chosen()
+  assert half[0].shape == [3, 32, 32, 3]
+  images, labels = run(half)
   assert {PIXELS.index(image[0, 0, 0]) for image in images} == HARDEST
   for image, label in zip(images, labels):
     assert (image == image[0, 0, 0]).all()
     assert label == LABELS[PIXELS.index(image[0, 0, 0])]
+  assert run(hard.cross_entropy()) == pytest.approx((3.048587 + 0.693147 + 4.018150) / 3)
 
 
 def test_of_one_image_one_is_left():
-  tf.compat.v1.train.get_or_create_global_step()
-  image, label = tf.ones([1, 32, 32, 3]), tf.constant([1])
-  half = hard_examples.harder_half(image, label, Proxy(), lambda _: 0.0)
-  assert run([half.images, half.labels])[1].tolist() == [1]
+  (_, labels), _ = chosen(images=[1.0], labels=[1])
+  assert run(labels).tolist() == [1]
 
 
 def test_smoothed_labels_choose_others():
@@ -65,10 +66,8 @@ def test_smoothed_labels_choose_others():
   The label's logit is s more than the other one: -3, 0, 2, 1 and -4. Cross entropy is
   ln(1 + e^-s) + 0.45 s: 1.699, 0.693, 1.027, 0.763 and 2.218. So the hardest are 4, 0 and 2.
   """
-  tf.compat.v1.train.get_or_create_global_step()
-  images = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
-  half = hard_examples.harder_half(images, tf.constant(LABELS), Proxy(), lambda _: 0.0, 0.9)
-  assert {PIXELS.index(image[0, 0, 0]) for image in run(half.images)} == {0, 2, 4}
+  (images, _), _ = chosen(label_smoothing=0.9)
+  assert {PIXELS.index(image[0, 0, 0]) for image in run(images)} == {0, 2, 4}
 
 
 def test_what_momentum_changes_waits_for_the_forward_pass(graph):
@@ -94,6 +93,6 @@ def test_the_proxy_learns_from_them_at_every_fourth_step(step, learns):
 
   (3 * 0.952574 + 0 - 4 * (0.017986 - 1)) / 3 = 2.261926; and 0.1 * 1 of the penalty for both.
   """
-  [(gradient, variable)] = chosen(weight_decay=0.1).gradients
+  [(gradient, variable)] = chosen(weight_decay=0.1)[1].gradients()
   assert variable.op.name == 'proxy/weight'
   np.testing.assert_allclose(run(gradient, step), [learns * 0.1, learns * 2.361926], rtol=1e-5)

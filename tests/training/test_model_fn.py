@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import model_base
 from cifar10.cluster import choose_role, placement, roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
+from cifar10.networks.layers import FamilyNetwork
 from cifar10.options.family import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -21,7 +21,6 @@ from cifar10.training import (
   evaluation,
   model_fn,
   network_builder,
-  schedules,
 )
 from estimator_again import estimator as tf_estimator
 
@@ -227,14 +226,12 @@ def test_workers_of_synchronous_training_leave_averages_to_the_chief(graph):
 )
 def test_epochs_count_what_an_update_is_made_of(graph, monkeypatch, replicas, first_boundary):
   workers, gradients = replicas
-  scheduled = []
-  schedule = schedules.learning_rate
-  monkeypatch.setattr(
-    model_fn.schedules, 'learning_rate', lambda *given: scheduled.append(given) or schedule(*given)
-  )
-  build(MODES.TRAIN, place(), role=role_of(workers, gradients=gradients))
-  [(_, boundaries, _)] = scheduled
-  assert boundaries[0] == first_boundary
+  seen = []
+  role = role_of(workers, gradients=gradients)
+  build(MODES.TRAIN, place(), role=role, on_graph=seen.append)
+  needed = ancestors(seen[0].scalars['learning_rate'].op, controls=False)
+  [reached] = [op for op in needed if op.type == 'GreaterEqual' and op.inputs[1].shape == [3]]
+  assert tf.get_static_value(reached.inputs[1])[0] == first_boundary
 
 
 def test_each_tower_convolves_as_often_as_the_others(graph):
@@ -247,19 +244,14 @@ def test_each_tower_convolves_as_often_as_the_others(graph):
   assert counts == [7, 7, 7, 7]
 
 
-def test_towers_share_the_values_that_a_server_sends(graph):
-  """No tower reads a variable: one tensor comes from each of the two servers."""
-  build(MODES.TRAIN, place(num_cpu_towers=2), role=role_of(2))
+@pytest.mark.parametrize('num_towers', [1, 2])
+def test_a_tower_reads_each_variable_once(graph, num_towers):
+  """Its layer and its weight penalty share the value that comes from a server."""
+  build(MODES.TRAIN, place(num_cpu_towers=num_towers), role=role_of(2))
   for variable in tf.compat.v1.trainable_variables():
     reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
-    users = {user.device for op in reads for user in op.outputs[0].consumers()}
-    assert not any(device.startswith('/job:chief') for device in users), variable.op.name
-  values = [op for op in graph.get_operations() if op.type == 'ConcatV2' and 'ps' in op.device]
-  assert [op.device for op in values] == [
-    f'/job:ps/task:{index}/device:CPU:0' for index in range(2)
-  ]
-  for op in values:
-    assert [user.type for user in op.outputs[0].consumers()] == ['SplitV']
+    in_towers = [op for op in reads if op.name.startswith('tower_')]
+    assert len(in_towers) == num_towers, variable.op.name
 
 
 def test_towers_share_their_variables(graph):
@@ -289,8 +281,7 @@ def test_only_tower_0_moves_the_averages(graph, role, moving):
     for op in graph.get_operations()
     if op.type == 'AssignSubVariableOp' and op.inputs[0] is moving_mean.handle
   ]
-  # One a tower is built, and tower 0's alone is run; with parameter servers only that is built.
-  assert len(updates) == (1 if role else 2)
+  assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
   train_op = spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op
   run = ancestors(train_op, controls=True)
   assert [op.name.split('/')[0] for op in updates if op in run] == moving
@@ -493,18 +484,18 @@ def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_p
 
 def test_learning_rate_follows_the_schedule_in_the_graph(graph):
   # 80 examples, 8 a step: 10 steps an epoch; 82 epochs end at step 820.
-  build(MODES.TRAIN, place())
+  seen = []
+  build(MODES.TRAIN, place(), on_graph=seen.append)
   global_step = tf.compat.v1.train.get_global_step()
-  rate = model_fn._scheduled(0.1, TINY, 80, 8)
   with run_session() as session:
     rates = []
     for step in (0, 819, 820, 1230, 3000):
       session.run(global_step.assign(step))
-      rates.append(session.run(rate))
+      rates.append(session.run(seen[0].scalars['learning_rate']))
   assert rates == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.0002])
 
 
-class Plain(model_base.Layers):
+class Plain(FamilyNetwork):
   """Without batch norm, whose statistics are each tower's own."""
 
   def forward_pass(self, images):
@@ -516,11 +507,10 @@ class Plain(model_base.Layers):
 class PlainFamily(Family):
   NAME: ClassVar[str] = 'plain'
 
+  NETWORK: ClassVar = Plain
+
   def describe(self):
     return 'plain'
-
-  def build(self, settings, data, prepared):
-    return Plain(settings)
 
 
 def after_two_steps(num_towers, **given):

@@ -1,33 +1,40 @@
 """Parameter groups, Muon and lookahead, by values worked out by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import after_steps, plain_sgd, untrained
+from graphs import after_steps, plain_sgd, run, untrained
 
-from cifar10.options.family import Group
-from cifar10.options.hparams import HParams
-from cifar10.training import model_fn, muon, optimizers, step_parts
+import model_base
+from cifar10.options.family import FIRST_BIAS, Group
+from cifar10.options.hparams import from_values
+from cifar10.training.optimizers import Groups, Muon, make_optimizer, orthogonalised
+from cifar10.training.schedules import Rates
 
 pytestmark = pytest.mark.usefixtures('graph')
+
+ROLES = {
+  'kernel': model_base.CONVOLUTION,
+  'scale': model_base.SCALE,
+  'offset': model_base.OFFSET,
+  'head': model_base.HEAD,
+  'bias': FIRST_BIAS,
+}
 
 
 def variable(name, values):
   return tf.compat.v1.get_variable(name, initializer=tf.constant(values, tf.float32))
 
 
-def one_group(variable):
-  return Group()
-
-
-def kernels_by_muon(variable):
-  return Group(uses_muon=variable.shape.rank == 4)
-
-
-def optimizer_of(hparams, learning_rate, muon_learning_rate, group_of):
-  """SGD, with all that the options put around it."""
-  added = model_fn._parts(step_parts.Step(hparams, group_of))
-  return optimizers.make_optimizer(hparams, (learning_rate, muon_learning_rate), added)
+def update(gradients, rates=(0.1, 0.1), **options):
+  """Of (gradient, variable) pairs by what the options make; a variable's name is in ROLES."""
+  hparams = from_values({'momentum': 0.0, **options})
+  groups = Groups(hparams, ROLES)
+  optimizer = make_optimizer(hparams, Rates(*rates), groups)
+  pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in gradients]
+  return optimizer.apply_gradients(groups.scaled(pairs), global_step())
 
 
 def global_step():
@@ -35,16 +42,12 @@ def global_step():
 
 
 def test_groups_learn_faster_and_decay_less():
-  hparams = HParams(weight_decay=6.0)
-  groups = [Group(64.0), Group(3.0), Group()]
-  variables = [variable(name, 1.0) for name in 'abc']
-  by_name = {v.op.name: group for v, group in zip(variables, groups)}
-  step = step_parts.Step(hparams, lambda v: by_name[v.op.name])
-  assert list(map(step.weight_decay, variables)) == [6 / 64, 2, 6]
-  pairs = [(tf.constant(1.0), v) for v in variables]
-  scaled = optimizers.in_groups(pairs, lambda v: by_name[v.op.name])
-  with tf.compat.v1.Session() as session:
-    assert session.run([gradient for gradient, _ in scaled]) == [64, 3, 1]
+  hparams = from_values({'weight_decay': 6.0, 'offset_lr_factor': 64.0, 'head_lr_factor': 3.0})
+  groups = Groups(hparams, ROLES)
+  variables = [variable(name, 1.0) for name in ('offset', 'head', 'scale')]
+  assert list(map(groups.weight_decay, variables)) == [6 / 64, 2, 6]
+  scaled = groups.scaled([(tf.constant(1.0), v) for v in variables])
+  assert run([gradient for gradient, _ in scaled]) == [64, 3, 1]
 
 
 def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
@@ -53,25 +56,20 @@ def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
   v = 1: w = 0 - 0.2 (1 + 0.5 * 1) = -0.3.
   v = 0.5 + 1 = 1.5: w = -0.3 - 0.2 (1 + 0.5 * 1.5) = -0.65.
   """
-  hparams = HParams(momentum=0.5, nesterov=True)
   offset = variable('offset', 0.0)
-  optimizer = optimizer_of(hparams, 0.1, 0.0, one_group)
-  gradients = optimizers.in_groups([(tf.constant(1.0), offset)], lambda v: Group(2.0))
-  apply = optimizer.apply_gradients(gradients, global_step())
+  apply = update([(1.0, offset)], momentum=0.5, nesterov=True, offset_lr_factor=2.0)
   assert after_steps(apply, offset, 2) == pytest.approx([-0.3, -0.65])
 
 
 def test_a_group_stops_learning():
   """Momentum 0, rate 0.1, gradient 1 for 2 of 4 steps."""
-  bias, other = variable('bias', 0.0), variable('other', 0.0)
-  step = global_step()
-  pairs = optimizers.in_groups(
-    [(tf.constant(1.0), bias), (tf.constant(1.0), other)],
-    lambda v: Group(learns_until=2 if v is bias else 0),
+  bias, other = variable('bias', 0.0), variable('scale', 0.0)
+  apply = update([(1.0, bias), (1.0, other)], network='fastnet', first_bias_steps=2)
+  values = after_steps(apply, [bias, other], 4)
+  rate = 0.1 * from_values({'network': 'fastnet'}).family.group(FIRST_BIAS, from_values({}))[0]
+  np.testing.assert_allclose(
+    values, [[-rate, -0.1], [-2 * rate, -0.2], [-2 * rate, -0.3], [-2 * rate, -0.4]], rtol=1e-5
   )
-  optimizer = optimizer_of(HParams(momentum=0.0), 0.1, 0.0, one_group)
-  values = after_steps(optimizer.apply_gradients(pairs, step), [bias, other], 4)
-  np.testing.assert_allclose(values, [[-0.1, -0.1], [-0.2, -0.2], [-0.2, -0.3], [-0.2, -0.4]])
 
 
 def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
@@ -79,38 +77,40 @@ def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
   kernel, gradient = variable('kernel', [[[[2.0, 1.0]]]]), tf.constant([[[[1.0, 0.0]]]])
   step = global_step()
   learns = tf.cast(tf.equal(step % 2, 0), tf.float32)
-  apply = muon.Muon(0.1, 0.6).apply_gradients([(gradient * learns, kernel)], step)
+  apply = Muon(0.1, 0.6).apply_gradients([(gradient * learns, kernel)], step)
   first, second, third, fourth = (value.tolist() for value in after_steps(apply, kernel, 4))
   assert first == second != third == fourth
 
 
-@pytest.mark.parametrize('role', ['kernel', 'bias'])
-def test_with_muon_one_kind_of_variables_is_enough(role):
-  """With --freeze only the head is trained, or only kernels are; the step counts all the same."""
+@pytest.mark.parametrize(('role', 'moved'), [('kernel', 1 - 0.25 * 0.7207), ('head', 1.5)])
+def test_with_muon_one_kind_of_variables_is_enough(role, moved):
+  """With --freeze only the head is trained, or only kernels are; the step counts all the same.
+
+  The kernel's norm is made 1, its direction is 0.7207 (see below); the head is 2 - 0.5.
+  """
   weight, step = variable(role, [[[[2.0]]]]), global_step()
-  hparams = HParams(muon_learning_rate=1.0, momentum=0.0)
-  optimizer = optimizer_of(hparams, 0.5, 0.25, lambda v: Group(uses_muon=v.op.name == 'kernel'))
-  apply = optimizer.apply_gradients([(tf.constant([[[[1.0]]]]), weight)], step)
-  # The kernel's norm is made 1, its direction is 0.7207 (see below); the bias is 2 - 0.5.
-  moved = {'kernel': 1 - 0.25 * 0.7207, 'bias': 1.5}[role]
+  apply = update([([[[[1.0]]]], weight)], (0.5, 0.25), muon_learning_rate=1.0)
   assert after_steps(apply, weight, 1)[0].ravel() == pytest.approx([moved], abs=1e-4)
   assert after_steps(apply, step, 2) == [1, 2]
 
 
 def test_muon_refuses_a_factor_that_would_do_nothing():
   """It normalises gradients, so a factor on them is no factor on the learning rate."""
-  kernel = variable('conv/kernel', [[[[2.0]]]])
-  hparams = HParams(muon_learning_rate=1.0)
-  optimizer = optimizer_of(hparams, 0.1, 0.1, lambda v: Group(2.0, uses_muon=True))
-  with pytest.raises(ValueError, match=r'conv/kernel has learning-rate factor 2\.0, and Muon'):
-    optimizer.apply_gradients([(tf.constant([[[[1.0]]]]), kernel)], global_step())
+
+  class OwnFamily(type(from_values({}).family)):
+    def group(self, role, rates):
+      return Group(2.0, uses_muon=True)
+
+  hparams = dataclasses.replace(from_values({}), family=OwnFamily())
+  with pytest.raises(ValueError, match=r'kernel has learning-rate factor 2\.0, and Muon'):
+    Groups(hparams, ROLES).of(variable('kernel', [[[[2.0]]]]))
 
 
 @pytest.mark.parametrize('shape', [(3, 3, 4, 16), (1, 1, 4, 16), (3, 3, 16, 16)])
 def test_orthogonalised_singular_values_are_near_1(shape):
   kernel = np.random.default_rng(0).normal(size=shape)
   with tf.compat.v1.Session() as session:
-    result = session.run(muon.orthogonalised(tf.constant(kernel, tf.float32)))
+    result = session.run(orthogonalised(tf.constant(kernel, tf.float32)))
   _, singular, _ = np.linalg.svd(result.reshape(-1, shape[-1]), full_matrices=False)
   before_u, before, before_v = np.linalg.svd(kernel.reshape(-1, shape[-1]), full_matrices=False)
   # Three iterations bring all that were above a twentieth of the norm between 0.3 and 1.3.
@@ -127,7 +127,7 @@ def test_orthogonalising_one_value_by_hand():
   """x = 1: x <- 3.4445 x - 4.775 x^3 + 2.0315 x^5 = 0.7010, then 1.1136, then 0.7207."""
   kernel = tf.constant(5.0, shape=[1, 1, 1, 1])
   with tf.compat.v1.Session() as session:
-    result = session.run(muon.orthogonalised(kernel))
+    result = session.run(orthogonalised(kernel))
   x = 1.0
   for _ in range(3):
     x = 3.4445 * x - 4.775 * x**3 + 2.0315 * x**5
@@ -137,26 +137,20 @@ def test_orthogonalising_one_value_by_hand():
 
 def test_a_step_of_muon_by_hand():
   """One output of one input: the kernel 2 is scaled to norm 1, and moved by 0.1 * 0.7207."""
-  kernel = variable('conv/kernel', [[[[2.0]]]])
-  hparams = HParams(muon_learning_rate=1.0, muon_momentum=0.6)
-  optimizer = optimizer_of(hparams, 0.1, 0.1, kernels_by_muon)
-  bias = variable('bias', 1.0)
-  apply = optimizer.apply_gradients(
-    [(tf.constant([[[[-3.0]]]]), kernel), (tf.constant(1.0), bias)], global_step()
-  )
-  [(moved, learned, step)] = after_steps(apply, [kernel, bias, global_step()], 1)
+  kernel, head = variable('kernel', [[[[2.0]]]]), variable('head', 1.0)
+  apply = update([([[[[-3.0]]]], kernel), (1.0, head)], muon_learning_rate=1.0)
+  [(moved, learned, step)] = after_steps(apply, [kernel, head, global_step()], 1)
   assert moved.item() == pytest.approx(1 + 0.07207, abs=1e-4)
   assert learned == pytest.approx(0.9)  # Everything else by SGD.
   assert step == 1
-  made = step_parts.Step(hparams, kernels_by_muon)
-  assert made.weight_decay(kernel) == 0
-  assert made.weight_decay(bias) == hparams.weight_decay
+  groups = Groups(from_values({'muon_learning_rate': 1.0, 'weight_decay': 0.5}), ROLES)
+  assert [groups.weight_decay(kernel), groups.weight_decay(head)] == [0, 0.5]
 
 
 def test_muon_moves_a_kernel_that_begins_with_zeros():
   """0 has no unit vector; 0.1 times the direction 0.7207 is left."""
-  kernel = variable('conv/kernel', [[[[0.0]]]])
-  apply = muon.Muon(0.1, 0.6).apply_gradients([(tf.constant([[[[-3.0]]]]), kernel)], global_step())
+  kernel = variable('kernel', [[[[0.0]]]])
+  apply = Muon(0.1, 0.6).apply_gradients([(tf.constant([[[[-3.0]]]]), kernel)], global_step())
   assert after_steps(apply, kernel, 1)[0].item() == pytest.approx(0.07207, abs=1e-4)
 
 
@@ -166,10 +160,10 @@ def test_muons_momentum_is_nesterovs():
   Momentum 0.5, gradients (1, 0) and then (0, 1): the momentum is (1, 0) and then (0.5, 1), the
   directions are those of (1, 0) + 0.5 (1, 0) and (0, 1) + 0.5 (0.5, 1) = (0.25, 1.5).
   """
-  kernel = variable('conv/kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
+  kernel = variable('kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
   step = global_step()
   gradient = tf.reshape(tf.one_hot(tf.cast(step, tf.int32), 2), [1, 1, 2, 1])
-  apply = muon.Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
+  apply = Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
   first, second = after_steps(apply, kernel, 2)
   np.testing.assert_allclose(first.ravel(), [0.6 - 0.5 * 0.7207, 0.8], atol=1e-4)
   unit = first.ravel() / np.linalg.norm(first)

@@ -7,7 +7,7 @@ from cifar10.cluster import roles
 from cifar10.cluster.placement import Placement
 from cifar10.data.info import CIFAR10
 from cifar10.job.run import Run
-from cifar10.options.hparams import HParams
+from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
 from cifar10.training.experiment import for_training
@@ -25,48 +25,54 @@ def in_steps(hparams, options, role, examples):
   return run.hparams, run.options
 
 
-def test_boundaries_come_from_the_true_number_of_examples():
-  # 40,000 / 128 = 312.5 steps an epoch: 82 x 312.5 = 25,625; 123 x 312.5 = 38,437.5, rounded up;
-  # 300 x 312.5 = 93,750.
-  assert schedules.boundaries_in_steps([82, 123, 300], 40_000, 128) == [25_625, 38_438, 93_750]
-
-
 @pytest.mark.parametrize(
-  ('gradients', 'boundaries'),
+  ('epochs', 'examples', 'per_step', 'steps'),
   [
-    # 82 epochs are 3,280,000 examples: / 256 = 12,812.5 steps, / 384 = 8,541.67 steps. 123 epochs
-    # are 4,920,000: 19,218.75 and 12,812.5. 300 are 12,000,000: 46,875 and 31,250.
-    (2, [12_813, 19_219, 46_875]),
-    (3, [8_542, 12_813, 31_250]),
+    # 40,000 / 128 = 312.5 steps an epoch.
+    (82, 40_000, 128, 25_625),
+    (123, 40_000, 128, 38_438),  # 38,437.5, rounded up.
+    (300, 40_000, 128, 93_750),
+    # Batches of two and three workers: 3,280,000 / 256 = 12,812.5; / 384 = 8,541.67.
+    (82, 40_000, 256, 12_813),
+    (82, 40_000, 384, 8_542),
+    (0.5, 100, 40, 2),  # 1.25 steps, so step 2 is the first after them.
+    # As long as it is written: 1.1 x 100 is 110.00000000000001 in floating point.
+    (1.1, 100, 1, 110),
+    (2.2, 100, 1, 220),
+    (1.15, 100, 1, 115),
   ],
 )
-def test_boundaries_of_synchronous_workers(gradients, boundaries):
-  examples = with_gradients(gradients).examples_per_step(128)
-  assert schedules.boundaries_in_steps([82, 123, 300], 40_000, examples) == boundaries
+def test_epochs_become_steps(epochs, examples, per_step, steps):
+  assert schedules.steps_of(epochs, examples, per_step) == steps
 
 
-def test_half_epochs_and_two_workers():
-  # 100 examples, 40 a step: 0.5 epochs are 50 examples, 1.25 steps, so step 2 is the first after.
-  assert schedules.boundaries_in_steps([0.5, 2], 100, 40) == [2, 5]
-
-
-def test_an_epoch_is_as_long_as_it_is_written():
-  """1.1 x 100 is 110.00000000000001 in floating point, and 111 steps then."""
-  assert schedules.boundaries_in_steps([1.1, 2.2, 1.15], 100, 1) == [110, 220, 115]
+def rates_at(step, **options):
+  """The rates of SGD and Muon, with 10 steps an epoch."""
+  hparams = from_values(options)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    return session.run(schedules.learning_rates(hparams, tf.constant(step, tf.int64), 80, 8))
 
 
 @pytest.mark.parametrize(
-  ('step', 'rate'), [(0, 0.1), (9, 0.1), (10, 0.01), (19, 0.01), (20, 0.001), (10**9, 0.001)]
+  'boundaries', [{'lr_boundaries_epochs': (1, 2)}, {'lr_boundaries_steps': (10, 20)}]
 )
-def test_a_boundary_is_the_first_step_of_the_next_rate(step, rate):
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    value = schedules.learning_rate(tf.constant(step, tf.int64), [10, 20], [0.1, 0.01, 0.001])
-    assert session.run(value) == pytest.approx(rate)
+@pytest.mark.parametrize(
+  ('step', 'factor'), [(0, 1), (9, 1), (10, 0.1), (19, 0.1), (20, 0.01), (10**9, 0.01)]
+)
+def test_a_boundary_is_the_first_step_of_the_next_rate(step, factor, boundaries):
+  given = {'learning_rate': 0.1, 'muon_learning_rate': 0.5, 'lr_values': (1, 0.1, 0.01)}
+  rates = rates_at(step, **given, **boundaries)
+  assert rates == pytest.approx((0.1 * factor, 0.5 * factor))
 
 
 def test_no_boundaries_is_a_constant_rate():
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    assert session.run(schedules.learning_rate(tf.constant(5, tf.int64), [], [0.5])) == 0.5
+  assert rates_at(5, learning_rate=0.5, lr_values=(1,), lr_boundaries_epochs=()) == (0.5, 0)
+
+
+def test_a_triangle_in_place_of_phases():
+  """Of 80 steps 16 rise from 0.2 to 1."""
+  given = {'learning_rate': 2.0, 'muon_learning_rate': 1.0, 'train_steps': 80}
+  assert rates_at(8, **given, lr_triangle=(0.2, 0.2, 0.1)) == pytest.approx((1.2, 0.6))
 
 
 def test_a_triangle_by_hand():
@@ -76,16 +82,16 @@ def test_a_triangle_by_hand():
   assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
 
 
-def test_a_triangle_may_end_above_its_peak():
-  """Of 10 steps 5 rise from 0.5 to 1, and 5 from 1 to 2."""
-  steps = (0, 5, 6, 9, 10, 11)
-  rates = [float(schedules.triangle(tf.constant(s), 10, 0.5, 0.5, 2.0)) for s in steps]
-  assert rates == pytest.approx([0.5, 1, 1.2, 1.8, 2, 2])
-
-
-@pytest.mark.parametrize(('peak', 'expected'), [(0, [1, 0.75, 0]), (1, [0.5, 0.625, 1])])
-def test_a_triangle_may_only_fall_or_only_rise(peak, expected):
-  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, 0.0)) for s in (0, 1, 4)]
+@pytest.mark.parametrize(
+  ('peak', 'last', 'steps', 'expected'),
+  [
+    (0.5, 2.0, (0, 2, 3, 4, 5), (0.5, 1, 1.5, 2, 2)),  # It may end above its peak,
+    (0, 0.0, (0, 1, 4), (1, 0.75, 0)),  # only fall,
+    (1, 0.0, (0, 1, 4), (0.5, 0.625, 1)),  # or only rise.
+  ],
+)
+def test_other_triangles(peak, last, steps, expected):
+  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, last)) for s in steps]
   assert rates == pytest.approx(expected)
 
 
