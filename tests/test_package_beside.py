@@ -84,13 +84,9 @@ def trained(run_main, data_dir, job, *more, steps=4):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  'more',
-  [[], pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.slow)],
-)
-def test_it_trains_on_two_towers_resumes_and_is_exported(more, run_main, data_dir, tmp_path):
+def test_it_trains_on_two_towers_resumes_and_is_exported(run_main, data_dir, tmp_path):
   job = tmp_path / 'job'
-  more = [*more, '--num-cpu-towers', 2]
+  more = ['--num-cpu-towers', 2]
   assert trained(run_main, data_dir, job, *more)[1] == [*HEARD, 'HEARD eval 4']
   result, heard = trained(run_main, data_dir, job, *more, steps=6)
   assert result['global_step'] == 6

@@ -293,25 +293,6 @@ def test_ctrl_c_in_a_task_of_a_cluster_saves_and_is_raised(data_dir, tmp_path, m
   assert tf.train.latest_checkpoint(str(tmp_path / 'job')).endswith('-3')
 
 
-MIRRORED_SECOND = """
-import sys
-import cifar10
-small = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 1, 'mode': 'train'}
-cifar10.train(sys.argv[1] + '/one', sys.argv[2], **small)
-try:
-  cifar10.train(sys.argv[1] + '/two', sys.argv[2], distribute='mirrored', num_cpu_towers=2, **small)
-except cifar10.InputError as error:
-  print(error)
-"""
-
-
-@pytest.mark.slow
-def test_a_call_that_needs_more_devices_than_the_first_is_refused(data_dir, tmp_path):
-  ran = checkout.python('-c', MIRRORED_SECOND, tmp_path, data_dir, must_succeed=True)
-  assert '--distribute mirrored needs the devices /device:CPU:0, /device:CPU:1' in ran.stdout
-  assert ran.stdout.endswith('train in a new one\n')
-
-
 def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):
   results = []
   thread = threading.Thread(

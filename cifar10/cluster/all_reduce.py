@@ -1,48 +1,29 @@
-"""Training by all-reduce: on one host by a strategy of tf.distribute, between processes by its ops.
+"""Training by all-reduce between processes, by TensorFlow's operations for it.
 
-Between processes each has all variables and makes the same updates, from the mean of all gradients.
+Each process has all variables and makes the same updates, from the mean of all gradients.
 """
 
 import contextlib
 import itertools
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl, StopRequested, from_vector
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.roles import Role
 from cifar10.cluster.task_roles import AfterExchange, TaskRole
 from cifar10.cluster.tasks import Cluster
-from cifar10.core.errors import InputError, TaskLostError
+from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log, one_line
-
-
-class Mirrored(Role):
-  """A single process with a replica on each of its devices."""
-
-  def strategy(self, devices: Sequence[str]) -> Any:
-    # Said of every v1 graph: that options could not be kept if the graph were saved. It is not.
-    warnings.filterwarnings('ignore', 'To make it possible to preserve tf.data options')
-    try:
-      made = tf.distribute.MirroredStrategy(devices)
-    except tf.errors.InvalidArgumentError:  # Calls from Python before this one needed fewer.
-      raise InputError(
-        f'--distribute mirrored needs the devices {", ".join(devices)}, and TensorFlow has already '
-        'started without them in this process; train in a new one'
-      ) from None
-    self.monitor.listen()
-    return made
-
-  def scaffold(self, local_init_op: Any = None) -> Any:
-    """The Estimator's: of all copies of a variable."""
 
 
 class MultiWorker(TaskRole):
   """The chief or a worker of an all-reduce between processes."""
 
-  monitor: Any  # A LivenessMonitor.
+  monitor: LivenessMonitor
+  control: 'SummedControl'
   needs_everyone = True
   ends_by_itself = False
 
@@ -85,14 +66,10 @@ class MultiWorker(TaskRole):
       ) from None
 
   def first_hooks(self) -> list[Any]:
-    return [_InStepHook(self.monitor)]
-
-  def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
-    del optimizer, last_step
     return [_AgreementHook(self.monitor, self.control)]
 
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
-    """Returns no hooks: the step itself distributes the chief's control state."""
+    """A worker has none: the step itself distributes the chief's control state."""
     return super().control_hooks(stop_request) if self.saves else []
 
 
@@ -119,18 +96,6 @@ class _Sums:
       )
       parts = tf.split(total, [value.shape.num_elements() for value in values])
     return [tf.reshape(part, value.shape) for part, value in zip(parts, values)]
-
-
-def to_replicas(batches: tf.data.Dataset) -> tf.data.Dataset:
-  """Splits the input's batches of n shards into n elements of one shard, in the towers' order.
-
-  The strategies of tf.distribute give consecutive elements to consecutive replicas.
-  """
-
-  def elements(images, labels):
-    return tf.data.Dataset.from_tensor_slices(((tf.stack(images),), (tf.stack(labels),)))
-
-  return batches.flat_map(elements).prefetch(tf.data.AUTOTUNE)
 
 
 class SummedControl(SharedControl):
@@ -164,34 +129,24 @@ class SummedControl(SharedControl):
     return {self._fed: [*orders, stops]}
 
 
-class _InStepHook(tf.compat.v1.train.SessionRunHook):
-  """Tells the monitor when this process waits for all others: not while it saves, after a step."""
-
-  def __init__(self, monitor: Any):
-    self._monitor = monitor
-
-  def before_run(self, run_context: Any) -> Any:
-    self._monitor.in_step = True
-
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    self._monitor.in_step = False
-
-
 class _AgreementHook(tf.compat.v1.train.SessionRunHook):
   """Ends all-reduce training in all processes after the same step: by control or by SIGTERM.
 
-  A process that left earlier would leave the others in an all-reduce, and prevent a save.
+  A process that left earlier would leave the others in an all-reduce, and prevent a save. The first
+  of all hooks, it tells the monitor when this process waits for the others: not while it saves.
   """
 
-  def __init__(self, monitor: Any, control: Any):
+  def __init__(self, monitor: LivenessMonitor, control: SummedControl):
     self._monitor = monitor
     self._control = control
 
   def before_run(self, run_context: Any) -> Any:
+    self._monitor.in_step = True
     feed = self._control.feed(self._monitor.stopping)
     return tf.compat.v1.train.SessionRunArgs(self._control.values, feed)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._monitor.in_step = False
     *orders, num_stopping = run_values.results
     if num_stopping:
       self._monitor.stop_with_others()

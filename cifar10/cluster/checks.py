@@ -16,7 +16,7 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
       'among them; leave at least one'
     )
   together = options.sync or options.distribute or not cluster.is_distributed
-  if hparams.lookahead_steps and (options.distribute == 'mirrored' or not together):
+  if hparams.lookahead_steps and not together:
     raise InputError(
       f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
       'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0'
@@ -27,41 +27,27 @@ def check(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) ->
     files.check_shared('--data-dir', options.data_dir or '')
     files.check_shared('--job-dir', options.job_dir)
   if options.distribute:
-    _check_all_reduce(options, cluster)
+    name = f'--distribute {options.distribute}'
+    if cluster.num_ps:
+      raise InputError(
+        f'{name} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out'
+      )
+    if cluster.num_workers == 1:
+      raise InputError(
+        f'{name} needs a TF_CONFIG with a chief and workers; on one host leave it out, and give '
+        '--num-gpus or --num-cpu-towers'
+      )
   stops = early_stopping_rules(options)
   if stops and cluster.task_type != 'ps' and cluster.is_distributed and not cluster.has_evaluator:
     raise InputError(f'{stops[0]} needs an evaluator in a cluster; add one to TF_CONFIG')
   if options.deterministic and cluster.num_workers > 1:
-    _check_deterministic(options, cluster)
-
-
-def _check_all_reduce(options: RunOptions, cluster: Cluster) -> None:
-  """Raises InputError if the all-reduce does not fit the tasks or the other options."""
-  name = f'--distribute {options.distribute}'
-  num_tasks = sum(map(len, cluster.addresses.values()))
-  if cluster.num_ps:
-    raise InputError(
-      f'{name} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out'
-    )
-  if options.distribute == 'mirrored' and num_tasks > 1:
-    raise InputError(
-      f'{name} is for one host and TF_CONFIG lists {num_tasks} tasks; use multi_worker_mirrored'
-    )
-  if options.distribute == 'multi_worker_mirrored' and num_tasks <= 1:
-    raise InputError(f'{name} needs a TF_CONFIG with a chief and workers; on one host use mirrored')
-  if options.distribute == 'mirrored' and options.variable_strategy == 'GPU':
-    raise InputError(f'{name} copies variables to every device; leave --variable-strategy GPU out')
-
-
-def _check_deterministic(options: RunOptions, cluster: Cluster) -> None:
-  """Raises InputError if the order in which workers arrive would decide the result."""
-  if not (options.sync or options.distribute):
-    raise InputError(
-      f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as each '
-      'comes along; add --sync'
-    )
-  if options.backup_workers:
-    raise InputError(
-      f'--deterministic, but with --backup-workers {options.backup_workers} the workers that come '
-      'first make each update; leave --backup-workers out'
-    )
+    if not (options.sync or options.distribute):  # Who arrives first would decide the result.
+      raise InputError(
+        f'--deterministic, but {cluster.num_workers} workers update asynchronously, as fast as '
+        'each comes along; add --sync'
+      )
+    if options.backup_workers:
+      raise InputError(
+        f'--deterministic, but with --backup-workers {options.backup_workers} the workers that '
+        'come first make each update; leave --backup-workers out'
+      )

@@ -1,7 +1,6 @@
 """The role of a process in its job: the base of all roles, and that of a single process."""
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -104,10 +103,6 @@ class Role:
   def described(self) -> str:
     """Returns what the log says of it after the number of towers; '' for a single process."""
     return ''
-
-  def strategy(self, devices: Sequence[str]) -> Any:
-    """The tf.distribute.Strategy, made before any operation runs."""
-    del devices
 
   def scaffold(self, local_init_op: Any = None) -> Any:
     """How the training's session begins, where this process initialises or restores all variables.

@@ -33,7 +33,6 @@ class Run:
   role: Role  # alone, or a task of a cluster
   data: DatasetInfo  # the data set that the network classifies
   placement: Placement  # the devices of towers and variables
-  strategy: tf.distribute.Strategy | None = None  # of --distribute mirrored
   # Name and maker of each callback of the user's own.
   own_callbacks: Sequence[tuple[str, Callable[['Run'], Any]]] = ()
   stop_request: StopRequest = dataclasses.field(default_factory=StopRequest)
@@ -143,13 +142,11 @@ def begin(
   hparams = placement.with_dtype(hparams, num_gpus)
   if options.pretrained:
     unpack_pretrained.unpack(options)
-  placed = placement.placement(options, num_gpus)
   return Run(
     hparams,
     options,
     role,
     job_config.described_data(options.job_dir, options.data_dir),
-    placed,
-    role.strategy(placed.tower_devices),
+    placement.placement(options, num_gpus),
     own_callbacks,
   )

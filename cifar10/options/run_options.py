@@ -199,9 +199,14 @@ class RunOptions(Options):
   log_device_placement: bool = option(False, 'log the device of each operation')
   distribute: str | None = option(
     None,
-    'train with all-reduce in place of parameter servers; mirrored: on one host; '
-    'multi_worker_mirrored: between the chief and the workers',
-    choices=('mirrored', 'multi_worker_mirrored'),
+    'multi_worker_mirrored: train with all-reduce between the chief and the workers, in place of '
+    'parameter servers',
+    check=Check(
+      lambda word: word == 'multi_worker_mirrored',
+      'must be multi_worker_mirrored; mirrored is gone since version 2: the devices of one host '
+      'are towers, see --num-gpus and --num-cpu-towers',
+    ),
+    metavar='multi_worker_mirrored',
   )
   sync: bool = option(
     False,

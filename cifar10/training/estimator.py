@@ -21,7 +21,7 @@ def inference_estimator(run: Run) -> Any:
   return tf_estimator.Estimator(function, config=run_config(run, roles.ALONE))
 
 
-def run_config(run: Run, cluster: Cluster, strategy: Any = None) -> Any:
+def run_config(run: Run, cluster: Cluster) -> Any:
   """Returns the Estimator's RunConfig for this task of a cluster, whose tasks all train."""
   with tf_config(cluster):
     return tf_estimator.RunConfig(
@@ -35,7 +35,6 @@ def run_config(run: Run, cluster: Cluster, strategy: Any = None) -> Any:
       log_step_count_steps=None,  # Callbacks count steps, in examples.
       session_config=run.session_config(cluster),
       experimental_max_worker_delay_secs=0,  # By default worker i first sleeps 5 (i + 1) seconds.
-      train_distribute=strategy,
     )
 
 

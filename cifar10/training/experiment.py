@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.cluster import all_reduce
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline
 from cifar10.job import checkpoints
@@ -144,17 +143,13 @@ def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:
   """Returns an input function whose batches continue where training stands."""
 
   def make_batches() -> tf.data.Dataset:
-    if run.strategy is None:
-      # A tensor, because a worker may not see the checkpoints, and a session that a lost parameter
-      # server has ended is created again. It is read when the iterator is initialised.
-      step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
-    else:
-      step = checkpoints.latest_step(run.job_dir)
+    # A tensor, because a worker may not see the checkpoints, and a session that a lost parameter
+    # server has ended is created again. It is read when the iterator is initialised.
+    step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
     size, worker = run.hparams.train_batch_size, run.cluster.worker
     first_example = run.role.batches_done(step) * size
     batches = examples.make_batch(size, run.hparams.seed, worker, first_example)
-    batches = input_pipeline.cut(batches, len(run.placement.tower_devices))
-    return batches if run.strategy is None else all_reduce.to_replicas(batches)
+    return input_pipeline.cut(batches, len(run.placement.tower_devices))
 
   return make_batches
 

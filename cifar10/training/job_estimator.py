@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from cifar10.job.run import Run
 from cifar10.training import model_fn
 from cifar10.training.estimator import run_config
@@ -30,15 +28,12 @@ class JobEstimator(tf_estimator.Estimator):
     """
     self.trainer = trainer
     function = model_fn.get_model_fn(run.hparams, run.placement, run.data, training)
-    super().__init__(function, config=run_config(run, run.cluster, run.strategy))
+    super().__init__(function, config=run_config(run, run.cluster))
 
   @staticmethod
   def _assert_members_are_not_overridden(estimator: Any) -> None:
     """Allows `train` and `evaluate` below, which TensorFlow refuses in subclasses."""
 
-  # Under a strategy AutoGraph would convert all code that builds the graph. There is nothing to
-  # convert, and AutoGraph's files stay in the temporary folder if the process is killed.
-  @tf.autograph.experimental.do_not_convert
   def train(
     self,
     input_fn: Callable[..., Any],

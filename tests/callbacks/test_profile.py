@@ -15,19 +15,11 @@ GPU = '/job:localhost/replica:0/task:0/device:GPU:0'
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
-@pytest.mark.parametrize(
-  ('ran', 'more'),  # A strategy finds its devices when a process begins, and only then.
-  [
-    pytest.param('run_here', [], marks=pytest.mark.slow),
-    pytest.param('run_main', ['--distribute', 'mirrored'], marks=pytest.mark.long),
-  ],
-  ids=['towers', 'mirrored'],
-)
-def test_a_trace_has_the_steps_that_were_asked_for(request, data_dir, tmp_path, ran, more):
-  run = request.getfixturevalue(ran)
+@pytest.mark.slow
+def test_a_trace_has_the_steps_that_were_asked_for(run_here, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, *SMALL, '--mode', 'train', '--train-steps', 6, '--histograms']
-  more = [*more, '--num-cpu-towers', 2]
-  result = run('--job-dir', tmp_path, *flags, *more, '--profile-steps', '3:4')
+  more = ['--num-cpu-towers', 2]
+  result = run_here('--job-dir', tmp_path, *flags, *more, '--profile-steps', '3:4')
   assert result.returncode == 0, result.stderr
   assert [path.name for path in (tmp_path / 'profile').iterdir()] == ['steps-3-4.json']
   trace = json.loads((tmp_path / 'profile' / 'steps-3-4.json').read_text())
@@ -41,7 +33,9 @@ def test_a_trace_has_the_steps_that_were_asked_for(request, data_dir, tmp_path, 
   assert len(table) == 10
   shares = [float(share) for *_, share in table]
   assert shares == sorted(shares, reverse=True)
-  again = run('--job-dir', tmp_path, *flags, *more, '--train-steps', 8, '--profile-steps', '3:4')
+  again = run_here(
+    '--job-dir', tmp_path, *flags, *more, '--train-steps', 8, '--profile-steps', '3:4'
+  )
   assert '--profile-steps 3:4: these steps are already done' in again.stderr
 
 

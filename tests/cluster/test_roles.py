@@ -22,7 +22,6 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
     # worker's batch is dropped; --sync without workers is ignored.
     (Cluster(), {}, True, (True, True), (0, True, 12, 128)),
     (Cluster(CHIEF, has_evaluator=True), {}, True, (False, False), (0, True, 12, 128)),
-    (Cluster(), {'distribute': 'mirrored'}, True, (True, True), (0, True, 12, 128)),
     (Cluster(SERVED), {}, True, (False, True), (0, False, 4, 128)),
     (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (0, False, 4, 128)),
     (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12, 384)),

@@ -40,7 +40,7 @@ def test_a_triangle_leaves_phases_without_effect():
 @pytest.mark.parametrize(
   ('given', 'message'),
   [
-    ({'backup_workers': 1, 'distribute': 'mirrored'}, 'leave --backup-workers 1 out'),
+    ({'backup_workers': 1, 'distribute': 'multi_worker_mirrored'}, 'leave --backup-workers 1 out'),
   ],
 )
 def test_options_that_exclude_each_other_cannot_be_made(given, message):
@@ -57,7 +57,7 @@ def test_options_that_exclude_each_other_cannot_be_made(given, message):
     ({'profile_steps': '9:11'}, {'train_steps': 10}, Cluster(), 'goes beyond the last step, 10'),
     ({'stop_without_gain': 3}, {}, SERVED, '--stop-without-gain 3 needs an evaluator'),
     ({'use_ema': True}, {}, Cluster(), 'was trained without --ema-decay'),
-    ({'distribute': 'mirrored'}, {}, Cluster(WORKERS), 'is for one host and TF_CONFIG lists 3'),
+    ({'distribute': 'multi_worker_mirrored'}, {}, SERVED, 'uses no parameter servers'),
   ],
 )
 def test_a_run_is_checked_against_its_cluster_and_what_it_trains(given, hparams, cluster, message):

@@ -194,7 +194,6 @@ def observe_task(options, cluster):
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
     'needs everyone': monitor._all_reduce,
-    'watched': sorted(monitor._peers),
     'in order': getattr(role, '_in_order', None),
   }
 
@@ -209,7 +208,6 @@ TASKS = [
   ({'backup_workers': 1}, SYNC, observe_task, SHARED - {'role'}),
   ({'deterministic': True}, SYNC, observe_task, {'in order'}),
   ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
-  ({'data_service': 'd:1'}, TASK, observe_task, {'watched'}),
   ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, {*SHARED, 'needs everyone'}),
 ]
 

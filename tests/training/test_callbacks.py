@@ -162,15 +162,11 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
   assert 'that no longer holds' in on.stderr
 
 
-TOWERS = pytest.param([], marks=pytest.mark.slow)
-MIRRORED = pytest.param(['--distribute', 'mirrored'], marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize('more', [TOWERS, MIRRORED], ids=['towers', 'mirrored'])
-def test_several_devices_end_early_too(run_main, data_dir, tmp_path, more):
+@pytest.mark.slow
+def test_several_devices_end_early_too(run_main, data_dir, tmp_path):
   job = tmp_path / 'job'
   rule = ['--train-steps', 400, '--eval-every-steps', 3, '--stop-at-accuracy', 0]
-  line = succeeded(run_main(*flags(data_dir, job, *rule, '--num-cpu-towers', 2, *more)))
+  line = succeeded(run_main(*flags(data_dir, job, *rule, '--num-cpu-towers', 2)))
   assert (line['ended_by'], line['global_step']) == ('stop_at_accuracy', 3)
   assert steps(job, 'train') == [3]
 

@@ -75,12 +75,11 @@ def test_one_process_averages_every_variable_of_the_network(job):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('more', [[], ['--distribute', 'mirrored']], ids=['towers', 'mirrored'])
-def test_two_devices_average_as_one_does(run_main, data_dir, tmp_path, more):
+def test_two_devices_average_as_one_does(run_main, data_dir, tmp_path):
   """After Muon's updates and SGD's."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, '--mode', 'train']
   flags += ['--num-cpu-towers', 2, '--muon-learning-rate', 0.02]
-  succeeded(run_main(*flags, *more))
+  succeeded(run_main(*flags))
   check_averages(tmp_path)
 
 

@@ -333,24 +333,6 @@ def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
   assert '--sync is ignored' in result.stderr
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
-def test_mirrored_replicas_make_the_towers_updates(run_main, data_dir, tmp_path):
-  """From the same initial values: three steps of two replicas or two towers end alike.
-
-  Muon updates the convolution kernels, SGD everything else.
-  """
-  flags = ['--data-dir', data_dir, *SMALL, '--train-steps', 3, *gpus.flags(2)]
-  flags += ['--muon-learning-rate', 0.02]
-  succeeded(run_main('--job-dir', tmp_path / 'towers', *flags))
-  shutil.copytree(tmp_path / 'towers', tmp_path / 'replicas')
-  os.remove(tmp_path / 'replicas' / 'model.ckpt-3.index')
-  (tmp_path / 'replicas' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-0"')
-  result = run_main('--job-dir', tmp_path / 'replicas', *flags, '--distribute', 'mirrored')
-  assert succeeded(result)['global_step'] == 3
-  assert_close(tmp_path / 'towers', tmp_path / 'replicas', 3)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):

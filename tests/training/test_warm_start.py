@@ -269,10 +269,8 @@ def test_no_gradient_is_computed_below_what_is_trained(data_dir, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-  'flags', [['--distribute', 'mirrored', '--num-cpu-towers', 2], ['--ema-decay', 0.9]]
-)
-def test_replicas_and_averages_start_so_too(flags, other, run_main, data_dir, tmp_path):
+@pytest.mark.parametrize('flags', [['--num-cpu-towers', 2], ['--ema-decay', 0.9]])
+def test_towers_and_averages_start_so_too(flags, other, run_main, data_dir, tmp_path):
   job = str(tmp_path / 'job')
   flags = [*SMALL, *flags, '--train-steps', 1, '--warm-start-from', other, '--freeze', 'stage']
   succeeded(run_main('--data-dir', data_dir, '--job-dir', job, *flags))
