@@ -333,31 +333,6 @@ def _pretrained(record: dict) -> str:
   return _markdown(' | '.join(['TensorFlow', 'kernels', *ways]), rows, words=2)
 
 
-def _cuts(record: dict) -> str:
-  """What a cluster did when one task's host was cut off, for how long."""
-  durations = list(dict.fromkeys(str(cut['seconds']) for cut in record['cuts']))
-  durations.sort(key=lambda text: float('inf' if text == 'for good' else text))
-  rows: dict[tuple[str, str], dict[str, str]] = {}
-  for cut in record['cuts']:
-    rows.setdefault((cut['mode'], cut['task']), {})[str(cut['seconds'])] = _cut(cut)
-  heads = [f'{float(text):g} s' if text != 'for good' else text for text in durations]
-  heads = ['mode', 'cut off', *heads]
-  cells = ([*cut, *(said.get(at, '') for at in durations)] for cut, said in rows.items())
-  return _markdown(' | '.join(heads), cells, words=len(heads))
-
-
-def _cut(cut: dict) -> str:
-  said = cut['outcome']
-  if cut['all_moving_s_after_mending'] is not None:
-    said += f'; all again {cut["all_moving_s_after_mending"]:.0f} s after mending'
-  if cut['chief_went_back_to_checkpoint']:
-    said += ', from the checkpoint'
-  ends = [
-    f'{name} code {end["code"]}, {end["after_s"]:.0f} s' for name, end in cut['ended'].items()
-  ]
-  return f'{said}: {"; ".join(ends)}' if ends else said
-
-
 def _wire(record: dict) -> str:
   """What passed each cable in a step beside what it is computed to be; and computed images/s."""
   rows = []
@@ -427,7 +402,6 @@ _TABLES = {
   'milliseconds': _inference,
   'mebibytes': _startup,
   'images_per_second': _rates,
-  'cuts': _cuts,
   'bytes_per_step': _wire,
   'pretrained': _pretrained,
 }

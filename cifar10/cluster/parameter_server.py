@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from cifar10.cluster import packing, sync
 from cifar10.cluster.control import SharedControl, StopRequested, from_vector
-from cifar10.cluster.liveness import CHIEF, LivenessMonitor, lost_tasks
+from cifar10.cluster.liveness import CHIEF, LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.task_roles import AfterExchange, TaskRole
 from cifar10.cluster.tasks import Cluster
-from cifar10.core.errors import TaskLostError, Terminated
+from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log
 from cifar10.core.sessions import session_config
 from cifar10.options.run_options import RunOptions
@@ -26,8 +26,8 @@ from cifar10.options.run_options import RunOptions
 _LOOK_SECONDS = 0.25
 _PAUSE_SECONDS = 0.5  # Between two checks whether a pause is over.
 _FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the chief is done.
-# How long a server waits for the chief after SIGTERM, which often reaches all tasks at once: the
-# chief still saves the variables that are here.
+# How long a server waits for the chief after SIGTERM or the loss of a task, of which all tasks hear
+# at about the same time: the chief still saves the variables that are here.
 _SAVE_SECONDS = 12
 
 
@@ -101,7 +101,7 @@ def serve(role: Replica) -> dict[str, Any]:
 
   Raises:
     Terminated: the process received a signal; it has waited some seconds for the chief.
-    TaskLostError: the chief is lost, and no worker trains without it.
+    TaskLostError: the chief is lost and no worker trains, or a needed task is cut off.
   """
   cluster, monitor = role.cluster, role.monitor
   assert isinstance(monitor, LivenessMonitor)
@@ -109,7 +109,6 @@ def serve(role: Replica) -> dict[str, Any]:
   server = tf.distribute.Server(
     tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
   )
-  monitor.keep_others_out()
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
     queue = _done_queue(cluster.task_index)
@@ -119,9 +118,9 @@ def serve(role: Replica) -> dict[str, Any]:
     while not (0 in done and (_all_left(cluster, done) or time.monotonic() > leave_at)):
       if monitor.stopping:
         _wait_for_the_chief(cluster)
-        raise Terminated(monitor.heard)
+        monitor.check()
       if monitor.is_lost(CHIEF) and _all_left(cluster, done):
-        raise TaskLostError(f'nobody trains: {lost_tasks({CHIEF: cluster.addresses["chief"][0]})}')
+        raise TaskLostError(f'nobody trains: {monitor.lost_tasks([CHIEF])}')
       time.sleep(_LOOK_SECONDS)
       done.update(session.run(take) for _ in range(session.run(size)))
       if 0 in done:

@@ -18,10 +18,6 @@ _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOP_SECONDS = 14  # After a signal, for the step and a checkpoint; then the process is killed.
 
 
-def _hung_up(number: int, frame: Any) -> None:
-  """The main thread's handler of SIGHUP: the monitor's thread does all."""
-
-
 class SignalMonitor:
   """A context manager that receives the signals that end a run; without entering it does nothing.
 
@@ -32,7 +28,7 @@ class SignalMonitor:
     self.stopping = False  # A signal came, or tasks are lost: finish the step, save, and leave.
     self.heard = 'SIGTERM'  # Or what else asked for it.
     self.lost = ''  # Which tasks are lost, and what to do about it.
-    self._is_on = self._has_announced = False
+    self._has_announced = False
     self._left = threading.Event()
     self._on_stop: Callable[[], None] = lambda: None
 
@@ -43,30 +39,23 @@ class SignalMonitor:
     # Python's C handler writes to the pipe at once, whatever the main thread does.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
     self._handlers_before = {number: signal.getsignal(number) for number in _HEARD}
-    # Else Ctrl-C is ignored, as behind a shell's `&`.
-    if callable(self._handlers_before[signal.SIGINT]):
-      signal.signal(signal.SIGINT, self._interrupted)
+    handlers: dict[int, Any] = {signal.SIGTERM: lambda number, frame: None}
+    if callable(self._handlers_before[signal.SIGINT]):  # Else ignored, as behind a shell's `&`.
+      handlers[signal.SIGINT] = self._interrupted
     # Else SIGHUP is ignored, as behind `nohup`, or a user's.
     if self._handlers_before[signal.SIGHUP] is signal.SIG_DFL:
-      signal.signal(signal.SIGHUP, _hung_up)
-    self._is_on = True
-    self.listen()
-    threading.Thread(target=self._run, args=[receiver], daemon=True).start()
+      handlers[signal.SIGHUP] = handlers[signal.SIGTERM]
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+    threading.Thread(target=self._run, args=[receiver, set(handlers)], daemon=True).start()
     return self
 
   def __exit__(self, *exception: object) -> None:
     self._left.set()
     for number, handler in self._handlers_before.items():
-      if handler is not None:
-        signal.signal(number, handler)
+      signal.signal(number, handler or signal.SIG_DFL)  # Of C code, which Python cannot restore.
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
-
-  def listen(self) -> None:
-    """Receives SIGTERM; call it again after TensorFlow's coordination service has taken SIGTERM."""
-    # A handler of C code, as of a program that embeds Python, is None here: nothing can restore it.
-    if self._is_on and self._handlers_before[signal.SIGTERM] is not None:
-      signal.signal(signal.SIGTERM, lambda number, frame: None)
 
   def call_on_stop(self, wake: Callable[[], None]) -> None:
     """Calls `wake`, in another thread, on the first signal; replaces an earlier function."""
@@ -86,12 +75,15 @@ class SignalMonitor:
   def closed(self) -> None:
     """Records the end of the session, after which no other task is needed."""
 
-  def _run(self, receiver: int) -> None:
+  def _run(self, receiver: int, ours: set[int]) -> None:
     complained = ''
-    while (heard := self._listen(receiver)) is not None:
+    while True:
+      ready, _, _ = select.select([receiver], [], [], 1)
+      heard = os.read(receiver, 64) if ready else b''
+      if ready and not heard:  # The context has ended.
+        break
       for number in _HEARD:
-        is_users = number == signal.SIGHUP and signal.getsignal(number) is not _hung_up
-        if number in heard and not is_users and not self._left.is_set():
+        if number in ours.intersection(heard) and not self._left.is_set():
           self._stop(number)
       try:
         self._look()
@@ -103,11 +95,6 @@ class SignalMonitor:
 
   def _look(self) -> None:
     """Makes the thread's other checks, about every second."""
-
-  def _listen(self, receiver: int, seconds: float = 1) -> bytes | None:
-    """Waits some seconds for signals; returns their numbers, or None when the context has ended."""
-    ready, _, _ = select.select([receiver], [], [], seconds)
-    return (os.read(receiver, 64) or None) if ready else b''
 
   def _stop(self, number: signal.Signals) -> None:
     """Lets the main thread end the training; kills the process if that takes too long."""
@@ -123,22 +110,26 @@ class SignalMonitor:
     self._hear(number)
     signal.signal(signal.SIGINT, self._handlers_before[signal.SIGINT])
 
-  def _announce(self, number: int) -> None:
+  def _announce(self, number: signal.Signals) -> None:
     self._hear(number)
     if not self._has_announced:
       self._has_announced = True
       more = '; after a second Ctrl-C nothing is saved' if number == signal.SIGINT else ''
-      log.info('%s: finishing the step%s', signal.Signals(number).name, more)
+      log.info('%s: finishing the step%s', number.name, more)
 
   def _hear(self, number: int) -> None:
     if not self.stopping:
       self.heard, self.stopping = signal.Signals(number).name, True
 
-  def _end_or_exit(self, message: str, code: int = 1) -> None:
+  def _end_or_exit(self, message: str, code: int) -> None:
     """Wakes the main thread, and exits the process if it does not end in time."""
+    # In a thread: where a task is cut off, its session waits for an answer.
+    threading.Thread(target=self._wake, daemon=True).start()
+    if not self._left.wait(_STOP_SECONDS):
+      end_process(message, code)
+
+  def _wake(self) -> None:
     try:
       self._on_stop()
     except Exception as error:  # The session may be broken or closed; the rest does not need it.
       log.debug('could not wake the main thread: %s', error)
-    if not self._left.wait(_STOP_SECONDS):
-      end_process(message, code)

@@ -1,6 +1,7 @@
 """The roles of a cluster's tasks: the base of those that train, and the evaluator."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,12 +76,5 @@ def _shorten_waits() -> None:
   MonitoredTrainingSession creates its session manager without passing on an interval.
   """
   manager = tf.compat.v1.train.SessionManager
-  if getattr(manager.__init__, 'is_short', False):
-    return
-  original = manager.__init__
-
-  def init(self: Any, *args: Any, recovery_wait_secs: float = 1, **kwargs: Any) -> None:
-    original(self, *args, recovery_wait_secs=recovery_wait_secs, **kwargs)
-
-  init.is_short = True  # type: ignore[attr-defined]
-  manager.__init__ = init
+  if not isinstance(vars(manager)['__init__'], functools.partialmethod):
+    manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)

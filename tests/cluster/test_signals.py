@@ -1,0 +1,106 @@
+"""Signals reach a main thread that is inside TensorFlow, and handlers are put back."""
+
+import os
+import signal
+import threading
+import time
+
+import checkout
+import pytest
+
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.core.errors import Terminated
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_sigterm_wakes_a_main_thread_that_is_blocked():
+  """Event.wait stands for a blocked session: no Python signal handler could set the event."""
+  woken = threading.Event()
+  with SignalMonitor() as monitor:
+    monitor.call_on_stop(woken.set)
+    monitor.check()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert woken.wait(5)
+    assert monitor.stopping
+    with pytest.raises(Terminated):
+      monitor.check()
+
+
+def test_signals_are_heard_after_a_failed_look(caplog):
+  """As where no thread can be started: one line, and SIGTERM is heard after it."""
+  looked, woken = threading.Semaphore(0), threading.Event()
+
+  class Blind(SignalMonitor):
+    def _look(self):
+      looked.release()
+      raise RuntimeError("can't start new thread")
+
+  with Blind() as monitor:
+    monitor.call_on_stop(woken.set)
+    assert looked.acquire(timeout=5)
+    assert looked.acquire(timeout=5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert woken.wait(5)
+  lines = [record.getMessage() for record in caplog.records]
+  assert lines.count("other tasks cannot be watched: can't start new thread") == 1
+
+
+@pytest.mark.usefixtures('hears_ctrl_c')
+def test_the_first_ctrl_c_wakes_it_too_and_the_second_is_a_keyboard_interrupt():
+  woken = threading.Event()
+  with SignalMonitor() as monitor:
+    monitor.call_on_stop(woken.set)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert woken.wait(5)
+    with pytest.raises(Terminated, match='SIGINT') as end:
+      monitor.check()
+    assert end.value.exit_code == 130
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+      time.sleep(5)
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGHUP])
+def test_what_a_shell_ignores_or_a_user_handles_ends_nothing(number):
+  """Ctrl-C behind `&`; a handler of the user's own for the end of the terminal."""
+  heard = []
+  is_users = number == signal.SIGHUP
+  before = signal.signal(number, (lambda *_: heard.append(1)) if is_users else signal.SIG_IGN)
+  try:
+    with SignalMonitor() as monitor:
+      os.kill(os.getpid(), number)
+      time.sleep(1)
+      monitor.check()
+  finally:
+    signal.signal(number, before)
+  assert heard == [1] * is_users
+
+
+@pytest.mark.usefixtures('hears_ctrl_c')
+def test_leaving_puts_signals_back():
+  numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+  before = [signal.getsignal(number) for number in numbers]
+  with SignalMonitor():
+    for number, handler in zip(numbers, before):
+      assert signal.getsignal(number) != handler
+  assert [signal.getsignal(number) for number in numbers] == before
+  assert signal.set_wakeup_fd(-1) == -1
+
+
+WAITS = """
+import os, signal, time
+from cifar10.cluster import signals
+signals._STOP_SECONDS = 1
+with signals.SignalMonitor() as monitor:
+  monitor.call_on_stop(lambda: time.sleep(60))
+  os.kill(os.getpid(), signal.SIGTERM)
+  time.sleep(60)
+"""
+
+
+def test_a_session_that_waits_for_who_is_cut_off_keeps_nobody():
+  """Neither the main thread nor its waking ends."""
+  ran = checkout.python('-c', WAITS, timeout=30)
+  assert ran.returncode == 143
+  assert 'the run did not end in 1 s after SIGTERM' in ran.stderr
