@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from cifar10.core import cli, errors, files
 from cifar10.core.errors import InputError
-from cifar10.options import gone
+from cifar10.options import flags, gone
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
@@ -181,31 +181,31 @@ def _end_with_parent() -> None:
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
   own = list(itertools.takewhile(lambda word: word != '--', sys.argv[1:]))
-  flags = sys.argv[len(own) + 2 :]  # Those of cifar10_main.py, after `--`.
+  words = sys.argv[len(own) + 2 :]  # The flags of cifar10_main.py, after `--`.
   options, unknown = _parser().parse_known_args(own)
+  gone.refuse([*unknown, *words])
   if unknown:
-    gone.refuse(unknown)
     raise InputError(
       f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
     )
-  _check_trains(flags)
-  if options.workers and not options.ps and not _value(flags, '--distribute'):
+  # Each task parses them itself, with the options of a network of the user's own.
+  given = vars(flags.full_parser().parse_known_args(words)[0])
+  if not given['mode'].startswith('train'):
+    raise InputError(
+      f'--mode {given["mode"]} belongs to one process, not to a cluster; give it to python '
+      'cifar10_main.py'
+    )
+  if options.workers and not options.ps and 'distribute' not in given:
     raise InputError(
       f'--workers {options.workers} and --ps 0: workers without a parameter server need '
       '--distribute multi_worker_mirrored after --'
     )
   if options.sync:
-    flags.append('--sync')
-  for name, value in itertools.pairwise(['', *flags]):
-    files.check_shared(name, value)
-    files.check_shared(*value.partition('=')[::2])
-  files.check_no_pattern(_value(flags, '--job-dir') or '', '--job-dir')
-  cluster = LocalCluster(
-    flags,
-    options.workers,
-    options.ps,
-    evaluator=options.evaluator,
-  )
+    words.append('--sync')
+  for name in ('data_dir', 'job_dir'):
+    files.check_shared(f'--{name.replace("_", "-")}', given.get(name, ''))
+  files.check_no_pattern(given.get('job_dir', ''), '--job-dir')
+  cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)
   if not options.evaluator and len(cluster.names) > 1:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
   with _signals() as received, cluster:
@@ -214,28 +214,6 @@ def main() -> None:
   if code == 0:  # The context has ended, so all output of the tasks is read.
     errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
-
-
-def _value(flags: Sequence[str], name: str) -> str | None:
-  """Returns the value of one of cifar10_main.py's flags; None if it is not given."""
-  parser = cli.OneLineParser(add_help=False)
-  parser.add_argument(name, dest='value')
-  return parser.parse_known_args(list(flags))[0].value
-
-
-def _check_trains(flags: Sequence[str]) -> None:
-  """Raises InputError for what one process does: each task would do it again."""
-  alone = ('--help', '--version', '--list-recipes', '--print-completion')
-  given = [flag.partition('=')[0] for flag in flags]  # Maybe shortened.
-  asked = [name for word in given if len(word) > 3 for name in alone if name.startswith(word)]
-  asked += ['-h'] if '-h' in given else []
-  mode = None if asked else _value(flags, '--mode')
-  if mode is not None and not mode.startswith('train'):
-    asked = [f'--mode {mode}']
-  if asked:
-    raise InputError(
-      f'{asked[0]} belongs to one process, not to a cluster; give it to python cifar10_main.py'
-    )
 
 
 def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) -> int:
@@ -344,8 +322,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-  if not text.isdecimal():
-    raise argparse.ArgumentTypeError(f'{text!r} is not a number, 0 or more')
-  if len(text) > 4 or int(text) > _MOST_TASKS:
-    raise argparse.ArgumentTypeError(f'{text} is more than a machine can run: {_MOST_TASKS}')
+  if not text.isdecimal() or len(text) > 3 or int(text) > _MOST_TASKS:
+    raise argparse.ArgumentTypeError(f'{text!r} is not a number of 0 to {_MOST_TASKS}')
   return int(text)
