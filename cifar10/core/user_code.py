@@ -15,12 +15,8 @@ import cifar10
 from cifar10.core.errors import InputError, SourceError
 
 _MOST_SHOWN = 300  # Characters of a message.
-# In the files' names of frames that are nobody's own code.
-_NOT_OWN = (
-  os.path.join(cifar10.__path__[0], ''),
-  '<frozen importlib',
-  f'{os.sep}tensorflow{os.sep}',
-)
+# In the names of files that are nobody's own code.
+_NOT_OWN = (os.path.join(cifar10.__path__[0], ''), '<frozen importlib', '/tensorflow/')
 
 
 class Given(str):
@@ -50,11 +46,7 @@ def found(place: str) -> Any:
 
 
 def imported(flag: str, name: str) -> Any:
-  """Imports 'package.module:name', which need not be a part of the program.
-
-  Args:
-    flag: the option that names it.
-    name: its module is looked up as by `python -m`, in the current folder, too.
+  """Imports a flag's 'package.module:name', as `python -m` looks it up: in this folder, too.
 
   Raises:
     InputError: it cannot be imported, does not exist, or is not callable.
@@ -67,14 +59,10 @@ def imported(flag: str, name: str) -> Any:
   here = os.getcwd()
   if here not in sys.path and '' not in sys.path:
     sys.path.append(here)  # Whichever way the command was started.
-
-  def fault(said: str) -> InputError:
-    return InputError(
-      f'{flag} {name} cannot be imported: {said}; correct it, or run from its folder or with that '
-      'in PYTHONPATH'
-    )
-
-  with others_code(fault, None):
+  remedy = 'correct it, or run from its folder or with that in PYTHONPATH'
+  with others_code(
+    lambda said: InputError(f'{flag} {name} cannot be imported: {said}; {remedy}'), None
+  ):
     importlib.import_module(module)
   try:
     function = found(name)

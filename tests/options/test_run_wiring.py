@@ -20,10 +20,12 @@ from tensorflow.python.framework import config
 from cifar10.cluster import choose_role, placement
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.option import names
-from cifar10.data.input_pipeline import RecordDataset
 from cifar10.job import metrics_log
+from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
+from cifar10.training import experiment
+from cifar10.training.examples import training_examples
 
 
 @pytest.fixture(autouse=True)
@@ -221,15 +223,18 @@ def test_what_a_change_changes_of_a_task(change, base, look, expected):
   assert {kind for kind in before if before[kind] != after[kind]} == expected
 
 
-def test_each_worker_draws_an_order_of_its_own(data_dir):
+def test_each_worker_draws_an_order_of_its_own(data_dir, tmp_path):
+  options = RunOptions(str(tmp_path), data_dir=data_dir, num_gpus=0)
   seen = []
   for task in ('chief', 'worker'):
     cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, task)
+    run = job_run.begin(HParams(), options, choose_role.choose(cluster, options))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      batches = RecordDataset(data_dir).make_batch(128, 0, cluster.worker)
+      session.run(tf.compat.v1.train.create_global_step().initializer)
+      batches = experiment.input_fn(run, training_examples(run))()
       iterator = tf.compat.v1.data.make_initializable_iterator(batches)
       session.run(iterator.initializer)
-      seen.append(session.run(iterator.get_next())[1].tolist())
+      seen.append(session.run(iterator.get_next())[1][0].tolist())
   assert seen[0] != seen[1]
 
 
@@ -252,7 +257,6 @@ _WARM_START = 'training/test_warm_start.py'
 ELSEWHERE = {
   'job_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
   'data_dir': 'training/test_trainer.py::test_ends_with_one_evaluation_of_the_test_set',
-  'source_processes': 'training/test_feed.py::test_a_process_of_the_source_that_fails_is_one_line',
   'checkpoint': 'training/test_ema.py::test_evaluations_use_the_averages',
   'num_gpus': 'test_main.py::test_refuses_before_anything_is_written',
   'pretrained': 'inference/test_pretrained.py::test_a_new_job_dir_becomes_its_job',

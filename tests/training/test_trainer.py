@@ -362,10 +362,10 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
 def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
   data_dir, tmp_path, limit
 ):
-  """SIGHUP comes to the whole group: the processes of a source, and the one that watches memory."""
+  """SIGHUP comes to the whole group, the one that watches memory among them."""
   main = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--data-dir', data_dir, *SMALL]
   main += ['--job-dir', tmp_path / 'job', '--train-steps', 10**6, '--eval-every-steps', 10**6]
-  main += ['--source', 'given_sources:shards', '--source-processes', 2, '--log-every', 1]
+  main += ['--source', 'given_sources:shards', '--log-every', 1]
   main += ['--examples-per-epoch', given_sources.COUNT]
   process = subprocess.Popen(
     ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],
