@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import tensorflow as tf
@@ -27,16 +27,14 @@ from cifar10.core import files, logs, option, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
 from cifar10.job import run as job_run
-from cifar10.networks import own_network
 from cifar10.options import families, flags, gone
 from cifar10.options.augmentation import Augmentation
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.training import experiment
-from cifar10.training.estimator import inference_estimator
 from cifar10.training.experiment import Experiment
 from cifar10.training.job_checkpoint import with_checkpoint
-from estimator_again import estimator as tf_estimator
+from cifar10.training.predictor import Answers, Predictor
 
 # The flags of a command line that are not declared options, and their types.
 _OF_COMMANDS = {'network': str, 'recipe': str, 'out': str, 'verbose': bool, 'dry_run': bool}
@@ -105,13 +103,6 @@ class Exported(TypedDict, total=False):
   tta: str
   tta_below: float
   sha256_of_variables: str
-
-
-class Answers(NamedTuple):
-  """A network's answers for n images."""
-
-  classes: np.ndarray  # int64 [n]
-  probabilities: np.ndarray  # float32 [n, classes]
 
 
 def convert(data_dir: Any = '.', **options: Any) -> Converted:
@@ -254,56 +245,27 @@ class Network:
     if options.get('out') is not None:
       raise InputError('out is for images in files; it cannot take the answers to an array')
     planned = plan.check(_command('predict', options, ['of an array']))
-    with _log_shown(planned.command.verbose):
-      self._build(planned)
-
-  def _build(self, planned: plan.Plan) -> None:
-    run = job_run.begin(planned.hparams, planned.options)
-    self.classes = run.data.classes
-    self._hparams = planned.hparams
     self._is_closed = False
-    estimator = inference_estimator(run)
-    with tf.Graph().as_default() as graph:
-      tf.compat.v1.set_random_seed(planned.hparams.seed)
-      tf.compat.v1.train.create_global_step()
-      self._images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3])
-      predict = tf_estimator.ModeKeys.PREDICT
-      spec = estimator.model_fn({'images': self._images}, None, predict, estimator.config)
-      self._outputs = [spec.predictions['classes'], spec.predictions['probabilities']]
-      scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
-      self._session = tf.compat.v1.Session(graph=graph, config=run.session_config())
+    with _log_shown(planned.command.verbose):
+      run = job_run.begin(planned.hparams, planned.options)
+      self.classes = run.data.classes
+      self._predictor = Predictor(run)
       try:
-        self.checkpoint = with_checkpoint(
-          run, lambda checkpoint: scaffold.saver.restore(self._session, checkpoint) or checkpoint
-        )
-        self._session.run(scaffold.local_init_op)  # Tables of a user's network.
+        self.checkpoint = with_checkpoint(run, self._predictor.restore)
       except BaseException:
-        self._session.close()
+        self._predictor.close()
         raise
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
     if self._is_closed:
       raise InputError('the network is closed; load it again')
-    if hasattr(images, 'numpy'):  # A tensor.
-      images = images.numpy()
-    is_array = isinstance(images, np.ndarray) and images.dtype == np.uint8
-    if not is_array or images.shape[1:] != (32, 32, 3):
-      kind = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
-      raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
-    # Not every operation accepts an empty batch.
-    padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
-    size = self._hparams.eval_batch_size
-    batches = [padded[i : i + size] for i in range(0, len(padded), size)]
-    with own_network.naming_failures(self._hparams.family):
-      answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
-    classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
-    return Answers(classes, probabilities)
+    return self._predictor(images)
 
   def close(self) -> None:
     """Closes the session; the network can no longer be called."""
     self._is_closed = True
-    self._session.close()
+    self._predictor.close()
 
   def __enter__(self) -> Network:
     return self

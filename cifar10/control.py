@@ -1,11 +1,11 @@
-"""Controls a running training: learning rate, checkpoint, evaluation, stop, pause, shell.
+"""Controls a running training: learning rate, checkpoint, evaluation, stop.
 
   python -m cifar10.control JOB learning_rate=0.05
 
 sets the learning rate in place of the schedule's; `learning_rate=schedule` returns to it. The
-other requests: `save` a checkpoint, `evaluate` (saves one, too), `stop` as after the last step,
-`pause` and `go-on`, `shell` (a Python shell in the terminal of a training with --debug-shell).
-The command waits until the training has carried the request out, and prints the answer.
+other requests: `save` a checkpoint, `evaluate` (saves one, too), `stop` as after the last step.
+The command waits until the training has carried the request out, and prints the answer. While
+nobody trains, `go-on` lifts an early end, and `learning_rate=schedule` a rate that was set.
 """
 
 if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
@@ -13,7 +13,6 @@ if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrup
 
   run_process('cifar10.control')
 
-import argparse
 import contextlib
 import os
 import sys
@@ -29,18 +28,19 @@ _LOOK_SECONDS = 0.1
 
 def main() -> None:
   """Runs the command: sends a request, waits for the answer, prints it as one JSON object."""
-  arguments = _parser().parse_args()
-  command = control_requests.parse(arguments.order)
-  if not _is_training(arguments.job_dir):
-    if not _lift(arguments.job_dir, command):
-      raise TaskLostError(f'nobody trains in {arguments.job_dir}; start the training first')
-    then = 'the job goes on when it'
-    if command.verb != 'go-on':
-      then = f'{command.verb} follows the schedule when the job'
-    answer = {'ok': True, 'answer': f'{then} is started'}
-  else:
+  parser = cli.OneLineParser(description=__doc__)
+  parser.add_argument('job_dir', type=cli.path, metavar='JOB', help='the --job-dir of the training')
+  rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
+  parser.add_argument('order', metavar='REQUEST', help=', '.join([*rates, *control_requests.VERBS]))
+  arguments = parser.parse_args()
+  job_dir, command = arguments.job_dir, control_requests.parse(arguments.order)
+  if _is_training(job_dir):
     with cli.ended_by_signals():
-      answer = _ask(arguments.job_dir, command)
+      answer = _ask(job_dir, command)
+  elif lifted := _lifted(job_dir, command):
+    answer = {'ok': True, 'answer': lifted}
+  else:
+    raise TaskLostError(f'nobody trains in {job_dir}; start the training first')
   print(answer['answer'], file=sys.stderr)
   errors.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
@@ -57,29 +57,24 @@ def _is_training(job_dir: str) -> bool:
     raise InputError(f'{job_dir} cannot be read ({error.strerror})') from None
 
 
-def _lift(job_dir: str, command: Command) -> bool:
-  """Takes back an earlier `stop` or learning rate; returns whether there was one."""
+def _lifted(job_dir: str, command: Command) -> str:
+  """Takes back an early end, or a learning rate that was set; returns '' if there is none."""
+  if command.verb == 'go-on' and stop_record.read(job_dir):
+    stop_record.lift(job_dir)
+    return 'the job goes on when it is started'
   if command.verb in control_requests.RATES and command.value is None:
     rates = control_requests.read_rates(job_dir)
-    if rates.pop(command.verb, None) is None:
-      return False
-    control_requests.remember_rates(job_dir, rates)
-    return True
-  if command.verb != 'go-on':
-    return False
-  ended = stop_record.read(job_dir)
-  if not ended or ended[0].name != stop_record.BY_CONTROL:
-    return False
-  stop_record.lift(job_dir)
-  return True
+    if rates.pop(command.verb, None) is not None:
+      control_requests.remember_rates(job_dir, rates)
+      return f'{command.verb} follows the schedule when the job is started'
+  return ''
 
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
   """Sends the request and waits; raises TaskLostError if the training ends in the meantime."""
-  name = control_requests.new_name()
+  with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
+    name = control_requests.request(job_dir, command)
   try:
-    with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
-      control_requests.request(job_dir, command, name)
     is_trained, looked = True, time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
       if not is_trained:
@@ -90,11 +85,3 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
   finally:  # Also after a signal: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
   return answer
-
-
-def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(description=__doc__)
-  parser.add_argument('job_dir', type=cli.path, metavar='JOB', help='the --job-dir of the training')
-  rates = [f'{rate}=NUMBER|{control_requests.SCHEDULE}' for rate in control_requests.RATES]
-  parser.add_argument('order', metavar='REQUEST', help=', '.join([*rates, *control_requests.VERBS]))
-  return parser

@@ -33,11 +33,9 @@ LIMITS = {
 }
 # The packages that an installation may lack: each is imported within one function.
 OPTIONAL = {
-  'IPython',
   'jinja2',
   'matplotlib',
   'onnx',
-  'pynvml',
   'shtab',
   'tensorflow_io',
   'tf2onnx',

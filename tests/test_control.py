@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import types
 
 import checkout
 import pytest
@@ -15,12 +13,8 @@ from outcome import events, refused, succeeded, until
 import cifar10.checkpoint
 import cifar10.control
 import cifar10.report
-from cifar10.callbacks.control_commands import ControlCommands
-from cifar10.cluster.control import ControlState
 from cifar10.core.errors import InputError
 from cifar10.job import control_requests, job_config
-from cifar10.job.stop_record import StopRequest
-from cifar10.options.hparams import HParams
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -62,20 +56,12 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
     [evaluation] = events(job, 'evaluate')
     assert answer.startswith(f'accuracy {evaluation["accuracy"]:.4f} on validation with ')
 
-    assert 'training pauses' in obeyed(job, 'pause')
-    before = events(job, 'train')[-1]['step']
-    time.sleep(1)
-    assert events(job, 'train')[-1]['step'] == before
-    answer = obeyed(job, 'evaluate')
-    assert answer.startswith('accuracy ')
-    assert obeyed(job, 'evaluate') == answer  # Of the same step.
-    assert 'training goes on' in obeyed(job, 'go-on')
-    until(lambda: events(job, 'train')[-1]['step'] > before, 200)
-
-    refused = control(job, 'shell')
-    assert (refused.returncode, refused.stderr) == (
+    refused = control(job, 'go-on')
+    assert (refused.returncode, refused.stderr[:26]) == (2, 'go-on: this job trains; wh')
+    muon = control(job, 'muon_learning_rate=0.1')
+    assert (muon.returncode, muon.stderr) == (
       2,
-      'shell: the training was started without --debug-shell\n',
+      'muon_learning_rate: this job trains without --muon-learning-rate\n',
     )
     assert 'training ends after step' in obeyed(job, 'stop')
     assert process.wait(200) == 0
@@ -84,10 +70,6 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
     'learning_rate=0.03',
     'save',
     'evaluate',
-    'pause',
-    'evaluate',
-    'evaluate',
-    'go-on',
     'stop',
   ]
   assert events(job, 'end')[-1]['reason'] == 'control'
@@ -143,51 +125,12 @@ def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_an_order_that_nobody_waits_for_is_withdrawn(tmp_path, number):
   with job_config.training_lock(str(tmp_path)):
-    command = [sys.executable, '-m', 'cifar10.control', str(tmp_path), 'pause']
+    command = [sys.executable, '-m', 'cifar10.control', str(tmp_path), 'save']
     with subprocess.Popen(command, cwd=checkout.ROOT, stderr=subprocess.PIPE, text=True) as process:
       until(lambda: list((tmp_path / 'control').glob('request-*.json')), 200)
       process.send_signal(number)
       assert process.wait(60) == 128 + number
     assert os.listdir(tmp_path / 'control') == []
-
-
-class _Control:
-  """A run's control, of which only the state is looked at."""
-
-  def __init__(self):
-    self.state = ControlState()
-
-  def tell(self, session):
-    pass
-
-
-def commands(job_dir):
-  run = types.SimpleNamespace(
-    job_dir=str(job_dir),
-    control=_Control(),
-    hparams=HParams(),
-    stop_request=StopRequest(),
-    cluster=types.SimpleNamespace(name='chief 0'),
-  )
-  return run, ControlCommands(run)
-
-
-def test_a_rate_that_cannot_be_kept_is_not_set(tmp_path):
-  (tmp_path / 'config.json').write_text('damaged')
-  run, obeying = commands(tmp_path)
-  ok, said = obeying._obey(control_requests.parse('learning_rate=0.02'), None)
-  assert not ok
-  assert 'config.json is damaged' in said
-  assert run.control.state == ControlState()
-
-
-def test_a_training_that_ends_neither_pauses_nor_goes_on(tmp_path):
-  _, obeying = commands(tmp_path)
-  assert obeying._obey(control_requests.parse('stop'), None)[0]
-  for verb in ('go-on', 'pause'):
-    ok, said = obeying._obey(control_requests.parse(verb), None)
-    assert (ok, obeying.paused) == (False, False)
-    assert said == f'{verb}: the training ends after step 0; ask again when it has ended'
 
 
 @pytest.mark.parametrize(

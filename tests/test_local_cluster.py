@@ -87,16 +87,15 @@ def test_the_chief_profiles_and_the_evaluator_draws(cluster, sync):
   tasks = cluster('--train-steps', 60, '--eval-every-steps', 60, *more, evaluator=True)
   assert tasks.ended() == [0] * 4, tasks.text()
   job_dir = pathlib.Path(tasks.job_dir)
-  [traced] = (job_dir / 'profile').iterdir()
-  events = json.loads(traced.read_text())['traceEvents']
-  devices = {event['args']['name'] for event in events if event['ph'] == 'M'}
-  assert {device.split('/')[1] for device in devices} == {'job:chief', 'job:ps'}
+  traced = (job_dir / 'profile').glob('timeline-*.json')
+  text = next(traced).read_text()
+  assert '/job:chief' in text and '/job:ps' in text
   tags = {'': set(), 'validation': set(), 'eval': set()}
   for run, shown in tags.items():
     for path in (job_dir / run).glob('events.*'):
       for event in tf.compat.v1.train.summary_iterator(str(path)):
         shown.update(value.tag for value in event.summary.value)
-  assert {'loss', 'resources/cpu_percent'} <= tags['']
+  assert {'loss', 'resources/images_per_second'} <= tags['']
   if sync:  # Else the last step may be the worker's, and the chief's in between is not sampled.
     assert 'weights/resnet/fully_connected/kernel' in tags['']
   assert 'pictures/confusion_matrix' in tags['validation'] & tags['eval']
@@ -481,7 +480,7 @@ def check_ended(tasks, reason):
   ids=['async', 'sync', 'all-reduce'],
 )
 def test_orders_reach_every_task(cluster, flags):
-  """A pause that all keep, a learning rate, and an end."""
+  """A learning rate, and an end."""
   tasks = cluster(*MANY, *flags, '--log-every', 0.5, workers=2, ps=0 if flags == ALL_REDUCE else 2)
   tasks.until(lambda: all(tasks.said(f'worker {i}', 'images/s') for i in range(2)))
   tasks.order('learning_rate=0.025')
@@ -489,14 +488,6 @@ def test_orders_reach_every_task(cluster, flags):
   tasks.until(
     lambda: all('learning_rate 0.025 ' in tasks.said(name, '.*images/s')[-1] for name in workers)
   )
-  tasks.order('pause')
-  time.sleep(2)  # For a line that a step before the pause still makes.
-  before = len(tasks.log)
-  time.sleep(3)
-  assert [line for line in tasks.log[before:] if 'images/s' in line[1]] == []
-  tasks.order('go-on')
-  tasks.until(lambda: any('images/s' in line for _, line in tasks.log[before:]))
-  tasks.order('pause')
   tasks.order('stop')
   check_ended(tasks, 'control')
 
@@ -565,7 +556,9 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
   monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
   for name in ('grpc_proxy', 'no_grpc_proxy', 'no_proxy'):
     monkeypatch.delenv(name, raising=False)
-  more = ['--on-end', "printf '\\344hello\\n'"]
+  monkeypatch.setenv('PYTHONPATH', f'{checkout.ROOT}/examples')
+  monkeypatch.setenv('SEND_STAT', "printf '\\344hello\\n'")
+  more = ['--callback', 'send_stat:SendStat']
   own = ('--workers', '1', '--ps', '1')
   with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more, own=own) as process:
     output, log = process.communicate(timeout=PATIENCE_SECONDS)

@@ -191,12 +191,7 @@ REFUSED = [
   (['--eval-every-epochs', '2e9'], '--eval-every-epochs 2e+09: its 4,000,000,000 steps'),
   (['--save-every-epochs', '2e9'], '--save-every-epochs 2e+09: its 4,000,000,000 steps'),
   (['--train-epochs', 2, '--profile-steps', '5:7'], '5:7 goes beyond the last step, 4'),
-  (['--mode', 'train', '--on-evaluation', 'true'], '--on-evaluation needs evaluations'),
-  (['--mode', 'evaluate', '--on-evaluation', 'true'], '--on-evaluation true belongs to training'),
-  (
-    ['--mode', 'export', '--on-end', 'true'],
-    '--on-end true belongs to training',
-  ),
+  (['--mode', 'evaluate', '--profile-steps', '1:2'], '--profile-steps 1:2 belongs to training'),
   (['--warm-start-skip', 'conv'], '--warm-start-skip conv belongs to --warm-start-from'),
   (['--format', 'onnx'], '--format onnx belongs to --mode export'),
   (['--mode', 'evaluate', '--export-batch', 8], '--export-batch 8 belongs to --mode export'),

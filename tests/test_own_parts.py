@@ -18,7 +18,6 @@ from tasks import Tasks
 
 import cifar10
 from cifar10 import checkpoint
-from cifar10.callbacks.meter import MeterHook
 from cifar10.core.errors import InputError
 from cifar10.data import image_files
 from cifar10.data.info import CIFAR10
@@ -26,7 +25,6 @@ from cifar10.exporters import freeze_graph
 from cifar10.networks import own_network
 from cifar10.options import own_family
 from cifar10.options.hparams import from_values
-from estimator_again import estimator as tf_estimator
 
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 NET = 'outside_parts:net'
@@ -516,53 +514,6 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
   monkeypatch.delitem(sys.modules, 'outside_parts')
   said = outcome.refused(run_here('--job-dir', job, '--mode', 'export'), at_once=True)
   assert said.startswith(f'error: --network {NET} cannot be imported: ')
-
-
-@pytest.mark.parametrize(
-  ('callback', 'ends'),
-  [
-    ('outside_parts:Fails', (1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad')),
-    ('outside_parts:SetsNoRate', (1, 'SetsNoRate: on_step_end: ValueError: learning_rate is -0.1')),
-    ('outside_parts:ReadsTooMuch', (1, 'on_step_end: OutOfRangeError: no more images')),
-    ('outside_parts:Waits', (2, 'Waits: on_step_end is async or a generator, which nothing runs')),
-    ('outside_parts:Yields', (2, 'Yields: on_step_end is async or a generator, which nothing')),
-    ('outside_parts:FetchesByName', (1, 'FetchesByName: before_run returned str; it must return')),
-    ('outside_parts:OWN', (2, '--callback outside_parts:OWN: there is no OWN in')),
-    ('outside_parts', (2, 'it must be package.module:function')),
-    ('builtins:repr', (2, '--callback builtins:repr returned str; it must return a subclass of')),
-  ],
-)
-def test_a_callback_that_fails_is_named(run_here, data_dir, tmp_path, callback, ends):
-  code, says = ends
-  found, said = refused(run_here, data_dir, tmp_path, '--callback', callback)
-  assert found == code
-  assert says in said
-
-
-def test_a_callback_that_takes_no_run_is_refused_before_anything_is_written(
-  run_here, data_dir, tmp_path
-):
-  """Also after a training, for which TensorFlow gives all hooks without `__init__` another one."""
-  assert tf_estimator.Estimator
-  name = 'outside_parts:TakesNoRun'
-  code, said = refused(run_here, data_dir, tmp_path, '--callback', name)
-  assert code == 2
-  assert f'--callback {name} has the parameters ()' in said
-  assert not (tmp_path / 'job').exists()
-
-
-def test_epochs_end_after_the_first_step_at_or_beyond_them():
-  """Of 10 examples, 4 a step: 4, 8, 12, 16, 20, 24; the steps 3, 5 and, by two at once, 8."""
-  heard = []
-
-  class Epochs(cifar10.Callback):
-    def on_epoch_end(self, epoch):
-      heard.append((meter.step, epoch))
-
-  meter = MeterHook([Epochs()], counts=False, epochs=lambda step: step * 4 // 10)
-  for step in (1, 2, 3, 4, 5, 8):
-    meter.after_run(None, tf.compat.v1.train.SessionRunValues((step, {}), None, None))
-  assert heard == [(3, 1), (5, 2), (8, 3)]
 
 
 @pytest.mark.long

@@ -166,7 +166,7 @@ NUL = 'has a character NUL; take it out'
     ({'dry_run': np.array([1, 2])}, r'dry_run is \(1, 2\): it must be True or False'),
     ({'job_dir': np.array([1, 2])}, '--job-dir is 1,2: it must be text'),
     ({'resnet_version': np.array([1, 2])}, '--resnet-version is 1,2: it must be '),
-    ({'callbacks': 3}, 'callbacks is 3; give instances of cifar10.Callback'),
+    ({'callbacks': 3}, 'callbacks has 3; give instances of cifar10.Callback'),
     (
       {'callbacks': [print]},
       'callbacks has <built-in function print>; give instances of cifar10.Callback',

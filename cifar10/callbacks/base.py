@@ -1,7 +1,26 @@
-"""The base class of callbacks: session hooks with events for steps, epochs, saves and evaluations.
+"""The base class of callbacks, and what they hear of. A training calls them at these places:
 
-A callback is a file with a function `make(run) -> Callback | None`, and a line in `registry.py`.
-A callback runs in the process that trains or evaluates, and an option switches it on.
+  build the graph of a step         -> on_graph
+  begin, after_create_session       (each time that a session begins)
+  while steps are left:
+    before_run                      (may fetch tensors of the step)
+    make the step                   (input, towers, mean gradient, update)
+    after_run of the meter          -> on_step_end, and at the end of an epoch on_epoch_end
+    after_run                       (has what was fetched, and the session)
+    if a checkpoint is due: save    -> on_save
+      if an evaluation is due       -> on_evaluate_end
+    end here if somebody asked for it
+  end                               (the session's; not after an error)
+  write why it ended                -> on_train_end
+  evaluate the test set             -> on_evaluate_end
+
+The names without an arrow are those of TensorFlow's session hooks, which every callback is; a plain
+`SessionRunHook` is taken in its place. In a cluster the chief's callbacks hear of its own steps,
+and where an evaluator is a task, its callbacks hear of the evaluations.
+
+A callback gets the run (job/run.py): `run.stop(message)` ends training after this step,
+`run.set_rate(rate)` sets the learning rate, `run.put_scalar(name, value)` adds a point to a curve,
+`run.predictor()` classifies images by the weights of this step.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,8 @@
 """Early stopping: at an accuracy, after evaluations without a gain, or after some minutes."""
 
 from cifar10.callbacks.base import Callback, Evaluation, Step
-from cifar10.job import control_requests, metrics_log
+from cifar10.job import metrics_log
 from cifar10.job.run import Run
-from cifar10.job.stop_record import StopReason
 
 
 def make(run: Run) -> Callback | None:
@@ -19,36 +18,26 @@ class EarlyStopping(Callback):
 
   def __init__(self, run: Run):
     self._run = run
-    self._asked = ''  # The evaluator's request.
 
   def on_step_end(self, step: Step) -> None:
-    limit = self._run.options.max_minutes
-    minutes = self._run.seconds() / 60
-    if limit is not None and minutes >= limit and not self._run.stop_request.reason:
-      self._end(StopReason('max_minutes', f'--max-minutes {limit:g} are over', minutes))
+    limit, minutes = self._run.options.max_minutes, self._run.seconds() / 60
+    if limit is not None and minutes >= limit:
+      self._run.stop(f'--max-minutes {limit:g} are over', 'max_minutes', minutes)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     if not evaluation.chooses:
       return
-    accuracy = evaluation.result['accuracy']
-    goal = self._run.options.stop_at_accuracy
+    accuracy, goal = evaluation.result['accuracy'], self._run.options.stop_at_accuracy
     if goal is not None and accuracy >= goal:
       message = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
-      self._end(StopReason('stop_at_accuracy', message, accuracy))
+      self._run.stop(message, 'stop_at_accuracy', accuracy)
     patience = self._run.options.stop_without_gain
     if patience is None:
       return
     without_gain = evaluations_without_gain(metrics_log.read(self._run.job_dir))
     if without_gain >= patience:
       message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
-      self._end(StopReason('stop_without_gain', message, without_gain))
-
-  def _end(self, reason: StopReason) -> None:
-    self._run.stop_request.request(reason)
-    # In an evaluator: the chief obeys requests in the job dir. It may be killed before it has.
-    if not (self._run.is_chief or control_requests.waits(self._run.job_dir, self._asked)):
-      order = control_requests.Command('stop', None, (reason.name, reason.value, reason.message))
-      self._asked = control_requests.request(self._run.job_dir, order)
+      self._run.stop(message, 'stop_without_gain', without_gain)
 
 
 def evaluations_without_gain(events: list[metrics_log.Event]) -> int:

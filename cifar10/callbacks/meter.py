@@ -1,7 +1,7 @@
 """Reads loss, accuracy and learning rate of every step for callbacks; averages them over steps."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,21 +15,16 @@ EVERY_STEPS = 100  # The mean over this many steps is one point of a curve.
 class MeterHook(tf.compat.v1.train.SessionRunHook):
   """Calls callbacks after every step, before any other hook can save a checkpoint of the step."""
 
-  def __init__(
-    self, callbacks: Sequence[Callback], counts: bool, epochs: Callable[[int], int] = lambda step: 0
-  ):
+  def __init__(self, run: Run, callbacks: Sequence[Callback]):
     """Args:
-    callbacks: their on_step_end and on_epoch_end are called.
-    counts: whether each session run is one global step, as in a single process; else the global
-      step is read from its variable, at about the end of the run.
-    epochs: global step -> how many epochs are finished.
+    run: its step is kept.
+    callbacks: their on_graph, on_step_end and on_epoch_end are called.
     """
+    self._run = run
     self._callbacks = callbacks
-    self._counts = counts
-    self._epochs = epochs
     self._tensors: Mapping[str, tf.Tensor] = {}
     self._graph: Any = None
-    self.step = 0  # The last step that this process made.
+    self.session: tf.compat.v1.Session | None = None  # The training's, once it has begun.
 
   def on_graph(self, graph: TrainingGraph) -> None:
     """Takes the scalars to read from the first replica's graph, and calls the callbacks."""
@@ -43,19 +38,20 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
     self._global_step = tf.compat.v1.train.get_global_step()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    self.step = int(session.run(self._global_step))
+    self.session = session
+    self._run.step = int(session.run(self._global_step))
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs([self._global_step, self._tensors])
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    read, values = run_values.results
-    before = self._epochs(self.step)
-    self.step = self.step + 1 if self._counts else int(read)
-    step = Step(self.step, values)
+    (read, values), run = run_values.results, self._run
+    before = run.epochs(run.step)
+    # Where workers make steps of their own, it is read at about the end of this one.
+    run.step = run.step + 1 if run.role.counts_steps else int(read)
     for callback in self._callbacks:
-      callback.on_step_end(step)
-    for epoch in range(before, self._epochs(self.step)):
+      callback.on_step_end(Step(run.step, values))
+    for epoch in range(before, run.epochs(run.step)):
       for callback in self._callbacks:
         callback.on_epoch_end(epoch + 1)
 

@@ -1,10 +1,9 @@
-"""A user's own callbacks, from --callback or from calls of the Python API."""
+"""A user's own callbacks and session hooks, from --callback or from calls of the Python API."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,45 +13,36 @@ from cifar10.core.errors import CallbackError, InputError
 from cifar10.core.user_code import imported, others_code
 from cifar10.job.run import Run
 
-# A lost parameter server: the session is made again.
-_PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
-_RESULTS = {'before_run': (type(None), tf.compat.v1.train.SessionRunArgs)}  # Others' are not used.
-_NEVER_RUN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-
+Hook = tf.compat.v1.train.SessionRunHook  # A Callback is one, too.
 Own = tuple[str, Callable[[Run], Any]]  # A callback's name, and the function that makes it.
+# These keep their meaning. After the last two, of a lost parameter server, a session is made again.
+_PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 def named_or_given(names: Sequence[str], objects: Any) -> list[Own]:
   """Returns these names' functions and the given objects; raises InputError for other things."""
-  try:
-    objects = [objects] if isinstance(objects, Callback) else list(objects)
-  except TypeError:
-    raise InputError(f'callbacks is {objects!r:.60}; give instances of cifar10.Callback') from None
-  for each in objects:
-    if not isinstance(each, Callback):
-      raise InputError(f'callbacks has {each!r:.60}; give instances of cifar10.Callback alone')
   functions = [(f'--callback {name}', imported('--callback', name)) for name in names]
   for name, function in functions:
-    _check_parameters(name, function)
-  return functions + [
-    (f'callback {type(each).__name__}', functools.partial(lambda this, run: this, each))
-    for each in objects
-  ]
+    try:
+      inspect.signature(function).bind(None)
+    except TypeError:
+      raise InputError(
+        f'{name} has the parameters {inspect.signature(function)}; it must take the run: write '
+        'f(run), or __init__(self, run) in a class'
+      ) from None
+    except ValueError:  # A function written in C has no signature.
+      pass
+  given = list(objects) if isinstance(objects, Iterable) else [objects]
+  for each in given:
+    if not isinstance(each, Hook):
+      raise InputError(
+        f'callbacks has {each!r:.60}; give instances of cifar10.Callback or session hooks'
+      )
+  return [*functions, *((f'callback {type(each).__name__}', _returning(each)) for each in given)]
 
 
-def _check_parameters(name: str, function: Callable[..., Any]) -> None:
-  """Raises InputError unless it can be called with the run."""
-  try:
-    signature = inspect.signature(function)
-  except ValueError:  # A function written in C has no signature.
-    return
-  try:
-    signature.bind(None)
-  except TypeError:
-    raise InputError(
-      f'{name} has the parameters {signature}; it must take the run: write f(run), or '
-      '__init__(self, run) in a class'
-    ) from None
+def _returning(made: Any) -> Callable[[Run], Any]:
+  return lambda run: made
 
 
 def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:
@@ -60,52 +50,37 @@ def make_all(run: Run, own: Sequence[Own]) -> list[Callback]:
 
   Raises:
     CallbackError: a function failed.
-    InputError: a function returned something else than a callback or None, or a callback has a
-      method that would never run.
+    InputError: a function returned something else than a callback, a session hook or None.
   """
   if not run.is_chief and run.cluster.task_type != 'evaluator':
     return []
-  made = []
-  for name, make in own:
-    callback = _naming(name, make)(run)
-    if callback is not None and not isinstance(callback, Callback):
+  made = [(name, _named(name, make)(run)) for name, make in own]
+  for name, hook in made:
+    if not isinstance(hook, (Hook, type(None))):
       raise InputError(
-        f'{name} returned {type(callback).__name__}; it must return a subclass of cifar10.Callback'
+        f'{name} returned {type(hook).__name__}; it must return a cifar10.Callback, a session hook '
+        'or None'
       )
-    if callback is not None:
-      made.append(_Named(name, callback))
-  return made
+  return [_Named(name, hook) for name, hook in made if hook]
 
 
 class _Named(Callback):
-  """Passes all events on to a callback, and names the callback in its errors."""
+  """Passes all events on to a callback or a session hook, and names it in its errors."""
 
-  def __init__(self, name: str, callback: Callback):
-    """Raises InputError where calling a method would not run it."""
+  def __init__(self, name: str, hook: Any):
     for event in dir(Callback):
-      if event.startswith('_'):
-        continue
-      method = getattr(callback, event)
-      if any(is_such(method) for is_such in _NEVER_RUN):
-        raise InputError(
-          f'{name}: {event} is async or a generator, which nothing runs; make it a plain method'
-        )
-      setattr(self, event, _naming(f'{name}: {event}', method, _RESULTS.get(event, object)))
+      if not event.startswith('_') and hasattr(hook, event):
+        setattr(self, event, _named(f'{name}: {event}', getattr(hook, event)))
 
 
-def _naming(name: str, call: Callable[..., Any], results: Any = object) -> Callable[..., Any]:
-  """Returns the function with its errors, and other results, raised as CallbackError by name."""
+def _named(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns the function with its errors raised as CallbackError by name."""
 
   def called(*args: Any) -> Any:
     try:
       with others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING):
-        result = call(*args)
+        return call(*args)
     except CallbackError as error:  # Its cause may mean something to who called from Python.
       raise error from error.__context__
-    if not isinstance(result, results):
-      raise CallbackError(
-        f'{name} returned {type(result).__name__}; it must return SessionRunArgs or None'
-      )
-    return result
 
   return called

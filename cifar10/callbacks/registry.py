@@ -4,16 +4,13 @@ from collections.abc import Sequence
 
 from cifar10.callbacks import (
   best_checkpoint,
-  control_listener,
+  control,
   early_stopping,
   metrics,
   own_callback,
   profile,
   progress,
-  resources,
-  shell,
   summaries,
-  user_command,
 )
 from cifar10.callbacks.base import Callback
 from cifar10.job.run import Run
@@ -24,12 +21,9 @@ _BUILT_IN = (
   best_checkpoint,
   metrics,
   summaries,
-  resources,
   profile,
   early_stopping,
-  shell,
-  control_listener,
-  user_command,
+  control,
   progress,
 )
 

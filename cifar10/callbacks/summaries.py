@@ -6,7 +6,6 @@ The Estimator itself writes the numbers of each evaluation, to JOB/validation an
 import os
 import re
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +14,7 @@ from tensorboard.plugins.hparams import api_pb2, summary
 from cifar10.callbacks import confusion_picture
 from cifar10.callbacks.base import Callback, Evaluation, Step, TrainingGraph
 from cifar10.callbacks.meter import EVERY_STEPS, AveragingHundreds, Means
+from cifar10.job import event_files
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 
@@ -64,7 +64,7 @@ class Summaries(AveragingHundreds):
       self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
     # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
     # process makes again.
-    drop_from(self._run.job_dir, self._step + 1)
+    event_files.drop_from(self._run.job_dir, self._step + 1)
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
@@ -85,7 +85,7 @@ class Summaries(AveragingHundreds):
     images_per_second = means.steps_per_second * self._run.examples_per_step
     values = {_TAGS.get(name, name): value for name, value in means.values.items()}
     values['resources/images_per_second'] = images_per_second
-    write_scalars(self._run.job_dir, means.step, values)
+    event_files.write_scalars(self._run.job_dir, means.step, values)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     super().on_evaluate_end(evaluation)
@@ -96,14 +96,15 @@ class Summaries(AveragingHundreds):
     )
     value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
     folder = os.path.join(self._run.job_dir, evaluation.split)
-    write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
+    event_files.write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     last = self._step
     super().on_train_end(reason, message, step)
     if self._started:
       status = api_pb2.STATUS_FAILURE if reason == 'error' else api_pb2.STATUS_SUCCESS
-      write(self._run.job_dir, last, summary.session_end_pb(status).SerializeToString())
+      end = summary.session_end_pb(status).SerializeToString()
+      event_files.write(self._run.job_dir, last, end)
 
   def _samples_next(self) -> bool:
     """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
@@ -112,7 +113,7 @@ class Summaries(AveragingHundreds):
     return bool(self._summaries) and (is_due or following >= self._run.last_step)
 
   def _write(self, summary: Any) -> None:
-    _writer(self._run.job_dir).add_summary(summary, self._step)
+    event_files.writer(self._run.job_dir).add_summary(summary, self._step)
 
 
 def _finite(values: Any) -> tf.Tensor:
@@ -124,29 +125,6 @@ def _is_own(summary: tf.Tensor) -> bool:
   """Tells whether a user's network or callback wrote it, in the first tower."""
   name = summary.op.name
   return name != 'loss' and not re.match(r'(tower|replica)_[1-9]', name)
-
-
-def drop_from(folder: str, step: int) -> None:
-  """Makes TensorBoard drop what a folder has of this step and later ones."""
-  start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-  _writer(folder).add_session_log(start, step)
-
-
-def write_scalars(job_dir: str, step: int, values: Mapping[str, float]) -> None:
-  """Adds a point to each of these training curves."""
-  listed = [tf.compat.v1.Summary.Value(tag=tag, simple_value=values[tag]) for tag in values]
-  write(job_dir, step, tf.compat.v1.Summary(value=listed))
-
-
-def write(folder: str, step: int, summary: Any) -> None:
-  """Writes a summary of a step to a folder's event file, which the Estimator shares."""
-  _writer(folder).add_summary(summary, step)
-  _writer(folder).flush()
-
-
-def _writer(folder: str) -> Any:
-  with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
-    return tf.compat.v1.summary.FileWriterCache.get(folder)
 
 
 def _start(run: Run) -> bytes:

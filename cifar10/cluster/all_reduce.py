@@ -121,7 +121,7 @@ class SummedControl(SharedControl):
 
   def end(self, run_context: Any) -> None:
     """Ends training with the next step."""
-    self.state = self.state._replace(ends=True, pauses=False)
+    self.state = self.state._replace(ends=True)
 
   def feed(self, stops: bool) -> dict[Any, Any]:
     """For a step that adds the vectors up: the chief's orders, and whether this process stops."""

@@ -1,4 +1,4 @@
-"""The state by which the chief controls all replicas between steps: end, pause, learning rates.
+"""The state by which the chief controls all replicas between steps: end, learning rates.
 
 The state is a small vector that every replica reads in its step. It is a resource on the first
 parameter server (in a single process: on its CPU) in no collection: checkpoints do not contain it,
@@ -18,25 +18,32 @@ class ControlState(NamedTuple):
   """Everything that the chief can control."""
 
   ends: bool = False  # like after the last step
-  pauses: bool = False
   learning_rate: float | None = None  # replaces the schedule's rate
   muon_learning_rate: float | None = None
 
   def rates(self) -> dict[str, float]:
     """Returns the rates that replace the schedule's, by name."""
-    names = self._fields[2:]
-    return {name: float(rate) for name, rate in zip(names, self[2:]) if rate is not None}
+    names = self._fields[1:]
+    return {name: float(rate) for name, rate in zip(names, self[1:]) if rate is not None}
+
+  def with_rate(self, name: str, rate: float | None) -> 'ControlState':
+    """Returns it with another rate; raises ValueError for one that is negative or not finite."""
+    if rate is not None and not 0 <= rate <= np.finfo(np.float32).max:
+      raise ValueError(
+        f'{name} is {rate}; it must be finite and 0 or more, or None for the schedule'
+      )
+    return ControlState(**{**self._asdict(), name: rate})
 
   def vector(self) -> np.ndarray:
-    """Returns float32 [4]; -1 stands for the schedule's rate."""
-    rates = (-1.0 if rate is None else rate for rate in self[2:])
-    return np.array([self.ends, self.pauses, *rates], np.float32)
+    """Returns float32 [3]; -1 stands for the schedule's rate."""
+    rates = (-1.0 if rate is None else rate for rate in self[1:])
+    return np.array([self.ends, *rates], np.float32)
 
 
 def from_vector(values: Sequence[float]) -> ControlState:
   """Returns the inverse of `ControlState.vector`; also of all 0, before an all-reduce begins."""
-  rates = (None if math.isclose(rate, -1) else float(rate) for rate in values[2:])
-  return ControlState(bool(values[0]), bool(values[1]), *rates)
+  rates = (None if math.isclose(rate, -1) else float(rate) for rate in values[1:])
+  return ControlState(bool(values[0]), *rates)
 
 
 class StopRequested(Protocol):
@@ -51,26 +58,11 @@ class SharedControl:
 
   def __init__(self, device: str = '/device:CPU:0'):
     """`device`: the device of the vector."""
-    self._state = ControlState()
+    self.state = ControlState()
     self._device = device
 
-  @property
-  def state(self) -> ControlState:
-    """Returns what the chief controls."""
-    return self._state
-
-  @state.setter
-  def state(self, state: ControlState) -> None:
-    """Raises ValueError for a rate that is negative or not finite, as a callback may give it."""
-    for name, rate in state.rates().items():
-      if not 0 <= rate <= np.finfo(np.float32).max:
-        raise ValueError(
-          f'{name} is {rate}; it must be finite and 0 or more, or None for the schedule'
-        )
-    self._state = state
-
   def build(self) -> None:
-    """Adds the vector, `values`, float32 [4], to the graph of a replica."""
+    """Adds the vector, `values`, float32 [3], to the graph of a replica."""
     size = len(ControlState._fields)
     with tf.device(self._device):
       self._fed = tf.compat.v1.placeholder(tf.float32, [size], 'orders')
@@ -90,7 +82,7 @@ class SharedControl:
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns both learning rates, or the values set in their places: float32 scalars."""
-    ordered = self.values[2], self.values[3]
+    ordered = self.values[1], self.values[2]
     rates = (learning_rate, muon_learning_rate)
     first, second = (tf.where(rate >= 0, rate, plan) for rate, plan in zip(ordered, rates))
     return first, second
@@ -101,7 +93,7 @@ class SharedControl:
 
   def end(self, run_context: Any) -> None:
     """Ends training in all replicas, beginning with this process."""
-    self.state = self.state._replace(ends=True, pauses=False)  # Who pauses looks for no end.
+    self.state = self.state._replace(ends=True)
     run_context.request_stop()
 
 

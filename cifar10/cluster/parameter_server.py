@@ -24,7 +24,6 @@ from cifar10.core.sessions import session_config
 from cifar10.options.run_options import RunOptions
 
 _LOOK_SECONDS = 0.25
-_PAUSE_SECONDS = 0.5  # Between two checks whether a pause is over.
 _FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the chief is done.
 # How long a server waits for the chief after SIGTERM or the loss of a task, of which all tasks hear
 # at about the same time: the chief still saves the variables that are here.
@@ -50,7 +49,7 @@ class Replica(TaskRole):
   def control_hooks(self, stop_request: StopRequested) -> list[Any]:
     if self.saves:
       return super().control_hooks(stop_request)
-    return [_WorkerControlHook(self.control, self.monitor)]
+    return [_WorkerControlHook(self.control)]
 
   def announce_done(self) -> None:
     """Tells every parameter server that this replica no longer needs it.
@@ -131,19 +130,14 @@ def serve(role: Replica) -> dict[str, Any]:
 class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):
   """A worker's hook: reads the chief's control state in every step and obeys it."""
 
-  def __init__(self, control: SharedControl, monitor: SignalMonitor):
+  def __init__(self, control: SharedControl):
     self._control = control
-    self._monitor = monitor
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self._control.values)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self._control.state = from_vector(run_values.results)
-    while self._control.state.pauses and not self._monitor.stopping:
-      time.sleep(_PAUSE_SECONDS)
-      self._monitor.progressed()  # A pause is not a missing task.
-      self._control.state = from_vector(run_context.session.run(self._control.values))
     if self._control.state.ends:
       run_context.request_stop()
 

@@ -11,7 +11,6 @@ import dataclasses
 import ipaddress
 import json
 import re
-import shlex
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -86,7 +85,6 @@ _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
 FUNCTION = Check(
   lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'
 )
-COMMAND = Check(lambda text: _reads(shlex.split, text), 'must be a command, its quotes closed')
 ADDRESS = Check(
   _is_address, 'must be HOST:PORT, with a port of 1 to 65535, an IPv6 address in brackets'
 )

@@ -18,10 +18,12 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import declarations
 from cifar10.job import job_config
-from cifar10.job.job_config import CONTROL, REQUESTS
+from cifar10.job.job_config import CONTROL
+from cifar10.job.stop_record import StopReason
+from cifar10.options import gone
 from cifar10.options.hparams import HParams
 
-VERBS = ('save', 'evaluate', 'stop', 'pause', 'go-on', 'shell')
+VERBS = ('save', 'evaluate', 'stop', 'go-on')
 RATES = ('learning_rate', 'muon_learning_rate')
 SCHEDULE = 'schedule'
 
@@ -33,7 +35,7 @@ class Command(NamedTuple):
 
   verb: str  # one of VERBS, or the name of a rate
   value: float | None = None  # of a learning rate; None: follow the schedule
-  reason: tuple[str, float, str] | None = None  # of a stop: the limit's name, its value, a message
+  reason: StopReason | None = None  # of an evaluator's stop
 
   def __str__(self) -> str:
     if self.verb not in RATES:
@@ -46,6 +48,8 @@ def parse(text: str) -> Command:
   verb, is_rate, value = text.strip().partition('=')
   if not is_rate and verb in VERBS:
     return Command(verb)
+  if text in gone.REQUESTS:
+    raise InputError(f'{text} is gone since version 2: {gone.REQUESTS[text]}')
   if verb not in RATES or not is_rate:
     known = ', '.join(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES)
     raise InputError(f'{text!r} is no request: it must be one of {known}, {", ".join(VERBS)}')
@@ -63,15 +67,10 @@ def parse(text: str) -> Command:
   return Command(verb, number)
 
 
-def new_name() -> str:
-  """Returns a name for a request, which sorts after earlier ones."""
-  return f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
-
-
-def request(job_dir: str, command: Command, name: str = '') -> str:
-  """Writes a request and returns its name, a new one if none is given; raises OSError."""
-  name = name or new_name()
-  path = os.path.join(job_dir, CONTROL, f'request-{name}.json')
+def request(job_dir: str, command: Command) -> str:
+  """Writes a request; returns its name, which sorts after earlier ones'. Raises OSError."""
+  name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
+  path = _path(job_dir, 'request', name)
   files.make_folder(os.path.dirname(path))
   files.write_text(path, files.json_text(command._asdict()))
   return name
@@ -81,35 +80,35 @@ def withdraw(job_dir: str, name: str) -> None:
   """Removes a request that has not been taken, or its answer."""
   for kind in ('request', 'answer'):
     with contextlib.suppress(FileNotFoundError):
-      files.remove(os.path.join(job_dir, CONTROL, f'{kind}-{name}.json'))
+      files.remove(_path(job_dir, kind, name))
 
 
 def waits(job_dir: str, name: str) -> bool:
   """Tells whether a request has not been taken yet."""
-  return files.exists(os.path.join(job_dir, CONTROL, f'request-{name}.json'))
+  return files.exists(_path(job_dir, 'request', name))
 
 
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """Takes all waiting requests, oldest first, by name; None stands for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
-  for path in filter(files.is_file, files.matching(os.path.join(job_dir, CONTROL), REQUESTS)):
-    name = os.path.basename(path)[len('request-') : -len('.json')]
-    with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
-      command = _as_command(files.read_object(path))
-      files.remove(path)
-      requests.append((name, command))
+  with contextlib.suppress(OSError):  # It passes, and another look follows soon.
+    for path in files.matching(os.path.join(job_dir, CONTROL), 'request-*.json'):
+      name = os.path.basename(path)[len('request-') : -len('.json')]
+      with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
+        command = _as_command(files.read_object(path))
+        files.remove(path)
+        requests.append((name, command))
   return requests
 
 
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
   """Writes the answer to a request."""
-  path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
-  files.write_text(path, files.json_text({'ok': ok, 'answer': text}))
+  files.write_text(_path(job_dir, 'answer', name), files.json_text({'ok': ok, 'answer': text}))
 
 
 def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
   """Returns {'ok', 'answer'} and removes the answer, or returns None if there is none yet."""
-  path = os.path.join(job_dir, CONTROL, f'answer-{name}.json')
+  path = _path(job_dir, 'answer', name)
   content = files.read_object(path)
   if content is not None:
     files.remove(path)
@@ -143,14 +142,8 @@ def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
   """Writes the learning rates that were set into the configuration, replacing earlier ones.
 
   Raises:
-    InputError: the folder cannot be written.
-    ValueError: a rate is negative or not finite, as a callback may give it.
+    InputError: the folder cannot be written, or the configuration is damaged.
   """
-  for name, rate in rates.items():
-    try:
-      parse(f'{name}={rate}')
-    except InputError as error:
-      raise ValueError(str(error)) from None
   before = job_config.read_config(job_dir) or {}
   config = {key: value for key, value in before.items() if key != CONTROL}
   job_config.write_config(job_dir, {**config, **({CONTROL: dict(rates)} if rates else {})})
@@ -161,15 +154,17 @@ def who_trains(job_dir: str) -> str:
   return lock.holder(os.path.join(job_dir, job_config.LOCK))
 
 
+def _path(job_dir: str, kind: str, name: str) -> str:
+  return os.path.join(job_dir, CONTROL, f'{kind}-{name}.json')
+
+
 def _as_command(content: dict[str, Any] | None) -> Command | None:
   """Returns the command of a file, checked like typed text; None if it is damaged."""
-  if content is None:
-    return None
   try:
-    reason = content.get('reason')
-    if reason:
-      name, value, message = reason
-      return Command('stop', None, (str(name), float(value), str(message)))
+    content = content or {}
+    if content.get('reason'):
+      name, message, value = content['reason']
+      return Command('stop', None, StopReason(str(name), str(message), float(value)))
     return parse(str(Command(content['verb'], content.get('value'))))
   except (KeyError, TypeError, ValueError):
     return None

@@ -17,8 +17,6 @@ LOCK = 'lock'
 # The folder of requests (control_requests.py), and in the configuration the learning rates that
 # were set while the job trained: {'learning_rate': 0.05}.
 CONTROL = 'control'
-REQUESTS = 'request-*.json'
-HYPER = 'hyper.txt'  # In the job dir: learning rates as tensorpack's HyperParamSetter reads them.
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
@@ -130,15 +128,6 @@ def before_and_now(
     **({CONTROL: before[CONTROL]} if CONTROL in before else {}),
   }
   return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
-
-
-def has_requests(job_dir: str) -> bool:
-  """Tells whether requests of `control` wait in a job, or a file of learning rates exists."""
-  try:
-    requests = files.matching(os.path.join(job_dir, CONTROL), REQUESTS)
-  except OSError:  # It passes, and another look follows soon.
-    return False
-  return bool(requests) or files.exists(os.path.join(job_dir, HYPER))
 
 
 def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:

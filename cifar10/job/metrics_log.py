@@ -43,7 +43,7 @@ def read(job_dir: str) -> list[Event]:
   return events
 
 
-def event(name: str, step: int, task: str, **rest: Any) -> Event:
+def event(name: str, step: int, task: str, /, **rest: Any) -> Event:
   """Returns an event of a task, as 'chief 0', with the current time and `rest`, for `append`."""
   return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
 

@@ -1,10 +1,12 @@
 """One process's run of a job: what every mode, hook and callback knows of it."""
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cifar10.cluster import placement
@@ -14,11 +16,26 @@ from cifar10.cluster.roles import ALONE, Role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import sessions
+from cifar10.core.errors import InputError
 from cifar10.data.info import DatasetInfo
-from cifar10.job import job_config, unpack_pretrained
-from cifar10.job.stop_record import StopRequest
+from cifar10.job import (
+  control_requests,
+  event_files,
+  job_config,
+  metrics_log,
+  stop_record,
+  unpack_pretrained,
+)
+from cifar10.job.stop_record import StopReason, StopRequest
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
+
+
+def _no_predictor() -> Callable[[np.ndarray], np.ndarray]:
+  raise InputError(
+    'run.predictor() has the weights of a training session, and this process has none; load the '
+    'checkpoint that was evaluated: cifar10.load(job_dir, checkpoint=evaluation.checkpoint)'
+  )
 
 
 @dataclasses.dataclass
@@ -40,10 +57,13 @@ class Run:
   examples_per_epoch: int = 0
   evaluates: bool = False  # whether this process evaluates on the way
   save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # returns the checkpoint's path
-  open_shell: Callable[[Any, int], None] | None = None  # set by `shell`: opens one at a step
-  last_evaluation: Any = None  # set by `control_listener`
+  # Returns a function from images uint8 [n, 32, 32, 3] to probabilities float32 [n, classes], by
+  # the weights that the training has when that is called; with --use-ema by their averages.
+  predictor: Callable[[], Callable[[np.ndarray], np.ndarray]] = _no_predictor
+  step: int = 0  # the last one that was made; the one of a checkpoint that was evaluated
   seconds_before: float = 0.0  # trained by earlier processes; `metrics` sets it
   _since: float = dataclasses.field(default_factory=time.monotonic)
+  _asked: str = ''  # an evaluator's request that training stops
 
   @property
   def job_dir(self) -> str:
@@ -102,8 +122,44 @@ class Run:
     return self.role.saves
 
   def seconds(self) -> float:
-    """Returns the seconds trained by all processes of this task, with evaluations and pauses."""
+    """Returns the seconds trained by all processes of this task, with evaluations."""
     return self.seconds_before + time.monotonic() - self._since
+
+  def stop(self, message: str, name: str = stop_record.BY_CALLBACK, value: float = 0.0) -> None:
+    """Ends training after this step, in a cluster that of all tasks.
+
+    The same command then says why; `python -m cifar10.control JOB go-on` lifts it. For an option
+    of early stopping, `name` is its name and `value` what has reached the limit.
+    """
+    reason = StopReason(name, message, value)
+    self.stop_request.request(reason)
+    # An evaluator asks the chief, which may be killed before it has obeyed.
+    if not (self.is_chief or control_requests.waits(self.job_dir, self._asked)):
+      command = control_requests.Command('stop', reason=reason)
+      self._asked = control_requests.request(self.job_dir, command)
+
+  def set_rate(self, rate: float | None, name: str = 'learning_rate') -> None:
+    """Sets a learning rate in place of the schedule's from the next step on, in all replicas.
+
+    None returns to the schedule. A run that resumes the job keeps the rate.
+
+    Raises:
+      InputError: the job trains without it, or the job dir cannot be written.
+      ValueError: it is negative or not finite.
+    """
+    if not getattr(self.hparams, name):
+      raise InputError(f'{name}: this job trains without --{name.replace("_", "-")}')
+    state = self.control.state.with_rate(name, rate)
+    control_requests.remember_rates(self.job_dir, state.rates())
+    self.control.state = state
+
+  def put_scalar(self, name: str, value: float) -> None:
+    """Adds a point at the current step: of a curve in TensorBoard, and in metrics.jsonl."""
+    event = metrics_log.event('scalar', self.step, self.cluster.name, name=name, value=float(value))
+    metrics_log.append(self.job_dir, event)
+    # The chief writes the training's curves, an evaluator those of what it evaluates.
+    folder = self.job_dir if self.is_chief else os.path.join(self.job_dir, self.split_on_the_way)
+    event_files.write_scalars(folder, self.step, {name: float(value)})
 
   def session_config(self, cluster: Cluster = ALONE) -> Any:
     """Returns the ConfigProto of sessions: this machine's threads, and the visible tasks."""

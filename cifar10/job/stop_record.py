@@ -15,7 +15,7 @@ from cifar10.core.logs import log
 from cifar10.options.run_options import RunOptions
 
 NAME = 'ended.json'
-BY_CONTROL = 'control'
+BY_CONTROL, BY_CALLBACK = 'control', 'callback'
 # All other reasons have the name of the option that sets the limit.
 LIMITS = ('stop_at_accuracy', 'stop_without_gain', 'max_minutes')
 
@@ -23,7 +23,7 @@ LIMITS = ('stop_at_accuracy', 'stop_without_gain', 'max_minutes')
 class StopReason(NamedTuple):
   """The reason for an early end of training."""
 
-  name: str  # BY_CONTROL or one of LIMITS
+  name: str  # BY_CONTROL, BY_CALLBACK or one of LIMITS
   message: str
   value: float = 0.0  # the value that reached the limit
 

@@ -45,10 +45,10 @@ def check_mode(
     )
   if options.use_ema and mode == 'train':
     raise InputError('--use-ema belongs to evaluations, predict and export, not to --mode train')
-  for name in ('profile_steps', 'on_evaluation', 'on_end'):
-    if not training and (value := getattr(options, name)):
-      flag = f'--{name.replace("_", "-")}'
-      raise InputError(f'{flag} {value} belongs to training, not to --mode {mode}; leave it out')
+  if options.profile_steps and not training:
+    raise InputError(
+      f'--profile-steps {options.profile_steps} belongs to training, not to --mode {mode}'
+    )
   reads_data = mode not in ('predict', 'export') or (mode == 'predict' and options.subset)
   if reads_data and not options.data_dir:
     raise InputError(f'--mode {mode} needs --data-dir DIR')
@@ -158,9 +158,8 @@ def check_profiled(options: RunOptions, last_step: int) -> None:
 def _check_early_stopping(hparams: HParams, options: RunOptions, mode: str) -> None:
   """Raises InputError if early stopping has no evaluations that it may use."""
   rules = early_stopping_rules(options)
-  on_the_way = [*rules, *(['--on-evaluation'] if options.on_evaluation else [])]
-  if mode == 'train' and on_the_way:
-    raise InputError(f'{on_the_way[0]} needs evaluations on the way; use --mode train_and_evaluate')
+  if mode == 'train' and rules:
+    raise InputError(f'{rules[0]} needs evaluations on the way; use --mode train_and_evaluate')
   for rule in rules:
     hinders = f'--train-on {hparams.train_on}' if hparams.train_on != 'train' else ''
     if options.subset not in (None, 'validation'):

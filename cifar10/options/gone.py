@@ -7,11 +7,22 @@ from collections.abc import Iterable
 
 from cifar10.core.errors import InputError
 
+_EXAMPLE = 'put the folder examples/ in PYTHONPATH'
+
 # Flag -> the end of the sentence '--flag is gone since version 2: ...'.
 FLAGS: dict[str, str] = {
   '--data-service': 'a --source can take examples from other machines: examples/remote_source.py',
   '--data-workers': 'a --source can take examples from other machines: examples/remote_source.py',
+  '--debug-shell': f'--callback debug_shell:DebugShell opens a shell in a training; {_EXAMPLE}',
+  '--on-end': f'--callback send_stat:SendStat runs a command at the end; {_EXAMPLE}',
+  '--on-evaluation': f'--callback send_stat:SendStat runs a command after each; {_EXAMPLE}',
   '--source-processes': 'a --source can start processes itself: examples/parallel_source.py',
+}
+
+# Request of `control` -> as for flags.
+REQUESTS = {
+  'pause': 'stop, and later go-on with the same command',
+  'shell': f'start with --callback debug_shell:DebugShell; {_EXAMPLE}',
 }
 
 # Network -> the rest of the sentence.

@@ -7,7 +7,6 @@ import re
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
-  COMMAND,
   FUNCTION,
   PATTERN,
   Check,
@@ -134,20 +133,6 @@ class RunOptions(Options):
     'end training after this many minutes, including those of earlier runs of the job',
     check=above(0, ' minutes'),
   )
-  on_evaluation: str | None = option(
-    None,
-    'a command to run after each evaluation, without a shell; its environment has '
-    'CIFAR10_ACCURACY, CIFAR10_STEP and others',
-    check=COMMAND,
-    metavar='COMMAND',
-  )
-  on_end: str | None = option(
-    None,
-    'a command to run when training ends, without a shell; its environment has CIFAR10_REASON, '
-    'CIFAR10_MESSAGE, CIFAR10_STEP and CIFAR10_JOB_DIR',
-    check=COMMAND,
-    metavar='COMMAND',
-  )
   callback: tuple[str, ...] = option(
     (),
     'a Python function that makes a callback, as package.module:function, run after the built-in '
@@ -163,16 +148,13 @@ class RunOptions(Options):
   )
   profile_steps: str | None = option(
     None,
-    'profile the global steps from FIRST to LAST, as 100:110: write a trace to JOB/profile/ '
-    'and log the costliest operations',
+    'profile the global steps from FIRST to LAST, as 100:110: write a trace of each to '
+    'JOB/profile/',
     check=Check(
       lambda text: bool(first_and_last(text)),
       f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
     ),
     metavar='FIRST:LAST',
-  )
-  debug_shell: bool = option(
-    False, 'let `control JOB shell` open a Python shell in the training process'
   )
   num_gpus: int | None = option(
     None,

@@ -151,8 +151,6 @@ def _timed(run: Run) -> dict[str, Any]:
       eval_every_epochs=None,
       save_every_steps=_NEVER,
       save_every_epochs=None,
-      on_evaluation=None,
-      on_end=None,
       profile_steps=None,
       # A training that goes on takes no values.
       warm_start_from=run.options.warm_start_from if is_new else (),

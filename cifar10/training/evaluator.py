@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cifar10.callbacks import own_callback, progress, summaries
+from cifar10.callbacks import own_callback, progress
 from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.core import storage_errors
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.job import checkpoints, metrics_log
+from cifar10.job import checkpoints, event_files, metrics_log
 from cifar10.job.run import Run
 from cifar10.training import evaluation
 from cifar10.training.estimator import inference_estimator
@@ -96,12 +96,13 @@ class Evaluator:
     )
     self.last = dict(made.result)
     if self.callbacks and self._is_repeated(made):
-      summaries.drop_from(os.path.join(run.job_dir, split), made.step)
+      event_files.drop_from(os.path.join(run.job_dir, split), made.step)
     self._steps[split] = made.step
     self._kept[split].write(measured.metrics)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     values = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
     log.info('evaluated at step %s  %s', f'{made.step:,}', values)
+    run.step = made.step
     for callback in self.callbacks:
       callback.on_evaluate_end(made)
     return measured.metrics

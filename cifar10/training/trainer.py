@@ -2,9 +2,10 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cifar10.callbacks import registry
@@ -29,6 +30,7 @@ from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, ema, faults
 from cifar10.training.evaluator import Evaluator
 from cifar10.training.examples import Examples
+from cifar10.training.predictor import Predictor
 
 _LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 
@@ -55,7 +57,7 @@ class Trainer:
     self._examples = examples
     self._with_evaluations = with_evaluations
     self._callbacks = self.evaluator.callbacks  # Filled when the job is this process's.
-    self._meter = MeterHook(self._callbacks, run.role.counts_steps, run.epochs)
+    self._meter = MeterHook(run, self._callbacks)
     self._task_hook = _TaskHook(run.role)
 
   @property
@@ -90,7 +92,7 @@ class Trainer:
       _log_start(run)
       savers = self._saver_hooks()
       if savers:
-        run.save = savers[0].save_now
+        run.save, run.predictor = savers[0].save_now, self._predictor
       self._callbacks += registry.make_all(run, run.own_callbacks)
       # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
       # control hooks, which end training, come after all that may request an end.
@@ -101,9 +103,18 @@ class Trainer:
         with self._examples.reading(), run.role.connected(session_config):
           yield hooks
       except BaseException as error:
-        faults.tell(error, run, self._callbacks, self._meter.step)
+        faults.tell(error, run, self._callbacks, run.step)
         raise
       self.ended_by = self._end()
+
+  def _predictor(self) -> Callable[[np.ndarray], np.ndarray]:
+    network = Predictor(self._run)
+
+    def probabilities(images: np.ndarray) -> np.ndarray:
+      network.take(self._meter.session)
+      return network(images).probabilities
+
+    return probabilities
 
   def _make_up_for_an_evaluation(self) -> None:
     """Evaluates the latest checkpoint if a run before ended between saving and evaluating it.
@@ -141,7 +152,7 @@ class Trainer:
 
   def _end(self) -> str:
     """Calls callbacks, records an early end, releases the servers; returns the reason."""
-    run, step = self._run, self._meter.step
+    run, step = self._run, self._run.step
     run.monitor.closed()
     if (
       run.is_chief
@@ -154,7 +165,9 @@ class Trainer:
       run.monitor.check()
     reason = run.stop_request.reason or _LAST_STEP
     if reason is _LAST_STEP and run.is_chief and step < run.last_step:
-      reason = stop_record.StopReason('callback', f'a callback ended it at step {step:,}')
+      reason = stop_record.StopReason(
+        stop_record.BY_CALLBACK, f'a callback ended it at step {step:,}'
+      )
     for callback in self._callbacks:
       callback.on_train_end(reason.name, reason.message, step)
     run.role.announce_done()

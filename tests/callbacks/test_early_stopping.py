@@ -1,14 +1,19 @@
 """What ends a training early, and whether that still holds later."""
 
-import types
+import dataclasses
 
 import pytest
 from outcome import refused, succeeded
 
 from cifar10.callbacks import early_stopping
 from cifar10.callbacks.base import Evaluation, Step
+from cifar10.cluster import roles
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import InputError
 from cifar10.job import control_requests, metrics_log, stop_record
+from cifar10.job import run as job_run
+from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
 
@@ -37,19 +42,18 @@ def test_evaluations_without_a_gain(accuracies, count):
   assert early_stopping.evaluations_without_gain(events) == count
 
 
+CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
+
+
 @pytest.fixture
 def run(tmp_path):
-  """A process that trains, its task and its minutes chosen by the test."""
+  """A process that trains, its task and the minutes before it chosen by the test."""
 
-  def make(task='chief', minutes=0.0, **options):
-    return types.SimpleNamespace(
-      options=RunOptions(job_dir=str(tmp_path), **options),
-      job_dir=str(tmp_path),
-      is_chief=task == 'chief',
-      cluster=types.SimpleNamespace(task_type=task),
-      stop_request=stop_record.StopRequest(),
-      seconds=lambda: 60 * minutes,
-    )
+  def make(task='', minutes=0.0, **options):
+    options = RunOptions(job_dir=str(tmp_path), data_dir=str(tmp_path), num_gpus=0, **options)
+    role = roles.Role(Cluster(CLUSTER, task) if task else Cluster(), options, SignalMonitor())
+    made = job_run.begin(from_values({}), options, role)
+    return dataclasses.replace(made, seconds_before=60 * minutes)
 
   return make
 
@@ -91,7 +95,7 @@ def test_evaluations_without_a_gain_end_it(run):
   assert process.stop_request.reason[::2] == ('stop_without_gain', 2)
 
 
-@pytest.mark.parametrize(('minutes', 'ends'), [(1.99, False), (2.0, True)])
+@pytest.mark.parametrize(('minutes', 'ends'), [(1.9, False), (2.0, True)])
 def test_minutes_end_it(run, minutes, ends):
   process = run(max_minutes=2.0, minutes=minutes)
   early_stopping.make(process).on_step_end(Step(1, {}))
@@ -106,7 +110,7 @@ def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):
     for accuracy in heard:
       hear(process, accuracy, callback=callback)
     [(_, command)] = control_requests.take(str(tmp_path))
-    assert (command.verb, *command.reason[:2]) == ('stop', 'stop_at_accuracy', heard[0])
+    assert (command.verb, command.reason[::2]) == ('stop', ('stop_at_accuracy', heard[0]))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,7 @@ def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):
     (('max_minutes', 'm', 60.2), {'max_minutes': 60.0}, True),
     (('max_minutes', 'm', 60.2), {'max_minutes': 90.0}, False),
     (('control', 'm', 0), {}, True),
+    (('callback', 'm', 0), {}, True),
   ],
 )
 def test_an_end_holds_as_long_as_its_reason(tmp_path, reason, options, holds):

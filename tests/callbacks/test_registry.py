@@ -7,7 +7,7 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Resources', 'ControlListener', 'ProgressLines']
+ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'ProgressLines']
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,6 @@ ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Resources', 'ControlListene
     ({'profile_steps': '2:3'}, {'Profile'}),
     ({'stop_at_accuracy': 0.0}, {'EarlyStopping'}),  # Zero is a value like others.
     ({'max_minutes': 1.0}, {'EarlyStopping'}),
-    ({'on_evaluation': 'true'}, {'UserCommand'}),
-    ({'debug_shell': True}, {'Shell'}),
   ],
 )
 def test_a_callback_is_made_if_its_options_are_given(tmp_path, options, more):

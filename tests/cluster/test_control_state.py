@@ -1,13 +1,10 @@
 """Orders in a graph: what replicas read before, and after, the chief tells them."""
 
-import types
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from cifar10.cluster import choose_role
-from cifar10.cluster.all_reduce import SummedControl
 from cifar10.cluster.control import ControlState, SharedControl, from_vector
 from cifar10.cluster.tasks import Cluster
 from cifar10.options.run_options import RunOptions
@@ -15,7 +12,7 @@ from cifar10.options.run_options import RunOptions
 ORDERS = [
   ControlState(),
   ControlState(ends=True),
-  ControlState(pauses=True, learning_rate=0.5),
+  ControlState(learning_rate=0.5),
   ControlState(learning_rate=0.0, muon_learning_rate=0.25),
 ]
 
@@ -43,19 +40,8 @@ def test_replicas_read_what_the_chief_tells():
 
 @pytest.mark.parametrize('rate', [-0.1, -1.0, float('nan'), float('inf'), 1e39])
 def test_what_is_no_rate_is_refused(rate):
-  control = SharedControl()
   with pytest.raises(ValueError, match=r'^muon_learning_rate is .*; it must be finite'):
-    control.state = ControlState(muon_learning_rate=rate)
-  assert control.state == ControlState()
-
-
-def test_an_end_ends_a_pause():
-  """In which a worker looks at nothing else."""
-  context = types.SimpleNamespace(request_stop=lambda: None)
-  for control in (SharedControl(), SummedControl(None, is_chief=True)):
-    control.state = ControlState(pauses=True, learning_rate=0.5)
-    control.end(context)
-    assert control.state == ControlState(ends=True, learning_rate=0.5)
+    ControlState().with_rate('muon_learning_rate', rate)
 
 
 def test_orders_are_in_no_collection():

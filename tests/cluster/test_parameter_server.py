@@ -1,11 +1,8 @@
 """What replicas say to parameter servers; real ones are in tests/test_local_cluster.py."""
 
-import types
-
 import tensorflow as tf
 
 from cifar10.cluster import parameter_server, task_roles
-from cifar10.cluster.control import ControlState, SharedControl
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import logs
 from cifar10.options.run_options import RunOptions
@@ -27,22 +24,6 @@ def test_what_a_server_does_not_hear_is_one_line(monkeypatch):
     f'ps {index} does not hear that chief 0 is done: Graph execution error: Too late'
     for index in range(2)
   ]
-
-
-def test_a_pause_counts_as_progress(monkeypatch):
-  """So that the monitor does not take it for a task that is missing."""
-  read = [ControlState(pauses=True).vector()] * 3 + [ControlState(ends=True).vector()]
-  told = []
-  monitor = types.SimpleNamespace(stopping=False, progressed=lambda: told.append('progress'))
-  session = types.SimpleNamespace(run=lambda values: read.pop(0))
-  context = types.SimpleNamespace(session=session, request_stop=lambda: told.append('stop'))
-  control = SharedControl()
-  with tf.Graph().as_default():
-    control.build()
-  monkeypatch.setattr(parameter_server, '_PAUSE_SECONDS', 0)
-  hook = parameter_server._WorkerControlHook(control, monitor)
-  hook.after_run(context, types.SimpleNamespace(results=read.pop(0)))
-  assert told == ['progress'] * 3 + ['stop']
 
 
 def test_workers_ask_each_second_whether_the_chief_is_there():

@@ -80,8 +80,6 @@ def observe(result, job):
     'best': len(glob.glob(f'{job}/best/*.index')),
     'progress': len(re.findall('step .* images/s', result.stderr)),
     'heard': 'HEARD' in result.stdout,
-    'command': os.path.exists(f'{job}/was_evaluated'),
-    'last command': os.path.exists(f'{job}/has_ended'),
     'profile': os.path.exists(f'{job}/profile'),
     'histograms': sorted(tag for tag in tags if tag.startswith('weights/')),
     'said': '--num-workers is ignored' in result.stderr,
@@ -97,8 +95,8 @@ def ran(run_shared, data_dir, tmp_path_factory):
     key = repr(sorted(options.items()))
     if key not in known:
       job = str(tmp_path_factory.mktemp('wired') / 'job')
-      flags = [str(flag).replace('JOB', job) for flag in as_flags(options)]
-      known[key] = observe(run_shared('--data-dir', data_dir, '--job-dir', job, *flags), job)
+      flags = ['--data-dir', data_dir, '--job-dir', job, *as_flags(options)]
+      known[key] = observe(run_shared(*flags), job)
     return known[key]
 
   return run
@@ -113,13 +111,10 @@ JOBS = [
       'keep_checkpoints': 1,  # kept
       'keep_best': 2,
       'best_by': 'loss',
-      'on_evaluation': 'touch JOB/was_evaluated',
-      'on_end': 'touch JOB/has_ended',
       'callback': [*BASE['callback'], 'outside_parts:Heard'],
       'log_every': 1e-6,  # progress
       'histograms': True,
       'profile_steps': '2:3',
-      'debug_shell': True,
       'num_intra_threads': 1,
       'num_inter_threads': 3,
       'log_device_placement': True,
@@ -127,15 +122,12 @@ JOBS = [
     BASE,
     {
       'ranked by',
-      'last command',
       'kept',
       'best',
-      'command',
       'heard',
       'progress',
       'histograms',
       'profile',
-      'opens a shell',
     }
     | {'intra threads', 'inter threads', 'logs devices'},
   ),

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 from tiny_network import Tiny
 
-from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster import placement, roles
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
@@ -54,15 +53,10 @@ def observe_training(hparams, data_dir):
   where = placement.Placement(['/device:CPU:0'], 'CPU', 0, 'channels_last')
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
   config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
-  meter = MeterHook([], counts=True)
   prepared = families.prepare(hparams.family, start)
   built = []
 
-  def on_graph(graph):
-    built.append(graph)
-    meter.on_graph(graph)
-
-  training = model_fn.Training(roles.Role(), EPOCH, prepared, on_graph=on_graph)
+  training = model_fn.Training(roles.Role(), EPOCH, prepared, on_graph=built.append)
   function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
@@ -89,7 +83,7 @@ def observe_training(hparams, data_dir):
     rates = []
     for number in (0, 20, 40, 100, 200):
       session.run(step.assign(number))
-      rates.append(session.run(meter._tensors['learning_rate']))
+      rates.append(session.run(built[0].scalars['learning_rate']))
     seen['schedule'] = joined(rates)
   for kind, pattern in (
     ('convolutions', r'/conv\d?/kernel$'),

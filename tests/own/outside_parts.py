@@ -490,43 +490,61 @@ class Fails(cifar10.Callback):
     raise ValueError(f'step {step.step} is\nbad')
 
 
-class FetchesByName(cifar10.Callback):
-  def __init__(self, run):
-    pass
-
-  def before_run(self, run_context):
-    return 'global_step:0'
-
-
 class TakesNoRun(cifar10.Callback):
   def on_step_end(self, step):
     raise ValueError('it runs')
 
 
-class Waits(cifar10.Callback):
-  """Python would make a coroutine of each call, and run none of them."""
-
-  def __init__(self, run):
-    pass
-
-  async def on_step_end(self, step):
-    raise ValueError('it runs')
-
-
-class Yields(cifar10.Callback):
-  def __init__(self, run):
-    pass
-
-  def on_step_end(self, step):
-    yield step
-
-
 class SetsNoRate(cifar10.Callback):
   def __init__(self, run):
-    self._control = run.control
+    self._run = run
 
   def on_step_end(self, step):
-    self._control.state = self._control.state._replace(learning_rate=-0.1)
+    self._run.set_rate(-0.1)
+
+
+class Draws(cifar10.Callback):
+  """Puts points at each step and each evaluation, and ends training after the third step."""
+
+  def __init__(self, run):
+    self._run = run
+
+  def on_step_end(self, step):
+    self._run.put_scalar('own/squared', step.step**2)
+    if step.step == 3:
+      self._run.stop('three are enough')
+
+  def on_evaluate_end(self, evaluation):
+    self._run.put_scalar('own/evaluated', evaluation.result['loss'])
+
+
+class Predicts(cifar10.Callback):
+  """Writes down what the network answers to grey after each step: JOB/answers.npy."""
+
+  def __init__(self, run):
+    self._path = os.path.join(run.job_dir, 'answers.npy')
+    self._predict = run.predictor()
+    self._answers = []
+
+  def on_step_end(self, step):
+    self._answers.append(self._predict(np.full([3, 32, 32, 3], 128, np.uint8)))
+
+  def on_train_end(self, reason, message, step):
+    np.save(self._path, self._answers)
+
+
+class PlainHook(tf.compat.v1.train.SessionRunHook):
+  """As TensorFlow has them: it knows nothing of the program."""
+
+  def before_run(self, run_context):
+    return tf.compat.v1.train.SessionRunArgs(tf.compat.v1.train.get_global_step())
+
+  def after_run(self, run_context, run_values):
+    print('HOOK', run_values.results)
+
+
+def plain_hook(run):
+  return PlainHook()
 
 
 class ReadsTooMuch(cifar10.Callback):
@@ -567,7 +585,6 @@ class Teller(cifar10.Callback):
       'logs devices': config.log_device_placement,
       'devices': sorted({op.device for op in session.graph.get_operations() if op.type in kinds}),
       'deterministic': determinism.is_op_determinism_enabled(),
-      'opens a shell': self._run.open_shell is not None,
     }
     with open(os.path.join(self._run.job_dir, 'told.json'), 'w', encoding='utf-8') as file:
       json.dump(told, file)

@@ -171,18 +171,6 @@ def test_several_devices_end_early_too(run_main, data_dir, tmp_path):
   assert steps(job, 'train') == [3]
 
 
-@pytest.mark.slow
-def test_a_command_hears_of_each_evaluation(run_here, data_dir, tmp_path):
-  job = tmp_path / 'job'
-  said = tmp_path / 'said'
-  command = f"""sh -c 'echo $CIFAR10_SUBSET $CIFAR10_STEP $CIFAR10_ACCURACY >> "{said}"'"""
-  more = ['--train-steps', 4, '--eval-every-steps', 2, '--on-evaluation', command]
-  succeeded(run_here(*flags(data_dir, job, *more)))
-  found = [(event['subset'], event['step'], event['accuracy']) for event in events(job, 'evaluate')]
-  lines = [line.split() for line in said.read_text().splitlines()]
-  assert [(split, int(step), float(accuracy)) for split, step, accuracy in lines] == found
-
-
 def test_histograms_do_not_hide_that_the_loss_became_nan(run_here, data_dir, tmp_path):
   more = ['--mode', 'train', '--histograms', '--learning-rate', 1e30, '--train-steps', 2]
   said = refused(run_here(*flags(data_dir, tmp_path / 'job', *more)))

@@ -38,14 +38,14 @@ def test_threads_devices_and_logging_reach_the_session():
 FREE = """
 import pynvml
 import tensorflow as tf
-from cifar10.callbacks import gpu_use
 from cifar10.core import sessions
 
+pynvml.nvmlInit()
 with tf.Graph().as_default(), tf.device('/device:GPU:0'):
   total = tf.reduce_sum(tf.random.normal([1000, 1000]))
   with tf.compat.v1.Session(config=sessions.session_config(num_gpus=1)) as session:
     session.run(total)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(gpu_use.visible_gpus()[0])
+    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
 print(memory.free / memory.total)
 """
 

@@ -1,0 +1,107 @@
+"""Carries out the requests of `python -m cifar10.control`, and JOB/hyper.txt, between two steps.
+
+JOB/hyper.txt is tensorpack's format: lines like 'learning_rate:0.05', read when the file changes.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from cifar10.callbacks.base import Callback, Evaluation
+from cifar10.core import files
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.job import control_requests, metrics_log, stop_record
+from cifar10.job.control_requests import RATES, Command
+from cifar10.job.run import Run
+from cifar10.job.stop_record import BY_CONTROL, StopReason
+
+_LOOK_SECONDS = 0.5
+_URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.
+
+
+def make(run: Run) -> Callback | None:
+  """Returns the callback in the chief, which controls the other replicas."""
+  return Control(run) if run.is_chief else None
+
+
+class Control(Callback):
+  """Looks for requests after each step, carries them out and writes the answers."""
+
+  def __init__(self, run: Run):
+    self._run = run
+    self._looked = 0.0
+    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
+    self._evaluation: Evaluation | None = None
+    self._hyper = os.path.join(run.job_dir, 'hyper.txt')
+    self._hyper_signature = (0, 0)
+    list(self._hyper_commands())  # What it holds by now is not meant for this training.
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    self._evaluation = evaluation
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    if time.monotonic() - self._looked < self._look_seconds:
+      return
+    self._looked = time.monotonic()
+    for name, command in control_requests.take(self._run.job_dir):
+      ok, text = False, 'the request is damaged'
+      if command:
+        ok, text = self._obey(command, run_context.session)
+      control_requests.answer(self._run.job_dir, name, ok, text)
+    for command in self._hyper_commands():
+      ok, text = self._obey(command, run_context.session)
+      if not ok:
+        log.info('%s: %s', self._hyper, text)
+
+  def _hyper_commands(self) -> Iterator[Command]:
+    """Yields the rates of JOB/hyper.txt if the file has changed since the last call."""
+    try:
+      before, self._hyper_signature = self._hyper_signature, files.signature(self._hyper)
+      changed = self._hyper_signature != before
+      lines = files.read_text(self._hyper).split() if changed else []
+    except (OSError, UnicodeDecodeError):
+      return
+    for line in lines:
+      try:
+        yield control_requests.parse(line.replace(':', '=', 1))
+      except InputError as error:
+        log.info('%s: %s', self._hyper, error)
+
+  def _obey(self, command: Command, session: Any) -> tuple[bool, str]:
+    """Carries out a command; returns whether it succeeded, and a message."""
+    try:
+      text = self._do(command, session)
+    except ValueError as error:  # InputError among them.
+      return False, str(error)
+    log.info('control: %s: %s', command, text)
+    event = metrics_log.event(
+      'control', self._run.step, self._run.cluster.name, command=str(command), answer=text
+    )
+    metrics_log.append(self._run.job_dir, event)
+    return True, text
+
+  def _do(self, command: Command, session: Any) -> str:
+    run, at = self._run, f'step {self._run.step:,}'
+    if command.verb in RATES:
+      run.set_rate(command.value, command.verb)
+      rate = 'it follows the schedule' if command.value is None else f'it is {command.value:g}'
+      return f'{rate} after {at}'
+    if command.verb == 'stop':
+      reason = command.reason or StopReason(BY_CONTROL, f'stopped by control at {at}')
+      if not stop_record.holds(reason, run.options):  # It waited while nobody trained.
+        raise InputError(f'{reason.message}: that no longer holds')
+      run.stop_request.request(reason)
+      return f'training ends after {at}'
+    if command.verb == 'go-on':
+      raise InputError('go-on: this job trains; when it has ended early, that lifts its end')
+    checkpoint = run.save(session, command.verb == 'evaluate')
+    if command.verb == 'save':
+      return f'saved {checkpoint}'
+    if not self._evaluation or self._evaluation.checkpoint != checkpoint:
+      evaluator = run.cluster.has_evaluator
+      follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this training'
+      return f'saved {checkpoint}; {follows}'
+    accuracy, split = self._evaluation.result['accuracy'], self._evaluation.split
+    return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'

@@ -1,0 +1,137 @@
+"""A user's callbacks and session hooks, by flags and as objects: what they may do, and refusals."""
+
+import os
+import types
+
+import checkout
+import numpy as np
+import pytest
+import tensorflow as tf
+from outcome import events, refused, succeeded
+from tensorflow.compat.v1.train import summary_iterator
+
+import cifar10
+import cifar10.control
+from cifar10.callbacks.meter import MeterHook
+from cifar10.job import stop_record
+from estimator_again import estimator as tf_estimator
+
+OWN = os.path.join(checkout.ROOT, 'tests', 'own')
+SMALL = {'network': 'outside_parts:net', 'train_batch_size': 16, 'eval_batch_size': 64}
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch):
+  monkeypatch.syspath_prepend(OWN)
+
+
+@pytest.fixture
+def train(run_here, data_dir, tmp_path):
+  """Trains four steps by the command, with these callbacks."""
+
+  def run(*callbacks, more=()):
+    flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 4]
+    for name, value in {**SMALL, 'eval_every_steps': 2}.items():
+      flags += [f'--{name.replace("_", "-")}', value]
+    for name in callbacks:
+      flags += ['--callback', name]
+    return run_here(*flags, *more)
+
+  return run
+
+
+@pytest.mark.parametrize(
+  ('callback', 'code', 'says'),
+  [
+    ('outside_parts:Fails', 1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad'),
+    ('outside_parts:SetsNoRate', 1, 'SetsNoRate: on_step_end: ValueError: learning_rate is -0.1'),
+    ('outside_parts:ReadsTooMuch', 1, 'on_step_end: OutOfRangeError: no more images'),
+    ('outside_parts:OWN', 2, '--callback outside_parts:OWN: there is no OWN in'),
+    ('outside_parts', 2, 'it must be package.module:function'),
+    ('builtins:repr', 2, '--callback builtins:repr returned str; it must return a cifar10.Callb'),
+  ],
+)
+def test_a_callback_that_fails_is_named(train, callback, code, says):
+  result = train(callback)
+  assert result.returncode == code
+  assert says in result.stderr.splitlines()[-1]
+
+
+def test_a_callback_that_takes_no_run_is_refused_before_anything_is_written(train, tmp_path):
+  """Also after a training, for which TensorFlow gives all hooks without `__init__` another one."""
+  assert tf_estimator.Estimator
+  said = refused(train('outside_parts:TakesNoRun'))
+  assert '--callback outside_parts:TakesNoRun has the parameters ()' in said
+  assert not (tmp_path / 'job').exists()
+
+
+def test_plain_session_hooks_are_taken(train, data_dir, tmp_path, capfd):
+  """By a function's name, and as objects: three after a step, as TensorFlow's own."""
+  result = train('outside_parts:plain_hook')
+  succeeded(result)
+  assert result.stdout.count('HOOK') == 4
+  from outside_parts import PlainHook  # noqa: PLC0415  (the fixture has put it on the path)
+
+  stop = tf.compat.v1.train.StopAtStepHook(num_steps=3)
+  ended = cifar10.train(
+    tmp_path / 'other', data_dir, mode='train', callbacks=[PlainHook(), stop], **SMALL
+  )
+  assert (ended['global_step'], ended['ended_by']) == (3, 'callback')
+  assert capfd.readouterr().out.count('HOOK') == 3
+
+
+def test_a_callback_draws_curves_and_stops(train, run_here, tmp_path):
+  """Points at their steps, in both files; the end holds until somebody lifts it."""
+  job = tmp_path / 'job'
+  ended = succeeded(train('outside_parts:Draws'))
+  assert (ended['global_step'], ended['ended_by']) == (3, 'callback')
+  points = [(e['name'], e['step'], e['value']) for e in events(job, 'scalar')]
+  squares = [('own/squared', step, step**2) for step in (1, 2, 3)]
+  assert [point for point in points if point[0] == 'own/squared'] == squares
+  losses = [('own/evaluated', e['step'], e['loss']) for e in events(job, 'evaluate')]
+  assert [point for point in points if point[0] == 'own/evaluated'] == losses
+  shown = {
+    (value.tag, event.step): value.simple_value
+    for path in job.glob('events*')
+    for event in summary_iterator(str(path))
+    for value in event.summary.value
+  }
+  for name, step, value in points:
+    assert shown[name, step] == pytest.approx(value)
+
+  again = train()
+  assert succeeded(again)['global_step'] == 3
+  told = f'the job ended at step 3: three are enough; `python -m cifar10.control {job} go-on` lifts'
+  assert told in again.stderr
+  lifted = succeeded(run_here(job, 'go-on', command=cifar10.control))
+  assert lifted['answer'] == 'the job goes on when it is started'
+  assert stop_record.read(str(job)) is None
+  assert succeeded(train())['global_step'] == 4
+
+
+@pytest.mark.parametrize('more', [[], ['--ema-decay', 0.5, '--use-ema']], ids=['plain', 'ema'])
+def test_a_predictor_has_the_weights_of_its_step(train, tmp_path, more):
+  """Those of the last step are the last checkpoint's."""
+  job = tmp_path / 'job'
+  succeeded(train('outside_parts:Predicts', more=more))
+  answers = np.load(job / 'answers.npy')
+  assert answers.shape == (4, 3, 10)
+  assert len(np.unique(answers[:, 0], axis=0)) == 4
+  last = cifar10.load(job, use_ema=bool(more))(np.full([3, 32, 32, 3], 128, np.uint8))
+  np.testing.assert_allclose(answers[-1], last.probabilities, atol=1e-6)
+
+
+def test_epochs_end_after_the_first_step_at_or_beyond_them():
+  """Of 10 examples, 4 a step: 4, 8, 12, 16, 20, 24; the steps 3, 5 and, by two at once, 8."""
+  heard = []
+
+  class Epochs(cifar10.Callback):
+    def on_epoch_end(self, epoch):
+      heard.append((run.step, epoch))
+
+  role = types.SimpleNamespace(counts_steps=False)
+  run = types.SimpleNamespace(role=role, step=0, epochs=lambda step: step * 4 // 10)
+  meter = MeterHook(run, [Epochs()])
+  for step in (1, 2, 3, 4, 5, 8):
+    meter.after_run(None, tf.compat.v1.train.SessionRunValues((step, {}), None, None))
+  assert heard == [(3, 1), (5, 2), (8, 3)]
