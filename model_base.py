@@ -277,7 +277,7 @@ class Layers:
     Take a trained variable's value from here or from `values`, never from the variable: so a step
     reads it, and fetches it from a parameter server, only once.
     """
-    keys, aggregation = tf.compat.v1.GraphKeys, tf.compat.v1.VariableAggregation
+    keys = tf.compat.v1.GraphKeys
     trainable = trainable and not self._is_frozen(name)
     variable = tf.compat.v1.get_variable(
       name,
@@ -287,9 +287,6 @@ class Layers:
       trainable=trainable,
       # Saved with the network, but without a gradient.
       collections=None if trainable else [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
-      # Under tf.distribute every replica computes an update of each moving average. The variable
-      # takes the first replica's update, as towers take that of tower 0.
-      aggregation=aggregation.NONE if trainable else aggregation.ONLY_FIRST_REPLICA,
     )
     self.roles[variable.op.name] = role
     return self._value(variable) if trainable else variable

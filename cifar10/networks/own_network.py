@@ -199,7 +199,6 @@ class _FunctionLayers(FamilyNetwork):
           f'{_FLAG} {self._place} makes {name} within a function, as tf.cond calls one; call '
           'get_variable before that, and only use its value within'
         )
-    # Not by their place in the graph, which replicas of tf.distribute build by turns.
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     for op in _between(images.op, logits.op, *updates):
       if op.type == 'Placeholder':
@@ -236,7 +235,6 @@ class _FunctionLayers(FamilyNetwork):
       settings['dtype'] = tf.float32
     if not trainable:
       settings['collections'] = [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES]
-      settings['aggregation'] = tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA
     variable = getter(name, *args, **{**settings, 'trainable': trainable})
     if not trainable:
       self.roles[variable.op.name] = model_base.AVERAGE

@@ -68,8 +68,7 @@ def get_model_fn(
   def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
     if mode == tf_estimator.ModeKeys.TRAIN:
       assert training
-      if not tf.distribute.has_strategy():
-        _add_saver(config)
+      _add_saver(config)
       return _train_spec(hparams, placement, data, training, list(zip(features, labels)))
     network = network_builder.build(
       hparams, data, is_training=False, data_format=placement.data_format
@@ -86,15 +85,12 @@ def get_model_fn(
 def _train_spec(
   hparams: HParams, placement: Placement, data: DatasetInfo, training: Training, shards: Shards
 ) -> Any:
-  """shards -> towers -> mean gradients -> update.
-
-  Under a strategy of tf.distribute each replica calls this function and builds one tower.
-  """
+  """shards -> towers -> mean gradients -> update."""
   role = training.role
   network, hard_examples, groups = _networks(hparams, placement, data, training.prepared)
   devices, place_variable = _devices(placement, role)
   hooks, puts = [], []
-  if placement.prefetches_to_gpu and not tf.distribute.has_strategy():  # It has its own way.
+  if placement.prefetches_to_gpu:
     shards, put, hook = staged(shards, devices)
     puts.append(put)
     hooks.append(hook)
@@ -138,7 +134,7 @@ def _train_spec(
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
-    loss=loss / _num_replicas(),  # The Estimator sums it over the replicas.
+    loss=loss,
     train_op=tf.group(train_op, *puts),
     training_hooks=hooks + more_hooks,
     scaffold=role.scaffold(),
@@ -162,8 +158,6 @@ def _networks(
 
 def _devices(placement: Placement, role: Role) -> tuple[list[str], Callable[[tf.Operation], str]]:
   """Each tower's device, and where variables go."""
-  if tf.distribute.has_strategy():  # It has put this replica's one tower on its device.
-    return [''], lambda op: ''
   cluster = role.cluster
   place_variable = towers.variable_placement(
     placement.variable_strategy, placement.num_gpus, cluster.num_ps, cluster.job
@@ -191,11 +185,6 @@ def _learning_rates(hparams: HParams, role: Role, examples_per_epoch: int) -> Ra
   return Rates(*role.control.rates(*scheduled))
 
 
-def _num_replicas() -> int:
-  """Returns the number of replicas of a tf.distribute strategy; 1 without one."""
-  return tf.distribute.get_strategy().num_replicas_in_sync
-
-
 def _update(
   hparams: HParams,
   role: Role,
@@ -211,11 +200,8 @@ def _update(
   is_over = role.updates_later or not role.updates_moving_averages
   before = () if is_over else update_ops
   optimizer = role.optimizer(make_optimizer(hparams, rates, groups, before))
-  gradients = groups.scaled(gradients)
-  if _num_replicas() > 1:  # Strategies sum gradients, so divide to get the mean.
-    gradients = [(gradient / _num_replicas(), variable) for gradient, variable in gradients]
   global_step = tf.compat.v1.train.get_or_create_global_step()
-  train_op = optimizer.apply_gradients(gradients, global_step)
+  train_op = optimizer.apply_gradients(groups.scaled(gradients), global_step)
   hooks = role.training_hooks(optimizer, hparams.train_steps)
   if role.updates_moving_averages:
     # Beside the update, not before it: a synchronous chief runs the update alone, between two

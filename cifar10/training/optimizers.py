@@ -7,7 +7,7 @@ one, and refuses groups with a factor.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -241,8 +241,7 @@ class MovingAverage:
   third of the average after 1,000 steps.
 
   TensorFlow's class is not used: with parameter servers it computes on the worker, so that every
-  variable and its average travel there at every step, and under a strategy of tf.distribute it
-  reduces each variable over replicas whose copies are equal anyway.
+  variable and its average travel there at every step.
   """
 
   def __init__(self, optimizer: Optimizer, decay: float, *, after: Sequence[tf.Operation] = ()):
@@ -257,22 +256,13 @@ class MovingAverage:
     with tf.control_dependencies([applied, *self._after]):
       step = tf.cast(global_step.read_value(), tf.float32)
       part = tf.maximum(1 - self._decay, 9 / (10 + step))  # 1 - d, without rounding.
-      # Runs once for all replicas of a strategy; also without a strategy.
-      return tf.distribute.get_replica_context().merge_call(_move_all, args=(part,))
+      return tf.group(*(_moved(variable, part) for variable in ema.averaged_variables()))
 
 
-def _move_all(strategy: Any, part: Any) -> tf.Operation:
-  """Updates every average; each replica's copy on its own device."""
-  moved = []
-  for variable in ema.averaged_variables():
-    with tf.init_scope():  # Initial values must not depend on the update.
-      average = _companion(variable, EMA_SUFFIX)
-    moved.append(strategy.extended.update(average, _move, args=(variable, part)))
-  return tf.group(*moved)
-
-
-def _move(average: tf.Variable, variable: tf.Variable, part: tf.Tensor) -> tf.Operation:
-  """Moves the average towards the variable by a part of the distance."""
+def _moved(variable: tf.Variable, part: tf.Tensor) -> tf.Operation:
+  """Moves a variable's average towards it by a part of the distance."""
+  with tf.init_scope():  # Initial values must not depend on the update.
+    average = _companion(variable, EMA_SUFFIX)
   with tf.compat.v1.device(average.device):  # With parameter servers only `part` travels.
     return average.assign_sub(part * (average - variable), read_value=False)
 
