@@ -19,7 +19,7 @@ import sys
 import time
 
 from cifar10.core import cli, errors, files, storage_errors
-from cifar10.core.errors import InputError, TaskLostError
+from cifar10.core.errors import CommandError, InputError
 from cifar10.job import control_requests, stop_record
 from cifar10.job.control_requests import Command
 
@@ -40,7 +40,7 @@ def main() -> None:
   elif lifted := _lifted(job_dir, command):
     answer = {'ok': True, 'answer': lifted}
   else:
-    raise TaskLostError(f'nobody trains in {job_dir}; start the training first')
+    raise CommandError(f'nobody trains in {job_dir}; start the training first')
   print(answer['answer'], file=sys.stderr)
   errors.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
@@ -71,14 +71,14 @@ def _lifted(job_dir: str, command: Command) -> str:
 
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
-  """Sends the request and waits; raises TaskLostError if the training ends in the meantime."""
+  """Sends the request and waits; raises CommandError if the training ends in the meantime."""
   with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
     name = control_requests.request(job_dir, command)
   try:
     is_trained, looked = True, time.monotonic()
     while (answer := control_requests.take_answer(job_dir, name)) is None:
       if not is_trained:
-        raise TaskLostError(f'the training in {job_dir} ended before it obeyed')
+        raise CommandError(f'the training in {job_dir} ended before it obeyed')
       time.sleep(_LOOK_SECONDS)
       if time.monotonic() - looked > 1:
         is_trained, looked = bool(control_requests.who_trains(job_dir)), time.monotonic()

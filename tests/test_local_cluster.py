@@ -93,9 +93,8 @@ def test_the_chief_profiles_and_the_evaluator_draws(cluster):
     for path in (job_dir / run).glob('events.*'):
       for event in tf.compat.v1.train.summary_iterator(str(path)):
         shown.update(value.tag for value in event.summary.value)
-  assert {'loss', 'resources/images_per_second', 'weights/resnet/fully_connected/kernel'} <= tags[
-    ''
-  ]
+  of_training = {'loss', 'resources/images_per_second', 'weights/resnet/fully_connected/kernel'}
+  assert of_training <= tags['']
   assert 'pictures/confusion_matrix' in tags['validation'] & tags['eval']
 
 

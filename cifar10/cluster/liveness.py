@@ -178,7 +178,7 @@ class LivenessMonitor(SignalMonitor):
     if names := [name for name in self._peers if name in missing]:
       log.info('waiting for %s', self._listed(names))
     elif waited >= _LONG_SECONDS and not self._serves:
-      log.info('no step for %.0f s, and all tasks answer: one evaluates, pauses or hangs', waited)
+      log.info('no step for %.0f s, and all tasks answer: one evaluates or hangs', waited)
 
   def _give_up_on_ended(self, missing: Mapping[str, OSError], waited: float) -> None:
     """Ends the process if another task has ended: an all-reduce would wait for it forever.

@@ -47,6 +47,8 @@ class MisfitError(DamagedError):
 class TaskLostError(CommandError):
   """Another task of the cluster, without which this one cannot go on, is gone."""
 
+  code = 138  # No signal's: a supervisor starts the task again, unlike after a mistake or a disk.
+
 
 class SomeFailedError(CommandError):
   """Some of what was asked for could not be done, and all else was."""
@@ -144,8 +146,8 @@ def _end_after_main(code: int) -> None:
 def run_command(main: Callable[[], None]) -> NoReturn:
   """Runs a command's main function and exits.
 
-  The code is 0 when done, 2 on an InputError, 1 on another CommandError, 130 on Ctrl-C, 141 when
-  nobody reads the output any more, 143 on SIGTERM.
+  The code is 0 when done, a CommandError's own (2 on an InputError), 130 on Ctrl-C, 141 when nobody
+  reads the output any more, 143 on SIGTERM.
   """
   try:
     main()
