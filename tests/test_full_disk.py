@@ -90,9 +90,9 @@ def latest(job):
   return int(tf.train.load_variable(path, 'global_step'))
 
 
-@pytest.mark.parametrize('kib', [1, 200, 1000, 3000])
+@pytest.mark.parametrize('kib', [1, 200, 3000])
 def test_converting(run_here, disk, kib):
-  """Room for: nothing; a part of the first batch; three batches; all but a part of the records."""
+  """Room for: nothing; a part of the first batch; all but a part of the records."""
   disk.resize(kib)
   flags = ['--data-dir', disk.folder, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)
@@ -135,19 +135,6 @@ def test_metrics_and_summaries(run_here, data_dir, disk):
   assert succeeded(run_here(*flags, '--train-steps', 230))['global_step'] == 230
   steps = [e['step'] for e in metrics_log.read(str(job)) if e['event'] == 'train']
   assert steps == [100, 200, 230]
-
-
-@pytest.mark.long
-def test_exporting(run_here, old_job, disk):
-  job = disk.folder / 'job'
-  shutil.copytree(old_job, job)
-  disk.fill()
-  result = run_here('--job-dir', job, '--mode', 'export')
-  failed(result, f'--job-dir {job} cannot be used {FULL}')
-  assert not list((job / 'export').glob('*'))
-  disk.filler.unlink()
-  path = succeeded(run_here('--job-dir', job, '--mode', 'export'))['saved_model']
-  assert tf.saved_model.contains_saved_model(path)
 
 
 def test_predicting(run_main, old_job, disk):

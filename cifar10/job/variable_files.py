@@ -174,12 +174,12 @@ def _checkpoint(path: str, named: str) -> str:
   """Returns the checkpoint that a path stands for; raises InputError."""
   if files.exists(os.path.join(path, best_checkpoints.NAME)):
     path = os.path.join(path, best_checkpoints.read_folder(path)[0]['checkpoint'])
-  if not files.is_dir(path):
-    if not files.exists(path + '.index'):
-      raise InputError(f'{named} does not exist; {_REMEDY}')
+  if files.exists(path + '.index'):
     if fault := checkpoints.fault_of(path):
       raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
     return path
+  if not files.is_dir(path):
+    raise InputError(f'{named} does not exist; {_REMEDY}')
   surveyed = checkpoints.survey(path)
   if surveyed.damaged:
     raise InputError(f'{named} is damaged: {surveyed.described()}; {_REMEDY}')
