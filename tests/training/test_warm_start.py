@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_named(other, tmp_path):
     shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
   os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
   shapes, _ = network_size.variable_shapes(from_values({'num_layers': 8}), CIFAR10)
-  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged \(model\.ckpt-3\.data-'):
+  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged \('):
     warm_start.initializers([str(tmp_path / 'model.ckpt-3')], None, shapes, '/device:CPU:0', dict)
 
 
