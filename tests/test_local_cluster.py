@@ -561,31 +561,6 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
   assert 'evaluator | none: the validation split has no curve and no best/; --evaluator' in log
 
 
-@long
-def test_the_command_ends_all_when_one_fails(data_dir, tmp_path):
-  with run(data_dir, tmp_path, '--num-layers', 9) as process:
-    output, log = process.communicate(timeout=PATIENCE_SECONDS)
-  assert process.returncode == 2
-  assert output == ''
-  assert '--num-layers 9 is not 6n+2' in log
-  assert 'ending all tasks' in log
-
-
-@long
-def test_the_command_restarts_what_was_killed(data_dir, tmp_path):
-  own = ('--workers', '1', '--ps', '1', '--restart', '--sync')
-  with run(data_dir, tmp_path, *FOREVER, own=own) as process:
-    children = wait_for_children(process.pid)
-    victim = next(child for child in children if is_task(child, 'worker'))
-    victim.kill()
-    lines = iter(process.stderr.readline, '')
-    assert any('worker 0 | ended with signal 9; starting it again' in line for line in lines)
-    assert any('worker 0 | started as process' in line for line in lines)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE_SECONDS)
-  assert process.returncode == 143
-
-
 @pytest.mark.parametrize(
   ('flags', 'says'),
   [
@@ -678,7 +653,3 @@ def test_a_shell_that_ignores_ctrl_c_is_obeyed():
 
 def wait_for_children(pid):
   return until(lambda: len(found := psutil.Process(pid).children()) >= 3 and found, 30)
-
-
-def is_task(process, job):
-  return json.loads(process.environ()['TF_CONFIG'])['task']['type'] == job

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl, StopRequested, from_vector
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.roles import Role
-from cifar10.cluster.task_roles import AfterExchange, TaskRole
+from cifar10.cluster.roles import AfterExchange, Role, TaskRole
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log, one_line

@@ -14,9 +14,9 @@ import tensorflow as tf
 from cifar10.cluster import packing, sync
 from cifar10.cluster.control import SharedControl, StopRequested, from_vector
 from cifar10.cluster.liveness import CHIEF, LivenessMonitor
+from cifar10.cluster.roles import AfterExchange, TaskRole
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
-from cifar10.cluster.task_roles import AfterExchange, TaskRole
 from cifar10.cluster.tasks import Cluster
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log

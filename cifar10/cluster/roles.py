@@ -1,6 +1,8 @@
-"""The role of a process in its job: the base of all roles, and that of a single process."""
+"""The role of a process in its job: the base of all roles, and that of a task of a cluster."""
 
 import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -49,15 +51,10 @@ class Role:
     self.control = self._make_control()
 
   def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    """Returns a monitor of the other tasks."""
     if not self.cluster.addresses:
       return SignalMonitor()
-    return LivenessMonitor(
-      self.cluster,
-      self._spare_workers(options),
-      options.start_timeout,
-      self.needs_everyone,
-    )
+    spare = self._spare_workers(options)
+    return LivenessMonitor(self.cluster, spare, options.start_timeout, self.needs_everyone)
 
   def _spare_workers(self, options: RunOptions) -> int:
     """Returns how many workers may be missing while the others train."""
@@ -74,7 +71,7 @@ class Role:
   @property
   def evaluates_on_the_way(self) -> bool:
     """Tells whether training in this process evaluates its checkpoints."""
-    return not self.cluster.has_evaluator
+    return not (self.cluster.is_distributed or self.cluster.has_evaluator)
 
   @property
   def evaluates_at_the_end(self) -> bool:
@@ -98,11 +95,16 @@ class Role:
   @property
   def counts_steps(self) -> bool:
     """Tells whether each run of this process's session makes one global step."""
-    return True
+    return not self.cluster.is_distributed or (self.saves and self.gradients_per_update > 0)
 
   def described(self) -> str:
-    """Returns what the log says of it after the number of towers; '' for a single process."""
-    return ''
+    """Returns ', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
+    cluster, gradients = self.cluster, self.gradients_per_update
+    if not cluster.is_distributed:
+      return ''
+    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
+    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
+    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
   def scaffold(self, local_init_op: Any = None) -> Any:
     """How the training's session begins, where this process initialises or restores all variables.
@@ -146,3 +148,49 @@ class Role:
 
   def announce_done(self) -> None:
     """Tells the other tasks that this one no longer needs them."""
+
+
+class TaskRole(Role):
+  """Base of the tasks that train together."""
+
+  def scaffold(self, local_init_op: Any = None) -> Any:
+    """The Estimator's: a worker waits until the chief has initialised the variables."""
+
+  @contextlib.contextmanager
+  def connected(self, session_config: Any) -> Iterator[None]:
+    """Starts TensorFlow's server, which the other tasks reach.
+
+    The Estimator's own would have no more of the configuration than the GPUs' options: neither
+    threads nor virtual CPUs. `Cluster.tf_config` keeps it from starting one.
+    """
+    _shorten_waits()
+    cluster = self.cluster
+    self._server = tf.distribute.Server(
+      tf.train.ClusterSpec(dict(cluster.addresses)),
+      cluster.task_type,
+      cluster.task_index,
+      config=session_config,
+    )
+    yield
+
+
+class AfterExchange:
+  """An optimizer whose update is made with gradients that were first exchanged with other tasks."""
+
+  def __init__(self, optimizer: Any, exchange: Callable[[Any, Any], Any]):
+    """`exchange`: gradients and their variables -> (gradient, variable) pairs."""
+    self._optimizer, self._exchange = optimizer, exchange
+
+  def apply_gradients(self, gradients: Any, global_step: Any) -> tf.Operation:
+    """As any optimizer's: of (gradient, variable) pairs, dense."""
+    return self._optimizer.apply_gradients(self._exchange(*zip(*gradients)), global_step)
+
+
+def _shorten_waits() -> None:
+  """Makes a worker check every second, not every 30, whether the chief has initialised the model.
+
+  MonitoredTrainingSession creates its session manager without passing on an interval.
+  """
+  manager = tf.compat.v1.train.SessionManager
+  if not isinstance(vars(manager)['__init__'], functools.partialmethod):
+    manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from cifar10.cluster import parameter_server, task_roles
+from cifar10.cluster import parameter_server, roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.core import logs
 from cifar10.options.run_options import RunOptions
@@ -28,5 +28,5 @@ def test_what_a_server_does_not_hear_is_one_line(monkeypatch):
 
 def test_workers_ask_each_second_whether_the_chief_is_there():
   """TensorFlow's sessions of a worker ask every 30 s, and are given no interval."""
-  task_roles._shorten_waits()
+  roles._shorten_waits()
   assert tf.compat.v1.train.SessionManager()._recovery_wait_secs == 1

@@ -62,8 +62,8 @@ def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
     assert [type(hook).__name__ for hook in role.control_hooks(None)] == expected
 
 
-def test_a_process_alone_watches_nobody():
+def test_a_process_alone_and_an_evaluator_watch_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
   evaluator = choose_role.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
-  assert type(evaluator.monitor) is SignalMonitor
+  assert evaluator.monitor._peers == {}
   assert type(choose_role.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor
