@@ -239,7 +239,7 @@ def test_an_evaluator_is_as_patient_as_it_is_told(run_here, data_dir, tmp_path, 
   monkeypatch.setenv('TF_CONFIG', json.dumps(task))
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, '--evaluator-patience', 0.5]
   result = run_here(*flags)
-  assert result.returncode == 1
+  assert result.returncode == 138
   assert f'no new checkpoint in {tmp_path} for 0.5 s' in result.stderr
 
 

@@ -2,12 +2,17 @@
 
 import errno
 import json
-import types
 
 import pytest
 import tensorflow as tf
 
+from cifar10.cluster import placement
+from cifar10.cluster.roles import Role
+from cifar10.data.info import CIFAR10
 from cifar10.job import checkpoints, stop_record
+from cifar10.job.run import Run
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
 from cifar10.training import follow
 
 
@@ -20,15 +25,17 @@ def save(path, step):
   return path
 
 
+def run_of(folder, **hparams):
+  options = RunOptions(str(folder), num_gpus=0)
+  return Run(HParams(**hparams), options, Role(), CIFAR10, placement.placement(options, 0))
+
+
 def ended_by(folder, step, name_step=None, **hparams):
   """Asked by an evaluator with these options, of a job that its chief has not begun to continue."""
   config = {'train_steps': 4, 'train_epochs': 2.0, 'train_batch_size': 32}
   (folder / 'config.json').write_text(json.dumps(config))
-  given = {'train_steps': 80_000, 'train_epochs': None, 'train_batch_size': 32, **hparams}
-  process = types.SimpleNamespace(
-    options=types.SimpleNamespace(job_dir=str(folder)), hparams=types.SimpleNamespace(**given)
-  )
-  return follow._ended_by(process, save(f'{folder}/model.ckpt-{name_step or step}', step))
+  run = run_of(folder, **{'train_batch_size': 32, **hparams})
+  return follow._ended_by(run, save(f'{folder}/model.ckpt-{name_step or step}', step))
 
 
 @pytest.mark.parametrize(
@@ -64,36 +71,23 @@ def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
       raise OSError(errno.ESTALE, 'Stale file handle')
     return ''
 
-  class FakeEvaluator:
+  class Evaluator:
     callbacks = ()
 
-    def __init__(self, process):
-      self.check_splits = lambda: None
+    def __init__(self, run):
+      self.check = lambda *splits: None
 
     def evaluated(self, split, on_the_way=False):
       evaluated.append((split, on_the_way))
       return {'accuracy': 0.5}
 
   monkeypatch.setattr(checkpoints, 'fault_of', fault_of)
-  monkeypatch.setattr(follow, 'Evaluator', FakeEvaluator)
-  monkeypatch.setattr(follow, 'Run', lambda *_: None)
+  monkeypatch.setattr(follow, 'Evaluator', Evaluator)
   monkeypatch.setattr(follow.registry, 'make_all', lambda *_: ())
   monkeypatch.setattr(follow, '_LOOK_SECONDS', 0)
   monkeypatch.setattr(follow.log, 'info', lambda line, *values: said.append(line % values))
-  options = types.SimpleNamespace(job_dir=str(tmp_path), evaluator_patience=60)
-  hparams = types.SimpleNamespace(train_steps=4, train_epochs=None)
-  monitor = types.SimpleNamespace(check=lambda: None)
-  role = types.SimpleNamespace(monitor=monitor, cluster=types.SimpleNamespace(addresses={}))
-  process = types.SimpleNamespace(
-    options=options,
-    hparams=hparams,
-    role=role,
-    data=None,
-    own_callbacks=(),
-    split_on_the_way='validation',
-    final_split='eval',
-  )
-  assert follow.follow(process) == {'accuracy': 0.5, 'ended_by': 'train_steps'}
+  found = follow.follow(run_of(tmp_path, train_steps=4))
+  assert found == {'accuracy': 0.5, 'ended_by': 'train_steps'}
   assert evaluated == [('validation', True), ('eval', False)]
   assert len(looks) > 3
   [line] = said
