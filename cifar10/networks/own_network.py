@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from cifar10.core.logs import log
 from cifar10.core.user_code import others_code
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.layers import FamilyNetwork
-from cifar10.options.family import PROXY, Family
+from cifar10.options.family import Family
 from cifar10.options.own_family import NO_KERAS
 
 _FLAG = '--network'
@@ -27,90 +27,75 @@ WEIGHT = 'weight'  # Role of a function's trained variables that are no convolut
 def build(
   family: Family, settings: model_base.LayerSettings, data: DatasetInfo
 ) -> model_base.Layers:
-  """Returns a user's own network, which checks the layers that it makes.
+  """Returns a user's own network, whose `forward_pass` is checked.
 
   Raises:
-    InputError: the user's code fails; here, or in the network's `forward_pass`.
+    InputError: the user's code fails; here, or in `forward_pass`.
   """
-  if family.FUNCTION:
-    return _FunctionLayers(family, settings, data)
-  assert family.NETWORK
-  with _others_code(family.PLACE):
-    network = family.NETWORK(family, settings, data)
-  network.forward_pass = functools.partial(_made, family.PLACE, data, network, network.forward_pass)
+  make = family.NETWORK or _FunctionLayers
+  with _others_code(family):
+    network: Any = make(family, settings, data)
+  network.forward_pass = functools.partial(_checked, family, data, network, network.forward_pass)
   return network
 
 
-def _made(
-  place: str,
+def _checked(
+  family: Family,
   data: DatasetInfo,
-  network: Any,
-  forward_pass: Callable[..., Any],
-  images: Any,
-) -> Any:
-  before = _trained()
-  with _without_losses(place, network), _others_code(place):
+  network: model_base.Layers,
+  forward_pass: Callable[[tf.Tensor], tf.Tensor],
+  images: tf.Tensor,
+) -> tf.Tensor:
+  """Returns the logits of a user's `forward_pass`, float32.
+
+  Raises:
+    InputError: it fails, returns something else, or makes what nothing would train or minimise.
+  """
+  trained, losses = _trained(), _losses()
+  with _others_code(family):
     logits = forward_pass(images)
-  if network._is_training:  # Older jobs may have what is refused.
-    _check_logits(place, images, data.num_classes, logits)
-    _check_names(place, network.roles)
-    for name in sorted(_trained() - before - set(network.roles)):
-      raise InputError(
-        f"{_FLAG} {place} makes {name} in another way than by its layers' _variable, and nothing "
-        'would train it; make it so, or with trainable=False'
-      )
-  return logits
-
-
-@contextlib.contextmanager
-def _without_losses(place: str, network: Any) -> Iterator[None]:
-  """Raises InputError, in training, for losses added within it, which nothing would minimise."""
-  keys = tf.compat.v1.GraphKeys
-
-  def losses() -> set[str]:
-    both = [tf.compat.v1.get_collection(key) for key in (keys.REGULARIZATION_LOSSES, keys.LOSSES)]
-    return {str(getattr(each, 'name', each)) for each in itertools.chain(*both)}
-
-  before = losses()
-  yield
-  for name in sorted(losses() - before):
-    if network._is_training:  # Older jobs may have what is refused.
-      raise InputError(
-        f'{_FLAG} {place} adds {name} to the losses, and nothing would minimise it; leave it out, '
-        'and for a regularizer give --weight-decay'
-      )
-
-
-def _check_logits(place: str, images: tf.Tensor, num_classes: int, logits: Any) -> None:
-  wanted = tf.TensorShape([images.shape[0], num_classes])
-  got = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
+  named = f'{_FLAG} {family.PLACE}'
+  wanted = tf.TensorShape([images.shape[0], data.num_classes])
   is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
   if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
+    got = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
     raise InputError(
-      f'{_FLAG} {place} returns {got}; it must return logits, a float tensor of the shape '
-      f'[images, {num_classes}]'
+      f'{named} returns {got}; it must return logits, a float tensor of the shape '
+      f'[images, {data.num_classes}]'
     )
+  if network._is_training:  # Older jobs may have what is refused.
+    for name in sorted(_trained() - trained - set(network.roles)):
+      raise InputError(
+        f"{named} makes {name} in another way than by tf.compat.v1.get_variable or a layer's "
+        f'_variable, and nothing would train it; {NO_KERAS}'
+      )
+    for name in sorted(_losses() - losses):
+      raise InputError(
+        f'{named} adds {name} to the losses, and nothing would minimise it; leave it out, and for '
+        'a regularizer give --weight-decay'
+      )
+    if not network.values:
+      raise InputError(
+        f'{named} has no variable to train; make some with tf.compat.v1.get_variable'
+      )
+  return tf.cast(logits, tf.float32)
 
 
 def _trained() -> set[str]:
   return {each.op.name for each in tf.compat.v1.trainable_variables()}
 
 
-def _check_names(place: str, names: Iterable[str]) -> None:
-  """Raises InputError for a variable in the scope of proxies, which warm starts leave out."""
-  for name in names:
-    if name.split('/')[1:2] == [PROXY]:
-      raise InputError(
-        f'{_FLAG} {place} makes {name} in the scope {PROXY}, where a network that picks the hard '
-        'examples is; give the scope another name'
-      )
+def _losses() -> set[str]:
+  keys = tf.compat.v1.GraphKeys
+  both = [tf.compat.v1.get_collection(key) for key in (keys.REGULARIZATION_LOSSES, keys.LOSSES)]
+  return {str(getattr(each, 'name', each)) for each in itertools.chain(*both)}
 
 
-def _others_code(
-  place: str, function: Callable[..., Any] | None = None
-) -> contextlib.AbstractContextManager:
+def _others_code(family: Family) -> contextlib.AbstractContextManager[None]:
   return others_code(
-    lambda said: InputError(f'{_FLAG} {place} fails: {said}'), function, but=(CommandError,)
+    lambda said: InputError(f'{_FLAG} {family.PLACE} fails: {said}'),
+    family.FUNCTION,
+    but=(CommandError,),
   )
 
 
@@ -156,56 +141,19 @@ class _FunctionLayers(FamilyNetwork):
 
   def __init__(self, options: Any, settings: model_base.LayerSettings, data: DatasetInfo):
     super().__init__(options, settings, data)
-    self._place, self._function = options.PLACE, options.FUNCTION
+    self._function = options.FUNCTION
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    """Returns the function's logits; raises InputError if it fails or returns no logits."""
     self.values = {}
     scope = tf.compat.v1.get_variable_scope()
-    before = _trained()
     with (
       _updates_as_operations(),
       tf.compat.v1.device(_beside_their_variables),
       tf.compat.v1.variable_scope(
         scope, custom_getter=self._get_variable, auxiliary_name_scope=False
       ),
-      _without_losses(self._place, self),
-      _others_code(self._place, self._function),
     ):
-      logits = self._function(x, self._is_training, self._num_classes)
-    _check_logits(self._place, x, self._num_classes, logits)
-    if self._is_training:  # Older jobs may have what is refused.
-      self._check_operations(x, logits)
-      _check_names(self._place, self.roles)
-      for name in sorted(_trained() - before - set(self.roles)):
-        raise InputError(
-          f'{_FLAG} {self._place} makes {name} in another way than by tf.compat.v1.get_variable; '
-          f'{NO_KERAS}'
-        )
-    if self._is_training and not self.values:
-      raise InputError(
-        f'{_FLAG} {self._place} has no variable to train; make some with tf.compat.v1.get_variable'
-      )
-    return tf.cast(logits, tf.float32)
-
-  def _check_operations(self, images: tf.Tensor, logits: tf.Tensor) -> None:
-    """Raises InputError for what no session could run, or no gradient reach."""
-    graph = tf.compat.v1.get_default_graph()
-    if graph.building_function:  # Its arguments are placeholders, and what it takes is outside.
-      return
-    for name, value in self.values.items():
-      if value.graph is not graph:
-        raise InputError(
-          f'{_FLAG} {self._place} makes {name} within a function, as tf.cond calls one; call '
-          'get_variable before that, and only use its value within'
-        )
-    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
-    for op in _between(images.op, logits.op, *updates):
-      if op.type == 'Placeholder':
-        raise InputError(
-          f'{_FLAG} {self._place} has the placeholder {op.name}, which nothing feeds; make a '
-          'constant or a variable of it'
-        )
+      return self._function(x, self._is_training, self._num_classes)
 
   def _get_variable(
     self, getter: Callable[..., Any], name: str, *args: Any, **settings: Any
@@ -242,18 +190,6 @@ class _FunctionLayers(FamilyNetwork):
     is_kernel = variable.shape.rank == 4
     self.roles[variable.op.name] = model_base.CONVOLUTION if is_kernel else WEIGHT
     return tf.cast(self._value(variable), dtype)
-
-
-def _between(images: tf.Operation, *ends: tf.Operation) -> Iterator[tf.Operation]:
-  """Yields the operations that these need, back to the one that makes the images."""
-  found: set[tf.Operation] = set()
-  left = list(ends)
-  while left:
-    op = left.pop()
-    if op is not images and op not in found:
-      found.add(op)
-      yield op
-      left += [*(each.op for each in op.inputs), *op.control_inputs]
 
 
 @contextlib.contextmanager

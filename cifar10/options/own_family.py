@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from cifar10.options.family import Family
 
 _FLAG = '--network'
 _KERAS = ('keras', 'tf_keras')
+_METHODS = ('__init__', 'describe', 'group')  # Of a user's family: `__init__` calls `check`.
 NO_KERAS = (
   'Keras models cannot be built in these graphs; name a function (images, is_training, '
   'num_classes) -> logits that calls tf.compat.v1.get_variable and tf.nn'
@@ -42,7 +45,26 @@ def load(place: str) -> type[Family]:
       'function'
     )
   _check_family(place, named)
-  return type(named.__name__, (named,), {'PLACE': place, '__module__': named.__module__})
+  own = {'PLACE': place, '__module__': named.__module__}
+  guarded = {name: _guarded(place, getattr(named, name)) for name in _METHODS}
+  return type(named.__name__, (named,), {**own, **guarded})
+
+
+def _guarded(place: str, method: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns a method of a user's own family whose errors are one line."""
+
+  @functools.wraps(method)
+  def call(*args: Any, **given: Any) -> Any:
+    with _others_code(place):
+      return method(*args, **given)
+
+  return call
+
+
+def _others_code(place: str) -> contextlib.AbstractContextManager[None]:
+  return others_code(
+    lambda said: InputError(f'{_FLAG} {place} fails: {said}'), None, but=(CommandError,)
+  )
 
 
 def _check_family(place: str, named: type[Family]) -> None:
@@ -62,11 +84,7 @@ def _check_family(place: str, named: type[Family]) -> None:
     raise InputError(
       f'{_FLAG} {place} is no dataclass; put @dataclasses.dataclass(frozen=True) before it'
     )
-
-  def fault(said: str) -> InputError:
-    return InputError(f'{_FLAG} {place} fails: {said}')
-
-  with others_code(fault, None, but=(CommandError,)):  # Types may be names of nothing.
+  with _others_code(place):  # Types may be names of nothing.
     declarations(named)
 
 

@@ -62,9 +62,8 @@ def train(run: Run, hooks: Sequence[Any] = ()) -> dict[str, Any]:
   """Trains to the last step with more hooks, without evaluations; returns the last checkpoint."""
   experiment = make_experiment(run, with_evaluations=False)
   with tf_config(run.cluster):
-    experiment.estimator.train(
-      experiment.train_spec.input_fn, hooks, max_steps=experiment.train_spec.max_steps
-    )
+    spec = experiment.train_spec
+    experiment.estimator.train(spec.input_fn, [*spec.hooks, *hooks], max_steps=spec.max_steps)
   trainer = experiment.estimator.trainer
   if not run.role.saves:
     return {'task': run.cluster.name, 'steps': trainer.steps}

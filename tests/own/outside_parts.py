@@ -76,12 +76,6 @@ def one_initial_value(images, is_training, num_classes):
   return tf.matmul(x, get('weights', [3, num_classes]))
 
 
-def in_the_scope_of_proxies(images, is_training, num_classes):
-  with tf.compat.v1.variable_scope('proxy'):
-    weights = tf.compat.v1.get_variable('weights', [3, num_classes])
-  return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
-
-
 def no_variable(images, is_training, num_classes):
   return tf.zeros([tf.shape(images)[0], num_classes]) + tf.reduce_mean(images)
 
@@ -221,17 +215,6 @@ def added_loss(images, is_training, num_classes):
 def with_a_loss(logits):
   tf.compat.v1.losses.add_loss(tf.reduce_sum(logits, name='more'))
   return logits
-
-
-def placeholder(images, is_training, num_classes):
-  return counts(images, is_training, num_classes) * tf.compat.v1.placeholder(tf.float32, [])
-
-
-def conditional(images, is_training, num_classes):
-  """Its variable is the conditional's, outside of which it has no value."""
-  logits = tf.zeros([tf.shape(images)[0], num_classes])
-  is_bright = tf.reduce_mean(images) > 0
-  return tf.cond(is_bright, lambda: digamma(images, is_training, num_classes), lambda: logits)
 
 
 def one_name_twice(images, is_training, num_classes):
@@ -409,17 +392,6 @@ class FailingCheck(Outside):
 class FailingDescribe(Outside):
   def describe(self):
     raise KeyError('no such name')
-
-
-class _InTheScopeOfProxies(_AllConvolutions):
-  def forward_pass(self, images):
-    with tf.compat.v1.variable_scope('proxy'):
-      return super().forward_pass(images)
-
-
-@dataclasses.dataclass(frozen=True)
-class ScopeOfProxies(Outside):
-  NETWORK: ClassVar[type] = _InTheScopeOfProxies
 
 
 @dataclasses.dataclass(frozen=True)
