@@ -46,7 +46,7 @@ FLAGS = ['--network', 'beside.parts:net', '--callback', 'beside.parts:Heard']
 FLAGS += ['--source', 'beside.data:shards', '--examples-per-epoch', 96]
 FLAGS += ['--train-batch-size', 16, '--eval-batch-size', 64, '--eval-every-steps', 2]
 HEARD = ['HEARD validation 2', 'HEARD validation 4']
-FORMATS = ['saved_model', 'keras']
+FORMATS = ['saved_model']
 if importlib.util.find_spec('tf2onnx'):
   FORMATS.append('onnx')
 
@@ -101,8 +101,6 @@ def test_it_trains_on_two_towers_resumes_and_is_exported(run_main, data_dir, tmp
 
 def served(form, path, images):
   """What an export says, in a runtime of its own."""
-  if form == 'keras':
-    return tf.keras.models.load_model(path)(images).numpy()
   if form == 'saved_model':
     serve = tf.saved_model.load(path).signatures['serving_default']
     return serve(images=tf.constant(images))['probabilities'].numpy()
