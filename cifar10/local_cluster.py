@@ -220,8 +220,8 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
   """Waits until all tasks end, one fails without restart, or a signal arrives."""
   num_restarts = 0
   restarted: set[str] = set()
-  let_go: set[str] = set()
-  chief_ended_at = math.inf
+  others = {name for name in cluster.names if name.split()[0] in ('worker', 'ps')}
+  ends_at = math.inf
   while True:
     if received:
       print(f'signal {received[0]}: ending all tasks', file=sys.stderr)
@@ -229,19 +229,21 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       return 128 + received[0]
     codes = cluster.codes()
     failed = {name: code for name, code in codes.items() if code}
-    if codes.get('chief 0') == 0:
-      chief_ended_at = min(chief_ended_at, time.monotonic())
-    late = {name for name in restarted if time.monotonic() > chief_ended_at + _GRACE_SECONDS}
-    if restart and not let_go and chief_ended_at < math.inf:
-      let_go = _let_go(cluster, late - codes.keys() | failed.keys())
-    for name in failed.keys() - let_go:
-      code = failed[name]
+    if restart and codes.get('chief 0') == 0:
+      # The last step is made. Who is started again would wait for the chief, and others for that.
+      if others & (failed.keys() | restarted):
+        ends_at = min(ends_at, time.monotonic() + _GRACE_SECONDS)
+      if time.monotonic() > ends_at:
+        cluster.send(others, signal.SIGTERM)
+        ends_at = math.inf
+      failed = {name: code for name, code in failed.items() if name not in others}
+    for name, code in failed.items():
       end = f'signal {-code}' if code < 0 else f'code {code}'
       # Code 2 is a mistake in the flags, which a restart would repeat.
       if not restart or code == 2 or num_restarts == _MAX_RESTARTS:
         show(name, f'ended with {end}; ending all tasks')
         cluster.end()
-        return 128 - code if code < 0 else code or 1
+        return 128 - code if code < 0 else code
       num_restarts += 1
       show(name, f'ended with {end}; starting it again')
       again = [name]
@@ -249,22 +251,9 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
         again += [each for each, code in codes.items() if not code and each != 'evaluator 0']
       restarted.update(again)
       cluster.start(*again)
-    if failed.keys() <= let_go and len(codes) == len(cluster.names):
+    if not failed and len(codes) == len(cluster.names):
       return 0
     time.sleep(_LOOK_SECONDS)
-
-
-def _let_go(cluster: LocalCluster, stuck: Iterable[str]) -> set[str]:
-  """Ends workers and servers if one of them is stuck; their exit codes no longer count.
-
-  The chief has made the last step: a restarted worker waits for it, and others wait for that one.
-  """
-  needing = {name for name in cluster.names if name.split()[0] in ('worker', 'ps')}
-  if not needing.intersection(stuck):
-    return set()
-  show(min(needing.intersection(stuck)), 'the chief has made the last step; ending what is left')
-  cluster.send(needing, signal.SIGTERM)
-  return needing
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import tensorflow as tf
 from outcome import events, followed, until
-from recomputed import AVERAGED, SUFFIX, assert_close, assert_equal, check_averages, variables
+from recomputed import AVERAGED, assert_close, assert_equal, check_averages, variables
 from tasks import PATIENCE_SECONDS, Tasks
 
 from cifar10 import local_cluster
@@ -203,10 +203,9 @@ def test_workers_of_a_killed_chief_repeat_its_lost_steps(cluster, tmp_path):
   ('flags', 'ps'),
   [
     (['--recipe', 'fast94'], 1),
-    (['--recipe', 'fast95', '--sync'], 1),
     (['--recipe', 'fast95', *ALL_REDUCE], 0),
   ],
-  ids=['muon-async', 'lookahead-sync', 'lookahead-all-reduce'],
+  ids=['muon-async', 'lookahead-all-reduce'],
 )
 def test_fast_recipes_run_on_a_cluster(cluster, flags, ps):
   tasks = cluster(*flags, '--train-steps', 6, network=['--widths', '24,24,32'], ps=ps)
@@ -264,25 +263,6 @@ def test_workers_warm_started_from_an_npz_go_on_as_its_job_does(cluster, flags, 
   assert tasks.ended() == [0] * (2 + ps), tasks.text()
   found = tasks.said('chief 0', r'step \d of 3 .*loss (\S+)')
   np.testing.assert_allclose(np.float64(found), losses, atol=2e-4)
-
-
-@long
-def test_asynchronous_workers_share_the_averages(cluster):
-  """Each moves them after its own updates: checkpoints do not tell the order."""
-  averaged = ['--ema-decay', 0.9, '--use-ema', '--train-steps', 40, '--eval-every-steps', 20]
-  tasks = cluster(*averaged, ps=2, evaluator=True)
-  assert tasks.ended() == [0] * 5, tasks.text()
-  result = json.loads(tasks.results['evaluator 0'])
-  assert (result['weights'], result['examples']) == ('ema', 70)
-  first, last = (variables(tasks.job_dir, step) for step in (0, tasks.step()))
-  averages = [name for name in last if name.endswith(SUFFIX)]
-  assert len(averages) > 20
-  moved, left = (
-    np.concatenate([np.ravel(last[name.removesuffix(SUFFIX)] - start[name]) for name in averages])
-    for start in (first, last)
-  )
-  # They have come most of the way that the variables have.
-  assert 0 < np.linalg.norm(left) < 0.5 * np.linalg.norm(moved)
 
 
 def test_an_evaluator_evaluates_and_ends(cluster):
@@ -373,42 +353,25 @@ def test_a_worker_that_starts_late(cluster):
 
 
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
-def test_a_killed_parameter_server(cluster, sync):
+@pytest.mark.parametrize('victim', ['chief 0', 'ps 1'])
+def test_all_go_on_from_the_checkpoint_after_a_kill(cluster, victim, sync):
   tasks = cluster(*FOREVER, *sync, ps=2)
   tasks.until_step(20)
-  tasks.kill('ps 1')
+  tasks.kill(victim)
   step = tasks.step()
-  time.sleep(2)
-  tasks.start('ps 1')
+  tasks.start(victim)
   tasks.until(tasks.resumed)
+  before = len(tasks.said('worker 0', 'images/s'))
   tasks.until_step(step + 20)
-  [resumed] = tasks.resumed()
-  assert step <= resumed <= step + 10  # A checkpoint was perhaps just being written.
-  tasks.until(lambda: tasks.said('worker 0', 'joining'))
-  assert tasks.steps_said('worker 0', 'joining')[-1] >= step
+  check_resumed_at(tasks.resumed(), step, sync)
+  tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)
+  assert not tasks.codes()
 
 
 def check_resumed_at(resumed, checkpoint, sync):
-  if sync:
-    assert resumed == [checkpoint]
-  else:  # Workers that wait for nobody made steps before the chief read the counter.
-    [step] = resumed
-    assert checkpoint <= step
-
-
-@pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
-def test_a_killed_chief(cluster, sync):
-  tasks = cluster(*FOREVER, *sync)
-  tasks.until_step(20)
-  tasks.kill('chief 0')
-  step = tasks.step()
-  tasks.start('chief 0')
-  tasks.until(tasks.resumed)
-  tasks.until_step(step + 20)
-  check_resumed_at(tasks.resumed(), step, sync)
-  assert tasks.processes['worker 0'].poll() is None
-  before = len(tasks.said('worker 0', 'images/s'))
-  tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)
+  """A checkpoint was perhaps being written; who waits for nobody steps before the chief looks."""
+  [step] = resumed
+  assert checkpoint <= step <= (checkpoint + 10 if sync else 10**6)
 
 
 @long
@@ -524,8 +487,8 @@ def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
     assert f'{missing} ({address}) did not come up in 18 s' in line
 
 
-def run(data_dir, job_dir, *flags, own=('--workers', '1', '--ps', '1')):
-  command = [sys.executable, '-m', 'cifar10.local_cluster', *own, '--']
+def run(data_dir, job_dir, *flags):
+  command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers', '1', '--ps', '1', '--']
   flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *RESNET, *flags]
   process = subprocess.Popen(
     [*command, *map(str, flags)],
@@ -545,19 +508,14 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
   monkeypatch.setenv('PYTHONPATH', f'{checkout.ROOT}/examples')
   monkeypatch.setenv('SEND_STAT', "printf '\\344hello\\n'")
   more = ['--callback', 'send_stat:SendStat']
-  own = ('--workers', '1', '--ps', '1')
-  with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more, own=own) as process:
+  with run(data_dir, tmp_path, '--train-steps', 5, '--sync', *more) as process:
     output, log = process.communicate(timeout=PATIENCE_SECONDS)
   assert process.returncode == 0, log
   assert r'\xe4hello' in log
   [line] = output.splitlines()
   assert json.loads(line)['global_step'] == 5
-  assert {entry.partition(' | ')[0].strip() for entry in log.splitlines()} == {
-    'chief 0',
-    'worker 0',
-    'ps 0',
-    'evaluator',
-  }
+  said = {entry.partition(' | ')[0].strip() for entry in log.splitlines()}
+  assert said == {'chief 0', 'worker 0', 'ps 0', 'evaluator'}
   assert 'evaluator | none: the validation split has no curve and no best/; --evaluator' in log
 
 
@@ -579,40 +537,25 @@ def test_what_cannot_be_a_cluster_is_refused(monkeypatch, flags, says):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='prctl is of Linux')
-def test_a_killed_cluster_leaves_nothing_behind(data_dir, tmp_path):
-  """The tasks hear of it, and save."""
-  with run(data_dir, tmp_path, *FOREVER) as process:
-    children = wait_for_children(process.pid)
-    until(lambda: list(tmp_path.glob('model.ckpt-[1-9]*.index')), PATIENCE_SECONDS)
-    process.kill()
-    process.communicate(timeout=PATIENCE_SECONDS)
-  _, left = psutil.wait_procs(children, PATIENCE_SECONDS)
-  for child in left:
-    child.kill()
-  assert not left
-  end = metrics_log.read(str(tmp_path))[-1]
-  assert (end['event'], end['reason']) == ('end', 'SIGTERM')
-
-
 @pytest.mark.usefixtures('hears_ctrl_c')
 @pytest.mark.parametrize(
-  ('number', 'code'), [(signal.SIGINT, 130), pytest.param(signal.SIGHUP, 129, marks=long)]
+  ('number', 'code'),
+  [(signal.SIGKILL, -9), (signal.SIGINT, 130), pytest.param(signal.SIGHUP, 129, marks=long)],
 )
-def test_the_end_of_its_terminal_leaves_nothing_behind(data_dir, tmp_path, number, code):
-  """And saves the step that it came in."""
+def test_the_end_of_the_command_leaves_nothing_behind(data_dir, tmp_path, number, code):
+  """The tasks hear of it, and the chief saves the step that it came in."""
   with run(data_dir, tmp_path, *FOREVER) as process:
     children = wait_for_children(process.pid)
     until(lambda: list(tmp_path.glob('model.ckpt-[1-9]*.index')), PATIENCE_SECONDS)
     process.send_signal(number)
     process.communicate(timeout=PATIENCE_SECONDS)
-  left = [child for child in children if child.is_running()]
+  _, left = psutil.wait_procs(children, PATIENCE_SECONDS if code < 0 else 0)
   for child in left:
     child.kill()
-  assert process.returncode == code
+  assert (process.returncode, left) == (code, [])
   end = metrics_log.read(str(tmp_path))[-1]
   assert (end['event'], end['reason']) == ('end', 'SIGTERM')
   assert 10 <= end['step'] <= checkpoints.latest_step(str(tmp_path))  # The worker's last one, too.
-  assert not left
 
 
 def test_a_signal_while_tasks_are_started_leaves_nothing_behind(data_dir, tmp_path, monkeypatch):
