@@ -1,16 +1,12 @@
-"""Draws a confusion matrix as a picture with labels and counts."""
+"""Draws a confusion matrix as a picture: a row for each true class, a column for each predicted."""
 
 import io
 import math
-import unicodedata
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-_ROWS, _COLUMNS = 'true class', 'predicted class'
-_LONGEST = 20  # Letters of a label; longer labels are cut.
 _FEW = 30  # Classes; with more of them, letters and cells are smaller.
 _MOST = 200  # With more of them, a cell is a pixel: a picture with words would have gigabytes.
 _MARGIN = 3  # Pixels around each text: TensorBoard shrinks wide pictures.
@@ -24,72 +20,41 @@ def draw(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> np.ndarray:
 
   Args:
     matrix: [true class][predicted class], counts.
-    classes: the names, by label.
+    classes: the names, by label: names and labels stand beside the rows, labels above the columns.
 
   Returns:
-    uint8 [height, width, 3]; a row for each true class, a column for each predicted one. With more
-      than 200 classes only shades, a pixel a cell.
+    uint8 [height, width, 3]; with more than 200 classes only shades, a pixel a cell.
   """
   counts = np.asarray(matrix).astype(int)
-  if len(classes) > _MOST:
-    return _shades(counts)
-  names = [_label(name, label) for label, name in enumerate(classes)]
-  font: Any = ImageFont.load_default(20 if len(names) <= _FEW else 10)
-  line = sum(font.getmetrics()) + 2 * _MARGIN
-  for_titles = math.ceil(font.getlength(_COLUMNS) / len(names))
-  cell = max(line, math.ceil(font.getlength(str(counts.max()))) + 2 * _MARGIN, for_titles)
-  # Above and beside the cells: the titles of rows and columns, and the classes' names.
-  edge = line + math.ceil(max(map(font.getlength, names))) + 2 * _MARGIN
-  side = cell * len(names)
-  size = edge + side + _MARGIN
-  picture = Image.new('RGB', (size, size), 'white')
-  pen = _pen(picture)
-  _draw_cells(pen, counts, font, edge, cell)
-  middles = [edge + cell * label + cell / 2 for label in range(len(names))]
-  pen.text((edge + side / 2, line / 2), _COLUMNS, 'black', font, 'mm')
-  for middle, name in zip(middles, names):
-    pen.text((edge - _MARGIN, middle), name, 'black', font, 'rm')
-  # The vertical texts are drawn while the picture is turned on its right side.
-  picture = picture.transpose(Image.Transpose.ROTATE_270)
-  pen = _pen(picture)
-  pen.text((size - edge - side / 2, line / 2), _ROWS, 'black', font, 'mm')
-  for middle, name in zip(middles, names):
-    pen.text((size - edge + _MARGIN, middle), name, 'black', font, 'lm')
-  return np.asarray(picture.transpose(Image.Transpose.ROTATE_90))
-
-
-def _pen(picture: Image.Image) -> ImageDraw.ImageDraw:
-  """Returns a pen that draws letters without grey: a picture then has 15 KB, not 70."""
-  pen = ImageDraw.Draw(picture)
-  pen.fontmode = '1'
-  return pen
-
-
-def _shades(counts: np.ndarray) -> np.ndarray:
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-  shades = 255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]
-  return np.round(shades).astype(np.uint8)
-
-
-def _draw_cells(
-  pen: ImageDraw.ImageDraw, counts: np.ndarray, font: Any, edge: int, cell: int
-) -> None:
-  shades = _shades(counts)
+  shades = np.round(255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]).astype(np.uint8)
+  if len(classes) > _MOST:
+    return shades
+  font = ImageFont.load_default(20 if len(classes) <= _FEW else 10)
+  names = [f'{_plain(name):.20} {label}' for label, name in enumerate(classes)]
+  longest = max(font.getlength(str(counts.max())), sum(font.getmetrics()))  # type: ignore
+  cell = math.ceil(longest) + 2 * _MARGIN
+  left = math.ceil(max(map(font.getlength, names))) + 2 * _MARGIN
+  side = cell * len(names)
+  picture = Image.new('RGB', (left + side + _MARGIN, cell + side + _MARGIN), 'white')
+  pen = ImageDraw.Draw(picture)
+  pen.fontmode = '1'  # Letters without grey: the file then has 15 KB, not 70.
+  for label, name in enumerate(names):
+    middle = cell * label + cell / 2
+    pen.text((left - _MARGIN, cell + middle), name, 'black', font, 'rm')
+    pen.text((left + middle, cell / 2), str(label), 'black', font, 'mm')
   for row, column in np.ndindex(*counts.shape):
-    left, top, count = edge + column * cell, edge + row * cell, counts[row, column]
+    x, y, count = left + column * cell, cell + row * cell, counts[row, column]
     shade = tuple(shades[row, column].tolist())
-    pen.rectangle((left + 1, top + 1, left + cell - 1, top + cell - 1), shade)
+    pen.rectangle((x + 1, y + 1, x + cell - 1, y + cell - 1), shade)
     ink = (255, 255, 255) if shade[0] <= _DARK else (0, 0, 0) if count else _PALE
-    pen.text((left + cell / 2, top + cell / 2), str(count), ink, font, 'mm')
+    pen.text((x + cell / 2, y + cell / 2), str(count), ink, font, 'mm')
+  return np.asarray(picture)
 
 
-def _label(name: str, label: int) -> str:
-  """Returns a class's name without accents, or its number if the font lacks its letters."""
-  decomposed = unicodedata.normalize('NFKD', name)
-  plain = ''.join(letter for letter in decomposed if not unicodedata.combining(letter))
-  if not plain.isascii() or not plain.isprintable() or not plain:
-    return f'class {label}'
-  return plain if len(plain) <= _LONGEST else f'{plain[: _LONGEST - 2]}..'
+def _plain(name: str) -> str:
+  """Returns a name in the letters that the font has."""
+  return ''.join(each if each.isascii() and each.isprintable() else '?' for each in name)
 
 
 def to_png(picture: np.ndarray) -> bytes:

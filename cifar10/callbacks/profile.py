@@ -19,7 +19,10 @@ def make(run: Run) -> Callback | None:
 
 
 class Profile(tf.compat.v1.train.ProfilerHook, Callback):
-  """Traces the steps from FIRST to LAST, both included; of a cluster the chief's among them."""
+  """Traces the steps from FIRST to LAST, both included.
+
+  In a cluster it traces this worker's own steps among these, at least one.
+  """
 
   def __init__(self, job_dir: str, asked: str):
     self._asked, self._folder = asked, os.path.join(job_dir, 'profile')
@@ -31,17 +34,18 @@ class Profile(tf.compat.v1.train.ProfilerHook, Callback):
   def after_create_session(self, session: Any, coord: Any) -> None:
     step = int(session.run(tf.compat.v1.train.get_global_step(session.graph)))
     self._next_step = step + 1
+    self._timer.update_last_triggered_step(step)
     over = f'--profile-steps {self._asked}: these steps are already done'
     where = f'a trace of each step goes to {self._folder}; https://ui.perfetto.dev opens it'
     log.info('%s', over if step >= self._timer.last else where)
 
 
 class _Between(tf.compat.v1.train.SecondOrStepTimer):
-  """Triggers at each step from `first` to `last`."""
+  """Triggers from the step `first` on, until `last` has been reached."""
 
   def __init__(self, first: int, last: int):
     super().__init__(every_steps=1)
     self.first, self.last = first, last
 
   def should_trigger_for_step(self, step: int) -> bool:
-    return self.first <= step <= self.last
+    return step >= self.first and self.last_triggered_step() < self.last
