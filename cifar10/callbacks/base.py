@@ -5,7 +5,7 @@
   while steps are left:
     before_run                      (may fetch tensors of the step)
     make the step                   (input, towers, mean gradient, update)
-    after_run of the meter          -> on_step_end, and at the end of an epoch on_epoch_end
+    after_run of the meter          -> on_step_end; on_means each hundred steps, on_epoch_end
     after_run                       (has what was fetched, and the session)
     if a checkpoint is due: save    -> on_save
       if an evaluation is due       -> on_evaluate_end
@@ -46,6 +46,14 @@ class Step(NamedTuple):
   values: Mapping[str, float]  # 'loss', 'accuracy' of its batch, and 'learning_rate'
 
 
+class Means(NamedTuple):
+  """Means over a hundred steps, or fewer at the end of training."""
+
+  step: int  # the last of these steps
+  values: dict[str, float]  # means of loss and accuracy; the last learning rate
+  steps_per_second: float  # without evaluations
+
+
 class Evaluation(NamedTuple):
   """The evaluation of one split with one checkpoint."""
 
@@ -75,6 +83,9 @@ class Callback(tf.compat.v1.train.SessionRunHook):
 
   def on_step_end(self, step: Step) -> None:
     """Is called after every step of this process, before a checkpoint of the step is saved."""
+
+  def on_means(self, means: Means) -> None:
+    """Is called after every hundredth step and the last one."""
 
   def on_epoch_end(self, epoch: int) -> None:
     """Is called after the first step at or beyond the end of an epoch; the first epoch is 1."""

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from cifar10.callbacks.base import Callback, Evaluation, Step, TrainingGraph
+from cifar10.callbacks.base import Callback, Evaluation, Means, Step, TrainingGraph
 from cifar10.job.run import Run
 
 EVERY_STEPS = 100  # The mean over this many steps is one point of a curve.
@@ -56,78 +56,72 @@ class MeterHook(tf.compat.v1.train.SessionRunHook):
         callback.on_epoch_end(epoch + 1)
 
 
-class Means(NamedTuple):
-  """Means over the steps of a window."""
+class Window:
+  """Some steps: sums of their values, and the time that they took, without evaluations."""
 
-  step: int  # the last of these steps
-  values: dict[str, float]  # means of loss and accuracy; the last learning rate
-  steps_per_second: float
-
-
-class Averaging(Callback):
-  """Base class of callbacks that average the steps of a window, which `is_due` ends."""
-
-  def __init__(self, run: Run):
-    self._run = run
-    self._last: Mapping[str, float] = {}  # The values of the last step.
-    self._restart(0)
-
-  def is_due(self, step: int) -> bool:
-    """Tells whether the window ends with this step, which is not yet added."""
-    raise NotImplementedError
-
-  def averaged(self, means: Means) -> None:
-    """Is called with the means of a finished window."""
-    raise NotImplementedError
-
-  def after_create_session(self, session: Any, coord: Any) -> None:
-    global_step = tf.compat.v1.train.get_global_step(session.graph)
-    self._restart(int(session.run(global_step)))
-
-  def on_step_end(self, step: Step) -> None:
-    is_due = self.is_due(step.step)
-    self._heard = time.monotonic()
-    self._step, self._last = step.step, step.values
-    self._count += 1
-    for name in self._sums:
-      self._sums[name] += float(step.values[name])
-    if is_due:
-      self._end_window()
-
-  def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    now = time.monotonic()
-    self._since += now - self._heard  # The evaluation took the time since the last step.
-    self._heard = now
-
-  @property
-  def _seconds(self) -> float:
-    """Returns the seconds since the window began, without evaluations."""
-    return time.monotonic() - self._since
-
-  def _restart(self, step: int) -> None:
-    """Starts a new window after this global step."""
-    self._step = self._before = step
+  def __init__(self, step: int):
+    """Begins after this global step."""
+    self.step = self._before = step
     self._since = self._heard = time.monotonic()
     self._count = 0
     self._sums = {'loss': 0.0, 'accuracy': 0.0}
+    self._rate = 0.0
 
-  def _end_window(self) -> None:
-    """Passes the means on and starts a new window, unless this one has no step yet."""
-    if self._step <= self._before:
-      return
+  def add(self, step: Step) -> None:
+    """Adds a step that has just ended."""
+    self._heard = time.monotonic()
+    self.step = step.step
+    self._count += 1
+    for name in self._sums:
+      self._sums[name] += float(step.values[name])
+    self._rate = float(step.values['learning_rate'])
+
+  def leave_out(self) -> None:
+    """Leaves out the time since the last step, or the last call: that of an evaluation."""
+    now = time.monotonic()
+    self._since += now - self._heard
+    self._heard = now
+
+  @property
+  def seconds(self) -> float:
+    """Returns the seconds since it began, without evaluations."""
+    return time.monotonic() - self._since
+
+  def means(self) -> Means | None:
+    """Returns the means over its steps; None if it has none yet."""
+    if self.step <= self._before:
+      return None
     values = {name: total / self._count for name, total in self._sums.items()}
-    values['learning_rate'] = float(self._last['learning_rate'])
-    means = Means(self._step, values, (self._step - self._before) / max(self._seconds, 1e-9))
-    self._restart(self._step)
-    self.averaged(means)
+    values['learning_rate'] = self._rate
+    return Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
 
 
-class AveragingHundreds(Averaging):
-  """Averages every hundred steps, and the remaining ones at the end of training."""
+class Hundreds(Callback):
+  """Calls on_means of callbacks every hundred steps, and for the remaining ones at the end."""
 
-  def is_due(self, step: int) -> bool:
-    return step // EVERY_STEPS > self._step // EVERY_STEPS or step >= self._run.last_step
+  def __init__(self, run: Run, callbacks: Sequence[Callback]):
+    self._run = run
+    self._callbacks = callbacks
+    self._window = Window(0)
+
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    self._window = Window(self._run.step)
+
+  def on_step_end(self, step: Step) -> None:
+    before = self._window.step
+    self._window.add(step)
+    if step.step // EVERY_STEPS > before // EVERY_STEPS or step.step >= self._run.last_step:
+      self._end_window()
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    self._window.leave_out()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    self._step = min(self._step, step)  # The last batch may have made no update.
+    self._window.step = min(self._window.step, step)  # The last batch may have made no update.
     self._end_window()
+
+  def _end_window(self) -> None:
+    if means := self._window.means():
+      self._window = Window(means.step)
+      for callback in self._callbacks:
+        callback.on_means(means)

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import cifar10
-from cifar10.callbacks.base import Callback, Evaluation
-from cifar10.callbacks.meter import AveragingHundreds, Means
+from cifar10.callbacks.base import Callback, Evaluation, Means
 from cifar10.core import devices, files, storage_errors
 from cifar10.core.option import values
 from cifar10.job import metrics_log
@@ -23,18 +22,17 @@ def make(run: Run) -> Callback | None:
   return Metrics(run) if run.is_chief or is_evaluator else None
 
 
-class Metrics(AveragingHundreds):
+class Metrics(Callback):
   """Writes each event when it happens, and the means of every hundred training steps."""
 
   def __init__(self, run: Run):
-    super().__init__(run)
+    self._run = run
     self._started = False
     self._saved_at = -1
     self._identity: tuple[int, int] | None = None  # The job dir's, from the first event on.
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    super().after_create_session(session, coord)
-    step = self._step
+    step = self._run.step
     events = metrics_log.read(self._run.job_dir)  # Those of lost steps, too.
     steps_lost = metrics_log.go_back(self._run.job_dir, step)
     resumed = any(event['event'] == 'start' for event in events)  # The step may be 0 even then.
@@ -64,13 +62,11 @@ class Metrics(AveragingHundreds):
     # finished job's command makes the last one again, perhaps with other options.
     if not recorded or not (evaluation.on_the_way or result.items() <= recorded[-1].items()):
       self._write(evaluation.step, 'evaluate', **result, confusion_matrix=matrix)
-    super().on_evaluate_end(evaluation)
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    super().on_train_end(reason, message, step)
     self._write(step, 'end', reason=reason, message=message, seconds=self._run.seconds())
 
-  def averaged(self, means: Means) -> None:
+  def on_means(self, means: Means) -> None:
     per_step = self._run.examples_per_step
     self._write(
       means.step,

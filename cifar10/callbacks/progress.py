@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cifar10.callbacks.base import Callback
-from cifar10.callbacks.meter import Averaging, Means
+from cifar10.callbacks.base import Callback, Evaluation, Means, Step
+from cifar10.callbacks.meter import Window
 from cifar10.core import logs
 from cifar10.core.logs import format_duration, log
 from cifar10.job.run import Run
@@ -37,23 +37,32 @@ def _shows_bars() -> bool:
   return in_notebook or sys.stderr.isatty()
 
 
-class ProgressLines(Averaging):
+class ProgressLines(Callback):
   """Logs the step at which training begins, then the means of every few seconds as lines."""
 
   def __init__(self, run: Run):
-    super().__init__(run)
+    self._run = run
     self._every_seconds: float = run.options.log_every
+    self._window = Window(0)
     self._began_at = 0  # The step at which this process's latest session began.
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    super().after_create_session(session, coord)
-    began_before, self._began_at = self._began_at, self._step
-    if self._step != began_before:  # While a task is away, sessions are created again and again.
+    step = self._run.step
+    self._window = Window(step)
+    if step != self._began_at:  # While a task is away, sessions are created again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
-      log.info('%s at step %s of %s', verb, f'{self._step:,}', f'{self._run.last_step:,}')
+      log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
+    self._began_at = step
 
-  def is_due(self, step: int) -> bool:
-    return self._seconds >= self._every_seconds
+  def on_step_end(self, step: Step) -> None:
+    is_due = self._window.seconds >= self._every_seconds
+    self._window.add(step)
+    if is_due and (means := self._window.means()):
+      self._window = Window(means.step)
+      self.show(means)
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    self._window.leave_out()
 
   def described(self, means: Means) -> str:
     """Returns 'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'."""
@@ -64,7 +73,8 @@ class ProgressLines(Averaging):
       f'{format_duration(seconds_left)} left'
     )
 
-  def averaged(self, means: Means) -> None:
+  def show(self, means: Means) -> None:
+    """Shows the means over the steps since the last call."""
     log.info(
       'step %s of %s  %s', f'{means.step:,}', f'{self._run.last_step:,}', self.described(means)
     )
@@ -83,14 +93,14 @@ class ProgressBar(ProgressLines):
     self._close()
     self._bar = logs.bar(
       total=self._run.last_step,
-      initial=self._step,
+      initial=self._run.step,
       bar_format=_BAR,
       dynamic_ncols=True,
       leave=False,
       mininterval=0,
     )
 
-  def averaged(self, means: Means) -> None:
+  def show(self, means: Means) -> None:
     epoch = means.step * self._run.examples_per_step / self._run.examples_per_epoch
     self._bar.n = means.step
     self._bar.set_description_str(f'epoch {epoch:.1f}  {self.described(means)}')

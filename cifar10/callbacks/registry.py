@@ -6,6 +6,7 @@ from cifar10.callbacks import (
   best_checkpoint,
   control,
   early_stopping,
+  meter,
   metrics,
   own_callback,
   profile,
@@ -30,5 +31,6 @@ _BUILT_IN = (
 
 def make_all(run: Run, own: Sequence[own_callback.Own] = ()) -> list[Callback]:
   """Returns the callbacks that have something to do in this process, then the user's `own`."""
-  made = [module.make(run) for module in _BUILT_IN]
-  return [callback for callback in made if callback] + own_callback.make_all(run, own)
+  built_in = [callback for module in _BUILT_IN if (callback := module.make(run))]
+  callbacks = [*built_in, *own_callback.make_all(run, own)]
+  return [meter.Hundreds(run, callbacks), *callbacks]

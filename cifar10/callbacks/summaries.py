@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api_pb2, summary
 
 from cifar10.callbacks import confusion_picture
-from cifar10.callbacks.base import Callback, Evaluation, Step, TrainingGraph
-from cifar10.callbacks.meter import EVERY_STEPS, AveragingHundreds, Means
+from cifar10.callbacks.base import Callback, Evaluation, Means, Step, TrainingGraph
+from cifar10.callbacks.meter import EVERY_STEPS
 from cifar10.job import event_files
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
@@ -32,14 +32,14 @@ def make(run: Run) -> Callback | None:
   return Summaries(run) if run.is_chief or is_evaluator else None
 
 
-class Summaries(AveragingHundreds):
+class Summaries(Callback):
   """Writes means over steps as curves; images, gradients and the like of a window's last step.
 
   Of each evaluation it writes the confusion matrix as a picture.
   """
 
   def __init__(self, run: Run):
-    super().__init__(run)
+    self._run = run
     self._started = False
     self._sampled_at = 0
     self._summaries: list[tf.Tensor] = []
@@ -57,14 +57,13 @@ class Summaries(AveragingHundreds):
       summary.histogram(f'weight_gradients/{variable.op.name}', _finite(gradient), kept)
 
   def after_create_session(self, session: Any, coord: Any) -> None:
-    super().after_create_session(session, coord)
-    self._sampled_at = self._step
+    self._sampled_at = self._run.step
     with session.graph.as_default():
       collected = tf.compat.v1.get_collection
       self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
     # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
     # process makes again.
-    event_files.drop_from(self._run.job_dir, self._step + 1)
+    event_files.drop_from(self._run.job_dir, self._run.step + 1)
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
@@ -73,22 +72,20 @@ class Summaries(AveragingHundreds):
     if not self._started:  # Later than the session's start, or TensorBoard drops it.
       self._write(_start(self._run))
       self._started = True
-    super().on_step_end(step)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if run_values.results is not None:
-      self._sampled_at = self._step
+      self._sampled_at = self._run.step
       for summary in run_values.results:
         self._write(summary)
 
-  def averaged(self, means: Means) -> None:
+  def on_means(self, means: Means) -> None:
     images_per_second = means.steps_per_second * self._run.examples_per_step
     values = {_TAGS.get(name, name): value for name, value in means.values.items()}
     values['resources/images_per_second'] = images_per_second
     event_files.write_scalars(self._run.job_dir, means.step, values)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    super().on_evaluate_end(evaluation)
     picture = confusion_picture.draw(evaluation.confusion_matrix, self._run.data.classes)
     png, (height, width, depth) = confusion_picture.to_png(picture), picture.shape
     image = tf.compat.v1.Summary.Image(
@@ -99,21 +96,19 @@ class Summaries(AveragingHundreds):
     event_files.write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    last = self._step
-    super().on_train_end(reason, message, step)
     if self._started:
       status = api_pb2.STATUS_FAILURE if reason == 'error' else api_pb2.STATUS_SUCCESS
       end = summary.session_end_pb(status).SerializeToString()
-      event_files.write(self._run.job_dir, last, end)
+      event_files.write(self._run.job_dir, self._run.step, end)
 
   def _samples_next(self) -> bool:
     """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
-    following = self._step + 1
+    following = self._run.step + 1
     is_due = following // EVERY_STEPS > self._sampled_at // EVERY_STEPS
     return bool(self._summaries) and (is_due or following >= self._run.last_step)
 
   def _write(self, summary: Any) -> None:
-    event_files.writer(self._run.job_dir).add_summary(summary, self._step)
+    event_files.writer(self._run.job_dir).add_summary(summary, self._run.step)
 
 
 def _finite(values: Any) -> tf.Tensor:

@@ -6,17 +6,16 @@ import types
 import pytest
 
 from cifar10.callbacks import meter, progress
-from cifar10.callbacks.base import Step
+from cifar10.callbacks.base import Callback, Step
 
 
-class Heard(meter.AveragingHundreds):
+class Heard(Callback):
   """Remembers means."""
 
   def __init__(self):
-    super().__init__(types.SimpleNamespace(last_step=1000))
     self.means = []
 
-  def averaged(self, means):
+  def on_means(self, means):
     self.means.append((means.step, means.values['loss']))
 
 
@@ -24,9 +23,10 @@ class Heard(meter.AveragingHundreds):
 def test_the_last_means_end_with_the_last_update(step, means):
   """A synchronous chief that is told to end makes no update of its last batch."""
   heard = Heard()
+  hundreds = meter.Hundreds(types.SimpleNamespace(last_step=1000), [heard])
   for number in (1, 2, 3):
-    heard.on_step_end(Step(number, {'loss': number, 'accuracy': 0.5, 'learning_rate': 0.1}))
-  heard.on_train_end('SIGTERM', 'SIGTERM came', step)
+    hundreds.on_step_end(Step(number, {'loss': number, 'accuracy': 0.5, 'learning_rate': 0.1}))
+  hundreds.on_train_end('SIGTERM', 'SIGTERM came', step)
   assert heard.means == means
 
 

@@ -7,7 +7,7 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-ALWAYS = ['BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'ProgressLines']
+ALWAYS = ['Hundreds', 'BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'ProgressLines']
 
 
 @pytest.mark.parametrize(
