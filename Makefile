@@ -29,7 +29,7 @@ NUMERICAL := tests/exporters tests/networks tests/ops tests/inference/test_tta.p
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all hostile goldens lint release bench-install gpu clean
+.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all goldens lint release bench-install gpu clean
 
 install: $(STAMP)
 
@@ -86,11 +86,6 @@ test-clusters: $(STAMP)
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)'
-
-# The hostile surroundings of docs/failures.md: more than CI has time for. Then
-# `python tests/hostile/test_table.py hostile.xml` keeps the outcome.
-hostile: $(STAMP)
-	$(BIN)/python -m pytest tests/hostile $(SIDE_BY_SIDE) --junitxml hostile.xml
 
 # Whether this checkout computes, bit for bit, what commit 0872a1f computes: `make goldens FLAGS=--quick`.
 goldens: $(STAMP)

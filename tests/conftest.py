@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import checkout
 import gpus
-import hypothesis
 import numpy as np
 import outcome
 import pytest
@@ -35,17 +34,6 @@ import tensorflow as tf  # noqa: E402
 from cifar10.core import errors, limits  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
 from cifar10.data.build import synthetic  # noqa: E402
-
-# The same inputs each time, and few; `pytest tests/fuzz --hypothesis-profile long` tries others.
-# None of its health checks: they would fail where other programs slow this machine.
-_UNTIMED = {
-  'deadline': None,
-  'database': None,
-  'suppress_health_check': list(hypothesis.HealthCheck),
-}
-hypothesis.settings.register_profile('quick', max_examples=100, derandomize=True, **_UNTIMED)
-hypothesis.settings.register_profile('long', max_examples=1000, print_blob=True, **_UNTIMED)
-hypothesis.settings.load_profile('quick')
 
 CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}

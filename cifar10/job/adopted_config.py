@@ -66,7 +66,7 @@ def _renamed(config: Mapping[str, Any], network: str | None, path: str) -> Mappi
   It is a user's own of the same NAME, whose variables have the same names.
   """
   before = config.get('network')
-  if before not in gone.NETWORKS:
+  if not isinstance(before, str) or before not in gone.NETWORKS:
     return config
   if network is None or not families.is_known(network) or before != family_of(network).NAME:
     raise InputError(f'--job-dir {path}: its network, {before}, {gone.NETWORKS[before]}')
