@@ -113,30 +113,6 @@ def test_every_script_runs(run, name):
   assert not re.search(r'python -m|\.py\b', usage)
 
 
-def test_the_package_has_the_programs_version(installed):
-  code = 'from importlib.metadata import version; print(version("cifar10-estimator"))'
-  said = subprocess.check_output([installed / 'python', '-c', code], text=True, cwd='/')
-  assert said.strip() == cifar10.__version__
-
-
-@pytest.mark.long
-def test_makes_data_and_trains_from_another_folder(run, tmp_path):
-  made = run('cifar10-generate', '--data-dir', 'data', '--synthetic', 40)
-  assert json.loads(made.stdout)['examples'] == {'train': 160, 'validation': 40, 'eval': 40}
-  flags = ['--data-dir', 'data', '--job-dir', 'job', '--mode', 'train', *SMALL]
-  trained = run('cifar10-train', *flags)
-  assert json.loads(trained.stdout)['global_step'] == 2, trained.stderr
-  assert os.path.exists(tmp_path / 'job' / 'model.ckpt-2.index')
-
-
-@pytest.mark.long
-@pytest.mark.cluster
-def test_a_cluster_starts_from_another_folder(run, data_dir):
-  flags = ['--data-dir', data_dir, '--job-dir', 'job', '--mode', 'train', *SMALL]
-  result = run('cifar10-cluster', '--workers', 0, '--ps', 1, '--', *flags)
-  assert json.loads(result.stdout)['global_step'] == 2, result.stderr
-
-
 def documented():
   """The commands of docs/commands.md that need the installed program, made short."""
   blocks = re.findall(r'```sh\n(.*?)```', checkout.read('docs/commands.md'), re.S)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -125,93 +126,74 @@ def test_recipes_are_listed(monkeypatch, capsys):
   )
 
 
-REFUSED = [
-  (['--recipe', 'fast94', '--widths', '64,256'], '--widths is 64,256'),
-  (['--recipe', 'fast94', '--widths', '64,32,256'], 'must be three numbers that do not fall'),
-  (['--recipe', 'fast94', '--cutout', 33], '--cutout is 33'),
-  (['--crop-padding', 32], '--crop-padding is 32'),
-  (['--label-smoothing', 1], '--label-smoothing is 1'),
-  (['--muon-learning-rate', -1], '--muon-learning-rate is -1'),
-  (['--lookahead-steps', -1], '--lookahead-steps is -1'),
-  (['--recipe', 'fast94', '--first-bias-steps', -1], '--first-bias-steps is -1'),
-  (['--recipe', 'fast94', '--proxy-widths', '64,32,32'], '--proxy-widths is 64,32,32'),
-  (['--widths', '64,256,256'], '--widths 64,256,256 belongs to --network fastnet, not to resnet'),
-  (['--recipe', 'fast94', '--num-layers', 20], '--num-layers 20 belongs to --network resnet'),
-  (['--num-layers', 6 * 10**6 + 2], '--num-layers is 6000002: it must be 2000 or less'),
-  (['--network', 'wrn', '--wrn-depth', 6004], '--wrn-depth is 6004: it must be 2000 or less'),
-  (['--network', 'fastnet', '--convs-per-group', 10**6], 'must be 1 to 100'),
-  (['--num-intra-threads', 10**6], '--num-intra-threads is 1000000: it must be 0 to 1024'),
-  (['--num-inter-threads', 10**6], '--num-inter-threads is 1000000: it must be 0 to 1024'),
-  # 7 x 3,072 bytes an image, at the least: 21.5 TB, which no machine of these tests has.
-  (
-    ['--train-batch-size', 10**9],
-    '--train-batch-size 1000000000: its images alone',
-  ),
-  (['--keep-checkpoints', 10**11], '--keep-checkpoints is 100000000000'),
-  (['--num-cpu-towers', 1025], '--num-cpu-towers is 1025: it must be 1 to 1024'),
-  (['--network', 'wrn', '--wrn-widen-factor', 101], 'must be 1 to 100'),
-  (['--network', 'wrn', '--wrn-depth', 11], '--wrn-depth 11 is not 6n+4'),
-  (['--lr-boundaries-epochs', '1,2,1e30'], 'must be below a million'),
-  (['--learning-rate', 'nan'], '--learning-rate is nan'),
-  (['--weight-decay', 'inf'], '--weight-decay is inf'),
-  (['--lr-triangle', '0.2,0.5'], '--lr-triangle is 0.2,0.5'),
-  (['--lr-triangle', '0.2,1.5,0'], 'the first factor, the part of training'),
-  (['--ema-decay', 1], '--ema-decay is 1.0: it must be at least 0 and below 1'),
-  (['--use-ema'], '--use-ema asks for an average of the weights, and the job was trained without'),
-  (['--mode', 'train', '--ema-decay', 0.9, '--use-ema'], '--use-ema belongs to evaluations'),
-  (['--num-gpus', -1], '--num-gpus is -1'),
-  (['--num-gpus', 3], '--num-gpus 3 but TensorFlow sees 0'),
-  (['--variable-strategy', 'GPU'], 'needs a GPU and there is none'),
-  (['--data-format', 'channels_first'], 'channels_first needs a GPU'),
-  (['--num-layers', 45], '--num-layers 45 is not 6n'),
-  (['--num-layers', 20, '--bottleneck'], 'version 2 only'),
-  (['--num-layers', 44, '--bottleneck', '--resnet-version', 2], 'nearest: 38 or 47'),
-  (['--num-cpu-towers', 3], '128 is not divisible by 3 towers'),
-  (['--num-cpu-towers', 0], '--num-cpu-towers is 0'),
-  (['--train-batch-size', 0], '--train-batch-size is 0'),
-  (['--eval-batch-size', -5], '--eval-batch-size is -5'),
-  (['--train-steps', 0], '--train-steps is 0'),
-  (['--eval-every-steps', 0], '--eval-every-steps is 0'),
-  (['--save-every-steps', 0], '--save-every-steps is 0'),
-  (['--num-intra-threads', -1], '--num-intra-threads is -1'),
-  (['--learning-rate', 0], '--learning-rate is 0'),
-  (['--weight-decay', -1], '--weight-decay is -1'),
-  (['--momentum', 1], '--momentum is 1'),
-  (['--lr-values', '1,0.1'], '2 values and its boundaries are 3'),
-  (['--lr-values', '1,0.1', '--lr-boundaries-epochs', '-1'], 'must rise from above 0'),
-  (['--lr-values', '1,1,1', '--lr-boundaries-steps', '5,5'], 'must rise from above 0'),
-  (['--mode', 'predict'], 'needs --images'),
-  (['--images', 'a.png'], 'belongs to --mode predict'),
-  (['--checkpoint', 'model.ckpt-1'], '--checkpoint model.ckpt-1 belongs to --mode evaluate'),
-  (['--mode', 'train', '--subset', 'eval'], '--subset eval belongs to evaluations'),
-  (['--checkpoint', ''], '--checkpoint is "": it must be the name of a checkpoint'),
-  (['--out', ''], '--out is empty'),
-  (['--learning-rate', '1e39'], '--learning-rate is 1e+39: it must be a finite number'),
-  (['--train-epochs', '2e9'], '--train-epochs 2e+09: its 4,000,000,000 steps are too many'),
-  (['--eval-every-epochs', '2e9'], '--eval-every-epochs 2e+09: its 4,000,000,000 steps'),
-  (['--save-every-epochs', '2e9'], '--save-every-epochs 2e+09: its 4,000,000,000 steps'),
-  (['--train-epochs', 2, '--profile-steps', '5:7'], '5:7 goes beyond the last step, 4'),
-  (['--mode', 'evaluate', '--profile-steps', '1:2'], '--profile-steps 1:2 belongs to training'),
-  (['--warm-start-skip', 'conv'], '--warm-start-skip conv belongs to --warm-start-from'),
-  (['--format', 'onnx'], '--format onnx belongs to --mode export'),
-  (['--mode', 'evaluate', '--export-batch', 8], '--export-batch 8 belongs to --mode export'),
-  (['--mode', 'evaluate'], 'holds no trained network'),
-  (['--mode', 'export'], 'holds no trained network'),
-]
+# The last flag of each is the one that is named, or what stands behind the arrow.
+REFUSED = """
+--recipe fast94 --widths 64,256
+--recipe fast94 --widths 64,32,256
+--recipe fast94 --cutout 33
+--recipe fast94 --first-bias-steps -1
+--widths 64,256,256 -> --widths 64,256,256 belongs to --network fastnet, not to resnet
+--label-smoothing 1
+--muon-learning-rate -1
+--ema-decay 1
+--momentum 1
+--learning-rate 0
+--learning-rate nan
+--learning-rate 1e39
+--weight-decay inf
+--num-layers 6000002
+--num-layers 45 -> --num-layers 45 is not 6n
+--num-layers 44 --bottleneck --resnet-version 2 -> nearest: 38 or 47
+--num-layers 20 --bottleneck -> version 2 only
+--network wrn --wrn-depth 11
+--network wrn --wrn-widen-factor 101
+--network fastnet --convs-per-group 1000000
+--num-intra-threads -1
+--num-inter-threads 1000000
+--train-batch-size 0
+--train-batch-size 1000000000
+--eval-batch-size -5
+--keep-checkpoints 100000000000
+--num-cpu-towers 0
+--num-cpu-towers 3 -> 128 is not divisible by 3 towers
+--num-gpus -1
+--num-gpus 3
+--variable-strategy GPU
+--data-format channels_first
+--train-steps 0
+--eval-every-steps 0
+--save-every-steps 0
+--train-epochs 2e9
+--eval-every-epochs 2e9
+--train-epochs 2 --profile-steps 5:7
+--lr-values 1,0.1 -> 2 values and its boundaries are 3
+--lr-values 1,0.1 --lr-boundaries-epochs -1
+--lr-boundaries-epochs 1,2,1e30
+--lr-triangle 0.2,0.5
+--lr-triangle 0.2,1.5,0
+--use-ema
+--mode train --ema-decay 0.9 --use-ema
+--mode train --subset eval
+--mode evaluate --profile-steps 1:2
+--mode evaluate --export-batch 8
+--mode predict -> --images
+--images a.png
+--checkpoint model.ckpt-1
+--checkpoint=
+--out=
+--warm-start-skip conv
+--format onnx
+--mode evaluate -> --job-dir
+--mode export -> --job-dir
+"""
 
 
-@pytest.mark.parametrize(('flags', 'message'), REFUSED)
-def test_refuses_before_anything_is_written(refusal, tmp_path, flags, message):
-  assert message in refusal(tmp_path / 'job', *flags)
+@pytest.mark.parametrize('row', REFUSED.strip().splitlines())
+def test_refuses_before_anything_is_written(refusal, tmp_path, row):
+  words, _, named = row.partition(' -> ')
+  said = refusal(tmp_path / 'job', *words.split())
+  assert (named or re.findall(r'--[a-z-]+', words)[-1]) in said
   assert not (tmp_path / 'job').exists()
-
-
-@pytest.mark.parametrize('flags', [['--lr-values', 'a'], ['--num-layers', 'x'], ['--nonsense']])
-def test_unparsable_flags_end_with_one_line(monkeypatch, capsys, flags):
-  with pytest.raises(SystemExit) as end:
-    main(monkeypatch, '--data-dir', 'd', '--job-dir', 'j', *flags)
-  assert end.value.code == 2
-  assert capsys.readouterr().err.count('\n') == 1
 
 
 def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
@@ -228,30 +210,14 @@ def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
     ('{"num_layers": 20, "train_on": "train"}', 'num_layers is 20 there and 8 here'),
     ('{"num_layers": 8, "train_on": "train"}', 'train_on is train there and train'),
     (
-      '{"num_layers": 8, "train_on": "train+validation", "muon_learning_rate": 0.24}',
-      'muon_learning_rate is 0.24 there and 0.0 here',
-    ),
-    (
-      '{"num_layers": 8, "train_on": "train+validation", "lookahead_steps": 5}',
-      'lookahead_steps is 5 there and 0 here',
-    ),
-    (
       '{"num_layers": 8, "train_on": "train+validation", "ema_decay": 0.9}',
       'ema_decay is 0.9 there and 0.0 here',
     ),
     ('{', 'is damaged'),
     ('{}', 'is damaged (it is no JSON object with options)'),
-    ('{"num_layers": 8, "data": [1]}', 'is damaged (data is [1]: it must be the SHA-256 of each'),
-    ('[]', 'is damaged'),
-    (
-      '{"num_layers": "eight"}',
-      'is damaged (--num-layers is "eight": it must be a whole number below',
-    ),
-    ('{"num_layers": 9}', 'is damaged (--num-layers 9 is not 6n+2'),
-    ('{"padding_mode": "Reflect"}', 'is "Reflect": it must be one of zeros, reflect'),
-    ('{"lr_values": [1, "a"]}', 'it must be finite numbers with commas between'),
-    (f'{{"momentum": 1{"0" * 400}}}', 'it must be a finite number'),
-    ('{"learning_rate": NaN}', 'is damaged (--learning-rate is nan: it must be a finite number'),
+    ('{"num_layers": 8, "data": [1]}', 'is damaged (data is [1]'),
+    ('{"num_layers": "eight"}', 'is damaged (--num-layers is "eight"'),
+    ('{"learning_rate": NaN}', 'is damaged (--learning-rate is nan'),
     ('{"network": "resnext"}', "is damaged (--network is 'resnext': it must be one of resnet"),
     ('{"network": ["resnet"]}', "is damaged (--network is ['resnet']"),
   ],
@@ -284,12 +250,6 @@ def test_refuses_what_is_no_job_dir_of_its_own(refusal, tmp_path, files, message
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
   assert message in refusal(tmp_path / 'job', '--num-layers', 8)
-
-
-def test_a_job_dir_below_a_file_is_refused(refusal, tmp_path):
-  (tmp_path / 'file').touch()
-  said = refusal(tmp_path / 'file' / 'job')
-  assert 'config.json cannot be read (Not a directory)' in said
 
 
 CONFIG = {
