@@ -49,9 +49,8 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 KillOnBadExit=1
 KillWait=30
-GresTypes=gpu
 """
-_NODE = 'NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory=8000 Gres=gpu:4 State=UNKNOWN\n'
+_NODE = 'NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory=8000 State=UNKNOWN\n'
 _PARTITION = 'PartitionName=all Nodes={nodes} Default=YES MaxTime=INFINITE State=UP\n'
 
 
@@ -167,9 +166,6 @@ class Slurm:
       text += _NODE.format(name=name, address=address(name), cpus=CPUS)
     self._write('slurm.conf', text + _PARTITION.format(nodes=','.join(self.nodes)))
     self._write('cgroup.conf', 'CgroupPlugin=cgroup/v1\n')
-    for number in range(4):  # No GPUs, but devices that Slurm takes for such.
-      os.symlink('/dev/null', os.path.join(self.folder, f'gpu{number}'))
-    self._write('gres.conf', f'Name=gpu File={self.folder}/gpu[0-3]\n')
     addresses = [f'{address(name)} {name}\n' for name in (CONTROLLER, *self.nodes)]
     self._write('hosts', '127.0.0.1 localhost\n' + ''.join(addresses))
 

@@ -3,7 +3,6 @@
 A real Slurm runs deploy/slurm.sh in test_slurm.py, podman the image in test_container.py.
 """
 
-import copy
 import importlib.util
 import json
 import os
@@ -38,47 +37,13 @@ def check(definition):
   kubernetes_validate.validate(definition, kubernetes_validate.latest_version(), strict=True)
 
 
-@pytest.mark.parametrize('name', ['tfjob.yaml', 'networkpolicy.yaml'])
-def test_kubernetes_own_schemas_admit_the_manifests(name):
+def test_kubernetes_own_schemas_admit_the_manifests():
   """Of the TFJob, which is no type of Kubernetes' own, the templates of its pods."""
-  definition = yaml.safe_load(read(name))
-  if definition['kind'] != 'TFJob':
-    check(definition)
-    return
-  assert len(definition['spec']['tfReplicaSpecs']) == 4
-  for spec in definition['spec']['tfReplicaSpecs'].values():
-    check(pod_template(spec))
-
-
-def pod_template(spec):
-  return {
-    'apiVersion': 'v1',
-    'kind': 'PodTemplate',
-    'metadata': {'name': 'cifar10'},
-    'template': copy.deepcopy(spec['template']),
-  }
-
-
-def test_the_schemas_refuse_a_field_in_the_wrong_place():
-  spec = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']['Chief']
-  definition = pod_template(spec)
-  definition['template']['spec']['containers'][0]['memory'] = '4Gi'
-  with pytest.raises(kubernetes_validate.ValidationError, match='memory'):
-    check(definition)
-
-
-def test_chief_and_workers_compute_and_the_others_help():
-  """They have the larger part of the resources, and all have as much as they ask for."""
-  replicas = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']
-  asked = {}
-  for job, spec in replicas.items():
-    [container] = spec['template']['spec']['containers']
-    resources = container['resources']
-    assert resources['requests'] == resources['limits']
-    asked[job] = resources['limits']
-  assert asked['Chief'] == asked['Worker']
-  assert asked['PS'] == asked['Evaluator']
-  assert asked['Chief']['cpu'] > asked['PS']['cpu']
+  check(yaml.safe_load(read('networkpolicy.yaml')))
+  specs = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']
+  about = {'apiVersion': 'v1', 'kind': 'PodTemplate', 'metadata': {'name': 'cifar10'}}
+  for spec in specs.values():
+    check({**about, 'template': spec['template']})
 
 
 def test_the_tfjob_uses_the_fields_that_there_are():
@@ -203,9 +168,6 @@ def settings(**environment):
     ),
     # All-reduce: no parameter server.
     ('a\nb\n', 2, 0, 0, {'chief': ['a:10224'], 'worker': ['b:10224']}),
-    # One process, and one whose checkpoints another evaluates.
-    ('a\n', 1, 0, 0, {'chief': ['a:10224']}),
-    ('a\n', 2, 0, 1, {'chief': ['a:10224'], 'evaluator': ['a:10225']}),
   ],
 )
 def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, evaluators, cluster):
@@ -252,22 +214,11 @@ def test_replicas_of_a_slurm_node_share_its_gpus(rank, given, gpus):
   assert made.get('CUDA_VISIBLE_DEVICES') == gpus
 
 
-@pytest.mark.parametrize(
-  ('hosts', 'tasks', 'given', 'message'),
-  [
-    ('a b', 2, {}, '2 tasks are too few for a chief, 1 ps, 1 evaluator and a worker'),
-    ('a b c', 4, {}, 'do not fill 3 nodes evenly'),
-    (
-      'a',
-      4,
-      {'CUDA_VISIBLE_DEVICES': '0,1,2'},
-      '3 GPUs of a node cannot be shared evenly by its 2',
-    ),
-  ],
-)
-def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks, given, message):
-  with pytest.raises(ValueError, match=message):
-    settings(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0', **given)
+@pytest.mark.parametrize(('hosts', 'tasks'), [('a b', 2), ('a b c', 4)])
+def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks):
+  """Too few for a worker, and none that fills the nodes evenly."""
+  with pytest.raises(ValueError, match='tasks'):
+    settings(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0')
 
 
 def write_command(folder, name, text):
