@@ -177,59 +177,8 @@ def test_channels_first_and_last_have_the_same_variables():
   assert shapes('channels_first') == shapes('channels_last')
 
 
-@pytest.fixture
-def transposed_kernels(monkeypatch):
-  """Operations on channels_first activations compute by those that a CPU has for channels_last."""
-
-  def by_last(function, inputs, outputs=1):
-    """The function for NCHW: its first `inputs` arguments and `outputs` results are transposed."""
-
-    def call(*arguments, data_format='NHWC', **settings):
-      if data_format == 'NHWC':
-        return function(*arguments, data_format='NHWC', **settings)
-      assert data_format == 'NCHW'
-      turned = [tf.transpose(each, [0, 2, 3, 1]) for each in arguments[:inputs]]
-      results = function(*turned, *arguments[inputs:], data_format='NHWC', **settings)
-      if not isinstance(results, tuple):
-        return tf.transpose(results, [0, 3, 1, 2]) if outputs else results
-      return (tf.transpose(results[0], [0, 3, 1, 2]), *results[1:])
-
-    return call
-
-  def conv2d(x, kernel, strides, padding, data_format='NHWC'):
-    return turned_conv2d(x, kernel, strides, padding, data_format=data_format)
-
-  def backprop_input(shape, kernel, dy, data_format='NHWC', **settings):
-    assert data_format == 'NCHW'
-    turned = tf.gather(shape, [0, 2, 3, 1]), kernel, tf.transpose(dy, [0, 2, 3, 1])
-    return tf.transpose(input_gradient(*turned, data_format='NHWC', **settings), [0, 3, 1, 2])
-
-  def backprop_filter(x, shape, dy, data_format='NHWC', **settings):
-    assert data_format == 'NCHW'
-    x, dy = (tf.transpose(each, [0, 2, 3, 1]) for each in (x, dy))
-    return filter_gradient(x, shape, dy, data_format='NHWC', **settings)
-
-  def bias_add_grad(out_backprop, data_format):
-    assert data_format == 'NCHW'
-    return tf.reduce_sum(out_backprop, [0, 2, 3])
-
-  if gpus.visible():  # It has kernels for both.
-    return
-  turned_conv2d = by_last(tf.nn.conv2d, 1)
-  input_gradient = tf.compat.v1.nn.conv2d_backprop_input
-  filter_gradient = tf.compat.v1.nn.conv2d_backprop_filter
-  monkeypatch.setattr(tf.nn, 'conv2d', conv2d)
-  monkeypatch.setattr(tf.nn, 'max_pool2d', by_last(tf.nn.max_pool2d, 1))
-  monkeypatch.setattr(
-    tf.compat.v1.nn, 'fused_batch_norm', by_last(tf.compat.v1.nn.fused_batch_norm, 1)
-  )
-  monkeypatch.setattr(tf.compat.v1.nn, 'conv2d_backprop_input', backprop_input)
-  monkeypatch.setattr(tf.compat.v1.nn, 'conv2d_backprop_filter', backprop_filter)
-  monkeypatch.setattr(tf.raw_ops, 'BiasAddGrad', bias_add_grad)
-
-
 @pytest.mark.gpu
-@pytest.mark.usefixtures('transposed_kernels')
+@pytest.mark.skipif(not gpus.ASKED, reason='a CPU has no kernels for channels_first')
 @pytest.mark.parametrize('is_training', [False, True])
 def test_channels_first_computes_what_channels_last_does(noise, is_training):
   """Logits and every gradient, of the first bias too, over one set of variables.

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 import twins
 
-from cifar10.core.errors import InputError
 from cifar10.networks import vgg
 from cifar10.options.families import VggFamily
 
@@ -27,11 +26,6 @@ def twin(x):
       x = twins.conv_bn_relu(x, f'group{group}', number, (width, 3))
     x = tf.keras.layers.MaxPooling2D(2)(x)
   return x
-
-
-def test_other_depths_are_refused():
-  with pytest.raises(InputError, match='--vgg-layers is 17: it must be one of 11, 13, 16, 19'):
-    VggFamily(vgg_layers=17)
 
 
 # A 3x3 convolution from a to b channels and its batch norm: 9ab + 2b.

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 import twins
 
-from cifar10.core.errors import InputError
 from cifar10.networks import wrn
 from cifar10.options.families import WideResNetFamily
 
@@ -40,37 +39,6 @@ def twin_block(x, scope, filters, stride):
   y = twins.bn_relu(y, f'{scope}/bn2')
   y = twins.conv(y, f'{scope}/conv2', filters, 3)
   return tf.keras.layers.Add()([x, y])
-
-
-# Depths.
-
-
-@pytest.mark.parametrize('num_layers', [10, 16, 22, 28, 40])
-def test_6n_plus_4_layers_are_accepted(num_layers):
-  WideResNetFamily(num_layers)
-
-
-@pytest.mark.parametrize(
-  'num_layers, nearest',
-  [
-    (20, r'--wrn-depth 20 is not 6n\+4 with n of 1 or more; nearest: 16 or 22$'),
-    (27, '27 .*: 22 or 28$'),
-    (9, '9 .*: 10$'),
-    (4, '4 .*: 10$'),  # 6 x 0 + 4: no block.
-    (0, '0 .*: 10$'),
-    (-2, '-2 .*: 10$'),
-  ],
-)
-def test_other_depths_are_refused_with_the_nearest(num_layers, nearest):
-  with pytest.raises(InputError, match=nearest):
-    WideResNetFamily(num_layers)
-
-
-def test_networks_that_do_not_exist_are_refused():
-  with pytest.raises(InputError, match='--wrn-widen-factor is 0: it must be 1 to 100'):
-    WideResNetFamily(wrn_widen_factor=0)
-  with pytest.raises(InputError, match='--wrn-dropout is 1: it must be at least 0 and below 1'):
-    WideResNetFamily(wrn_dropout=1)
 
 
 # Variables.
