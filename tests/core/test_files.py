@@ -10,8 +10,8 @@ import checkout
 import pytest
 import tensorflow as tf
 
-from cifar10.core import files, storage_errors
-from cifar10.core.errors import InputError, StorageError
+from cifar10.core import files
+from cifar10.core.errors import InputError
 
 
 @pytest.fixture(params=['local', 'file://', 'ram://'])
@@ -136,14 +136,6 @@ def test_a_place_that_cannot_be_reached_is_not_taken_for_an_empty_one(monkeypatc
       look('gs://b/job')
     assert not isinstance(error.value, FileNotFoundError)
     assert error.value.strerror == 'no route to gs://b/job'
-
-
-def test_a_filesystem_that_fails_is_named_and_has_not_vanished():
-  said = r'^--job-dir gs://b/job fails \(.*no route.*gs://b/job/x.*\); mend it, and the same'
-  with pytest.raises(StorageError, match=said), storage_errors.named('--job-dir', 'gs://b/job'):
-    raise OSError(5, 'no route', 'gs://b/job/x')
-  with pytest.raises(ValueError, match='gs'), storage_errors.named('--job-dir', 'gs://b/job'):
-    raise ValueError('a mistake of the program, that names gs://b/job')
 
 
 @pytest.mark.parametrize('path', ['lr[0.1]', 'a?', '*/job', 'gs://b/a\\b', 'x]'])

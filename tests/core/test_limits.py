@@ -52,11 +52,7 @@ def test_the_smallest_limit_counts(tree, group, name):
   [
     ({'': {'cpu.max': 'max 100000\n'}}, 8),
     ({'': {'cpu.max': '250001 100000\n'}}, 3),  # Part of a core is one that can be used.
-    ({'': {'cpu.max': '10000 100000\n'}}, 1),
-    ({'': {'cpu.max': '1600000 100000\n'}}, 8),
-    ({'cpu': {'cpu.cfs_quota_us': '-1\n', 'cpu.cfs_period_us': '100000\n'}}, 8),
     ({'cpu': {'cpu.cfs_quota_us': '200000\n', 'cpu.cfs_period_us': '50000\n'}}, 4),
-    ({'user.slice/a session': {'cpu.max': '200000 100000\n'}}, 2),
     ({'user.slice': {'cpu.max': '200000 100000\n'}, '': {'cpu.max': '500000 100000\n'}}, 2),
     ({'cpu/slurm/job:7': {'cpu.cfs_quota_us': '300000\n', 'cpu.cfs_period_us': '100000\n'}}, 3),
     ({'elsewhere': {'cpu.max': '100000 100000\n'}}, 8),  # No group of this process.
