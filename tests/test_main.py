@@ -44,7 +44,7 @@ def refusal(monkeypatch, data_dir):
 
 
 def parse(*flags):
-  return vars(flags.full_parser().parse_args(['--job-dir', 'j', *flags]))
+  return vars(command_line.full_parser().parse_args(['--job-dir', 'j', *flags]))
 
 
 def test_defaults_of_old():
@@ -167,7 +167,7 @@ REFUSED = """
 --eval-every-epochs 2e9
 --train-epochs 2 --profile-steps 5:7
 --lr-values 1,0.1 -> 2 values and its boundaries are 3
---lr-values 1,0.1 --lr-boundaries-epochs -1
+--lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-boundaries-epochs 1,2,1e30
 --lr-triangle 0.2,0.5
 --lr-triangle 0.2,1.5,0

@@ -89,26 +89,9 @@ def bare_variable(images, is_training, num_classes):
   return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
 
 
-def untrained_variable(images, is_training, num_classes):
-  return counts(images, is_training, num_classes) + tf.Variable(tf.zeros([]), False, name='bare')
-
-
-def variables_of_training(images, is_training, num_classes):
-  """No evaluation needs them: the first is the training's alone, the others in no checkpoint."""
-  if is_training:
-    tf.Variable(tf.zeros([]), trainable=False, name='bare')
-  tf.compat.v1.metrics.mean(images)
-  return counts(images, is_training, num_classes)
-
-
 def keras_batch_norm(images, is_training, num_classes):
   norm = tf.keras.layers.BatchNormalization(center=False, scale=False)
   return counts(norm(images, training=is_training), is_training, num_classes)
-
-
-def keras_without_variables(images, is_training, num_classes):
-  x = tf.keras.layers.MaxPool2D()(images)
-  return counts(tf.keras.layers.Dropout(0.5)(x, training=is_training), is_training, num_classes)
 
 
 def calls_python_beside(images, is_training, num_classes):
@@ -131,12 +114,6 @@ def fails_in_evaluation(images, is_training, num_classes):
   return counts(images, is_training, num_classes)
 
 
-def needs_the_batch_size(images, is_training, num_classes):
-  """In evaluation it is not known."""
-  flat = tf.reshape(images, [images.shape[0], 32 * 32 * 3])
-  return tf.matmul(flat, tf.compat.v1.get_variable('weights', [flat.shape[1], num_classes]))
-
-
 def wrong_shape_in_evaluation(images, is_training, num_classes):
   return counts(images, is_training, num_classes)[:, : None if is_training else -1]
 
@@ -146,20 +123,9 @@ def more_in_evaluation(images, is_training, num_classes):
   return logits if is_training else logits * tf.compat.v1.get_variable('more', [])
 
 
-def other_in_evaluation(images, is_training, num_classes):
-  shape = [3] if is_training else [4]
-  tf.compat.v1.get_variable('other', shape, trainable=False)
-  return counts(images, is_training, num_classes)
-
-
 def needs_16_images(images, is_training, num_classes):
   rows = tf.reshape(images, [16, 32, 32, 3])
   return counts(rows, is_training, num_classes)
-
-
-def asserts(images, is_training, num_classes):
-  with tf.control_dependencies([tf.compat.v1.assert_less(images, -1e9, message='too bright')]):
-    return counts(tf.identity(images), is_training, num_classes)
 
 
 def fails_in_python(images, is_training, num_classes):
@@ -208,23 +174,6 @@ def layer_with_regularizer(images, is_training, num_classes):
   return tf.compat.v1.layers.dense(x, num_classes, kernel_regularizer=tf.nn.l2_loss)
 
 
-def added_loss(images, is_training, num_classes):
-  return with_a_loss(counts(images, is_training, num_classes))
-
-
-def with_a_loss(logits):
-  tf.compat.v1.losses.add_loss(tf.reduce_sum(logits, name='more'))
-  return logits
-
-
-def one_name_twice(images, is_training, num_classes):
-  """Not what its author meant: both layers would have one kernel."""
-  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
-  for _ in range(2):
-    x = tf.matmul(x, tf.compat.v1.get_variable('kernel', [3, 3]))
-  return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
-
-
 def looks_up(images, is_training, num_classes):
   """Has a table, which no checkpoint holds; the weights are 0.5 times 2."""
   pairs = tf.lookup.KeyValueTensorInitializer([0, 1], [1.0, 2.0])
@@ -247,10 +196,6 @@ def calls_python_within(images, is_training, num_classes):
 
 def no_parameters():
   return None
-
-
-class KerasLike(tf.keras.Model):
-  pass
 
 
 class _Linear(MoreLayers):
@@ -296,21 +241,6 @@ class _Fails(_AllConvolutions):
     raise KeyError('no such layer')
 
 
-@dataclasses.dataclass(frozen=True)
-class FailingFamily(Outside):
-  NETWORK: ClassVar[type] = _Fails
-
-
-class _BareVariable(_AllConvolutions):
-  def forward_pass(self, images):
-    return super().forward_pass(images) * tf.compat.v1.get_variable('gate', [1])
-
-
-@dataclasses.dataclass(frozen=True)
-class BareVariable(Outside):
-  NETWORK: ClassVar[type] = _BareVariable
-
-
 class _NotFinite(_AllConvolutions):
   def forward_pass(self, images):
     return tf.debugging.check_numerics(super().forward_pass(images) / 0.0, 'bad')
@@ -319,46 +249,6 @@ class _NotFinite(_AllConvolutions):
 @dataclasses.dataclass(frozen=True)
 class NotFinite(Outside):
   NETWORK: ClassVar[type] = _NotFinite
-
-
-class _AddedLoss(_AllConvolutions):
-  def forward_pass(self, images):
-    return with_a_loss(super().forward_pass(images))
-
-
-@dataclasses.dataclass(frozen=True)
-class AddedLoss(Outside):
-  NETWORK: ClassVar[type] = _AddedLoss
-
-
-class _OneLogitMore(_AllConvolutions):
-  def forward_pass(self, images):
-    return tf.pad(super().forward_pass(images), [[0, 0], [0, 1]])
-
-
-@dataclasses.dataclass(frozen=True)
-class OneLogitMore(Outside):
-  NETWORK: ClassVar[type] = _OneLogitMore
-
-
-class _NoLogits(_AllConvolutions):
-  def forward_pass(self, images):
-    super().forward_pass(images)
-
-
-@dataclasses.dataclass(frozen=True)
-class NoLogits(Outside):
-  NETWORK: ClassVar[type] = _NoLogits
-
-
-class _UntrainedVariable(_AllConvolutions):
-  def forward_pass(self, images):
-    return super().forward_pass(images) + tf.Variable(tf.zeros([]), False, name='bare')
-
-
-@dataclasses.dataclass(frozen=True)
-class UntrainedVariable(Outside):
-  NETWORK: ClassVar[type] = _UntrainedVariable
 
 
 def reads_the_step(images, is_training, num_classes):
@@ -389,46 +279,14 @@ class FailingCheck(Outside):
 
 
 @dataclasses.dataclass(frozen=True)
-class FailingDescribe(Outside):
-  def describe(self):
-    raise KeyError('no such name')
-
-
-@dataclasses.dataclass(frozen=True)
-class FailingGroup(AllConvolutions):
-  def group(self, role, rates):
-    raise KeyError(role)
-
-
-@dataclasses.dataclass(frozen=True)
-class BlankInName(Outside):
-  NAME: ClassVar[str] = 'my network'
-
-
-@dataclasses.dataclass(frozen=True)
 class TakenOption(Outside):
   weight_decay: float = option(0.5, 'taken')
-
-
-@dataclasses.dataclass(frozen=True)
-class TakenNegation(Outside):
-  no_nesterov: int = option(1, 'as --nesterov is negated')
 
 
 @dataclasses.dataclass(frozen=True)
 class OwnNegation(Outside):
   bias: bool = option(True, 'whether there is one')
   no_bias: bool = option(False, 'as --bias is negated')
-
-
-@dataclasses.dataclass(frozen=True)
-class TakenKey(Outside):
-  data: str = option('', 'a key of config.json')
-
-
-@dataclasses.dataclass(frozen=True)
-class ListOption(Outside):
-  outside_widths: list = option((), 'of a type that no flag has')  # noqa: RUF009
 
 
 @dataclasses.dataclass(frozen=True)
