@@ -33,28 +33,11 @@ TINY = ['--pairs', '1', '--dtypes', 'float32']
   ('name', 'flags', 'rates'),
   [
     ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
-    pytest.param(
-      'training',
-      [*TURN, *RESNET8],
-      4,
-      marks=long,
-    ),
-    pytest.param(
-      'training',
-      [*TURN, *RESNET8, '--beside', 'TF_SYNC_ON_FINISH=0,force_gpu_compatible'],
-      3,
-      marks=long,
-    ),
-    pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     ('python_source', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 4),
+    pytest.param('training', [*TURN, *RESNET8], 4, marks=long),
+    pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1', '--only', 'import,one-step'], 0, marks=long),
-    pytest.param(
-      'with_flags',
-      ['--pairs', '1', '--more=--momentum 0', '--', '--num-layers', '8', '--train-batch-size', '1'],
-      2,
-      marks=long,
-    ),
     ('trace', ['--recipe', 'classic', '--num-layers', '8', '--batch-size', '4', '--steps', '1'], 0),
   ],
   ids=lambda value: value if isinstance(value, str) else '',
@@ -68,16 +51,6 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
   if rates:
     assert len(measured) == rates
     assert all(rate > 0 for rate in measured.values())
-  if name == 'startup':
-    seconds = record['seconds']
-    first, whole = (
-      seconds[f'command to {end}'] for end in ('the end of the first step', 'exit, one step')
-    )
-    assert 0 < first < whole
-    assert all(size > 0 for size in record['mebibytes'].values())
-  if name == 'shapes':
-    assert '--shapes resnet-8:16,wrn-10-1:16 ' in record['command']
-    assert measured['wrn-10-1, batch 16: keras float32'] > 0
   if name == 'trace':
     shares = record['share_by_operation']
     assert any('Conv2D' in operation for operation in shares)
@@ -98,22 +71,6 @@ def test_nothing_piles_up_over_steps_and_evaluations(data_dir):
       assert 0 < record[part]['held_mib'][1] < record[part]['memory_mib'][1]
     for counted, (first, second) in record[part]['at_rest_in_each_half'].items():
       assert second <= first, (part, counted)  # Fewer: TensorFlow closes pools before the end.
-
-
-@pytest.mark.long
-def test_a_soak_goes_on_after_earlier_deaths_and_tells_them(data_dir, tmp_path):
-  death = {'signal': 'SIGKILL', 'exit_code': -9, 'seconds': 9, 'last_step_heard_of': 0, 'time': 0}
-  (tmp_path / 'deaths.jsonl').write_text(json.dumps(death) + '\n')
-  training = ['--num-layers', '8', '--train-batch-size', '16', '--train-steps', '4', '--num-gpus=0']
-  flags = ['--data-dir', data_dir, '--work-dir', tmp_path, '--', *training]
-  record = succeeded(checkout.python('benchmarks/soak.py', *flags))
-  assert record['command'].endswith(f'--data-dir data --work-dir runs/soak -- {" ".join(training)}')
-  assert record['deaths'] == {'SIGKILL': 1, 'SIGTERM': 0}
-  assert (record['starts'], record['steps_lost']) == (1, {'most': 0, 'in_all': 0})
-  assert record['one_curve']
-  [evaluation] = [each for each in record['evaluations'] if each['subset'] == 'eval']
-  assert evaluation['step'] == 4
-  assert evaluation['accuracy'] == record['result']['accuracy']
 
 
 def measured_recipes():

@@ -129,18 +129,6 @@ def test_install_adds_the_cuda_libraries_only_when_asked():
   assert 'cuda' not in make('install', 'VENV=.none', 'GPU=')
 
 
-def test_make_gpu_needs_a_gpu(monkeypatch):
-  """It ends before it installs anything; hidden GPUs count as none."""
-  monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
-  for name in ('MAKEFLAGS', 'MAKELEVEL'):  # Of the `make test` that runs this.
-    monkeypatch.delenv(name, raising=False)
-  result = checkout.run('make', f'PYTHON={sys.executable}', 'VENV=.none', 'gpu')
-  assert (result.returncode, result.stdout) == (2, '')
-  said, ended = result.stderr.splitlines()
-  assert said.startswith("error: TensorFlow sees no GPU on this machine: NVIDIA's driver ")
-  assert ended.startswith('make: ***')
-
-
 @pytest.mark.slow
 def test_tests_that_are_asked_for_gpus_do_not_skip_them(monkeypatch):
   monkeypatch.setenv('TEST_GPUS', '1')

@@ -3,9 +3,7 @@
 import itertools
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 from checkout import ROOT
@@ -104,21 +102,3 @@ def test_a_process_that_ends_is_told_and_the_others_end_too(tmp_path, last, mess
 def test_a_python_that_is_not_there_is_named():
   with pytest.raises(errors.InputError, match=r'/nowhere/python cannot be started; name a Python'):
     turns.steps_per_second({'torch': ['/nowhere/python']}, turns=1, seconds=0.1, warm_up=1)
-
-
-@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere no kernel ends them')
-def test_a_stopped_process_ends_when_its_parent_is_killed(tmp_path):
-  path = tmp_path / 'steps'
-  script = (
-    f'import sys; sys.path[:0] = [{ROOT!r}, {os.path.join(ROOT, "benchmarks")!r}]; '
-    f'import time, turns; process = turns._Process({command(0.01, str(path))!r}, 1); '
-    'print(flush=True); time.sleep(60)'
-  )
-  with subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE) as parent:
-    parent.stdout.readline()  # It is stopped now.
-    parent.kill()
-  stopped, _ = noted(path)
-  deadline = time.monotonic() + 10
-  while is_alive(stopped) and time.monotonic() < deadline:
-    time.sleep(0.05)
-  assert not is_alive(stopped)

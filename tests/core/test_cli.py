@@ -113,13 +113,6 @@ def test_texts_name_what_was_typed(monkeypatch, text, shown):
   assert cli.as_typed(text) == shown
 
 
-def test_usage_names_what_was_typed():
-  assert checkout.python('cifar10_main.py', '--help').stdout.startswith('usage: cifar10_main.py ')
-  module = checkout.python('-m', 'cifar10.local_cluster', '--help').stdout
-  assert module.startswith('usage: python -m cifar10.local_cluster ')
-  assert '\n  python -m cifar10.local_cluster --workers 2' in module
-
-
 def test_an_error_names_the_command_that_was_typed(monkeypatch, tmp_path, capsys):
   flags = ['--data-dir', str(tmp_path), '--job-dir', str(tmp_path / 'job')]
   monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-train', *flags])

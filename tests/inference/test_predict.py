@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import errno
 import fcntl
 import json
 import os
@@ -19,7 +18,6 @@ import tensorflow as tf
 from checkout import ROOT
 from outcome import refused, succeeded
 
-from cifar10.core.errors import StorageError
 from cifar10.data import image_files
 from cifar10.exporters import predict
 
@@ -85,18 +83,6 @@ def test_each_file_counts_once_behind_links_too_and_a_loop_ends(photos):
   assert names(photos, 'photos')[-2:] == [*SUB, 'photos/sub/link/d.png']
 
 
-def test_a_folder_that_may_not_be_listed_is_named(photos, monkeypatch):
-  scandir = os.scandir
-
-  def refusing(path):
-    if os.path.basename(path) == 'sub':
-      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    return scandir(path)
-
-  monkeypatch.setattr(os, 'scandir', refusing)
-  assert names(photos, 'photos')[-2:] == ['photos/b.png', 'photos/sub']
-
-
 def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_path):
   folder = tmp_path / 'images'
   good = [write_image(folder / f'{number}.png', number) for number in range(3)]
@@ -124,16 +110,6 @@ def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_pat
   assert result.stderr.splitlines()[-1] == (
     'error: 8 of 12 images could not be read; their lines of the result say why'
   )
-
-
-def test_an_image_that_the_storage_does_not_give_has_an_error_too(tmp_path, monkeypatch):
-  def fail(path, mode):
-    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
-  monkeypatch.setattr('builtins.open', fail)
-  [image] = predict.images_of('a.png')
-  monkeypatch.undo()
-  assert image.error == 'image a.png cannot be read (Input/output error); mend that, and run again'
 
 
 @pytest.mark.slow
@@ -250,12 +226,6 @@ def test_images_that_could_not_be_read_have_their_rows(tmp_path, order):
   assert found['a.png'] == (0, [0.75, 0.25])
   assert found['b.png'][0] == -1
   assert np.isnan(found['b.png'][1]).all()
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
-  path = str(tmp_path / 'gone' / 'a.csv')
-  with pytest.raises(StorageError, match=r'--out .*a.csv cannot be written \(No such file'):
-    predict.write([], path, ['cat'])
 
 
 def test_sigterm_leaves_no_half_file(old_job, run_here, tmp_path, monkeypatch):
