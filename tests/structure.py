@@ -22,7 +22,7 @@ PAGE = 'docs/architecture.md'
 LIMITS = {
   'program, lines': 19_300,
   'program, files': 147,
-  'tests, lines': 26_300,
+  'tests, lines': 23_000,
   'docs, lines': 3_000,
   'benchmarks, lines': 4_760,
   'examples, lines': 800,
