@@ -124,6 +124,7 @@ def add_own_flags(group: Any) -> None:
   group.add_argument(
     '--network',
     type=_parse_network,
+    choices=_Networks(families.BUILT_IN),
     default=argparse.SUPPRESS,
     help='the family of networks, or your own as package.module:NAME (docs/python.md; default: '
     f'{families.DEFAULT})',
@@ -210,6 +211,13 @@ def _as_text(value: Any) -> str:
   if isinstance(value, tuple):
     return ','.join(map(_as_text, value))
   return f'{value:g}' if isinstance(value, float) and value == float(f'{value:g}') else str(value)
+
+
+class _Networks(tuple[str, ...]):
+  """The names that --help and completion show; a user's own network is accepted, too."""
+
+  def __contains__(self, name: object) -> bool:
+    return families.is_known(name)
 
 
 def _parse_network(text: str) -> str:
