@@ -13,8 +13,12 @@ from outcome import events, refused, succeeded, until
 import cifar10.checkpoint
 import cifar10.control
 import cifar10.report
+from cifar10.cluster.control import ControlState
 from cifar10.core.errors import InputError
 from cifar10.job import control_requests, job_config
+from cifar10.job import run as job_run
+from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -120,6 +124,15 @@ def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
   assert answer == 'learning_rate follows the schedule when the job is started'
   assert 'control' not in json.loads((job / 'config.json').read_text())
   assert control(job, 'learning_rate=schedule').returncode == 1  # There is nothing to take back.
+
+
+def test_a_rate_that_cannot_be_kept_is_not_set(tmp_path):
+  options = RunOptions(job_dir=str(tmp_path), data_dir=str(tmp_path), num_gpus=0)
+  run = job_run.begin(from_values({}), options)
+  (tmp_path / 'config.json').write_text('damaged')
+  with pytest.raises(InputError, match=r'config\.json is damaged'):
+    run.set_rate(0.02)
+  assert run.control.state == ControlState()
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

@@ -72,7 +72,7 @@ def request(job_dir: str, command: Command) -> str:
   name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
   path = _path(job_dir, 'request', name)
   files.make_folder(os.path.dirname(path))
-  files.write_text(path, files.json_text(command._asdict()))
+  files.write_text(path, files.json_text({'order': str(command), 'reason': command.reason}))
   return name
 
 
@@ -161,10 +161,10 @@ def _path(job_dir: str, kind: str, name: str) -> str:
 def _as_command(content: dict[str, Any] | None) -> Command | None:
   """Returns the command of a file, checked like typed text; None if it is damaged."""
   try:
-    content = content or {}
-    if content.get('reason'):
+    command = parse((content or {})['order'])
+    if content and content.get('reason'):
       name, message, value = content['reason']
-      return Command('stop', None, StopReason(str(name), str(message), float(value)))
-    return parse(str(Command(content['verb'], content.get('value'))))
-  except (KeyError, TypeError, ValueError):
+      return command._replace(reason=StopReason(str(name), str(message), float(value)))
+    return command
+  except (AttributeError, KeyError, TypeError, ValueError):
     return None

@@ -9,6 +9,8 @@ from cifar10.job import control_requests, job_config
 from cifar10.job.control_requests import Command
 from cifar10.job.stop_record import StopReason
 
+DAMAGED = '{"order": "stop", "reason": [1]}'
+
 
 @pytest.mark.parametrize(
   ('text', 'command'),
@@ -51,7 +53,7 @@ def test_requests_are_taken_once_and_in_order(tmp_path):
   orders = [Command('save'), Command('learning_rate', 0.1), Command('stop', None, reason)]
   names = [control_requests.request(str(tmp_path), order) for order in orders]
   control_requests.withdraw(str(tmp_path), control_requests.request(str(tmp_path), orders[0]))
-  for number, text in enumerate(['', '[]', '{"verb": "fly"}', '{"verb": 3}', '{"reason": [1]}']):
+  for number, text in enumerate(['', '[]', '{"order": "fly"}', '{"order": 3}', DAMAGED]):
     (tmp_path / 'control' / f'request-x{number}.json').write_text(text)
   damaged = [(f'x{number}', None) for number in range(5)]
   assert control_requests.take(str(tmp_path)) == [*zip(names, orders), *damaged]
