@@ -348,8 +348,11 @@ class Draws(cifar10.Callback):
     self._run.put_scalar('own/evaluated', evaluation.result['loss'])
 
 
+NOISE = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3], np.uint8)
+
+
 class Predicts(cifar10.Callback):
-  """Writes down what the network answers to grey after each step: JOB/answers.npy."""
+  """Writes down what the network answers to noise after each step: JOB/answers.npy."""
 
   def __init__(self, run):
     self._path = os.path.join(run.job_dir, 'answers.npy')
@@ -357,7 +360,7 @@ class Predicts(cifar10.Callback):
     self._answers = []
 
   def on_step_end(self, step):
-    self._answers.append(self._predict(np.full([3, 32, 32, 3], 128, np.uint8)))
+    self._answers.append(self._predict(NOISE))
 
   def on_train_end(self, reason, message, step):
     np.save(self._path, self._answers)
