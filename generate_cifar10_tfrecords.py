@@ -72,7 +72,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
   with storage_errors.named('--data-dir', data_dir):
     lacking = [] if flags.force else writer.lacking(data_dir, source)
     if lacking or flags.force:
-      if 0 < len(lacking) < len(manifest.SPLITS):
+      if 0 < len(lacking) < len(manifest.SUBSETS):
         log.info('missing or damaged: %s; making all', ', '.join(lacking))
       with storage_errors.refusing('--data-dir', data_dir):
         files.make_folder(data_dir)
@@ -90,7 +90,7 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
     'data_dir': data_dir,
     **source.identity,
     'num_classes': info.describe(data_dir).num_classes,
-    'examples': {name: content['subsets'][name]['examples'] for name in manifest.SPLITS},
+    'examples': {name: content['subsets'][name]['examples'] for name in manifest.SUBSETS},
     **{key: value for key, value in content.items() if key == 'unreadable'},
   }
 
@@ -142,7 +142,7 @@ def _split(text: str) -> tuple[float, ...]:
     shares = tuple(map(float, text.split(',')))
   except ValueError:
     shares = ()
-  is_split = len(shares) == len(manifest.SPLITS) and all(share > 0 for share in shares)
+  is_split = len(shares) == len(manifest.SUBSETS) and all(share > 0 for share in shares)
   if not is_split or abs(sum(shares) - 1) > 1e-6:
     raise argparse.ArgumentTypeError(
       f'{text!r} is not three numbers above 0, with sum 1 and commas between: train, validation, '

@@ -30,9 +30,7 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10.cluster import placement
 from cifar10.core import errors
-from cifar10.data.info import CIFAR10
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options import hparams
 from cifar10.training import model_fn
@@ -203,12 +201,10 @@ _CALLS = {
 def _limit(dtype: str, batch_size: int) -> float:
   """Seconds of the graph's convolutions."""
   chosen = hparams.from_values(hparams.recipe_values('classic', {'num_layers': 20, 'dtype': dtype}))
-  where = placement.Placement(placement.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   with tf.Graph().as_default():
-    build = model_fn.get_model_fn(chosen, where, CIFAR10)
+    build = model_fn.get_model_fn(0, 'CPU', 1)
     features = {IMAGES: tf.constant(_images(batch_size))}
-    config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-    spec = build(features, None, tf_estimator.ModeKeys.PREDICT, config)
+    spec = build(features, None, tf_estimator.ModeKeys.PREDICT, chosen)
     return convolutions.seconds(spec.predictions['probabilities'].op)
 
 

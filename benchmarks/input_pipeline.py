@@ -33,7 +33,7 @@ def main() -> None:
   """Measures ours, the old order, the limit and the peers in turn, `--pairs` times."""
   parser = _parser()
   flags = parser.parse_args()
-  data_set = input_pipeline.RecordDataset(flags.data_dir)
+  data_set = input_pipeline.Cifar10DataSet(flags.data_dir)
   if flags.batch_size > data_set.num_examples_per_epoch():
     raise errors.InputError(
       f'--batch-size {flags.batch_size} is more than the {data_set.num_examples_per_epoch()} '
@@ -79,7 +79,7 @@ def main() -> None:
   print(json.dumps(record))
 
 
-def old_order(data_set: input_pipeline.RecordDataset, batch_size: int) -> tf.data.Dataset:
+def old_order(data_set: input_pipeline.Cifar10DataSet, batch_size: int) -> tf.data.Dataset:
   """Repeat, distort image by image, shuffle in a buffer of 40 % of the split + 3 batches, batch."""
   buffer_size = int(data_set.num_examples_per_epoch() * 0.4) + 3 * batch_size
   return (
@@ -105,7 +105,7 @@ def _parse_and_distort_one(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
   return tf.image.random_flip_left_right(image), tf.cast(features['label'], tf.int32)
 
 
-def index_gather(data_set: input_pipeline.RecordDataset, batch_size: int) -> Iterator[np.ndarray]:
+def index_gather(data_set: input_pipeline.Cifar10DataSet, batch_size: int) -> Iterator[np.ndarray]:
   """Endless undistorted batches uint8 [batch_size, 32, 32, 3] out of memory."""
   count = data_set.num_examples_per_epoch()
   images = np.concatenate([images.numpy() for images, _ in data_set.one_pass(1000)])

@@ -16,7 +16,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 def export_arrays(data_dir: str, folder: str) -> None:
   """Writes train_images.npy (train and validation), test_images.npy and their labels."""
   for split, name in ((input_pipeline.TRAIN_AND_VALIDATION, 'train'), ('eval', 'test')):
-    batches = list(input_pipeline.RecordDataset(data_dir, split).one_pass(10_000))
+    batches = list(input_pipeline.Cifar10DataSet(data_dir, split).one_pass(10_000))
     for kind, index in (('images', 0), ('labels', 1)):
       whole = np.concatenate([batch[index].numpy() for batch in batches])
       np.save(os.path.join(folder, f'{name}_{kind}.npy'), whole)

@@ -145,7 +145,7 @@ def _keras(path: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _of_classes(data_dir: str, classify: Callable[[np.ndarray], np.ndarray]) -> float:
-  images, labels = input_pipeline.RecordDataset(data_dir, 'eval').all_examples()
+  images, labels = input_pipeline.Cifar10DataSet(data_dir, 'eval').all_examples()
   batches = range(0, len(images), _BATCH)
   classes = np.concatenate([classify(np.asarray(images[i : i + _BATCH])) for i in batches])
   return float(np.mean(classes == np.asarray(labels)))

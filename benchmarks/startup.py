@@ -25,9 +25,7 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.cluster import placement, roles
 from cifar10.core import errors
-from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
 from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator
@@ -189,7 +187,6 @@ def _large_graph() -> dict[str, float]:
   """Builds it in this process."""
   chosen = hparams.from_values(hparams.recipe_values('classic', {'num_layers': 110}))
   num_towers = 8
-  where = placement.Placement(placement.tower_devices(0, num_towers), 'CPU', 0, 'channels_last')
   before = _peak('self')
   since = time.perf_counter()
   with tf.Graph().as_default():
@@ -197,9 +194,8 @@ def _large_graph() -> dict[str, float]:
     shard = chosen.train_batch_size // num_towers
     images = [tf.zeros([shard, 32, 32, 3], tf.uint8) for _ in range(num_towers)]
     labels = [tf.zeros([shard], tf.int32) for _ in range(num_towers)]
-    config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-    build = model_fn.get_model_fn(chosen, where, CIFAR10, model_fn.Training(roles.Role(), 40_000))
-    build(images, labels, tf_estimator.ModeKeys.TRAIN, config)
+    build = model_fn.get_model_fn(0, 'CPU', 1, num_cpu_towers=num_towers)
+    build(images, labels, tf_estimator.ModeKeys.TRAIN, chosen)
   spent = time.perf_counter() - since
   return {'seconds': spent, 'before': before, 'after': _peak('self')}
 

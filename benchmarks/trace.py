@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import json
 import sys
-import tempfile
 import time
 from typing import Any
 
@@ -20,7 +19,7 @@ import environment
 import numpy as np
 import tensorflow as tf
 
-from cifar10.cluster import placement, roles
+from cifar10.cluster import roles
 from cifar10.core import devices, errors
 from cifar10.data.info import CIFAR10
 from cifar10.networks import families as networks
@@ -61,18 +60,16 @@ def measure(flags: argparse.Namespace) -> tuple[dict[str, float], float]:
   chosen = hparams.from_values(hparams.recipe_values(flags.recipe, given))
   if chosen.dtype == 'auto':
     chosen = dataclasses.replace(chosen, dtype=devices.fast_dtype(0)[0])
-  where = placement.Placement(placement.tower_devices(0, 1), 'CPU', 0, 'channels_last')
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, [flags.batch_size, 32, 32, 3]).astype(np.uint8)
   with tf.Graph().as_default():
     tf.compat.v1.train.get_or_create_global_step()
-    config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
     start = Start(lambda count: images[:count], CIFAR10, tf.compat.v1.ConfigProto(), 0)
     training = model_fn.Training(roles.Role(), 50_000, networks.prepare(chosen.family, start))
-    build = model_fn.get_model_fn(chosen, where, CIFAR10, training)
+    build = model_fn.get_model_fn(0, 'CPU', 1, training=training)
     features = tf.constant(images)
     labels = tf.constant(rng.integers(0, 10, flags.batch_size), tf.int32)
-    spec = build((features,), (labels,), tf_estimator.ModeKeys.TRAIN, config)
+    spec = build((features,), (labels,), tf_estimator.ModeKeys.TRAIN, chosen)
     with tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.global_variables_initializer())
       # Steps as nearly all of a training are: a fast recipe's first ones teach one more bias.

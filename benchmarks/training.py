@@ -39,10 +39,8 @@ import peers
 import tensorflow as tf
 import turns
 
-from cifar10.cluster import placement, roles
 from cifar10.core import errors, sessions
 from cifar10.data import input_pipeline
-from cifar10.data.info import CIFAR10
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
@@ -183,7 +181,7 @@ def _convolutions(flags: argparse.Namespace, hparams: HParams) -> None:
 
 def _first_batch(data_dir: str, hparams: HParams) -> tuple[np.ndarray, np.ndarray]:
   images, labels = next(
-    iter(input_pipeline.RecordDataset(data_dir).make_batch(hparams.train_batch_size))
+    iter(input_pipeline.Cifar10DataSet(data_dir).make_batch(hparams.train_batch_size))
   )
   return images.numpy(), labels.numpy()
 
@@ -192,12 +190,10 @@ def _train_op(
   flags: argparse.Namespace, hparams: HParams, images: np.ndarray, labels: np.ndarray
 ) -> tf.Operation:
   """Of the program's graph, in the default one, on a constant batch."""
-  where = placement.placement(RunOptions(tempfile.gettempdir()), flags.num_gpus)
   tf.compat.v1.train.get_or_create_global_step()
-  config = tf_estimator.RunConfig(model_dir=tempfile.gettempdir())
-  build = model_fn.get_model_fn(hparams, where, CIFAR10, model_fn.Training(roles.Role(), 40_000))
+  build = model_fn.get_model_fn(flags.num_gpus, 'CPU', 1)
   shards = (tf.constant(images),), (tf.constant(labels),)
-  return build(*shards, tf_estimator.ModeKeys.TRAIN, config).train_op
+  return build(*shards, tf_estimator.ModeKeys.TRAIN, hparams).train_op
 
 
 def _keras(flags: argparse.Namespace, hparams: HParams) -> None:
@@ -210,7 +206,7 @@ def _keras(flags: argparse.Namespace, hparams: HParams) -> None:
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=['accuracy'],
   )
-  batches = input_pipeline.RecordDataset(flags.data_dir).make_batch(hparams.train_batch_size)
+  batches = input_pipeline.Cifar10DataSet(flags.data_dir).make_batch(hparams.train_batch_size)
   batches = batches.map(
     lambda images, labels: (input_pipeline.normalise(images, tf.float32), labels)
   )

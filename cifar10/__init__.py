@@ -23,7 +23,13 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
   'Family': 'options.family',
   'Callback': 'callbacks.base',
+  # The names of TensorFlow's old example (docs/migration.md).
+  'get_model_fn': 'training.model_fn',
   'input_fn': 'data.input_pipeline',
+  'Cifar10DataSet': 'data.input_pipeline',
+  'ResNetCifar10': 'networks.resnet',
+  'local_device_setter': 'training.towers',
+  'ExamplesPerSecondHook': 'callbacks.examples_per_second',
 }
 
 _WITHOUT_TENSORFLOW = ('core.errors', 'options.family')

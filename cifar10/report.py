@@ -24,7 +24,7 @@ from typing import Any
 import cifar10
 from cifar10.core import cli, errors, files, logs, start_tensorflow, storage_errors
 from cifar10.core.errors import InputError
-from cifar10.data.manifest import SPLITS
+from cifar10.data.manifest import SUBSETS
 from cifar10.options import checks
 
 _INSTALLED_BY = "pip install 'jinja2>=3.1.5,<4' 'matplotlib>=3.10,<3.11'"  # In any folder.
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
   )
   parser.add_argument('--out', type=cli.path, metavar='FILE', help='the page to write')
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
-  parser.add_argument('--subset', choices=SPLITS, default='eval', help='the split to evaluate')
+  parser.add_argument('--subset', choices=SUBSETS, default='eval', help='the split to evaluate')
   parser.add_argument('--checkpoint', type=cli.path, help='what to evaluate (default: the latest)')
   parser.add_argument(
     '--data-dir', type=cli.path, help="the record files (default: where the job's were)"

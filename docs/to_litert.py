@@ -20,7 +20,7 @@ start_tensorflow.start()
 
 import tensorflow as tf  # noqa: E402
 
-from cifar10.data.input_pipeline import RecordDataset  # noqa: E402
+from cifar10.data.input_pipeline import Cifar10DataSet  # noqa: E402
 
 NUM_CALIBRATION_IMAGES = 200
 BATCH = 100
@@ -49,8 +49,8 @@ def classify(network, images):
 
 
 def main(saved_model, data_dir):
-  images, labels = RecordDataset(data_dir, 'eval').all_examples()
-  training_images = RecordDataset(data_dir, 'train').first_images(NUM_CALIBRATION_IMAGES)
+  images, labels = Cifar10DataSet(data_dir, 'eval').all_examples()
+  training_images = Cifar10DataSet(data_dir, 'train').first_images(NUM_CALIBRATION_IMAGES)
   networks = {
     'network.tflite': converter(saved_model).convert(),
     'network_int8.tflite': to_int8(saved_model, training_images),

@@ -12,7 +12,7 @@ from outcome import refused, succeeded
 from recomputed import values
 
 from cifar10 import checkpoint
-from cifar10.data.input_pipeline import RecordDataset
+from cifar10.data.input_pipeline import Cifar10DataSet
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16]
 
@@ -97,7 +97,7 @@ def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, da
     if not name.endswith(('/moving_mean', '/moving_variance')):
       expected = (first[name].astype(np.float64) + second[name]) / 2
       np.testing.assert_allclose(mean[name], expected, rtol=1e-6, atol=1e-8, err_msg=name)
-  images, _ = RecordDataset(data_dir, 'train').all_examples()
+  images, _ = Cifar10DataSet(data_dir, 'train').all_examples()
   kernel = mean['resnet/init/conv/kernel']
   convolved = tf.nn.conv2d(images.astype(np.float32) / 128 - 1, kernel, 1, 'SAME').numpy()
   found = mean['resnet/init/batch_norm/moving_mean']

@@ -13,21 +13,21 @@ from cifar10.options.run_options import RunOptions
 class Placement(NamedTuple):
   """The devices of a replica's towers and variables, and the layout of its activations."""
 
-  tower_devices: list[str]
+  num_gpus: int  # Each has a tower; without any there are CPU towers.
   variable_strategy: str  # 'CPU' or 'GPU'
-  num_gpus: int
+  num_cpu_towers: int
   data_format: str  # 'channels_first' or 'channels_last'
+
+  @property
+  def tower_devices(self) -> list[str]:
+    """Returns a device per tower: all GPUs, or else virtual CPUs."""
+    kind, count = ('GPU', self.num_gpus) if self.num_gpus else ('CPU', self.num_cpu_towers)
+    return [f'/device:{kind}:{index}' for index in range(count)]
 
   @property
   def prefetches_to_gpu(self) -> bool:
     """Tells whether batches are copied to the towers' devices a step ahead: to GPUs only."""
     return self.num_gpus > 0
-
-
-def tower_devices(num_gpus: int, num_cpu_towers: int, job: str = '') -> list[str]:
-  """Returns a device per tower: all GPUs, or else virtual CPUs; `job`: '/job:worker/task:1'."""
-  kind, count = ('GPU', num_gpus) if num_gpus else ('CPU', num_cpu_towers)
-  return [f'{job}/device:{kind}:{index}' for index in range(count)]
 
 
 def num_gpus(options: RunOptions, visible: int) -> int:
@@ -56,12 +56,13 @@ def num_gpus(options: RunOptions, visible: int) -> int:
 
 def placement(options: RunOptions, num_gpus: int) -> Placement:
   """Returns the devices of the towers and the variables."""
-  return Placement(
-    tower_devices(num_gpus, options.num_cpu_towers),
-    options.variable_strategy,
-    num_gpus,
-    options.data_format or ('channels_first' if num_gpus else 'channels_last'),
-  )
+  data_format = options.data_format or layout(num_gpus)
+  return Placement(num_gpus, options.variable_strategy, options.num_cpu_towers, data_format)
+
+
+def layout(num_gpus: int) -> str:
+  """Returns the data format that these devices are fast with."""
+  return 'channels_first' if num_gpus else 'channels_last'
 
 
 def with_dtype(hparams: HParams, num_gpus: int) -> HParams:

@@ -1,6 +1,6 @@
 """The input pipeline: record files -> shuffled, augmented batches -> one shard for each tower.
 
-A split is read once into memory; then each batch is one gather of a few hundred images by a
+A subset is read once into memory; then each batch is one gather of a few hundred images by a
 shuffled index, and a handful of ops of augmentation (augmentation.py). Whole batches make it fast:
 tf.data has a cost for each element, and here an element is a batch.
 
@@ -9,6 +9,8 @@ run that restarts at example k continues with exactly the batches it would have 
 """
 
 import contextlib
+from collections.abc import Callable
+from typing import overload
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +22,8 @@ from cifar10.data.augmentation import as_strings, augment, crop, pad
 from cifar10.options.augmentation import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
-_TRAINING_SPLITS = ('train', TRAIN_AND_VALIDATION)
+_TRAINING = ('train', TRAIN_AND_VALIDATION)
+_IN_CIFAR10 = {'train': 40_000, 'validation': 10_000, 'eval': 10_000}  # Examples.
 
 _CHUNK = 1000  # Examples parsed at a time: limits the strings held beside the decoded images.
 # Not AUTOTUNE, which would settle on a number after all is parsed. Each takes about 15 MB.
@@ -34,47 +37,73 @@ _BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
 no_autograph = tf.autograph.experimental.do_not_convert
 
 
-class RecordDataset:
-  """One split of a data set in record files, or 'train+validation' together."""
+class _NumExamples:
+  """`num_examples_per_epoch`: of an instance it counts, of the class it answers for CIFAR-10."""
+
+  @overload
+  def __get__(self, data_set: None, owner: type) -> Callable[[str], int]: ...
+  @overload
+  def __get__(self, data_set: 'Cifar10DataSet', owner: type) -> Callable[[], int]: ...
+  def __get__(self, data_set: 'Cifar10DataSet | None', owner: type) -> Callable[..., int]:
+    return _num_in_cifar10 if data_set is None else data_set.count
+
+
+def _num_in_cifar10(subset: str = 'train') -> int:
+  """Returns how many examples the generator writes into a subset of CIFAR-10."""
+  return sum(_IN_CIFAR10[part] for part in _parts(subset))
+
+
+def _parts(subset: str) -> list[str]:
+  """Returns the subsets in record files of their own; raises InputError for an unknown one."""
+  parts = subset.split('+') if subset == TRAIN_AND_VALIDATION else [subset]
+  if not set(parts) <= set(manifest.SUBSETS):
+    known = ', '.join((*manifest.SUBSETS, TRAIN_AND_VALIDATION))
+    raise InputError(f'subset {subset!r} is not one of {known}')
+  return parts
+
+
+class Cifar10DataSet:
+  """A subset of CIFAR-10, or of another data set in such record files."""
 
   def __init__(
     self,
     data_dir: str,
-    split: str = 'train',
+    subset: str = 'train',
     use_distortion: bool = True,
+    *,
     augmentation: Augmentation = Augmentation(),  # noqa: B008 - it is immutable
   ):
-    """Selects the split; reads nothing.
+    """Selects the subset; reads nothing.
 
     Args:
       data_dir: the folder that generate_cifar10_tfrecords.py filled.
-      split: 'train', 'validation', 'eval' or 'train+validation'.
-      use_distortion: augment the batches of a training split; those of other splits never are.
+      subset: 'train', 'validation', 'eval' or 'train+validation'.
+      use_distortion: augment the batches of a training subset; those of others never are.
       augmentation: its options.
 
     Raises:
-      InputError: the split does not exist.
+      InputError: the subset does not exist.
     """
-    self._splits = split.split('+') if split == TRAIN_AND_VALIDATION else [split]
-    if not set(self._splits) <= set(manifest.SPLITS):
-      known = ', '.join((*manifest.SPLITS, TRAIN_AND_VALIDATION))
-      raise InputError(f'subset {split!r} is not one of {known}')
+    self._parts = _parts(subset)
     self._data_dir = data_dir
-    self._use_distortion = use_distortion and split in _TRAINING_SPLITS
+    self._is_training = subset in _TRAINING
+    self._use_distortion = use_distortion and self._is_training
     self._augmentation = augmentation
 
-  def get_filenames(self) -> list[str]:
-    """Returns the record files to read, in order."""
-    return [manifest.record_path(self._data_dir, split) for split in self._splits]
+  num_examples_per_epoch = _NumExamples()
 
-  def num_examples_per_epoch(self) -> int:
+  def count(self) -> int:
     """Returns how many examples the files hold; checks each of them, once in a process.
 
     Raises:
       InputError: a file is missing, damaged or not what its manifest describes, or has an invalid
         image or label.
     """
-    return sum(records.num_examples(self._data_dir, split) for split in self._splits)
+    return sum(records.num_examples(self._data_dir, part) for part in self._parts)
+
+  def get_filenames(self) -> list[str]:
+    """Returns the record files to read, in order."""
+    return [manifest.record_path(self._data_dir, part) for part in self._parts]
 
   def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Parses Examples: string [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
@@ -95,7 +124,7 @@ class RecordDataset:
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
   ) -> tf.data.Dataset:
-    """Returns endless shuffled (and augmented) training batches.
+    """Returns endless shuffled (and augmented) training batches; of no training subset `one_pass`.
 
     Args:
       batch_size: examples in every batch; batches may span the end of an epoch.
@@ -107,15 +136,20 @@ class RecordDataset:
     Returns:
       A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
     """
-    num_examples = self.num_examples_per_epoch()
+    if not self._is_training:
+      return self.one_pass(batch_size)
+    num_examples = self.count()
     key = tf.constant([seed, worker], tf.int32)
     order_key, distortion_key, flip_key = (
       tf.random.experimental.stateless_fold_in(key, i) for i in range(3)
     )
     mirrored_first = tf.random.stateless_uniform([num_examples], flip_key, 0, 2, tf.int32)
 
-    def batches(padded, labels):  # The inner dataset keeps the whole split in memory.
-      def gather(batch_number, drawn):
+    def batches(padded: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
+      # This inner dataset keeps the whole subset in memory.
+      def gather(
+        batch_number: tf.Tensor, drawn: tuple[tf.Tensor, tf.Tensor]
+      ) -> tuple[tf.Tensor, tf.Tensor]:
         indices, epochs = drawn
         batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
         alternating = (tf.gather(mirrored_first, indices) + epochs) % 2
@@ -126,15 +160,15 @@ class RecordDataset:
       return order.enumerate(first_example // batch_size).map(gather, tf.data.AUTOTUNE)
 
     options = tf.data.Options()
-    # Reads the split when the iterator is created, while hooks prepare the first step.
+    # Reads the subset when the iterator is created, while hooks prepare the first step.
     options.experimental_warm_start = True
-    endless = self._whole_split(num_examples).flat_map(batches)
+    endless = self._whole(num_examples).flat_map(batches)
     return endless.prefetch(tf.data.AUTOTUNE).with_options(options)
 
   @no_autograph
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
     """Returns every example once, in the files' order; the last batch may be smaller."""
-    self.num_examples_per_epoch()  # Checks the files before TensorFlow reads them.
+    self.count()  # Checks the files before TensorFlow reads them.
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
     return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
 
@@ -144,12 +178,12 @@ class RecordDataset:
 
   def first_images(self, count: int) -> np.ndarray:
     """Returns the first images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
-    self.num_examples_per_epoch()
+    self.count()
     return self._first(count)[0]
 
   def all_examples(self) -> tuple[np.ndarray, np.ndarray]:
     """Returns images uint8 [n, 32, 32, 3] and labels int32 [n] in the files' order."""
-    return self._first(self.num_examples_per_epoch())
+    return self._first(self.count())
 
   def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
     config = sessions.session_config()
@@ -158,13 +192,13 @@ class RecordDataset:
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)
 
-  def _whole_split(self, num_examples: int) -> tf.data.Dataset:
+  def _whole(self, num_examples: int) -> tf.data.Dataset:
     """Returns one element: padded images, string [n or more], and labels, int32 [n or more].
 
     Chunks of one size are what tf.data puts together without a copy; an unused rest fills the last.
     """
 
-    def parse_and_pad(serialized):
+    def parse_and_pad(serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
       images, labels = self.parser(serialized)
       rest = _CHUNK - tf.shape(labels)[0]
       images = tf.pad(images, [[0, rest], [0, 0], [0, 0], [0, 0]])
@@ -175,9 +209,6 @@ class RecordDataset:
     chunks = serialized.map(parse_and_pad, num_parallel_calls=_CHUNKS_AT_A_TIME)
     whole = chunks.batch(-(-num_examples // _CHUNK), drop_remainder=True)
     return whole.map(lambda strings, labels: (tf.reshape(strings, [-1]), tf.reshape(labels, [-1])))
-
-
-Cifar10DataSet = RecordDataset  # The name in the original program.
 
 
 def check_shards(batch_size: int, num_shards: int) -> None:
@@ -199,7 +230,7 @@ def check_memory(batch_size: int, flag: str) -> None:
 @no_autograph
 def input_fn(
   data_dir: str,
-  split: str,
+  subset: str,
   num_shards: int,
   batch_size: int,
   use_distortion_for_training: bool = True,
@@ -207,8 +238,7 @@ def input_fn(
   augmentation: Augmentation = Augmentation(),  # noqa: B008 - it is immutable
   seed: int = 0,
   worker: int = 0,
-  first_example: int | tf.Tensor = 0,
-  is_training: bool | None = None,
+  first_example: int | tf.Tensor | None = None,
 ) -> tf.data.Dataset:
   """Returns the Estimator's input: batches cut into one shard for each tower.
 
@@ -216,14 +246,14 @@ def input_fn(
   image, which made TensorFlow's old example slower with four GPUs than with two.
 
   Args:
-    data_dir, split: the record files.
+    data_dir, subset: the record files; batches of 'train' and 'train+validation' are endless and
+      shuffled, those of others are one pass.
     num_shards: number of towers.
     batch_size: examples in a batch, all towers together.
-    use_distortion_for_training: augment the batches of a training split.
+    use_distortion_for_training: augment the batches of a training subset.
     augmentation: its options.
-    seed, worker, first_example: as in `RecordDataset.make_batch`.
-    is_training: endless and shuffled, or one pass; default: whether this is a training split,
-      'train' or 'train+validation'.
+    seed, worker, first_example: as in `Cifar10DataSet.make_batch`; without a first example training
+      goes on where the graph's global step stands, a batch a step.
 
   Returns:
     A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), one shard per tower.
@@ -231,22 +261,33 @@ def input_fn(
   Raises:
     InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
   """
-  data_set = RecordDataset(data_dir, split, use_distortion_for_training, augmentation)
-  if is_training is None:
-    is_training = split in _TRAINING_SPLITS
-  if is_training:
+  if subset in _TRAINING:
     check_shards(batch_size, num_shards)
-    batches = data_set.make_batch(batch_size, seed, worker, first_example)
-  else:
-    batches = data_set.one_pass(batch_size)
-  return cut(batches, num_shards)
+  data_set = Cifar10DataSet(
+    data_dir, subset, use_distortion_for_training, augmentation=augmentation
+  )
+  if first_example is None:
+    first_example = global_step() * batch_size
+  return cut(data_set.make_batch(batch_size, seed, worker, first_example), num_shards)
+
+
+def global_step() -> int | tf.Tensor:
+  """Returns the graph's global step, int64, as it is when an iterator begins; 0 without one.
+
+  A tensor, because a worker may not see the checkpoints, and a session that a lost parameter server
+  has ended is created again.
+  """
+  step = tf.compat.v1.train.get_global_step()
+  return 0 if step is None else tf.cast(step.read_value(), tf.int64)
 
 
 @no_autograph
 def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
   """Cuts batches to shards, one for each tower, in the form that `input_fn` returns."""
 
-  def shard(images, labels):
+  def shard(
+    images: tf.Tensor, labels: tf.Tensor
+  ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
     towers = range(num_shards)
     return (
       tuple(images[tower::num_shards] for tower in towers),
@@ -280,7 +321,7 @@ def _shuffled_indices(
   """Returns endless pairs int32 [batch_size] of indices and epochs, each epoch permuted anew."""
   first_epoch, offset = first_example // num_examples, first_example % num_examples
 
-  def permutation(epoch):
+  def permutation(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     seed = tf.random.experimental.stateless_fold_in(key, epoch)
     indices = tf.random.experimental.stateless_shuffle(tf.range(num_examples), seed)
     indices = indices[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]

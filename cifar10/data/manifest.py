@@ -1,4 +1,4 @@
-"""The files of a data dir: a record file for each split, and the manifest on them.
+"""The files of a data dir: a record file for each subset, and the manifest on them.
 
 The manifest is the JSON object in DIR/cifar10.json; docs/data.md explains its keys. Format 1 had no
 name of the data set, because there was only one; info.py reads the keys of format 2.
@@ -16,14 +16,14 @@ from typing import Any
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 
-SPLITS = ('train', 'validation', 'eval')
+SUBSETS = ('train', 'validation', 'eval')
 MANIFEST_NAME = 'cifar10.json'
 FORMAT = 2
 
 
-def record_path(data_dir: str, split: str) -> str:
-  """Returns a split's record file: DIR/train.tfrecords and so on."""
-  return os.path.join(data_dir, f'{split}.tfrecords')
+def record_path(data_dir: str, subset: str) -> str:
+  """Returns a subset's record file: DIR/train.tfrecords and so on."""
+  return os.path.join(data_dir, f'{subset}.tfrecords')
 
 
 def manifest_path(data_dir: str) -> str:
@@ -49,10 +49,10 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
   path = manifest_path(data_dir)
   try:
     content = json.loads(files.read_text(path))
-    for split in SPLITS if 'subsets' in content else ():  # Without them the records are counted.
-      each = content['subsets'][split]
+    for subset in SUBSETS if 'subsets' in content else ():  # Without them the records are counted.
+      each = content['subsets'][subset]
       if (type(each['examples']), type(each['bytes']), type(each['sha256'])) != (int, int, str):
-        raise ValueError(f'{split} is {each}')
+        raise ValueError(f'{subset} is {each}')
     written_as = content.get('format', 1)
   except (FileNotFoundError, NotADirectoryError):
     return None
@@ -80,11 +80,11 @@ def as_text(content: Mapping[str, Any]) -> str:
 
 
 def digests(data_dir: str) -> dict[str, str] | None:
-  """Returns each split's SHA-256, which identifies data; None if no manifest has them."""
+  """Returns each subset's SHA-256, which identifies data; None if no manifest has them."""
   content = read_manifest(data_dir)
   if content is None or 'subsets' not in content:
     return None
-  return {split: content['subsets'][split]['sha256'] for split in SPLITS}
+  return {subset: content['subsets'][subset]['sha256'] for subset in SUBSETS}
 
 
 def entry(path: str, examples: int, written: str | None = None) -> dict[str, Any]:

@@ -51,7 +51,7 @@ _SIGNATURE = Examples(
 
 
 class PythonSource:
-  """What a function yields, with the methods that `RecordDataset` has for a split of records."""
+  """What a function yields, with the methods that `Cifar10DataSet` has for a split of records."""
 
   def __init__(
     self,

@@ -79,20 +79,20 @@ def write_examples(path: str, examples: Iterable[tuple[np.ndarray, int]]) -> int
   return count
 
 
-def num_examples(data_dir: str, split: str) -> int:
-  """Returns how many examples a split has; checks that all are readable, once in a process.
+def num_examples(data_dir: str, subset: str) -> int:
+  """Returns how many examples a subset has; checks that all are readable, once in a process.
 
   Raises:
     InputError: the file is missing.
     DamagedError: it differs from what its manifest describes; or a record is damaged, is no
       Example, or has an invalid image or label.
   """
-  path = manifest.record_path(data_dir, split)
+  path = manifest.record_path(data_dir, subset)
   num_classes = describe(data_dir).num_classes
   try:
     if not files.is_file(path):
       raise InputError(f'{path} is missing; {manifest.remedy(path)}')
-    entry = (manifest.read_manifest(data_dir) or {}).get('subsets', {}).get(split)
+    entry = (manifest.read_manifest(data_dir) or {}).get('subsets', {}).get(subset)
     described = (entry['bytes'], entry['sha256']) if entry else None
     count = _checked_once(path, num_classes, described, files.signature(path))
   except OSError as error:

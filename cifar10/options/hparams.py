@@ -240,6 +240,24 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   )
 
 
+def from_params(params: Any) -> HParams:
+  """Returns the hyper-parameters in an Estimator's `params`: these, or others by their names.
+
+  Raises:
+    InputError: a value is refused, or no option of a training or a run has such a name.
+  """
+  if isinstance(params, HParams):
+    return params
+  given = params if isinstance(params, Mapping) else vars(params)
+  # Of a run, and what the old program added: who makes the model function has said it.
+  others = names(RunOptions) | {'is_chief'}
+  chosen = {name: value for name, value in given.items() if name not in others}
+  for name in sorted(set(chosen) - names(HParams, Augmentation) - {'network'}):
+    if not families.owner(name):
+      raise InputError(f'params has {name}, which is no option of a training; leave it out')
+  return from_values(chosen)
+
+
 def family_of(network: str) -> type[Family]:
   """Returns the family of a known network; raises InputError if an option of it is the program's.
 

@@ -34,7 +34,7 @@ def recomputed(
     The values, with each moving mean and variance replaced by its mean over the epoch's batches;
       those of a batch norm that --freeze fixes are unchanged.
   """
-  train_set = input_pipeline.RecordDataset(data_dir, hparams.train_on, use_distortion=False)
+  train_set = input_pipeline.Cifar10DataSet(data_dir, hparams.train_on, use_distortion=False)
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
   with sessions.side_graph():
     batch_number = tf.compat.v1.placeholder(tf.float32, [])

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from cifar10.cluster import roles
@@ -15,10 +15,24 @@ from estimator_again import estimator as tf_estimator
 
 def inference_estimator(run: Run) -> Any:
   """Returns an Estimator that evaluates and predicts; it knows no training data and no tasks."""
-  function = model_fn.get_model_fn(
-    run.hparams, run.placement, run.data, use_ema=run.options.use_ema
+  return tf_estimator.Estimator(
+    model_function(run), config=run_config(run, roles.ALONE), params=run.hparams
   )
-  return tf_estimator.Estimator(function, config=run_config(run, roles.ALONE))
+
+
+def model_function(run: Run, training: model_fn.Training | None = None) -> Callable[..., Any]:
+  """Returns the job's model function; of one that trains, with what it must know of that."""
+  placement = run.placement
+  return model_fn.get_model_fn(
+    placement.num_gpus,
+    placement.variable_strategy,
+    run.role.gradients_per_update or 1,
+    num_cpu_towers=placement.num_cpu_towers,
+    data_format=placement.data_format,
+    data=run.data,
+    training=training,
+    use_ema=run.options.use_ema,
+  )
 
 
 def run_config(run: Run, cluster: Cluster) -> Any:

@@ -142,11 +142,8 @@ def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:
   """Returns an input function whose batches continue where training stands."""
 
   def make_batches() -> tf.data.Dataset:
-    # A tensor, because a worker may not see the checkpoints, and a session that a lost parameter
-    # server has ended is created again. It is read when the iterator is initialised.
-    step = tf.cast(tf.compat.v1.train.get_global_step().read_value(), tf.int64)
     size, worker = run.hparams.train_batch_size, run.cluster.worker
-    first_example = run.role.batches_done(step) * size
+    first_example = run.role.batches_done(input_pipeline.global_step()) * size
     batches = examples.make_batch(size, run.hparams.seed, worker, first_example)
     return input_pipeline.cut(batches, len(run.placement.tower_devices))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cifar10.job.run import Run
-from cifar10.training import model_fn
-from cifar10.training.estimator import run_config
+from cifar10.training.estimator import model_function, run_config
+from cifar10.training.model_fn import Training
 from cifar10.training.trainer import Trainer
 from estimator_again import estimator as tf_estimator
 
@@ -20,15 +20,15 @@ class JobEstimator(tf_estimator.Estimator):
   graph and a session each time, which takes seconds.
   """
 
-  def __init__(self, run: Run, training: model_fn.Training, trainer: Trainer):
+  def __init__(self, run: Run, training: Training, trainer: Trainer):
     """Args:
     run: the job, with what only a training knows.
     training: what the model function must know of it.
     trainer: what surrounds the training.
     """
     self.trainer = trainer
-    function = model_fn.get_model_fn(run.hparams, run.placement, run.data, training)
-    super().__init__(function, config=run_config(run, run.cluster))
+    function = model_function(run, training)
+    super().__init__(function, config=run_config(run, run.cluster), params=run.hparams)
 
   @staticmethod
   def _assert_members_are_not_overridden(estimator: Any) -> None:

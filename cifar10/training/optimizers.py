@@ -1,8 +1,8 @@
 """Turns gradients into updates: parameter groups, and the optimizers that options put together.
 
 A group's learning rate is a factor of its gradients. Since SGD with momentum is linear in the
-gradients, the update equals that of separate optimizers for each group, and parameter servers and
-strategies need no change. An optimizer that normalises gradients would cancel the factor: Muon is
+gradients, the update equals that of separate optimizers for each group, and parameter servers need
+no change. An optimizer that normalises gradients would cancel the factor: Muon is
 one, and refuses groups with a factor.
 """
 
@@ -256,10 +256,10 @@ class MovingAverage:
     with tf.control_dependencies([applied, *self._after]):
       step = tf.cast(global_step.read_value(), tf.float32)
       part = tf.maximum(1 - self._decay, 9 / (10 + step))  # 1 - d, without rounding.
-      return tf.group(*(_moved(variable, part) for variable in ema.averaged_variables()))
+      return tf.group(*(_move(variable, part) for variable in ema.averaged_variables()))
 
 
-def _moved(variable: tf.Variable, part: tf.Tensor) -> tf.Operation:
+def _move(variable: tf.Variable, part: tf.Tensor) -> tf.Operation:
   """Moves a variable's average towards it by a part of the distance."""
   with tf.init_scope():  # Initial values must not depend on the update.
     average = _companion(variable, EMA_SUFFIX)

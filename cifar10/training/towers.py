@@ -4,13 +4,14 @@ A tower is one device's copy of the network, which works on its shard of the bat
 share one set of variables. One CPU is the one-tower case of the same code.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 import model_base
-from cifar10.cluster.placement import tower_devices
+from cifar10.cluster.placement import Placement
+from cifar10.cluster.tasks import Cluster
 
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 
@@ -26,45 +27,81 @@ class Tower(NamedTuple):
   cross_entropy: tf.Tensor  # float32 scalar, mean over the images
   weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
   gradients: GradientsAndVariables  # of the sum of the two
+  update_ops: Sequence[tf.Operation] = ()  # of moving averages, its own proxy's among them
 
 
-def variable_placement(
-  variable_strategy: str, num_gpus: int, num_ps: int = 0, job: str = ''
-) -> Callable[[tf.Operation], str]:
-  """Returns the placement of variables: parameter servers if any, else this host's CPU or GPUs.
+class GreedyBySize:
+  """Tells on which of some devices a new variable lies: on the one that holds the fewest bytes.
 
-  It gives each new variable to the device that holds the fewest bytes so far.
+  Among equals it is the first. A further handle of a variable lies where the variable does.
   """
-  devices = [f'{job}/device:CPU:0']
-  if num_ps:
-    devices = [f'/job:ps/task:{index}/device:CPU:0' for index in range(num_ps)]
-  elif variable_strategy == 'GPU':
-    devices = tower_devices(num_gpus, 0, job)
-  held = dict.fromkeys(devices, 0)  # Bytes.
-  chosen: dict[str, str] = {}
 
-  def place(op: tf.Operation) -> str:
-    """Returns the device of the variable that `op` creates, or is a further handle of."""
+  def __init__(self, num_devices: int):
+    self._held = [0] * num_devices  # Bytes.
+    self._chosen: dict[str, int] = {}
+
+  def __call__(self, op: tf.Operation) -> int:
+    """Returns the number of the device for the variable that `op` creates."""
     name = tf.compat.as_str(op.get_attr('shared_name')) or op.name
-    if name not in chosen:
-      device = min(held, key=lambda device: held[device])  # Among equals, the first.
+    if name not in self._chosen:
+      device = self._held.index(min(self._held))
       shape = tf.TensorShape(op.get_attr('shape'))
-      held[device] += shape.num_elements() * op.get_attr('dtype').size
-      chosen[name] = device
-    return chosen[name]
-
-  return place
+      self._held[device] += shape.num_elements() * op.get_attr('dtype').size
+      self._chosen[name] = device
+    return self._chosen[name]
 
 
-def device_setter(tower: str, placement: Callable[[tf.Operation], str]) -> Callable[[Any], str]:
-  """Returns a device function that puts variables by `placement`, all other ops on the tower."""
+def local_device_setter(
+  num_devices: int = 1,
+  ps_device_type: str = 'cpu',
+  worker_device: str = '/cpu:0',
+  ps_ops: Collection[str] | None = None,
+  ps_strategy: Callable[[tf.Operation], int] | None = None,
+  *,
+  ps_device: str | None = None,
+) -> Callable[[tf.Operation], str]:
+  """Returns a device function that spreads variables and puts all other ops on one device.
+
+  Args:
+    num_devices: how many devices hold variables.
+    ps_device_type: their type, 'cpu' or 'gpu'.
+    worker_device: of all other ops.
+    ps_ops: the types of ops that make variables; None: TensorFlow's.
+    ps_strategy: op -> number of the device; None: `GreedyBySize`.
+    ps_device: the devices' names, in place of the type: '/job:ps/task:{}/cpu:0'.
+  """
+  kinds = _VARIABLE_OPS if ps_ops is None else ps_ops
+  strategy = ps_strategy or GreedyBySize(num_devices)
+  holder = ps_device or f'/{ps_device_type}:{{}}'
+  worker = tf.DeviceSpec.from_string(worker_device).to_string()
 
   def choose(op: tf.Operation) -> str:
     if op.device:  # Placed on purpose, such as the moving averages' updates.
       return op.device
-    return placement(op) if op.type in _VARIABLE_OPS else tower
+    if op.type not in kinds:
+      return worker
+    return tf.DeviceSpec.from_string(holder.format(strategy(op))).to_string()
 
   return choose
+
+
+def device_setters(placement: Placement, cluster: Cluster) -> list[Callable[[tf.Operation], str]]:
+  """Returns each tower's device function; they share where the variables go.
+
+  That is to parameter servers if there are any, else to this host's CPU or GPUs.
+  """
+  count, ps_device = 1, f'{cluster.job}/cpu:{{}}'
+  if cluster.num_ps:
+    count, ps_device = cluster.num_ps, '/job:ps/task:{}/cpu:0'
+  elif placement.variable_strategy == 'GPU':
+    count, ps_device = placement.num_gpus, f'{cluster.job}/gpu:{{}}'
+  strategy = GreedyBySize(count)
+  return [
+    local_device_setter(
+      worker_device=cluster.job + device, ps_strategy=strategy, ps_device=ps_device
+    )
+    for device in placement.tower_devices
+  ]
 
 
 def build_tower(
@@ -89,7 +126,9 @@ def build_tower(
   variables = trained_variables(network)
   penalty = weight_penalty(network, weight_decay)
   gradients = tf.gradients(cross_entropy + penalty, variables)
-  return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)))
+  scope = tf.compat.v1.get_default_graph().get_name_scope()
+  update_ops = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, scope)
+  return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)), update_ops)
 
 
 def trained_variables(network: model_base.Layers) -> list[Any]:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import choose_role, packing, placement
+from cifar10.cluster import choose_role, packing
 from cifar10.cluster.tasks import Cluster
-from cifar10.data.info import CIFAR10
 from cifar10.options import hparams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn
@@ -60,15 +59,13 @@ def passing(servers, task='worker', **options):
   )
   options = RunOptions('job', **options)
   chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})
-  where = placement.placement(options, 0)
   role = choose_role.choose(cluster, options)
   with tf.Graph().as_default() as graph, tf.device(cluster.job):
     with tf.device('/job:ps/task:0/device:CPU:0'):
       tf.compat.v1.train.get_or_create_global_step()
     images, labels = tf.zeros([2, 32, 32, 3], tf.uint8), tf.zeros([2], tf.int32)
-    spec = model_fn.get_model_fn(chosen, where, CIFAR10, model_fn.Training(role, 50_000))(
-      (images,), (labels,), tf_estimator.ModeKeys.TRAIN, tf_estimator.RunConfig('job')
-    )
+    function = model_fn.get_model_fn(0, 'CPU', 1, training=model_fn.Training(role, 50_000))
+    spec = function((images,), (labels,), tf_estimator.ModeKeys.TRAIN, chosen)
     counted = {}
     # A synchronous chief's update is an operation of its own: look at all.
     for op in needed(spec.train_op) if task == 'worker' else graph.get_operations():

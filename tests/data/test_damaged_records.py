@@ -11,7 +11,7 @@ from outcome import refused
 from cifar10 import report
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
-from cifar10.data.input_pipeline import RecordDataset
+from cifar10.data.input_pipeline import Cifar10DataSet
 
 COUNTS = {'train': 20, 'validation': 6, 'eval': 5}
 FRAME = 3126  # Bytes: length 8, its CRC 4, an Example of 3,110, its CRC 4.
@@ -66,7 +66,7 @@ def described(folder, train=COUNTS['train'], **more):
 
 def refusal(folder, split='train'):
   with pytest.raises(InputError) as error:
-    RecordDataset(str(folder), split).num_examples_per_epoch()
+    Cifar10DataSet(str(folder), split).num_examples_per_epoch()
   assert '\n' not in str(error.value)
   return str(error.value)
 

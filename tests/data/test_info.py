@@ -11,7 +11,7 @@ from cifar10.data.info import CIFAR10, DatasetInfo
 
 SHAPES = DatasetInfo('shapes', ('circle', 'square'), (0.5, 0.25, 0.125), (0.5, 0.25, 0.3))
 ENTRY = {'examples': 1, 'bytes': 2, 'file': 'f', 'sha256': 's'}
-SPLITS = {split: ENTRY for split in manifest.SPLITS}
+SPLITS = {split: ENTRY for split in manifest.SUBSETS}
 
 
 def described(tmp_path, content):

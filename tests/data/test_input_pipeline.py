@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
-from cifar10.cluster import all_reduce
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline, manifest, records
 from cifar10.options.augmentation import Augmentation
@@ -43,7 +42,7 @@ def numbers_of(batches, count):
 
 
 def test_names_its_files_and_counts_their_examples(numbered):
-  data_set = input_pipeline.RecordDataset(numbered, 'train+validation')
+  data_set = input_pipeline.Cifar10DataSet(numbered, 'train+validation')
   assert data_set.get_filenames() == [
     f'{numbered}/train.tfrecords',
     f'{numbered}/validation.tfrecords',
@@ -53,31 +52,31 @@ def test_names_its_files_and_counts_their_examples(numbered):
 
 def test_refuses_an_unknown_subset(numbered):
   with pytest.raises(InputError, match="'test' is not one of train, validation, eval"):
-    input_pipeline.RecordDataset(numbered, 'test')
+    input_pipeline.Cifar10DataSet(numbered, 'test')
 
 
 def test_colour_planes_are_red_green_blue(tmp_path):
   planes = np.repeat(np.array([1, 2, 3], np.uint8), 1024)[np.newaxis]
   records.write_records(manifest.record_path(str(tmp_path), 'eval'), planes, [0])
-  [(images, _)] = take(input_pipeline.RecordDataset(str(tmp_path), 'eval').one_pass(1), 2)
+  [(images, _)] = take(input_pipeline.Cifar10DataSet(str(tmp_path), 'eval').one_pass(1), 2)
   assert (images[0] == [1, 2, 3]).all()
 
 
 @pytest.mark.parametrize('batch_size', [1, 3, 7, 100])
 def test_evaluation_sees_every_example_once(numbered, batch_size):
-  batches = input_pipeline.RecordDataset(numbered, 'eval').one_pass(batch_size)
+  batches = input_pipeline.Cifar10DataSet(numbered, 'eval').one_pass(batch_size)
   assert numbers_of(batches, 100).tolist() == list(range(200, 207))
 
 
 @pytest.mark.filterwarnings('ignore:To make it possible')  # Options are TensorFlow's own.
 def test_reading_begins_before_the_first_batch_is_asked_for(numbered):
-  options = input_pipeline.RecordDataset(numbered, 'train').make_batch(4).options()
+  options = input_pipeline.Cifar10DataSet(numbered, 'train').make_batch(4).options()
   assert options.experimental_warm_start
 
 
 def test_every_epoch_is_a_permutation_of_its_own(numbered):
   # 23 batches of 4 are 92 examples: 4 epochs of 23, though 4 does not divide 23.
-  data_set = input_pipeline.RecordDataset(numbered, 'train', use_distortion=False)
+  data_set = input_pipeline.Cifar10DataSet(numbered, 'train', use_distortion=False)
   epochs = numbers_of(data_set.make_batch(4, seed=1), 23).reshape(4, NUM_TRAIN)
   for epoch in epochs:
     assert sorted(epoch) == list(range(NUM_TRAIN))
@@ -85,13 +84,13 @@ def test_every_epoch_is_a_permutation_of_its_own(numbered):
 
 
 def test_labels_stay_with_their_images(numbered):
-  batches = input_pipeline.RecordDataset(numbered, 'train', use_distortion=False).make_batch(6)
+  batches = input_pipeline.Cifar10DataSet(numbered, 'train', use_distortion=False).make_batch(6)
   for images, labels in take(batches, 5):
     assert (images[:, 0, 0, 0] % 10 == labels).all()
 
 
 def test_seeds_and_workers_draw_different_orders(numbered):
-  data_set = input_pipeline.RecordDataset(numbered, 'train', use_distortion=False)
+  data_set = input_pipeline.Cifar10DataSet(numbered, 'train', use_distortion=False)
   orders = {
     tuple(numbers_of(data_set.make_batch(NUM_TRAIN, seed, worker), 1))
     for seed, worker in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0)]
@@ -103,7 +102,7 @@ def test_seeds_and_workers_draw_different_orders(numbered):
 def sixteen(numbered):
   """Batches of 4."""
   with tf.Graph().as_default():
-    return take(input_pipeline.RecordDataset(numbered, 'train').make_batch(4, seed=7), 16)
+    return take(input_pipeline.Cifar10DataSet(numbered, 'train').make_batch(4, seed=7), 16)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def sixteen(numbered):
 )
 def test_starting_at_an_example_continues_the_same_batches(numbered, sixteen, skipped, kind):
   first = kind(np.int64(4 * skipped))
-  data_set = input_pipeline.RecordDataset(numbered, 'train')
+  data_set = input_pipeline.Cifar10DataSet(numbered, 'train')
   rest = take(data_set.make_batch(4, seed=7, first_example=first), 3)
   whole = sixteen[skipped : skipped + 3]
   for (images, labels), (other_images, other_labels) in zip(whole, rest, strict=True):
@@ -131,7 +130,7 @@ def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path)
     manifest.record_path(str(tmp_path), 'train'), planes.reshape(count, -1), np.arange(count) % 10
   )
   augmentation = Augmentation(0, 'reflect', 'alternating')
-  data_set = input_pipeline.RecordDataset(str(tmp_path), 'train', augmentation=augmentation)
+  data_set = input_pipeline.Cifar10DataSet(str(tmp_path), 'train', augmentation=augmentation)
 
   def flips(first_example, batches):  # By epoch: which images are mirrored.
     taken = take(data_set.make_batch(8, seed=5, first_example=first_example), batches)
@@ -150,20 +149,22 @@ def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path)
 @pytest.mark.parametrize('batch_size', [1, 4])
 def test_the_size_of_a_training_batch_is_known(numbered, augmentation, batch_size):
   """To the graph: a proxy's half of it has a number of images, too."""
-  using = (augmentation is not None, augmentation or Augmentation())
-  batches = input_pipeline.RecordDataset(numbered, 'train', *using).make_batch(batch_size)
+  data_set = input_pipeline.Cifar10DataSet(
+    numbered, 'train', augmentation is not None, augmentation=augmentation or Augmentation()
+  )
+  batches = data_set.make_batch(batch_size)
   images, labels = batches.element_spec
   assert images.shape == [batch_size, 32, 32, 3]
   assert labels.shape == [batch_size]
 
 
 def test_no_distortion_leaves_images_alone(numbered):
-  for images, _ in take(input_pipeline.RecordDataset(numbered, 'train', False).make_batch(5), 3):
+  for images, _ in take(input_pipeline.Cifar10DataSet(numbered, 'train', False).make_batch(5), 3):
     assert (images == images[:, :1, :1, :1]).all()
 
 
 def test_example_i_belongs_to_tower_i_mod_n(numbered):
-  whole = input_pipeline.RecordDataset(numbered, 'train', False).make_batch(6, seed=3)
+  whole = input_pipeline.Cifar10DataSet(numbered, 'train', False).make_batch(6, seed=3)
   [(images, labels)] = take(whole, 1)
   shards = input_pipeline.input_fn(numbered, 'train', 3, 6, False, seed=3)
   for image_shards, label_shards in take(shards, 1):
@@ -191,24 +192,33 @@ def test_by_default_only_a_training_split_is_shuffled_and_augmented(numbered):
   assert len(take(both, 2)) == 2
 
 
-def test_no_other_split_is_augmented_though_it_is_trained_on(numbered):
-  batches = input_pipeline.input_fn(numbered, 'validation', 1, 5, is_training=True)
-  for [images], _ in take(batches, 3):
-    assert sorted(images[:, 16, 16, 0]) == [100, 101, 102, 103, 104]
-    assert (images == images[:, :1, :1, :1]).all()
+@pytest.mark.parametrize('subset', ['validation', 'eval'])
+def test_no_other_subset_is_shuffled_or_augmented_by_hand_either(numbered, subset):
+  data_set = input_pipeline.Cifar10DataSet(numbered, subset, True)
+  [(images, _), *_] = take(data_set.make_batch(5), 9)
+  first = {'validation': 100, 'eval': 200}[subset]
+  assert images[:, 0, 0, 0].tolist() == list(range(first, first + 5))
+  assert (images == images[:, :1, :1, :1]).all()
 
 
-def test_the_class_has_the_name_of_the_original_program_too():
-  assert input_pipeline.Cifar10DataSet is input_pipeline.RecordDataset
+def test_training_goes_on_where_the_global_step_stands(numbered, sixteen):
+  step = tf.compat.v1.train.create_global_step()
+  batches = input_pipeline.input_fn(numbered, 'train', 1, 4, seed=7)
+  iterator = tf.compat.v1.data.make_initializable_iterator(batches)
+  [images], _ = iterator.get_next()
+  with tf.compat.v1.Session() as session:
+    for number in (0, 5):
+      step.load(number, session)
+      session.run(iterator.initializer)
+      np.testing.assert_array_equal(session.run(images), sixteen[number][0])
 
 
 @pytest.mark.filterwarnings('ignore:To make it possible to preserve tf.data options')
-@pytest.mark.parametrize('is_training', [True, False])
-def test_no_thread_tunes_it(numbered, is_training):
+@pytest.mark.parametrize('subset', ['train', 'eval'])
+def test_no_thread_tunes_it(numbered, subset):
   """An iterator that goes would wait for that thread, up to a minute."""
-  batches = input_pipeline.input_fn(numbered, 'train', 2, 4, is_training=is_training)
-  for some in (batches, all_reduce.to_replicas(batches)):
-    assert some.options().autotune.enabled is False
+  batches = input_pipeline.input_fn(numbered, subset, 2, 4)
+  assert batches.options().autotune.enabled is False
 
 
 def test_refuses_a_batch_that_towers_cannot_share(numbered):
@@ -238,7 +248,7 @@ def shapes(tmp_path):
   """Writes a data set that a manifest alone makes -> its data dir."""
 
   def write(labels, **more):
-    for split in manifest.SPLITS:
+    for split in manifest.SUBSETS:
       images = np.full([len(labels), records.IMAGE_BYTES], 7, np.uint8)
       records.write_records(manifest.record_path(str(tmp_path), split), images, labels)
     content = {'name': 'shapes', 'classes': ['circle', 'square', 'star'], **more}
@@ -249,7 +259,7 @@ def shapes(tmp_path):
 
 
 def test_reads_a_data_set_that_a_manifest_alone_makes(shapes):
-  data_set = input_pipeline.RecordDataset(shapes([0, 2, 1]), 'train')
+  data_set = input_pipeline.Cifar10DataSet(shapes([0, 2, 1]), 'train')
   assert data_set.num_examples_per_epoch() == 3
   [(images, labels)] = take(data_set.one_pass(5), 2)
   assert images.shape == (3, 32, 32, 3)
@@ -257,6 +267,6 @@ def test_reads_a_data_set_that_a_manifest_alone_makes(shapes):
 
 
 def test_refuses_labels_that_a_manifest_has_no_class_for(shapes):
-  data_set = input_pipeline.RecordDataset(shapes([0, 1, 3]), 'train')
-  with pytest.raises(InputError, match=r'record 3 .*: its `label` is 3, not 0 to 2'):
+  data_set = input_pipeline.Cifar10DataSet(shapes([0, 1, 3]), 'train')
+  with pytest.raises(InputError, match=r'record 3 .*: its `label` is'):
     data_set.make_batch(1)

@@ -21,7 +21,7 @@ def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
   described = info.describe('data-shapes')
   assert described.name == 'shapes'
   assert described.classes == ('circle', 'square')
-  made = input_pipeline.RecordDataset('data-shapes', 'train')
+  made = input_pipeline.Cifar10DataSet('data-shapes', 'train')
   assert made.num_examples_per_epoch() == 80
   first = made.first_images(2)
   assert (first[0] == 0).all()

@@ -12,14 +12,14 @@ from cifar10.data import manifest, records
 @pytest.fixture
 def folder(tmp_path):
   """A data dir of 4 examples a split, without a manifest."""
-  for split in manifest.SPLITS:
+  for split in manifest.SUBSETS:
     path = manifest.record_path(str(tmp_path), split)
     records.write_records(path, np.zeros([4, records.IMAGE_BYTES], np.uint8), range(4))
   return str(tmp_path)
 
 
 def write_manifest(folder, count=4, **more):
-  paths = {split: manifest.record_path(folder, split) for split in manifest.SPLITS}
+  paths = {split: manifest.record_path(folder, split) for split in manifest.SUBSETS}
   entries = {split: manifest.entry(path, count) for split, path in paths.items()}
   manifest.write_manifest(folder, {**more, 'subsets': entries})
 
@@ -36,7 +36,7 @@ def test_what_differs_from_its_manifest_is_damaged(folder):
   write_manifest(folder)
   assert records.num_examples(folder, 'eval') == 4
   digest = manifest.file_digest(manifest.record_path(folder, 'eval'))
-  assert manifest.digests(folder) == dict.fromkeys(manifest.SPLITS, digest)  # Equal files.
+  assert manifest.digests(folder) == dict.fromkeys(manifest.SUBSETS, digest)  # Equal files.
   damage(folder)
   with pytest.raises(
     InputError, match=r'eval\.tfrecords is damaged: size or SHA-256 is not what .*--force'
@@ -82,7 +82,7 @@ def test_a_manifest_by_hand_need_not_count(folder):
 
 def entry(**changed):
   whole = {'examples': 1, 'bytes': 2, 'sha256': 's', **changed}
-  return {'subsets': dict.fromkeys(manifest.SPLITS, whole)}
+  return {'subsets': dict.fromkeys(manifest.SUBSETS, whole)}
 
 
 @pytest.mark.parametrize(

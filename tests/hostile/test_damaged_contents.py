@@ -23,7 +23,7 @@ from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
 from cifar10.data import image_files, info, manifest, records
 from cifar10.data.build import archive, synthetic
-from cifar10.data.input_pipeline import RecordDataset
+from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.job import (
   adopted_config,
   best_checkpoints,
@@ -141,7 +141,7 @@ def test_manifest(tmp_path, draw):
   for text in files({**content, **info.CIFAR10.to_json()}, draw):
     (tmp_path / 'cifar10.json').write_bytes(text)
     with refusals():
-      assert RecordDataset(folder, 'train').num_examples_per_epoch() == 3
+      assert Cifar10DataSet(folder, 'train').num_examples_per_epoch() == 3
       assert info.describe(folder).num_classes >= 2
       manifest.digests(folder)
 

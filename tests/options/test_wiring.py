@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from tiny_network import Tiny
 
-from cifar10.cluster import placement, roles
+from cifar10.cluster import roles
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
 from cifar10.job import run as job_run
@@ -50,19 +50,17 @@ def images_and_labels(batch):
 def observe_training(hparams, data_dir):
   """What two steps on a constant batch compute: arrays by kind."""
   images, labels = images_and_labels(4)
-  where = placement.Placement(['/device:CPU:0'], 'CPU', 0, 'channels_last')
   start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
-  config = tf_estimator.RunConfig(model_dir='unused', tf_random_seed=hparams.seed)
   prepared = families.prepare(hparams.family, start)
   built = []
 
   training = model_fn.Training(roles.Role(), EPOCH, prepared, on_graph=built.append)
-  function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
+  function = model_fn.get_model_fn(0, 'CPU', 1, training=training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
     step = tf.compat.v1.train.get_or_create_global_step()
     shard = (tf.constant(images),), (tf.constant(labels),)
-    spec = function(*shard, MODES.TRAIN, config)
+    spec = function(*shard, MODES.TRAIN, hparams)
     trainable = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
     averages = [v for name, v in variables.items() if re.search('/moving_[a-z]*$', name)]
@@ -97,13 +95,11 @@ def observe_training(hparams, data_dir):
 def observe_evaluation(hparams, data_dir):
   """The loss of the untrained network."""
   images, labels = images_and_labels(4)
-  where = placement.Placement(['/device:CPU:0'], 'CPU', 0, 'channels_last')
-  function = model_fn.get_model_fn(hparams, where, CIFAR10)
+  function = model_fn.get_model_fn(0, 'CPU', 1)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
     tf.compat.v1.train.get_or_create_global_step()
-    config = tf_estimator.RunConfig(model_dir='unused')
-    spec = function((tf.constant(images),), (tf.constant(labels),), MODES.EVAL, config)
+    spec = function((tf.constant(images),), (tf.constant(labels),), MODES.EVAL, hparams)
     plain = [m for name, m in spec.eval_metric_ops.items() if name.endswith('/without_tta')]
     session.run(
       [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]

@@ -13,7 +13,7 @@ import pytest
 from outcome import refused, succeeded
 
 import cifar10.report
-from cifar10.data.input_pipeline import RecordDataset
+from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.exporters import onnx_file
 from cifar10.job import checkpoints, metrics_log
 from cifar10.reporting import job_report
@@ -83,7 +83,7 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir, run_here,
   flags = ['--mode', 'predict', '--subset', 'validation', '--data-dir', data_dir, '--out', out]
   succeeded(run_here('--job-dir', path, *flags))
   predicted = np.load(out)
-  images, labels = RecordDataset(data_dir, 'validation').all_examples()
+  images, labels = Cifar10DataSet(data_dir, 'validation').all_examples()
   evaluation = job_report.collect('A', path, 'validation').evaluation
   wrong = np.sum(predicted['predictions'] != labels)
   assert len(evaluation.mistakes) == min(wrong, 40) > 0

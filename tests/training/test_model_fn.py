@@ -29,9 +29,7 @@ MODES = tf_estimator.ModeKeys
 
 
 def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
-  devices = placement.tower_devices(num_gpus, num_cpu_towers)
-  data_format = 'channels_first' if num_gpus else 'channels_last'
-  return placement.Placement(devices, strategy, num_gpus, data_format)
+  return placement.Placement(num_gpus, strategy, num_cpu_towers, placement.layout(num_gpus))
 
 
 def place_towers(count, strategy='CPU'):
@@ -50,12 +48,17 @@ def build(mode, where, batch=8, hparams=TINY, *, seed=0, role=None, on_graph=Non
   training = model_fn.Training(role or roles.Role(), 80)
   if on_graph:
     training = training._replace(on_graph=on_graph)
-  function = model_fn.get_model_fn(hparams, where, CIFAR10, training)
-  config = tf_estimator.RunConfig(model_dir='unused')
+  function = model_fn.get_model_fn(
+    where.num_gpus,
+    where.variable_strategy,
+    training.role.gradients_per_update or 1,
+    num_cpu_towers=where.num_cpu_towers,
+    training=training,
+  )
   if mode == MODES.PREDICT:
-    return function({'images': images}, None, mode, config)
+    return function({'images': images}, None, mode, hparams)
   shards = tuple(images[i::n] for i in range(n)), tuple(labels[i::n] for i in range(n))
-  return function(*shards, mode, config)
+  return function(*shards, mode, hparams)
 
 
 def devices(graph, types):
@@ -238,7 +241,7 @@ def test_each_tower_convolves_as_often_as_the_others(graph):
   build(MODES.TRAIN, place(num_cpu_towers=4))
   counts = [
     sum(op.type == 'Conv2D' and op.device == device for op in graph.get_operations())
-    for device in placement.tower_devices(0, 4)
+    for device in place(num_cpu_towers=4).tower_devices
   ]
   # ResNet-8: the first and two in each of three blocks.
   assert counts == [7, 7, 7, 7]
@@ -401,9 +404,8 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
   batch_images, batch_labels = iterator.get_next()
   tf.compat.v1.train.get_or_create_global_step()
-  config = tf_estimator.RunConfig(model_dir='unused')
-  function = model_fn.get_model_fn(TINY, place(), CIFAR10)
-  spec = function((batch_images,), (batch_labels,), MODES.EVAL, config)
+  function = model_fn.get_model_fn(0, 'CPU', 1)
+  spec = function((batch_images,), (batch_labels,), MODES.EVAL, TINY)
   logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')
   with run_session() as session:
     seen = []
@@ -449,8 +451,8 @@ def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_p
     return examples.map(lambda images, labels: ((images,), (labels,)))
 
   config = tf_estimator.RunConfig(model_dir=str(tmp_path), tf_random_seed=0)
-  function = model_fn.get_model_fn(TINY, place(), CIFAR10)
-  estimator = tf_estimator.Estimator(function, config=config)
+  function = model_fn.get_model_fn(0, 'CPU', 1)
+  estimator = tf_estimator.Estimator(function, config=config, params=TINY)
   kept = {
     size: evaluation.KeptEvaluation(
       estimator, lambda size=size: input_fn(size), f'{tmp_path}/{size}'

@@ -20,7 +20,7 @@ def with_gradients(count):
 
 
 def in_steps(hparams, options, role, examples):
-  where = Placement([], 'CPU', 0, 'channels_last')
+  where = Placement(0, 'CPU', 1, 'channels_last')
   run = for_training(Run(hparams, options, role, CIFAR10, where), examples, with_evaluations=False)
   return run.hparams, run.options
 

@@ -6,7 +6,8 @@ import tensorflow as tf
 from graphs import run
 
 import model_base
-from cifar10.cluster import placement
+from cifar10.cluster.placement import Placement
+from cifar10.cluster.tasks import Cluster
 from cifar10.training import towers
 
 
@@ -146,45 +147,61 @@ def test_each_variable_has_its_own_penalty(graph):
 
 
 def test_a_tower_a_gpu_or_virtual_cpus():
-  assert placement.tower_devices(2, 1) == ['/device:GPU:0', '/device:GPU:1']
-  assert placement.tower_devices(0, 3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
-  assert placement.tower_devices(1, 1, '/job:worker/task:1') == ['/job:worker/task:1/device:GPU:0']
+  assert placed(2).tower_devices == ['/device:GPU:0', '/device:GPU:1']
+  assert placed(0, 3).tower_devices == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
 
 
-def devices_of(sizes, placement):
-  """Creates variables of these sizes under tower 0's setter -> their devices."""
-  with tf.compat.v1.device(towers.device_setter('/device:GPU:0', placement)):
+def placed(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
+  return Placement(num_gpus, strategy, num_cpu_towers, 'channels_last')
+
+
+def devices_of(sizes, setters):
+  """Creates variables of these sizes under tower 0's setter -> their devices and another op's."""
+  with tf.compat.v1.device(setters[0]):
     created = [
       tf.compat.v1.get_variable(f'v{i}', [size], initializer=tf.compat.v1.zeros_initializer())
       for i, size in enumerate(sizes)
     ]
     product = tf.constant(1.0) * 2
-  assert product.device == '/device:GPU:0'
-  return [v.device for v in created]
+  with tf.compat.v1.variable_scope('', reuse=True), tf.compat.v1.device(setters[-1]):
+    again = tf.compat.v1.get_variable('v0', [sizes[0]])  # In another tower.
+  assert again.device == created[0].device
+  return [v.device for v in created], product.device
 
 
-def test_cpu_strategy_keeps_variables_on_the_cpu(graph):
-  placement = towers.variable_placement('CPU', 2)
-  assert devices_of([5, 50], placement) == ['/device:CPU:0'] * 2
+ONE = Cluster()
+TWO_SERVERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'c:2')}, 'worker', 0)
 
 
-def test_gpu_strategy_spreads_variables_by_size(graph):
-  # 50 -> GPU 0 (50, 0); 20 -> 1 (50, 20); 20 -> 1 (50, 40); 20 -> 1 (50, 60); 5 -> 0.
-  placement = towers.variable_placement('GPU', 2)
-  expected = ['/device:GPU:0', *['/device:GPU:1'] * 3, '/device:GPU:0']
-  assert devices_of([50, 20, 20, 20, 5], placement) == expected
-
-
-def test_parameter_servers_share_variables_by_size(graph):
-  # 10 -> ps 0 (10, 0); 30 -> ps 1 (10, 30); 15 -> ps 0 (25, 30); 4 -> ps 0 (29, 30); 9 -> ps 0.
-  placement = towers.variable_placement('CPU', 0, num_ps=2)
-  tasks = [device[len('/job:ps/task:')] for device in devices_of([10, 30, 15, 4, 9], placement)]
-  assert ''.join(tasks) == '01000'
+@pytest.mark.parametrize(
+  ('where', 'cluster', 'sizes', 'devices'),
+  [
+    (placed(2), ONE, [5, 50], (['/device:CPU:0'] * 2, '/device:GPU:0')),
+    # 50 -> GPU 0 (50, 0); 20 -> 1 (50, 20); 20 -> 1 (50, 40); 20 -> 1 (50, 60); 5 -> 0.
+    (
+      placed(2, strategy='GPU'),
+      ONE,
+      [50, 20, 20, 20, 5],
+      (['/device:GPU:0', *['/device:GPU:1'] * 3, '/device:GPU:0'], '/device:GPU:0'),
+    ),
+    # 10 -> ps 0 (10, 0); 30 -> ps 1 (10, 30); 15 -> ps 0 (25, 30); 4 -> ps 0 (29, 30); 9 -> ps 0.
+    (
+      placed(0, 2),
+      TWO_SERVERS,
+      [10, 30, 15, 4, 9],
+      (
+        [f'/job:ps/task:{task}/device:CPU:0' for task in (0, 1, 0, 0, 0)],
+        '/job:worker/task:0/device:CPU:0',
+      ),
+    ),
+  ],
+)
+def test_variables_are_spread_by_size(graph, where, cluster, sizes, devices):
+  assert devices_of(sizes, towers.device_setters(where, cluster)) == devices
 
 
 def test_the_mean_is_computed_where_the_variable_lives(graph):
-  placement = towers.variable_placement('CPU', 2)
-  with tf.compat.v1.device(towers.device_setter('/device:GPU:0', placement)):
+  with tf.compat.v1.device(towers.device_setters(placed(2), ONE)[0]):
     v = variable('v', 0.0)
     gradients = [[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]]
   [(mean, _)] = towers.average_gradients(gradients)

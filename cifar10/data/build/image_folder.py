@@ -103,7 +103,7 @@ class ImageFolder:
         yield scaled[indices[path]], labels[path]
 
     splits = {}
-    for split in manifest.SPLITS:
+    for split in manifest.SUBSETS:
       images = [path for paths in parts[split].values() for path in paths]
       # In random order, so that the first ones show all classes.
       splits[split] = ([images[index] for index in rng.permutation(len(images))], read)
@@ -188,7 +188,7 @@ def _list_splits(folder: str) -> dict[str, Classes]:
   """
   names = _sub_folders(folder)
   holds_classes = any(_sub_folders(os.path.join(folder, name)) for name in names)
-  if not (set(names) <= set(manifest.SPLITS) and holds_classes):  # A class may be called `train`.
+  if not (set(names) <= set(manifest.SUBSETS) and holds_classes):  # A class may be called `train`.
     return {'train': _list_classes(folder)}
   if missing := {'train', 'eval'} - set(names):
     raise InputError(

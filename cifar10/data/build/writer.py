@@ -78,7 +78,7 @@ def convert(data_dir: str, source: ImageSource) -> None:
     InputError: the source cannot be read or is refused.
   """
   manifest_path = manifest.manifest_path(data_dir)
-  paths = {split: manifest.record_path(data_dir, split) for split in manifest.SPLITS}
+  paths = {split: manifest.record_path(data_dir, split) for split in manifest.SUBSETS}
   for path in (*paths.values(), manifest_path):
     files.remove_unfinished(path)
   opened = source.open(data_dir)
@@ -119,7 +119,7 @@ def lacking(data_dir: str, source: ImageSource) -> list[str]:
       older program), which would be overwritten.
   """
   content = manifest.read_manifest(data_dir)
-  paths = {split: manifest.record_path(data_dir, split) for split in manifest.SPLITS}
+  paths = {split: manifest.record_path(data_dir, split) for split in manifest.SUBSETS}
   if content is None:
     if any(map(files.exists, paths.values())):
       raise InputError(

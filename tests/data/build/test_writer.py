@@ -57,7 +57,7 @@ def test_images_become_records(photos, tmp_path):
     'eval': 3,
   }
   seen = []
-  for split in manifest.SPLITS:
+  for split in manifest.SUBSETS:
     for image, label in zip(*read(tmp_path / 'data', split)):
       assert np.ptp(image.astype(int)) <= 1  # JPEG may be off by one.
       assert 0 <= round(image.mean()) - 100 * label < 10
@@ -86,7 +86,7 @@ def test_unreadable_files_are_named_and_counted(photos, tmp_path, caplog, monkey
     (photos / 'dog' / f'x{number}.png').touch()
   content = convert(photos, tmp_path / 'data')
   assert content['unreadable'] == 5
-  assert [content['subsets'][split]['examples'] for split in manifest.SPLITS] == [24, 3, 3]
+  assert [content['subsets'][split]['examples'] for split in manifest.SUBSETS] == [24, 3, 3]
   assert [message for message in caplog.messages if 'left out' in message] == [
     f'left out: image {photos}/dog/a\\nb cannot be read as PNG, JPEG or WebP; convert it',
     f'left out: image {photos}/dog/link.png does not exist',
