@@ -51,8 +51,8 @@ CASES = {
 class StepTimes(tf.compat.v1.train.SessionRunHook):
   """When each step ended, in seconds."""
 
-  def __init__(self):
-    self.times = []
+  def __init__(self) -> None:
+    self.times: list[float] = []
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self.times.append(time.perf_counter())

@@ -8,16 +8,20 @@ is left out (benchmarks/results/tried.csv).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+
+# The gradient of a function of two tensors: from that of the result, those of the two.
+Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 _SMALL_IMAGE = 7 * 7  # Pixels, at most: from 8 x 8 on, TensorFlow's own gradient is as fast.
 _EXAMPLES_AT_A_TIME = 64  # In one convolution of a filter gradient: more do not fit into the cache.
 
 
-def gains_from_small_conv2d(x: tf.Tensor, kernel: Any, strides: int, data_format: str) -> bool:
+def gains_from_small_conv2d(
+  x: tf.Tensor, kernel: tf.Tensor | tf.Variable, strides: int, data_format: str
+) -> bool:
   """Tells whether `small_conv2d` trains faster than `tf.nn.conv2d` (two cores, AVX-512 BF16).
 
   Args:
@@ -33,7 +37,9 @@ def gains_from_small_conv2d(x: tf.Tensor, kernel: Any, strides: int, data_format
   )
 
 
-def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf.Tensor:
+def small_conv2d(
+  x: tf.Tensor, kernel: tf.Tensor | tf.Variable, after: Sequence[int] = (1, 1)
+) -> tf.Tensor:
   """Applies `tf.nn.conv2d` (stride 1, SAME); its gradients are forward convolutions.
 
   Args:
@@ -47,10 +53,10 @@ def small_conv2d(x: tf.Tensor, kernel: Any, after: Sequence[int] = (1, 1)) -> tf
   """
 
   @tf.custom_gradient
-  def convolve(x, kernel):
+  def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     cast = tf.cast(kernel, x.dtype)
 
-    def gradient(dy):
+    def gradient(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
       turned = tf.transpose(tf.reverse(cast, [0, 1]), [0, 1, 3, 2])
       dx = tf.nn.conv2d(dy, turned, 1, _paddings([2 - zeros for zeros in after]))
       return dx, filter_gradient(x, dy, after)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from cifar10.core.start_tensorflow import repeat, standard_error_to
+from cifar10.ops.convolution import Gradient
 
 _NEARLY_ZERO = 1e-6  # The sigmoid of this is 0.5 in float32.
 # XLA's first compilation in a process logs these lines at any log level.
 _ON_COMPILING = (b'absl::InitializeLog', b'Compiled cluster using XLA')
 
 
-def can_compile(session_config: Any) -> bool:
+def can_compile(session_config: tf.compat.v1.ConfigProto) -> bool:
   """Tells whether XLA can compile for this processor by trying it; hides the lines that XLA prints.
 
   Args:
@@ -47,7 +47,7 @@ def compiled_silu(x: tf.Tensor) -> tf.Tensor:
   """Returns x sigmoid(x) in one loop; for 1.702 x it is 1.702 times the usual approximate GELU."""
 
   @tf.custom_gradient
-  def activate(x):
+  def activate(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     y = _one_loop(_silu)(x, 0.0)
     return y, lambda dy: _one_loop(_silu_gradient)(x, 0.0, y, dy)
 
@@ -55,19 +55,19 @@ def compiled_silu(x: tf.Tensor) -> tf.Tensor:
 
 
 @functools.cache
-def _one_loop(function: Callable[..., tf.Tensor]) -> Any:
+def _one_loop(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
   """Returns the function, compiled by XLA."""
   return tf.function(function, jit_compile=True, autograph=False)
 
 
-def _silu(x: tf.Tensor, bias: Any) -> tf.Tensor:
+def _silu(x: tf.Tensor, bias: tf.Tensor | float) -> tf.Tensor:
   """Returns silu(x + bias), computed in float32."""
   z = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
   # Not z sigmoid(z): TensorFlow fuses that to an operation that XLA does not know.
   return tf.cast(z / (1 + tf.exp(-z)), x.dtype)
 
 
-def _silu_gradient(x: tf.Tensor, bias: Any, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _silu_gradient(x: tf.Tensor, bias: tf.Tensor | float, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
   """Returns the gradient from y = silu(x + bias), without computing another exponential.
 
   The rounding of y to bfloat16 makes it wrong by up to |x + bias| / 512, so 2 % at 10.
@@ -116,15 +116,15 @@ def conv_of_silu(
     paddings[data_format.index(axis)] = [1, zeros]
 
   @tf.custom_gradient
-  def convolve(bias, kernel):
+  def convolve(bias: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     added = bias if data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis]
     activated = in_loop(_silu)(x, added)
     # Padded by hand, not by the convolution's explicit paddings: see `_conv` in model_base.
     padded = tf.pad(activated, paddings)
     settings = {'strides': [1, 1, 1, 1], 'padding': 'VALID', 'data_format': data_format}
 
-    def gradient(dy):
-      def of_bias():
+    def gradient(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      def of_bias() -> tf.Tensor:
         da = tf.compat.v1.nn.conv2d_backprop_input(tf.shape(padded), kernel, dy, **settings)
         da = tf.slice(da, [before for before, _ in paddings], tf.shape(x))
         draw = in_loop(_silu_gradient)(x, added, activated, da)

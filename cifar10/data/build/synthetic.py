@@ -109,10 +109,10 @@ def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) 
   n, period = len(texture), period[:, np.newaxis, np.newaxis]
   y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float64)
 
-  def draw(low, high):
+  def draw(low: float, high: float) -> np.ndarray:
     return rng.uniform(low, high, [n, 1, 1])
 
-  def wave(distance):
+  def wave(distance: np.ndarray) -> np.ndarray:
     return np.sin(2 * np.pi * (distance / period + draw(0, 1)))
 
   direction = np.where(draw(0, 1) < 0.5, -1, 1)
