@@ -69,7 +69,7 @@ OPTIONS = {
   'rate-in-steps': '--lr-values 1,0.1,0.01 --lr-boundaries-steps 5,15',
   'rate-in-a-triangle': '--lr-triangle 0.2,0.3,0.1',
   'stop-at-accuracy': '--stop-at-accuracy 0.01 --eval-every-steps 8',
-  'stop-without-gain': '--stop-without-gain 1 --eval-every-steps 4 --learning-rate 0',
+  'stop-without-gain': '--stop-without-gain 1 --eval-every-steps 4 --learning-rate 1e-9',
   'train-only': '--mode train',
   'all-images': '--train-on train+validation',
   'ema': '--ema-decay 0.9 --use-ema',
@@ -91,7 +91,7 @@ OPTIONS = {
   'bottleneck': '--resnet-version 2 --bottleneck --num-layers 11',
   'wrn-dropout': f'--network wrn {RECIPES["wrn-28-10"]} --wrn-dropout 0.3',
   'vgg-dropout': f'--network vgg {RECIPES["vgg16"]} --vgg-dropout 0.3',
-  'own-source': '--source goldens:some_examples',
+  'own-source': '--source goldens:some_examples --examples-per-epoch 40',
   'own-network': '--network goldens:small_network',
 }
 for name, flags in OPTIONS.items():
@@ -123,7 +123,7 @@ CUT = (
 )
 for name in ('fast94-bfloat16', 'fast96-float32', 'two-towers', 'ema-lookahead-muon'):
   line, saved = CASES[name].command, f'{name}-saved'
-  CASES[saved] = Case(f'{line} --save-every-steps 10', like=name)
+  CASES[saved] = Case(f'{line} --save-every-steps 10')
   CASES[f'{name}-resumed'] = Case(line, start=f'{{jobs}}/{saved}', like=name, before=CUT)
 
 # What 0872a1f has trained, and e632993.
