@@ -163,9 +163,11 @@ def variables(job):
   """The type, shape and digest of every variable of the latest checkpoint, by name."""
   import tensorflow as tf  # noqa: PLC0415  (so late that --help does not wait)
 
-  path = os.path.isdir(job) and tf.train.latest_checkpoint(job)
-  if not path:
+  # An average of checkpoints, in a folder without the file `checkpoint`, is found by its own name.
+  written = [path.removesuffix('.index') for path in sorted(glob.glob(f'{job}/*.index'))]
+  if not written:
     return {}
+  path = tf.train.latest_checkpoint(job) or written[-1]
   try:
     reader = tf.train.load_checkpoint(path)
     values = {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
