@@ -311,7 +311,6 @@ def test_an_option_that_is_younger_than_the_job_has_changed_from_its_default(tmp
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 TASK = '"task": {"type": "chief", "index": 0}'
 WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
-CLUSTER = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}}, {TASK}}}'
 
 
 @pytest.mark.parametrize(
@@ -319,20 +318,15 @@ CLUSTER = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}},
   [
     (('not json', []), 'TF_CONFIG is not JSON'),
     (('{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}', []), 'say who this process is'),
-    (('', ['--backup-workers', 1]), 'belongs to --sync'),
-    (('', ['--backup-workers', 1, '--sync']), '1 of 1 worker(s)'),
     (('', ['--backup-workers', -1]), '--backup-workers is -1'),
     (('', ['--distribute', 'multi_worker_mirrored']), 'needs a TF_CONFIG'),
     (
       ('', ['--distribute', 'mirrored']),
       'mirrored is gone since version 2: the devices of one host',
     ),
-    ((CLUSTER, ALL_REDUCE), 'uses no parameter servers and TF_CONFIG lists 1'),
     ((WORKERS, []), 'cluster.ps is []'),
     ((WORKERS, [*ALL_REDUCE, '--stop-at-accuracy', 1]), 'needs an evaluator in a cluster'),
-    ((WORKERS, [*ALL_REDUCE, '--backup-workers', 1]), 'leave --backup-workers 1 out'),
     (('', ['--start-timeout', 0]), '--start-timeout is 0'),
-    (('', ['--evaluator-patience', -5]), '--evaluator-patience is -5'),
   ],
 )
 def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, settings, message):

@@ -189,14 +189,3 @@ def test_numbers_need_no_libraries(make_job):
     runpy.run_module('cifar10.report', run_name='__main__')
   """
   assert len(succeeded(checkout.python('-c', code, make_job(), '--table'))['jobs']) == 1
-
-
-@pytest.mark.slow
-def test_the_backend_of_a_notebook_need_not_be_installed(make_job, tmp_path):
-  """Jupyter names its own for all that it starts, where matplotlib may have no such package."""
-  out = tmp_path / 'r.html'
-  words = ['-m', 'cifar10.report', make_job(), '--out', out]
-  ran = checkout.python(*words, env={**os.environ, 'MPLBACKEND': 'not_there'})
-  result = succeeded(ran)
-  assert (result['report'], result['bytes']) == (str(out), out.stat().st_size)
-  assert os.listdir(tmp_path) == ['r.html']
