@@ -281,11 +281,3 @@ def test_the_slurm_script_asks_to_start_again_what_got_further(run_slurm_script,
   again = run_slurm_script(f'echo model.ckpt-9 > {tmp_path}/checkpoint; exit {code}', tmp_path)
   assert (again.returncode, again.stdout) == (code, '')
   assert 'nothing was saved since the start; giving up' in again.stderr
-
-
-def test_the_slurm_script_asks_for_what_slurm_has():
-  asked = set(re.findall(r'^#SBATCH (--[a-z-]+)', read('slurm.sh'), re.M))
-  shape = {'--job-name', '--nodes', '--ntasks-per-node'}
-  assert asked == shape | {'--signal', '--requeue', '--open-mode'}
-  [signal] = re.findall(r'--signal=TERM@(\d+)', read('slurm.sh'))
-  assert int(signal) > 20  # Before the time is over: what the program may need after SIGTERM.

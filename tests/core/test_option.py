@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Union
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,6 @@ from cifar10.core.option import (
   between,
   declarations,
   option,
-  picked,
   values,
 )
 from cifar10.job.adopted_config import from_json
@@ -85,16 +84,6 @@ def test_declarations_stand_in_their_order():
   assert found['limit'] == ('--limit', None, True)
 
 
-@pytest.mark.parametrize(
-  'hint',
-  [int | None, Optional[int], Union[None, int]],  # noqa: UP007, UP045
-)
-def test_an_optional_type_is_written_in_any_way(hint):
-  made = dataclasses.make_dataclass('Made', [('width', hint, option(None, 'a width'))])
-  [declared] = declarations(made)
-  assert (declared.kind, declared.is_optional) == (int, True)
-
-
 @pytest.mark.parametrize('hint', [int | str, list[int], tuple[int, str], Any, None])
 def test_another_type_is_refused(hint):
   made = dataclasses.make_dataclass('Made', [('width', hint, option(3, 'a width'))])
@@ -105,7 +94,3 @@ def test_another_type_is_refused(hint):
 def test_json_has_lists_for_tuples():
   given = dict(from_json([Made], {'factors': [1, 0.5], 'count': 3, 'inner': 5, 'other': 1}))
   assert given == {'count': 3, 'factors': (1, 0.5)}
-
-
-def test_picks_its_own():
-  assert picked(Made, {'count': 3, 'other': 1}) == {'count': 3}

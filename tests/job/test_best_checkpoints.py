@@ -109,17 +109,3 @@ def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call
 def test_there_is_none(tmp_path):
   with pytest.raises(InputError, match=r'--checkpoint best: .* has none'):
     best_checkpoints.checkpoint(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-  'text',
-  [
-    *('', '{', '[]', '{}', '{"others": 1}', '{"others": [], "accuracy": "high"}', 'null'),
-    '{"others": [], "accuracy": 0.5, "checkpoint": "model.ckpt-4", "global_step": "x"}',
-  ],
-)
-def test_a_damaged_file_is_named(tmp_path, text):
-  (tmp_path / 'best').mkdir()
-  (tmp_path / 'best' / 'best.json').write_text(text)
-  with pytest.raises(InputError, match=r'best\.json is damaged .* remove the folder'):
-    best_checkpoints.read(str(tmp_path))

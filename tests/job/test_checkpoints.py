@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from outcome import refused, succeeded
-from tensorboard.backend.event_processing import event_accumulator
 
 from cifar10 import report
 from cifar10.core import files
@@ -157,16 +156,6 @@ def test_a_list_that_goes_back_is_obeyed(job):
   assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-2', {})
 
 
-def test_several_damaged_ones_are_passed_over(job, caplog):
-  for step, place in ((6, 50), (4, 5000)):
-    flip(job / f'model.ckpt-{step}{DATA}', place)
-  with caplog.at_level('INFO', 'cifar10'):
-    checkpoints.set_aside(str(job), checkpoints.survey(str(job)))
-  assert f'{job}/model.ckpt-6 (' in caplog.messages[-1]
-  assert f'{job}/model.ckpt-4 (' in caplog.messages[-1]
-  assert caplog.messages[-1].endswith(f'from {job}/model.ckpt-2: 4 steps are made again')
-
-
 def test_a_process_killed_in_its_first_save_leaves_a_new_job(tmp_path):
   (tmp_path / f'model.ckpt-0{DATA}').write_bytes(b'half')
   assert checkpoints.survey(str(tmp_path)).is_new
@@ -216,32 +205,20 @@ def test_nothing_whole_is_refused_and_nothing_changed(job, run_here, data_dir):
   assert snapshot(job) == before
 
 
-@pytest.mark.parametrize('mode', ['evaluate', 'predict', 'report', 'best'])
+@pytest.mark.parametrize('mode', ['evaluate', 'predict', 'report'])
 def test_other_modes_name_it_and_the_newest_whole_one(job, run_here, data_dir, tmp_path, mode):
-  damaged, whole = f'{job}/model.ckpt-6', f'{job}/model.ckpt-4'
-  if mode == 'best':
-    best = job / 'best'
-    best.mkdir()
-    for path in job.glob('model.ckpt-4.*'):
-      shutil.copy(path, best / path.name)
-    entry = {'accuracy': 0.5, 'global_step': 4, 'checkpoint': 'model.ckpt-4', 'others': []}
-    (best / 'best.json').write_text(json.dumps(entry))
-    cut(best / f'model.ckpt-4{DATA}', 0.9)
-    damaged, whole = f'{best}/model.ckpt-4', damaged
-  else:
-    flip(data(job), 3000)
+  flip(data(job), 3000)
   before = snapshot(job)
   (tmp_path / 'image.png').write_bytes(tf.io.encode_png(tf.zeros([32, 32, 3], tf.uint8)).numpy())
-  here, evaluate = ['--job-dir', job, '--mode'], ['evaluate', '--data-dir', data_dir]
+  here = ['--job-dir', job, '--mode', mode]
   result = {
-    'evaluate': lambda: run_here(*here, *evaluate),
-    'predict': lambda: run_here(*here, 'predict', '--images', tmp_path / 'image.png'),
+    'evaluate': lambda: run_here(*here, '--data-dir', data_dir),
+    'predict': lambda: run_here(*here, '--images', tmp_path / 'image.png'),
     'report': lambda: run_here(job, '--table', command=report),
-    'best': lambda: run_here(*here, *evaluate, '--checkpoint', 'best'),
   }[mode]()
   line = refused(result)
-  assert line.startswith(f'error: damaged: {damaged} (')
-  assert f'the newest whole checkpoint is {whole}: name it with --checkpoint' in line
+  assert line.startswith(f'error: damaged: {job}/model.ckpt-6 (')
+  assert f'the newest whole checkpoint is {job}/model.ckpt-4: name it with --checkpoint' in line
   assert snapshot(job) == before
 
 
@@ -347,20 +324,6 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   assert [event for event in events if event['event'] == 'start'][-1]['steps_lost'] == 2
   steps = [event['step'] for event in events if event['event'] == 'train']
   assert steps == sorted(set(steps))
-
-
-@pytest.mark.slow
-def test_a_job_that_goes_back_is_one_curve(run_here, data_dir, tmp_path):
-  """As docs/failures.md has it: in JOB/checkpoint another step is the latest."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
-  for last in (6, 4):
-    result = run_here(*flags, '--train-steps', last)
-    assert result.returncode == 0, result.stderr
-    (tmp_path / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"\n')
-  assert 'resuming at step 2 of 4' in result.stderr
-  for folder, steps in [('.', [4]), ('validation', [2, 4])]:
-    curves = event_accumulator.EventAccumulator(str(tmp_path / folder)).Reload()
-    assert [point.step for point in curves.Scalars('accuracy')] == steps
 
 
 @pytest.mark.slow

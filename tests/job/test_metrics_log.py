@@ -41,11 +41,6 @@ def test_an_event_is_a_line_of_json(tmp_path):
   assert found == {**expected, 'rate': None}
 
 
-def test_a_job_dir_may_be_a_path_object(tmp_path):
-  add(tmp_path, ('train', 3))
-  assert metrics_log.read(tmp_path) == metrics_log.read(str(tmp_path))
-
-
 def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
   add(tmp_path, ('start', 0), ('train', 100), ('save', 150), ('train', 200), ('control', 210))
   add(tmp_path, ('evaluate', 250), ('train', 300))
@@ -65,13 +60,6 @@ def test_going_back_keeps_lines_that_are_no_events(tmp_path):
   assert written(tmp_path).splitlines() == [first, *mine]
 
 
-def test_going_back_to_the_last_step_changes_nothing(tmp_path):
-  add(tmp_path, ('start', 0), ('train', 100))
-  before = written(tmp_path)
-  assert metrics_log.go_back(str(tmp_path), 100) == 0
-  assert written(tmp_path) == before
-
-
 @pytest.mark.parametrize('half', [b'{"event": "train", "st', b'{', b'\xff\xfe'])
 def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
   add(tmp_path, ('train', 100))
@@ -81,14 +69,6 @@ def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
   add(tmp_path, ('train', 200))
   assert curve(tmp_path) == [('train', 100), ('train', 200)]
   assert half not in written(tmp_path).splitlines()
-
-
-@pytest.mark.parametrize(
-  'line', [b'[]', b'{"event": 1, "step": 2}', b'{"event": "x"}', b'nonsense']
-)
-def test_what_is_no_event_is_left_out(tmp_path, line):
-  (tmp_path / metrics_log.NAME).write_bytes(line + b'\n')
-  assert metrics_log.read(str(tmp_path)) == []
 
 
 def _add_many(folder, task):
@@ -140,12 +120,6 @@ def test_a_file_system_without_locks(tmp_path, refused, number):
   assert metrics_log.go_back(str(tmp_path), 100) == 100
   add(tmp_path, ('train', 200), ('train', 300))
   assert curve(tmp_path) == [('train', 100), ('train', 200), ('train', 300)]
-
-
-def test_another_error_of_a_lock_is_one(tmp_path, refused):
-  refused(errno.EIO)
-  with pytest.raises(OSError, match='refused'):
-    add(tmp_path, ('train', 100))
 
 
 def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp_path):
