@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -29,6 +30,7 @@ from cifar10.ops import convolution
 from cifar10.options.family import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
+Initializer: TypeAlias = 'Callable[..., tf.Tensor]'  # Of a shape and a dtype, as TensorFlow's.
 
 
 class LayerSettings(NamedTuple):
@@ -69,7 +71,7 @@ class Layers:
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
-    self.features: Any = None  # float32 [batch, width], the input of the last layer.
+    self.features: tf.Tensor | None = None  # float32 [batch, width], the input of the last layer.
     self._channel_axis = self._op_data_format.index('C')
     self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
@@ -110,7 +112,7 @@ class Layers:
     strides: int,
     name: str | None = None,
     *,
-    initializer: Any = None,
+    initializer: Initializer | None = None,
     pool_size: int = 1,
   ) -> tf.Tensor:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
@@ -141,8 +143,12 @@ class Layers:
       )
 
   def _kernel(
-    self, kernel_size: int | tuple[int, int], in_filters: int, filters: int, initializer: Any = None
-  ) -> Any:
+    self,
+    kernel_size: int | tuple[int, int],
+    in_filters: int,
+    filters: int,
+    initializer: Initializer | None = None,
+  ) -> tf.Tensor:
     """Returns the kernel of the enclosing scope's convolution."""
     height, width = _height_and_width(kernel_size)
     # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
@@ -203,7 +209,7 @@ class Layers:
     out_dim: int,
     name: str | None = None,
     *,
-    initializer: Any = None,
+    initializer: Initializer | None = None,
     has_bias: bool = True,
   ) -> tf.Tensor:
     """Applies a dense layer: [batch, features] -> [batch, out_dim], always in float32."""
@@ -270,8 +276,8 @@ class Layers:
     return x.shape[self._channel_axis]
 
   def _variable(
-    self, name: str, shape: list[int], initializer: Any, role: str, trainable: bool = True
-  ) -> Any:
+    self, name: str, shape: list[int], initializer: Initializer, role: str, trainable: bool = True
+  ) -> tf.Tensor | tf.Variable:
     """Makes or reuses a float32 variable of the enclosing scope; returns its value if it trains.
 
     Take a trained variable's value from here or from `values`, never from the variable: so a step
@@ -291,7 +297,7 @@ class Layers:
     self.roles[variable.op.name] = role
     return self._value(variable) if trainable else variable
 
-  def _value(self, variable: Any) -> tf.Tensor:
+  def _value(self, variable: tf.Variable) -> tf.Tensor:
     """Returns the value of a trained variable, and keeps it in `values`."""
     value = self.values[variable.op.name] = tf.convert_to_tensor(variable)
     return value
@@ -303,7 +309,7 @@ class Layers:
       self._frozen.search(f'{scope}/{name}') for name in names
     )
 
-  def _add_moving_average_update(self, moving: Any, batch: tf.Tensor) -> None:
+  def _add_moving_average_update(self, moving: tf.Variable, batch: tf.Tensor) -> None:
     """Adds the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
     with tf.compat.v1.device(moving.device):
       change = (1 - self._batch_norm_decay) * (moving - batch)

@@ -7,7 +7,6 @@ that some of a large network's tensors pass while others are still being compute
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -17,14 +16,14 @@ BUCKET_BYTES = 4 * 2**20  # At most; a larger tensor has a bucket of its own.
 class Bucket:
   """Some variables of one device and dtype."""
 
-  def __init__(self, first: Any):
+  def __init__(self, first: tf.Variable):
     """Begins with one member."""
     self.device: str = first.device
     self.dtype: tf.DType = first.dtype.base_dtype
     self.members = [first]
     self.size = _size(first)  # Numbers in all.
 
-  def add(self, member: Any) -> bool:
+  def add(self, member: tf.Variable) -> bool:
     """Adds a further member and returns True, if it is of this kind and the bucket has room."""
     is_alike = (self.device, self.dtype) == (member.device, member.dtype.base_dtype)
     fits = (self.size + _size(member)) * self.dtype.size <= BUCKET_BYTES
@@ -45,7 +44,7 @@ def pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
 
 
-def fill(members: Iterable[Any]) -> list[Bucket]:
+def fill(members: Iterable[tf.Variable]) -> list[Bucket]:
   """Returns buckets for all these members, those of each device in their order."""
   buckets: list[Bucket] = []
   last: dict[str, Bucket] = {}  # By device.
@@ -56,7 +55,9 @@ def fill(members: Iterable[Any]) -> list[Bucket]:
   return buckets
 
 
-def push(tensors: Sequence[tf.Tensor], variables: Sequence[Any]) -> list[tuple[tf.Tensor, Any]]:
+def push(
+  tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+) -> list[tuple[tf.Tensor, tf.Variable]]:
   """Brings tensors to the variables that they are for, each bucket as one tensor.
 
   Args:
@@ -66,7 +67,7 @@ def push(tensors: Sequence[tf.Tensor], variables: Sequence[Any]) -> list[tuple[t
   Returns:
     (tensor, variable) pairs, each on the variable's device.
   """
-  arrived: list[tuple[tf.Tensor, Any]] = []
+  arrived: list[tuple[tf.Tensor, tf.Variable]] = []
   for bucket, packed in in_buckets(tensors, variables):
     with tf.device(bucket.device):
       arrived += zip(bucket.unpack(packed), bucket.members)
@@ -74,7 +75,7 @@ def push(tensors: Sequence[tf.Tensor], variables: Sequence[Any]) -> list[tuple[t
 
 
 def in_buckets(
-  tensors: Sequence[tf.Tensor], variables: Sequence[Any]
+  tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> list[tuple[Bucket, tf.Tensor]]:
   """Returns the buckets of these variables, each with its tensors packed; arguments as `push`."""
   by_name = {variable.name: tensor for tensor, variable in zip(tensors, variables)}
@@ -84,5 +85,5 @@ def in_buckets(
   ]
 
 
-def _size(member: Any) -> int:
+def _size(member: tf.Variable) -> int:
   return member.shape.num_elements()

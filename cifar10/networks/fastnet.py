@@ -14,8 +14,8 @@ takes few passes over the memory. With three convolutions a group, as in the pap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -40,7 +40,7 @@ class Start(NamedTuple):
 
   first_images: Callable[[int], np.ndarray]  # n -> the first n of training: uint8 [n, 32, 32, 3]
   data: DatasetInfo
-  session_config: Any  # The ConfigProto of the sessions that follow.
+  session_config: tf.compat.v1.ConfigProto  # The ConfigProto of the sessions that follow.
   num_gpus: int
 
 
@@ -214,7 +214,9 @@ def whitening_kernel(images: np.ndarray, data: DatasetInfo) -> np.ndarray:
   return np.concatenate([kernel, -kernel], -1).astype(np.float32)
 
 
-def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any = None) -> Any:
+def identity_initializer(
+  shape: Sequence[int], dtype: tf.DType | str = 'float32', partition_info: object = None
+) -> tf.Tensor:
   """Returns a convolution kernel whose first outputs are its inputs (paper, section 3.3).
 
   Args:
@@ -238,7 +240,7 @@ def identity_initializer(shape: Any, dtype: Any = 'float32', partition_info: Any
   return tf.concat([identity, uniform([*shape[:3], outputs - inputs], dtype)], -1)
 
 
-def _head_initializer(width: int, divisor: int) -> Any:
+def _head_initializer(width: int, divisor: int) -> model_base.Initializer:
   """Returns an initializer like airbench's heads, for logits divided by `divisor`, not by 9."""
   limit = divisor / (9 * math.sqrt(width))
   return tf.compat.v1.random_uniform_initializer(-limit, limit)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cifar10.callbacks.base import Evaluation
@@ -18,8 +19,8 @@ _STEP = 'global_step'
 class Measured(NamedTuple):
   """The metrics of one checkpoint on one split; in the graph, their tensors."""
 
-  metrics: Mapping[str, Any]  # by name, 'loss' and 'global_step' among them
-  matrix: Any  # int64 [true class, predicted class]: number of examples
+  metrics: Mapping[str, float]  # by name, 'loss' and 'global_step' among them
+  matrix: np.ndarray  # int64 [true class, predicted class]: number of examples
 
 
 def metrics(
@@ -89,7 +90,12 @@ def _by_class(
 class KeptEvaluation:
   """An evaluation of one split, to run many times: its session keeps the graph and variables."""
 
-  def __init__(self, estimator: Any, input_fn: Any, folder: str):
+  def __init__(
+    self,
+    estimator: tf_estimator.Estimator,
+    input_fn: Callable[[], tf.data.Dataset],
+    folder: str,
+  ):
     """Builds the graph of the estimator's model function for a dataset that ends; reads no data.
 
     TensorBoard's file is written into `folder`.
@@ -126,7 +132,7 @@ class KeptEvaluation:
         after_batch()
     return self._session.run(Measured(self._values, self._matrix))
 
-  def write(self, metrics: Mapping[str, Any]) -> None:
+  def write(self, metrics: Mapping[str, float]) -> None:
     """Writes a checkpoint's metrics for TensorBoard, as the Estimator does."""
     scalars = [
       tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))

@@ -36,7 +36,7 @@ class HardExamples:
     self._weight_decay = weight_decay
     self._label_smoothing = label_smoothing
     self._cross_entropies: list[tf.Tensor] = []  # One a tower.
-    self._gradients: list[towers.GradientsAndVariables] = []
+    self._gradients: list[towers.Gradients] = []
 
   def harder_half(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the images and labels with the highest cross-entropies, in a tower of their own.
@@ -64,7 +64,7 @@ class HardExamples:
     self._gradients.append(list(zip(gradients, variables)))
     return tf.gather(images, rows), tf.gather(labels, rows)
 
-  def gradients(self, device: str = '') -> towers.GradientsAndVariables:
+  def gradients(self, device: str = '') -> towers.Gradients:
     """Returns the means of the towers' gradients of the proxy, as `towers.average_gradients`.
 
     They are 0 at steps at which the proxy does not learn.

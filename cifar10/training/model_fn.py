@@ -24,7 +24,7 @@ from cifar10.training.hard_examples import HardExamples
 from cifar10.training.network_builder import Inferred, infer
 from cifar10.training.optimizers import Groups, make_optimizer
 from cifar10.training.schedules import Rates, learning_rates
-from cifar10.training.towers import GradientsAndVariables, Shards, Tower
+from cifar10.training.towers import Gradients, Shards, Tower
 from estimator_again import estimator as tf_estimator
 
 _KEPT = 5  # Checkpoints, where no RunConfig says how many.
@@ -36,7 +36,9 @@ class Training(NamedTuple):
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
   prepared: Prepared | None = None  # what `families.prepare` returned
-  initializers: Mapping[str, Any] = {}  # of a new job's variables, in place of their layers'
+  initializers: Mapping[
+    str, model_base.Initializer
+  ] = {}  # of a new job's variables, in place of their layers'
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
 
 
@@ -177,7 +179,7 @@ class _Step:
     return Rates(*self._role.control.rates(*scheduled))
 
   def _update(
-    self, gradients: GradientsAndVariables, rates: Rates, update_ops: Sequence[tf.Operation]
+    self, gradients: Gradients, rates: Rates, update_ops: Sequence[tf.Operation]
   ) -> tuple[tf.Operation, list[tf.compat.v1.train.SessionRunHook]]:
     """Returns the op that updates variables and moving averages, and the hooks that it needs."""
     role = self._role
@@ -206,7 +208,9 @@ class _Step:
     return parts
 
 
-def _starting_from(initializers: Mapping[str, Any]) -> Callable[..., tf.Variable]:
+def _starting_from(
+  initializers: Mapping[str, model_base.Initializer],
+) -> Callable[..., tf.Variable]:
   """Returns a getter of variables that begin with these in place of their layers' initializers."""
 
   def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:

@@ -17,7 +17,7 @@ from cifar10.options.family import Group
 from cifar10.options.hparams import HParams
 from cifar10.training import ema
 from cifar10.training.schedules import Rates
-from cifar10.training.towers import GradientsAndVariables
+from cifar10.training.towers import Gradients
 
 # The part of a slow variable that stays when Lookahead averages it with its fast one:
 _DECAY = 0.95  # this, to the power of the steps between two averagings,
@@ -31,9 +31,7 @@ _TINY = 1e-7  # In place of a norm of 0.
 class Optimizer(Protocol):
   """What makes an update of gradients, as TensorFlow's optimizers do."""
 
-  def apply_gradients(
-    self, gradients: GradientsAndVariables, global_step: tf.Variable
-  ) -> tf.Operation:
+  def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     """Returns the op that updates the variables and counts one step."""
 
 
@@ -60,7 +58,7 @@ class Groups:
     group = self.of(variable)
     return 0.0 if group.uses_muon else self._hparams.weight_decay / group.learning_rate_factor
 
-  def scaled(self, gradients: GradientsAndVariables) -> GradientsAndVariables:
+  def scaled(self, gradients: Gradients) -> Gradients:
     """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
     return [(_scaled(gradient, self.of(variable)), variable) for gradient, variable in gradients]
 
@@ -106,12 +104,9 @@ class MuonAndSgd:
   def __init__(self, muon: 'Muon', sgd: Optimizer, groups: Groups):
     self._muon, self._sgd, self._groups = muon, sgd, groups
 
-  def apply_gradients(
-    self, gradients: GradientsAndVariables, global_step: tf.Variable
-  ) -> tf.Operation:
-    """Returns the op that makes both updates and counts one step."""
-    kernels: GradientsAndVariables = []
-    others: GradientsAndVariables = []
+  def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
+    kernels: Gradients = []
+    others: Gradients = []
     for pair in gradients:
       (kernels if self._groups.of(pair[1]).uses_muon else others).append(pair)
     # With --freeze one of the two can have nothing to update, which an optimizer refuses.
@@ -201,10 +196,7 @@ class Lookahead:
     self._steps, self._last_step = steps, last_step
     self._after = after
 
-  def apply_gradients(
-    self, gradients: GradientsAndVariables, global_step: tf.Variable
-  ) -> tf.Operation:
-    """Returns the op that updates the variables, and every few steps averages them."""
+  def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     pairs = list(gradients)
     moving = [average for average in ema.moving_averages() if average.dtype.is_floating]
     fast = [variable for _, variable in pairs] + moving
@@ -248,10 +240,7 @@ class MovingAverage:
     """`after`: updates of batch norm's moving averages, which are averaged, too."""
     self._optimizer, self._decay, self._after = optimizer, decay, after
 
-  def apply_gradients(
-    self, gradients: GradientsAndVariables, global_step: tf.Variable
-  ) -> tf.Operation:
-    """Returns the op that updates the variables and then the averages."""
+  def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     applied = self._optimizer.apply_gradients(gradients, global_step)
     with tf.control_dependencies([applied, *self._after]):
       step = tf.cast(global_step.read_value(), tf.float32)

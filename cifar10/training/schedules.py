@@ -48,16 +48,9 @@ def learning_rates(
 def triangle(
   global_step: tf.Tensor, last_step: int, first: float, peak: float, last: float
 ) -> tf.Tensor:
-  """Returns a factor that rises from `first` to 1 in the fraction `peak`, then falls to `last`.
+  """Returns a factor that rises from `first` to 1, then falls to `last` at the last step.
 
-  Args:
-    global_step: int64 scalar, the number of updates before this one.
-    last_step: the last step of training.
-    first, last: factors at step 0 and at `last_step`.
-    peak: 0 (no rise) to 1 (no fall).
-
-  Returns:
-    float32 scalar.
+  `peak` is the part of training that it rises in: 0 (no rise) to 1 (no fall).
   """
   peak_step = int(peak * last_step)
   step = tf.minimum(tf.cast(global_step, tf.float32), float(last_step))

@@ -5,7 +5,7 @@ share one set of variables. One CPU is the one-tower case of the same code.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ from cifar10.cluster.tasks import Cluster
 
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 
-GradientsAndVariables = list[tuple[tf.Tensor, Any]]
+Gradients = list[tuple[tf.Tensor, tf.Variable]]
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # Images and labels of each tower.
 
 
@@ -26,7 +26,7 @@ class Tower(NamedTuple):
   logits: tf.Tensor  # float32 [n, classes]
   cross_entropy: tf.Tensor  # float32 scalar, mean over the images
   weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
-  gradients: GradientsAndVariables  # of the sum of the two
+  gradients: Gradients  # of the sum of the two
   update_ops: Sequence[tf.Operation] = ()  # of moving averages, its own proxy's among them
 
 
@@ -108,7 +108,7 @@ def build_tower(
   images: tf.Tensor,
   labels: tf.Tensor,
   network: model_base.Layers,
-  weight_decay: Callable[[Any], float],
+  weight_decay: Callable[[tf.Variable], float],
   label_smoothing: float = 0.0,
 ) -> Tower:
   """Builds one tower for n images.
@@ -131,13 +131,15 @@ def build_tower(
   return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)), update_ops)
 
 
-def trained_variables(network: model_base.Layers) -> list[Any]:
+def trained_variables(network: model_base.Layers) -> list[tf.Variable]:
   """Returns the network's trained variables in creation order; call it after `forward_pass`."""
   trainable = tf.compat.v1.trainable_variables()
   return [variable for variable in trainable if variable.op.name in network.values]
 
 
-def weight_penalty(network: model_base.Layers, weight_decay: Callable[[Any], float]) -> tf.Tensor:
+def weight_penalty(
+  network: model_base.Layers, weight_decay: Callable[[tf.Variable], float]
+) -> tf.Tensor:
   """Returns the L2 penalty: the sum of coefficient times `tf.nn.l2_loss` (half the squares).
 
   It is of the values that the network's last forward pass has read; `weight_decay` gives each
@@ -161,9 +163,7 @@ def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float
   return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
-def average_gradients(
-  tower_gradients: Sequence[GradientsAndVariables], device: str = ''
-) -> GradientsAndVariables:
+def average_gradients(tower_gradients: Sequence[Gradients], device: str = '') -> Gradients:
   """Returns each gradient's mean over the towers.
 
   Args:

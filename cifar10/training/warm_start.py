@@ -7,7 +7,6 @@ so does the global step.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,14 +18,17 @@ from cifar10.job.run import Run
 from cifar10.job.variable_files import VariableFile
 from cifar10.networks import families
 from cifar10.training import network_size
+from model_base import Initializer
 
 _FLAG = '--warm-start-from'
 # What Keras calls the weights of a layer, and what they are called here.
 _LEAVES = {'gamma': 'scale', 'beta': 'offset'}
 _LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_variance')}
+# Variables of a .keras file, as `families.unfolded` has them.
+Unfold = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
-def initializers_of_job(run: Run) -> dict[str, Any]:
+def initializers_of_job(run: Run) -> dict[str, Initializer]:
   """Returns the chief's initializers of a new job, for --freeze and --warm-start-from.
 
   Checks both before any write. The other tasks get the chief's values.
@@ -54,8 +56,8 @@ def initializers(
   skipped: str | None,
   shapes: Mapping[str, list[int]],
   device: str,
-  unfold: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
-) -> dict[str, Any]:
+  unfold: Unfold,
+) -> dict[str, Initializer]:
   """Finds the network's variables in the sources; logs which were found and which not.
 
   Args:
@@ -81,7 +83,7 @@ def initializers(
   return initializer_of
 
 
-def _open_keras(path: str, names: Iterable[str], unfold: Callable[..., Any]) -> VariableFile:
+def _open_keras(path: str, names: Iterable[str], unfold: Unfold) -> VariableFile:
   """The weights of a .keras file that --format keras wrote, and that Keras may have trained since.
 
   Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
@@ -105,10 +107,10 @@ def _open_keras(path: str, names: Iterable[str], unfold: Callable[..., Any]) -> 
     for name in names
     for scope, _, leaf in [name.rpartition('/')]
   }
-  values = unfold({known.get(key, key): value for key, value in values.items()})
-  shapes = {name: list(value.shape) for name, value in values.items()}
-  dtypes = dict.fromkeys(values, tf.float32)
-  return VariableFile(f'{_FLAG} {path}', path, shapes, dtypes, values.__getitem__)
+  named = unfold({known.get(key, key): value for key, value in values.items()})
+  shapes = {name: list(value.shape) for name, value in named.items()}
+  dtypes = dict.fromkeys(named, tf.float32)
+  return VariableFile(f'{_FLAG} {path}', path, shapes, dtypes, named.__getitem__)
 
 
 def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
@@ -141,10 +143,12 @@ def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[
   return taken
 
 
-def _initializer(value: np.ndarray, device: str) -> Callable[..., tf.Tensor]:
+def _initializer(value: np.ndarray, device: str) -> Initializer:
   """Returns an initializer that reads the value when it is run."""
 
-  def initialize(shape: Any, dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+  def initialize(
+    shape: Sequence[int], dtype: tf.DType = None, partition_info: object = None
+  ) -> tf.Tensor:
     del dtype, partition_info
     with tf.compat.v1.device(device):
       [tensor] = tf.compat.v1.py_func(lambda: value, [], [tf.float32], stateful=True)

@@ -24,19 +24,19 @@ def averages_after(variable, steps, update_ops=(), **hparams):
   return after_steps(apply, average, steps)
 
 
-def test_three_steps_by_hand(graph):
-  """w is 10, and then 9, 8, 7. The decay is min(0.2, (1 + t) / (10 + t)).
-
-  t = 1: 2/11: (2 * 10 + 9 * 9) / 11 = 101/11 = 9.181818.
-  t = 2: 0.2, as 3/12 is more: 0.2 * 9.181818 + 0.8 * 8 = 8.236364.
-  t = 3: 0.2 * 8.236364 + 0.8 * 7 = 7.247273.
-  """
-  assert averages_after('w', 3, ema_decay=0.2) == pytest.approx([9.181818, 8.236364, 7.247273])
-
-
-def test_the_warm_up_by_hand(graph):
-  """A decay of 0.999 is 2/11 at first, and then 3/12: 9.181818 / 4 + 8 * 3/4 = 8.295455."""
-  assert averages_after('w', 2, ema_decay=0.999) == pytest.approx([9.181818, 8.295455])
+@pytest.mark.parametrize(
+  ('decay', 'averages'),
+  [
+    # t = 1: 2/11: (2 * 10 + 9 * 9) / 11 = 101/11 = 9.181818.
+    # t = 2: 0.2, as 3/12 is more: 0.2 * 9.181818 + 0.8 * 8 = 8.236364.
+    # t = 3: 0.2 * 8.236364 + 0.8 * 7 = 7.247273.
+    (0.2, [9.181818, 8.236364, 7.247273]),
+    (0.999, [9.181818, 8.295455]),  # At first 2/11, and then 3/12: 9.181818 / 4 + 8 * 3/4.
+  ],
+)
+def test_steps_by_hand(graph, decay, averages):
+  """w is 10, and then 9, 8, 7. The decay is min(decay, (1 + t) / (10 + t))."""
+  assert averages_after('w', len(averages), ema_decay=decay) == pytest.approx(averages)
 
 
 @pytest.mark.parametrize('more', [{}, {'lookahead_steps': 1, 'train_steps': 1}])

@@ -1,6 +1,5 @@
 """The model function: what each mode builds, where it is placed, and what its metrics count."""
 
-import collections
 import dataclasses
 import re
 from typing import ClassVar
@@ -165,26 +164,6 @@ def test_a_tower_learns_from_half_of_what_its_proxy_sees(
   assert not any('/proxy/' in variable.op.name for _, variable in seen.gradients)
 
 
-def test_a_proxy_is_shared_as_the_network_is(graph):
-  build(MODES.TRAIN, place(), hparams=PROXIED, role=role_of(3, gradients=3))
-  proxys = {v.device for v in tf.compat.v1.global_variables() if '/proxy/' in v.op.name}
-  assert proxys == {f'/job:ps/task:{index}/device:CPU:0' for index in range(2)}
-
-
-@pytest.mark.parametrize('hparams', [PROXIED, dataclasses.replace(TINY, ema_decay=0.9)])
-@pytest.mark.parametrize('num_towers', [1, 2])
-def test_all_operations_find_a_variable_on_one_server(graph, hparams, num_towers):
-  """A step reads variables by their names before the network makes them."""
-  where = place(num_cpu_towers=num_towers)
-  build(MODES.TRAIN, where, hparams=hparams, role=role_of(3, gradients=3))
-  servers = collections.defaultdict(set)
-  for op in graph.get_operations():
-    if op.type == 'VarHandleOp':
-      servers[op.get_attr('shared_name')].add(op.device)
-  assert len(servers) > 40
-  assert {len(devices) for devices in servers.values()} == {1}
-
-
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
 def test_no_proxy_is_asked_for_a_class(graph, mode):
   build(mode, place(), hparams=PROXIED)
@@ -206,13 +185,6 @@ def test_averages_are_computed_beside_their_variables(graph, gradients):
     [update] = [op for op in average.handle.consumers() if op.type == 'AssignSubVariableOp']
     moved = update.inputs[1].op
     assert {op.device for op in (update, moved, moved.inputs[1].op)} == {average.device}
-
-
-def test_workers_of_synchronous_training_leave_averages_to_the_chief(graph):
-  hparams = dataclasses.replace(TINY, ema_decay=0.9)
-  role = role_of(3, gradients=3, task=('worker', 0))
-  build(MODES.TRAIN, place(), hparams=hparams, role=role)
-  assert not [v for v in tf.compat.v1.global_variables() if v.op.name.endswith(AVERAGE)]
 
 
 @pytest.mark.parametrize(
@@ -237,16 +209,6 @@ def test_epochs_count_what_an_update_is_made_of(graph, monkeypatch, replicas, fi
   assert tf.get_static_value(reached.inputs[1])[0] == first_boundary
 
 
-def test_each_tower_convolves_as_often_as_the_others(graph):
-  build(MODES.TRAIN, place(num_cpu_towers=4))
-  counts = [
-    sum(op.type == 'Conv2D' and op.device == device for op in graph.get_operations())
-    for device in place(num_cpu_towers=4).tower_devices
-  ]
-  # ResNet-8: the first and two in each of three blocks.
-  assert counts == [7, 7, 7, 7]
-
-
 @pytest.mark.parametrize('num_towers', [1, 2])
 def test_a_tower_reads_each_variable_once(graph, num_towers):
   """Its layer and its weight penalty share the value that comes from a server."""
@@ -255,14 +217,6 @@ def test_a_tower_reads_each_variable_once(graph, num_towers):
     reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
     in_towers = [op for op in reads if op.name.startswith('tower_')]
     assert len(in_towers) == num_towers, variable.op.name
-
-
-def test_towers_share_their_variables(graph):
-  build(MODES.TRAIN, place(num_cpu_towers=2))
-  two = {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
-  with tf.Graph().as_default():
-    build(MODES.TRAIN, place())
-    assert two == {v.op.name: v.shape for v in tf.compat.v1.trainable_variables()}
 
 
 @pytest.mark.parametrize(
@@ -482,19 +436,6 @@ def test_the_loss_for_people_and_for_tensorboard_is_one_mean_over_examples(tmp_p
     assert [said.result['loss']] == pytest.approx(shown, abs=1e-6)
     losses[size] = shown[0]
   assert losses[3] == pytest.approx(losses[7], rel=1e-5)
-
-
-def test_learning_rate_follows_the_schedule_in_the_graph(graph):
-  # 80 examples, 8 a step: 10 steps an epoch; 82 epochs end at step 820.
-  seen = []
-  build(MODES.TRAIN, place(), on_graph=seen.append)
-  global_step = tf.compat.v1.train.get_global_step()
-  with run_session() as session:
-    rates = []
-    for step in (0, 819, 820, 1230, 3000):
-      session.run(global_step.assign(step))
-      rates.append(session.run(seen[0].scalars['learning_rate']))
-  assert rates == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.0002])
 
 
 class Plain(FamilyNetwork):
