@@ -93,9 +93,8 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   run = for_training(run, training.examples_per_epoch, with_evaluations=with_evaluations)
   trainer = Trainer(run, examples, with_evaluations=with_evaluations)
   if with_evaluations and run.role.evaluates_at_the_end:
-    trainer.evaluator.check(
-      run.split_on_the_way, run.final_split
-    )  # So that a damaged split is found before training.
+    # Here, so that a damaged split is found before training.
+    trainer.evaluator.check(run.split_on_the_way, run.final_split)
   hooks = []
   if run.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
     is_deterministic = run.options.deterministic

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import sys
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -26,12 +24,6 @@ towns = feature_column.categorical_column_with_vocabulary_list('town', ['Rome', 
 columns = [feature_column.numeric_column('age'), towns]
 config = estimators.RunConfig(save_checkpoints_steps=10, tf_random_seed=1)
 estimator = estimators.LinearClassifier(columns, args.model_dir, config=config)
-if config.task_type == 'ps':  # train_and_evaluate would never return.
-  server = tf.distribute.Server(config.cluster_spec, job_name='ps', task_index=config.task_id)
-  while f'-{args.steps}' not in str(tf.train.latest_checkpoint(args.model_dir)):
-    time.sleep(1)
-  time.sleep(10)  # The other tasks close their sessions.
-  sys.exit()
 if args.steps:
   receiver_fn = estimators.export.build_parsing_serving_input_receiver_fn(
     feature_column.make_parse_example_spec(columns)
