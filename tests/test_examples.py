@@ -43,7 +43,7 @@ def test_a_callback_has_at_most_40_lines(name):
   assert 'PYTHONPATH=examples' in checkout.read(path)
 
 
-def test_a_shell_has_session_batch_and_run(train, tmp_path, monkeypatch, capsys):
+def test_a_shell_has_session_batch_and_run(train, tmp_path, monkeypatch):
   """Typed into: it reads the step by the session, ends the training, and is left by exit()."""
   (tmp_path / 'job').mkdir()
   (tmp_path / 'job' / 'shell').touch()

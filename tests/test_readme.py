@@ -50,6 +50,9 @@ def small(words):
     return words if '--images' in words else [*words, '--synthetic', '40']
   trains = words[1] == 'cifar10_main.py' or 'cifar10.local_cluster' in words
   if trains and '--mode' not in words:
+    if '--train-epochs' in words:
+      at = words.index('--train-epochs')
+      words = words[:at] + words[at + 2 :]
     few_steps = ['--train-steps', '2', '--train-batch-size', '16']
     few_steps += ['--profile-steps', '1:2'] if '--profile-steps' in words else []
     return [*words, *small_network(words), *few_steps]

@@ -1,6 +1,7 @@
 """A program as others have them: a ResNet of tf.layers, flags and hooks of v1, a warm start."""
 
 import json
+import random
 
 import tensorflow.compat.v1 as tf
 
@@ -47,6 +48,7 @@ class Losses(tf.train.SessionRunHook):
 
 
 def main(_):
+  random.seed(1)  # Keras 2 draws the seeds of its initializers from it.
   config = tf.estimator.RunConfig(tf_random_seed=1)
   params = {'learning_rate': 0.1}
   estimator = tf.estimator.Estimator(model_fn, FLAGS.model_dir, config, params, FLAGS.warm_start)

@@ -8,11 +8,7 @@ import tempfile
 import pytest
 from outcome import refused, succeeded
 
-from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
-from cifar10.options.hparams import from_values
-from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, dry_run
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
@@ -124,31 +120,24 @@ def test_others_time_nothing(monkeypatch, run_here, data_dir, tmp_path, task):
   assert said[task] in result.stderr
 
 
-def refusal(options, *, evaluating=True, task=''):
-  """What a dry run of a ResNet-8 is refused for."""
-  with pytest.raises(InputError) as error:
-    tasks = read_cluster(task, options.job_dir)
-    dry_run.dry_run(
-      from_values({'num_layers': 8}), options, tasks, SignalMonitor(), evaluating=evaluating
-    )
-  return str(error.value)
+def test_refuses_what_a_training_refuses(monkeypatch, run_here, data_dir, tmp_path):
+  job = tmp_path / 'job'
 
+  def refusal(data, *flags):
+    return refused(run_here('--data-dir', data, '--job-dir', job, *SMALL, *flags, '--dry-run'))
 
-def test_refuses_what_a_training_refuses(data_dir, tmp_path):
-  job = str(tmp_path / 'job')
-  options = RunOptions(job_dir=job, data_dir=data_dir, num_gpus=0)
-  assert 'is missing' in refusal(RunOptions(job_dir=job, data_dir=str(tmp_path), num_gpus=0))
-  towers = RunOptions(job_dir=job, data_dir=data_dir, num_gpus=0, num_cpu_towers=3)
-  assert '128 is not divisible by 3 towers' in refusal(towers)
+  assert 'is missing' in refusal(tmp_path)
+  assert '16 is not divisible by 3 towers' in refusal(data_dir, '--num-cpu-towers', 3)
   without_eval = shutil.copytree(data_dir, tmp_path / 'data')
   os.remove(without_eval / 'eval.tfrecords')
-  part = RunOptions(job_dir=job, data_dir=str(without_eval), num_gpus=0)
-  assert 'eval.tfrecords is missing' in refusal(part)
-  assert 'eval.tfrecords is missing' in refusal(part, task=cluster('evaluator'))
-  (tmp_path / 'job').mkdir()
-  (tmp_path / 'job' / 'config.json').write_text('{"num_layers": 8, "data": {"train": "other"}}')
-  (tmp_path / 'job' / 'checkpoint').write_text('')  # So that it has begun.
-  assert 'was trained on other data' in refusal(options)
+  assert 'eval.tfrecords is missing' in refusal(without_eval)
+  with monkeypatch.context() as context:
+    context.setenv('TF_CONFIG', cluster('evaluator'))
+    assert 'eval.tfrecords is missing' in refusal(without_eval)
+  job.mkdir()
+  (job / 'config.json').write_text('{"num_layers": 8, "data": {"train": "other"}}')
+  (job / 'checkpoint').write_text('')  # So that it has begun.
+  assert 'was trained on other data' in refusal(data_dir)
   assert sorted(os.listdir(job)) == ['checkpoint', 'config.json']
 
 
@@ -226,6 +215,8 @@ def test_belongs_to_training(run_here, tmp_path):
   assert said == 'error: --dry-run belongs to training, not to --mode evaluate'
 
 
-def test_a_job_beyond_its_last_step_takes_no_time():
-  report = {'train_steps': 100, 'global_step': 200, 'seconds_per_step': 0.05}
-  assert dry_run._training_seconds(report) == 0
+def test_a_job_beyond_its_last_step_takes_no_time(run_here, data_dir, old_job):
+  """It is at step 8."""
+  flags = ['--train-batch-size', 16, '--train-steps', 4, '--num-gpus', 0, '--dry-run']
+  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', old_job, *flags))
+  assert (line['global_step'], line['train_steps'], line['training_seconds']) == (8, 4, 0)

@@ -63,7 +63,7 @@ def test_operations_of_others_networks(monkeypatch):
         x += tf.reduce_sum(tf.matmul(tf.zeros(a), tf.zeros(b), transpose_a=a[1] == 4))
       return x + tf.einsum('abc,cd->', tf.zeros([2, 3, 4]), tf.zeros([4, 5])) if self.sums else x
 
-  monkeypatch.setattr(type(hparams.family), 'build', lambda *arguments: Others(arguments[1]))
+  monkeypatch.setattr(families, 'build', lambda family, settings, *_: Others(*settings))
   Others.sums = False
   assert network_size(hparams, CIFAR10) == (27, 27_648 + 2 * 120, [])
   Others.sums = True
