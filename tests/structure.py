@@ -20,15 +20,15 @@ import checkout
 PAGE = 'docs/architecture.md'
 # Limits of version 2. A count may fall below its limit, and the limit is lowered with it.
 LIMITS = {
-  'program, lines': 19_300,
-  'program, files': 147,
-  'tests, lines': 23_000,
-  'docs, lines': 3_000,
-  'benchmarks, lines': 4_760,
-  'examples, lines': 800,
-  'flags': 88,
+  'program, lines': 18_400,
+  'program, files': 140,
+  'tests, lines': 22_900,
+  'docs, lines': 2_800,
+  'benchmarks, lines': 4_720,
+  'examples, lines': 500,
+  'flags': 85,
   'functions of over 50 lines': 4,
-  'lines with Any': 435,
+  'lines with Any': 320,
   'lines with type: ignore': 3,
 }
 # The packages that an installation may lack: each is imported within one function.
