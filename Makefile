@@ -25,11 +25,12 @@ QUICK := not slow and not cluster and not hosts and not long
 # Whose numbers other kernels could change.
 NUMERICAL := tests/exporters tests/networks tests/ops tests/inference/test_tta.py \
   tests/inference/test_pretrained.py::test_the_first_images_have_their_recorded_accuracy \
-  $(patsubst %,tests/training/test_%.py,ema hard_examples model_fn network_builder optimizers towers)
+  tests/training/test_ema.py tests/training/test_hard_examples.py tests/training/test_model_fn.py \
+  tests/training/test_network_builder.py tests/training/test_optimizers.py tests/training/test_towers.py
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all goldens lint release bench-install gpu clean
+.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all goldens lint size release bench-install gpu clean
 
 install: $(STAMP)
 
@@ -97,7 +98,7 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, a cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest $(patsubst %,tests/core/test_%.py,devices checkpoint_names) tests/test_estimator_again.py \
+	$(BIN)/python -m pytest tests/core/test_devices.py tests/test_estimator_again.py \
 	  tests/exporters tests/inference tests/training -m 'not slow and not long' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest tests/test_commands.py -m 'not slow and not long'
 	$(BIN)/python -m pytest $(ONE_CLUSTER) $(ALL_REDUCE)
@@ -110,6 +111,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/structure.py
+
+# How much there is: lines, files, flags, circles of imports, each beside its limit.
+size: $(STAMP)
 	$(BIN)/python tests/structure.py
 
 # What of the docs is made from the program and from benchmarks/results/.
