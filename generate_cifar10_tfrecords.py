@@ -24,7 +24,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from cifar10.core import cli, errors, files, lock, logs, start_tensorflow, storage_errors
+from cifar10.core import cli, errors, files, lock, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
@@ -69,12 +69,12 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
     InputError: the source is not as it should be, or the folder has other records.
   """
   data_dir, source = flags.data_dir, _source(flags)
-  with storage_errors.named('--data-dir', data_dir):
+  with files.naming_errors('--data-dir', data_dir):
     lacking = [] if flags.force else writer.lacking(data_dir, source)
     if lacking or flags.force:
       if 0 < len(lacking) < len(manifest.SUBSETS):
         log.info('missing or damaged: %s; making all', ', '.join(lacking))
-      with storage_errors.refusing('--data-dir', data_dir):
+      with files.refusing_errors('--data-dir', data_dir):
         files.make_folder(data_dir)
       refusal = '{holder} makes its files; wait for its end, or name another'
       path = os.path.join(data_dir, LOCK)

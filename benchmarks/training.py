@@ -39,7 +39,7 @@ import peers
 import tensorflow as tf
 import turns
 
-from cifar10.core import errors, sessions
+from cifar10.core import devices, errors
 from cifar10.data import input_pipeline
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams, from_values, recipe_values
@@ -147,14 +147,14 @@ def _program(flags: argparse.Namespace, hparams: HParams) -> None:
 
 def _gpu_compatible(flags: argparse.Namespace, hparams: HParams) -> None:
   """The program with all tensors of the CPU in pinned memory, which a GPU copies faster."""
-  original = sessions.session_config
+  original = devices.session_config
 
   def session_config(*arguments: Any, **settings: Any) -> Any:
     config = original(*arguments, **settings)
     config.gpu_options.force_gpu_compatible = True
     return config
 
-  with mock.patch.object(sessions, 'session_config', session_config):
+  with mock.patch.object(devices, 'session_config', session_config):
     _program(flags, hparams)
 
 
@@ -163,7 +163,7 @@ def _bare(flags: argparse.Namespace, hparams: HParams) -> None:
   batch = _first_batch(flags.data_dir, hparams)
   with tf.Graph().as_default():
     train_op = _train_op(flags, hparams, *batch)
-    config = sessions.session_config(num_gpus=flags.num_gpus)
+    config = devices.session_config(num_gpus=flags.num_gpus)
     with tf.compat.v1.Session(config=config) as session:
       session.run(tf.compat.v1.global_variables_initializer())
       for _ in range(hparams.train_steps):

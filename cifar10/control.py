@@ -18,7 +18,7 @@ import os
 import sys
 import time
 
-from cifar10.core import cli, errors, files, storage_errors
+from cifar10.core import cli, errors, files
 from cifar10.core.errors import CommandError, InputError
 from cifar10.job import control_requests, stop_record
 from cifar10.job.control_requests import Command
@@ -72,7 +72,7 @@ def _lifted(job_dir: str, command: Command) -> str:
 
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
   """Sends the request and waits; raises CommandError if the training ends in the meantime."""
-  with storage_errors.named('JOB', job_dir), storage_errors.refusing('JOB', job_dir):
+  with files.naming_errors('JOB', job_dir), files.refusing_errors('JOB', job_dir):
     name = control_requests.request(job_dir, command)
   try:
     is_trained, looked = True, time.monotonic()

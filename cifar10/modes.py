@@ -8,7 +8,7 @@ from typing import Any
 from cifar10.callbacks import own_callback
 from cifar10.cluster import choose_role, parameter_server
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.core import storage_errors
+from cifar10.core import files
 from cifar10.exporters import export, predict
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
@@ -46,7 +46,7 @@ def _results(
   # Prediction and export have no step to finish.
   ends_when_told = hears and command.mode not in ('predict', 'export')
   watching = role.monitor if ends_when_told else contextlib.nullcontext()
-  with storage_errors.named('--job-dir', options.job_dir), watching:
+  with files.naming_errors('--job-dir', options.job_dir), watching:
     run = job_run.begin(hparams, options, role, own)
     if command.dry_run:
       is_whole = command.mode == 'train_and_evaluate'

@@ -11,7 +11,7 @@ from cifar10.cluster.tasks import Cluster
 from cifar10.core import files, limits
 from cifar10.core.errors import InputError
 from cifar10.core.option import picked
-from cifar10.job import adopted_config, job_config, pretrained
+from cifar10.job import job_config, pretrained
 from cifar10.options import checks, flags
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
@@ -74,7 +74,7 @@ def _hparams(
 ) -> HParams:
   """Returns the given options, and for all others those of the job's configuration."""
   if config:
-    return adopted_config.adopt_config(command.learning, config, job_dir, training=training)
+    return job_config.adopt_config(command.learning, config, job_dir, training=training)
   if not training:
     raise InputError(f'--job-dir {job_dir} holds no trained network; train one first')
   return from_values(command.learning)

@@ -22,7 +22,7 @@ import sys
 from typing import Any
 
 import cifar10
-from cifar10.core import cli, errors, files, logs, start_tensorflow, storage_errors
+from cifar10.core import cli, errors, files, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SUBSETS
 from cifar10.options import checks
@@ -50,7 +50,7 @@ def main() -> None:
 
     made = f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC'
     content = page.render(jobs, f'Made {made} by cifar10-estimator {cifar10.__version__}')
-    with storage_errors.refusing('--out', command.out):
+    with files.refusing_errors('--out', command.out):
       files.write_text(command.out, content)
     result = {'report': command.out, 'bytes': len(content.encode()), **result}
   if command.table:

@@ -60,9 +60,9 @@ def flags(num_towers):
 
 def session_config():
   """The program's ConfigProto, with three CPUs; one GPU becomes two virtual ones of 2 GiB."""
-  from cifar10.core import sessions  # noqa: PLC0415  (it loads TensorFlow)
+  from cifar10.core import devices  # noqa: PLC0415  (it loads TensorFlow)
 
-  config = sessions.session_config(num_cpu_towers=3, num_gpus=2)
+  config = devices.session_config(num_cpu_towers=3, num_gpus=2)
   if visible() == 1:
     config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=[2048, 2048])
   return config

@@ -14,7 +14,7 @@ import cifar10_main
 from cifar10.core.errors import InputError
 from cifar10.core.option import names
 from cifar10.data.info import CIFAR10
-from cifar10.job import adopted_config, job_config
+from cifar10.job import job_config
 from cifar10.options import families
 from cifar10.options import flags as command_line
 from cifar10.options.augmentation import Augmentation
@@ -263,7 +263,7 @@ CONFIG = {
 
 def test_other_commands_take_over_what_was_trained():
   """Not what the command line says, and nothing for what is younger than the job."""
-  adopted = adopted_config.adopt_config(
+  adopted = job_config.adopt_config(
     {'tta': 'none'}, {**CONFIG, 'data': None}, 'job', training=False
   )
   assert adopted == from_values(
@@ -274,12 +274,12 @@ def test_other_commands_take_over_what_was_trained():
 def test_other_commands_take_no_learning_rate_of_a_recipe():
   """vgg16's three values would not fit the job's one boundary."""
   given = {'lr_values': (1.0, 0.1, 0.01), 'tta': 'none'}
-  adopted = adopted_config.adopt_config(given, CONFIG, 'job', training=False)
-  assert adopted == adopted_config.adopt_config({'tta': 'none'}, CONFIG, 'job', training=False)
+  adopted = job_config.adopt_config(given, CONFIG, 'job', training=False)
+  assert adopted == job_config.adopt_config({'tta': 'none'}, CONFIG, 'job', training=False)
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():
-  adopted = adopted_config.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
+  adopted = job_config.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
   assert adopted == from_values({'seed': 3, 'num_layers': 8})
 
 

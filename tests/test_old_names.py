@@ -9,7 +9,7 @@ from recomputed import assert_equal
 
 import cifar10
 import model_base
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.options.hparams import HParams, from_params, from_values
 from estimator_again import estimator as tf_estimator
@@ -52,7 +52,7 @@ def test_a_hundred_steps_by_hand_are_those_of_the_command(run_here, data_dir, tm
     config = tf_estimator.RunConfig(
       model_dir=str(tmp_path / 'by hand'),
       tf_random_seed=0,
-      session_config=sessions.session_config(num_intra_threads=1, num_inter_threads=1),
+      session_config=devices.session_config(num_intra_threads=1, num_inter_threads=1),
     )
     estimator = tf_estimator.Estimator(
       cifar10.get_model_fn(0, 'CPU', 1), config=config, params=params

@@ -17,7 +17,7 @@ import tensorflow as tf
 from checkout import ROOT
 from recomputed import values
 
-from cifar10.job import best_checkpoints, metrics_log
+from cifar10.job import checkpoints, metrics_log
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(2400)]
 
@@ -136,7 +136,7 @@ def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
     np.testing.assert_array_equal(actual[name], value, name)
   assert chained.result()['accuracy'] == undisturbed.result()['accuracy']
   for job in (chained, undisturbed):
-    assert best_checkpoints.checkpoint(str(job.folder))
+    assert checkpoints.best(str(job.folder))
     assert len(job.validated()) > 1  # Of those on the way, as many as it had time for.
     assert max(job.validated()) == 80
 
@@ -153,7 +153,7 @@ def test_a_node_loses_power(cluster, data_dir, tmp_path):
   assert cluster.states()['n1'].startswith('down')
   assert 'resuming at step 1' in job.text()  # 10, or 15 if the chief could still save.
   assert job.result()['global_step'] == 40
-  assert best_checkpoints.checkpoint(str(job.folder))
+  assert checkpoints.best(str(job.folder))
 
 
 def test_a_mistake_in_the_flags_is_not_repeated(cluster, data_dir, tmp_path):

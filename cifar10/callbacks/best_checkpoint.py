@@ -3,7 +3,7 @@
 from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.core import files
 from cifar10.core.logs import log
-from cifar10.job import best_checkpoints
+from cifar10.job import checkpoints
 from cifar10.job.run import Run
 
 
@@ -11,7 +11,7 @@ def make(run: Run) -> Callback | None:
   """Returns the callback, unless --keep-best is 0."""
   if not run.options.keep_best:
     return None
-  best_checkpoints.read(run.job_dir)  # So that a damaged best.json is refused at once.
+  checkpoints.read_best(run.job_dir)  # So that a damaged best.json is refused at once.
   return BestCheckpoint(run)
 
 
@@ -37,7 +37,7 @@ class BestCheckpoint(Callback):
       return
     options = self._run.options
     try:
-      is_best = best_checkpoints.keep(
+      is_best = checkpoints.keep_best(
         self._run.job_dir,
         evaluation.checkpoint,
         evaluation.result,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import cifar10
 from cifar10.callbacks.base import Callback, Evaluation, Means
-from cifar10.core import devices, files, storage_errors
+from cifar10.core import devices, files
 from cifar10.core.option import values
 from cifar10.job import metrics_log
 from cifar10.job.run import Run
@@ -80,7 +80,7 @@ class Metrics(Callback):
   def _write(self, step: int, name: str, **rest: Any) -> None:
     job_dir = self._run.job_dir
     self._identity = self._identity or files.identity(job_dir)
-    storage_errors.check_identity('--job-dir', job_dir, self._identity)
+    files.check_identity('--job-dir', job_dir, self._identity)
     metrics_log.append(job_dir, metrics_log.event(name, step, self._run.cluster.name, **rest))
 
   def _described_run(self) -> dict[str, Any]:

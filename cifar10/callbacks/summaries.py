@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import api_pb2, summary
 from cifar10.callbacks import confusion_picture
 from cifar10.callbacks.base import Callback, Evaluation, Means, Step, TrainingGraph
 from cifar10.callbacks.meter import EVERY_STEPS
-from cifar10.job import event_files
+from cifar10.job import metrics_log
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 
@@ -63,7 +63,7 @@ class Summaries(Callback):
       self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
     # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
     # process makes again.
-    event_files.drop_from(self._run.job_dir, self._run.step + 1)
+    metrics_log.drop_summaries_from(self._run.job_dir, self._run.step + 1)
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
@@ -83,7 +83,7 @@ class Summaries(Callback):
     images_per_second = means.steps_per_second * self._run.examples_per_step
     values = {_TAGS.get(name, name): value for name, value in means.values.items()}
     values['resources/images_per_second'] = images_per_second
-    event_files.write_scalars(self._run.job_dir, means.step, values)
+    metrics_log.write_scalars(self._run.job_dir, means.step, values)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     picture = confusion_picture.draw(evaluation.confusion_matrix, self._run.data.classes)
@@ -93,13 +93,13 @@ class Summaries(Callback):
     )
     value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
     folder = os.path.join(self._run.job_dir, evaluation.split)
-    event_files.write(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
+    metrics_log.write_summary(folder, evaluation.step, tf.compat.v1.Summary(value=[value]))
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     if self._started:
       status = api_pb2.STATUS_FAILURE if reason == 'error' else api_pb2.STATUS_SUCCESS
       end = summary.session_end_pb(status).SerializeToString()
-      event_files.write(self._run.job_dir, self._run.step, end)
+      metrics_log.write_summary(self._run.job_dir, self._run.step, end)
 
   def _samples_next(self) -> bool:
     """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
@@ -108,7 +108,7 @@ class Summaries(Callback):
     return bool(self._summaries) and (is_due or following >= self._run.last_step)
 
   def _write(self, summary: Any) -> None:
-    event_files.writer(self._run.job_dir).add_summary(summary, self._run.step)
+    metrics_log.summary_writer(self._run.job_dir).add_summary(summary, self._run.step)
 
 
 def _finite(values: Any) -> tf.Tensor:

@@ -18,9 +18,9 @@ from cifar10.cluster.roles import AfterExchange, TaskRole
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sockets import reachable
 from cifar10.cluster.tasks import Cluster
+from cifar10.core.devices import session_config
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log
-from cifar10.core.sessions import session_config
 from cifar10.options.run_options import RunOptions
 
 _LOOK_SECONDS = 0.25

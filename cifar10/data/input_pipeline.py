@@ -15,7 +15,7 @@ from typing import overload
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import limits, sessions
+from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
 from cifar10.data.augmentation import as_strings, augment, crop, pad
@@ -186,8 +186,8 @@ class Cifar10DataSet:
     return self._first(self.count())
 
   def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-    config = sessions.session_config()
-    with sessions.side_graph(), tf.compat.v1.Session(config=config) as session:
+    config = devices.session_config()
+    with devices.side_graph(), tf.compat.v1.Session(config=config) as session:
       serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(count))
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
@@ -71,7 +71,7 @@ def freeze(
   Raises:
     InputError: the network has a table, whose content no graph holds, or calls Python.
   """
-  with sessions.side_graph() as graph:
+  with devices.side_graph() as graph:
     sizes = [batch, info.HEIGHT, info.WIDTH, info.DEPTH]
     images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
     built = network_builder.build(hparams, data, is_training=False)
@@ -82,7 +82,7 @@ def freeze(
     tf.identity(inferred.features, FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     saver = ema.scaffold().saver if use_ema else Saver(variables)
-    with tf.compat.v1.Session(config=sessions.session_config()) as session:
+    with tf.compat.v1.Session(config=devices.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)
       constants = tf.compat.v1.graph_util.convert_variables_to_constants(

@@ -6,6 +6,8 @@ the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest o
 """
 
 import contextlib
+import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -16,7 +18,6 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError, MisfitError
 from cifar10.core.logs import log, one_line
-from cifar10.job import best_checkpoints
 
 BEST = 'best'  # The value of --checkpoint for the best checkpoint in JOB/best/.
 # The name that TensorFlow gives its own averages, which other programs look for.
@@ -131,7 +132,7 @@ def step_of(checkpoint: str) -> int | None:
 def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
   """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
   folder = os.path.dirname(checkpoint)
-  homes = (job_dir, os.path.join(job_dir, best_checkpoints.FOLDER))
+  homes = (job_dir, os.path.join(job_dir, BEST))
   # Each inside the other: the same one, by whatever name.
   is_home = any(files.is_inside(folder, home) and files.is_inside(home, folder) for home in homes)
   named = step_of(checkpoint)
@@ -147,7 +148,7 @@ def find(job_dir: str, named: str | None) -> str:
     DamagedError: it cannot be read; the message names the newest one that can.
   """
   if named == BEST:
-    named = best_checkpoints.checkpoint(job_dir)
+    named = best(job_dir)
   if not named:
     surveyed = survey(job_dir)
     if surveyed.damaged:
@@ -274,3 +275,103 @@ class Saver(tf.compat.v1.train.Saver):
     for path in files_of(latest_save_path):
       files.flush(path)
     super()._RecordLastCheckpoint(latest_save_path)
+
+
+BEST_NAME = 'best.json'
+
+Entry = dict[str, Any]  # An evaluation as the program prints it.
+
+
+def read_best(job_dir: str) -> list[Entry]:
+  """As `read_best_folder` for JOB/best."""
+  return read_best_folder(os.path.join(job_dir, BEST))
+
+
+def read_best_folder(folder: str) -> list[Entry]:
+  """Returns the evaluations of the best checkpoints, best first; [] if there are none.
+
+  Raises:
+    InputError: best.json is damaged.
+  """
+  path = os.path.join(folder, BEST_NAME)
+  try:
+    best = json.loads(files.read_text(path))
+    entries = [best, *best.pop('others')]
+    for entry in entries:
+      _check(entry)
+    return entries
+  except FileNotFoundError:
+    return []
+  except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    raise InputError(
+      f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses again'
+    ) from None
+
+
+def _check(entry: Entry) -> None:
+  """Raises ValueError, KeyError or TypeError if it lacks a checkpoint, an accuracy or a step."""
+  name, accuracy, step = entry['checkpoint'], entry['accuracy'], entry['global_step']
+  if not isinstance(name, str) or os.path.basename(name) != name or not name:
+    raise ValueError(f'checkpoint is {name!r}')
+  if type(accuracy) not in (int, float) or not 0 <= accuracy <= 1:
+    raise ValueError(f'accuracy is {accuracy!r}')
+  if type(step) is not int:
+    raise ValueError(f'global_step is {step!r}')
+
+
+def best(job_dir: str) -> str:
+  """Returns the path of the best checkpoint. Raises InputError if there is none."""
+  entries = read_best(job_dir)
+  if not entries:
+    raise InputError(
+      f'--checkpoint best: {job_dir} has none; it is chosen by evaluations of the validation split '
+      'while training with --train-on train'
+    )
+  return os.path.join(job_dir, BEST, entries[0]['checkpoint'])
+
+
+def keep_best(
+  job_dir: str, source: str, evaluation: Mapping[str, Any], count: int, by: str = 'accuracy'
+) -> bool:
+  """Copies an evaluated checkpoint if it is among the `count` best; tells whether it is the best.
+
+  best.json is written after the copy is complete, and checkpoints that it no longer names are
+  removed after that: if the process is killed, every checkpoint that best.json names exists.
+
+  The evaluation is as the program prints it, with 'accuracy' and 'global_step'; `by` names the
+  number that ranks: an accuracy, or a loss, of which the lowest is best.
+
+  Raises:
+    FileNotFoundError: the checkpoint was deleted during its evaluation.
+    OSError: the folder cannot be written.
+  """
+  folder = os.path.join(job_dir, BEST)
+  name = os.path.basename(source)
+  before = [entry for entry in read_best(job_dir) if entry['checkpoint'] != name]
+  ranked = sorted(  # Among equals the earlier one stays first.
+    [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: _rank(entry, by)
+  )[:count]
+  if all(entry['checkpoint'] != name for entry in ranked):
+    return False
+  files.make_folder(folder)
+  # A checkpoint's index is deleted first: if it exists now, all was copied.
+  of_source = files.matching(os.path.dirname(source), f'{name}.[dm]*')
+  for path in [*of_source, f'{source}.index']:
+    if path.endswith(('.index', '.meta')) or '.data-' in path:
+      files.copy(path, os.path.join(folder, os.path.basename(path)))
+  best, *others = ranked
+  content = files.json_text({**best, 'others': others}, indent=2)
+  files.write_text(os.path.join(folder, BEST_NAME), content + '\n')
+  named = tuple(entry['checkpoint'] + '.' for entry in ranked)
+  for path in files.matching(folder, 'model.ckpt-*'):
+    if not os.path.basename(path).startswith(named):
+      files.remove(path)
+  return best['checkpoint'] == name
+
+
+def _rank(entry: Entry, by: str) -> float:
+  """Returns the sort key, least is best; infinite for an old entry that lacks the number."""
+  value = entry.get(by)
+  if not isinstance(value, (int, float)) or math.isnan(value):
+    return math.inf
+  return -value if by.startswith('accuracy') else value

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
+import tensorflow as tf
+
 from cifar10.core import files
 
 NAME = 'metrics.jsonl'
@@ -166,3 +168,27 @@ def _drop_half_line(file: IO[bytes]) -> None:
   if file.read(1) not in (b'', b'\n'):
     file.seek(0)
     file.truncate(file.read().rfind(b'\n') + 1)
+
+
+def write_scalars(folder: str, step: int, values: Mapping[str, float]) -> None:
+  """Adds a point to each of these curves."""
+  listed = [tf.compat.v1.Summary.Value(tag=tag, simple_value=values[tag]) for tag in values]
+  write_summary(folder, step, tf.compat.v1.Summary(value=listed))
+
+
+def write_summary(folder: str, step: int, summary: Any) -> None:
+  """Writes a summary of a step, a Summary or its bytes, at once."""
+  summary_writer(folder).add_summary(summary, step)
+  summary_writer(folder).flush()
+
+
+def drop_summaries_from(folder: str, step: int) -> None:
+  """Makes TensorBoard drop what a folder has of this step and later ones."""
+  start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+  summary_writer(folder).add_session_log(start, step)
+
+
+def summary_writer(folder: str) -> tf.compat.v1.summary.FileWriter:
+  """Returns the writer of a folder's event file, which the Estimator shares."""
+  with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
+    return tf.compat.v1.summary.FileWriterCache.get(folder)

@@ -15,17 +15,10 @@ from cifar10.cluster.placement import Placement
 from cifar10.cluster.roles import ALONE, Role
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data.info import DatasetInfo
-from cifar10.job import (
-  control_requests,
-  event_files,
-  job_config,
-  metrics_log,
-  stop_record,
-  unpack_pretrained,
-)
+from cifar10.job import control_requests, job_config, metrics_log, stop_record, variable_files
 from cifar10.job.stop_record import StopReason, StopRequest
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -159,12 +152,12 @@ class Run:
     metrics_log.append(self.job_dir, event)
     # The chief writes the training's curves, an evaluator those of what it evaluates.
     folder = self.job_dir if self.is_chief else os.path.join(self.job_dir, self.split_on_the_way)
-    event_files.write_scalars(folder, self.step, {name: float(value)})
+    metrics_log.write_scalars(folder, self.step, {name: float(value)})
 
   def session_config(self, cluster: Cluster = ALONE) -> Any:
     """Returns the ConfigProto of sessions: this machine's threads, and the visible tasks."""
     options = self.options
-    return sessions.session_config(
+    return devices.session_config(
       options.num_cpu_towers,
       options.num_intra_threads,
       options.num_inter_threads,
@@ -197,7 +190,7 @@ def begin(
   role = role or Role(ALONE, options)
   hparams = placement.with_dtype(hparams, num_gpus)
   if options.pretrained:
-    unpack_pretrained.unpack(options)
+    variable_files.unpack_pretrained(options)
   return Run(
     hparams,
     options,

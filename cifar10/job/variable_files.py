@@ -6,6 +6,7 @@ import io
 import math
 import os
 import re
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -13,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits, storage_errors
+from cifar10.core import files, limits
 from cifar10.core.errors import InputError
-from cifar10.job import best_checkpoints, checkpoints, pretrained
+from cifar10.job import checkpoints, job_config, pretrained
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.options.family import PROXY
-from cifar10.options.run_options import PRETRAINED
+from cifar10.options.run_options import PRETRAINED, RunOptions
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _GLOBAL_STEP = 'global_step'
@@ -172,8 +173,8 @@ def _zipped(path: str) -> Iterator[zipfile.ZipFile]:
 
 def _checkpoint(path: str, named: str) -> str:
   """Returns the checkpoint that a path stands for; raises InputError."""
-  if files.exists(os.path.join(path, best_checkpoints.NAME)):
-    path = os.path.join(path, best_checkpoints.read_folder(path)[0]['checkpoint'])
+  if files.exists(os.path.join(path, checkpoints.BEST_NAME)):
+    path = os.path.join(path, checkpoints.read_best_folder(path)[0]['checkpoint'])
   if files.exists(path + '.index'):
     if fault := checkpoints.fault_of(path):
       raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
@@ -222,7 +223,7 @@ def write(
   """
   check_new(path, flag)
   folder = os.path.dirname(files.absolute(path))
-  with storage_errors.named(flag, folder), storage_errors.refusing(flag, path):
+  with files.naming_errors(flag, folder), files.refusing_errors(flag, path):
     files.make_folder(folder)
     if path.endswith('.npz'):
       content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
@@ -258,4 +259,26 @@ def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: 
       session.run(save, dict(zip(fed, [*values.values(), global_step])))
     except tf.errors.OpError as error:
       message = error.message.partition('\n')[0]
-      raise OSError(storage_errors.number(error) or errno.EIO, message) from error
+      raise OSError(files.error_number(error) or errno.EIO, message) from error
+
+
+_unpacking = threading.Lock()  # A server's threads may load a network at the same time.
+
+
+def unpack_pretrained(options: RunOptions) -> None:
+  """Writes the network that `as_job` has accepted into its job dir, unless it is there."""
+  assert options.pretrained
+  with _unpacking:
+    if files.exists(os.path.join(options.job_dir, 'checkpoint')):
+      return
+    # By its path: a folder of the user's may have the network's name.
+    path = pretrained.path(options.pretrained) + '.npz'
+    source = open_source(path, '--pretrained')
+    step = source.global_step
+    values = {each: source.value(each) for each in source.shapes}
+    checkpoint = os.path.join(options.job_dir, f'model.ckpt-{step}')
+    job_config.write_config(options.job_dir, pretrained.config(options.pretrained))
+    if not files.exists(checkpoint + '.index'):  # A process that was killed may have come this far.
+      write(checkpoint, values, step, '--job-dir')
+    latest = f'model_checkpoint_path: "model.ckpt-{step}"\n'
+    files.write_text(os.path.join(options.job_dir, 'checkpoint'), latest)

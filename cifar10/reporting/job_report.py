@@ -13,7 +13,7 @@ from cifar10.core.logs import log
 from cifar10.data import input_pipeline, manifest
 from cifar10.data.info import DatasetInfo
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
-from cifar10.job import adopted_config, best_checkpoints, checkpoints, job_config
+from cifar10.job import checkpoints, job_config
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
@@ -88,7 +88,7 @@ def collect(
   config = job_config.read_config(path)
   if config is None:
     raise InputError(f"{path} holds no job: it has no config.json; name a job's folder")
-  hparams = adopted_config.adopt_config({}, config, path, training=False)
+  hparams = job_config.adopt_config({}, config, path, training=False)
   past = history.read(path)
   data_dir = data_dir or past.started_with('data_dir')
   if not data_dir:
@@ -119,7 +119,7 @@ def collect(
     run.data,
     {**past.started_with('options'), **all_values(hparams)},
     _evaluated(run, split),
-    next(iter(best_checkpoints.read(path)), None),
+    next(iter(checkpoints.read_best(path)), None),
     notes,
   )
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import model_base
-from cifar10.core import logs, sessions
+from cifar10.core import devices, logs
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.networks import families
@@ -36,7 +36,7 @@ def recomputed(
   """
   train_set = input_pipeline.Cifar10DataSet(data_dir, hparams.train_on, use_distortion=False)
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
-  with sessions.side_graph():
+  with devices.side_graph():
     batch_number = tf.compat.v1.placeholder(tf.float32, [])
     batches = input_pipeline.without_autotune(
       train_set.make_batch(hparams.train_batch_size, hparams.seed)
@@ -63,7 +63,7 @@ def recomputed(
     load = [each.assign(fed[name], read_value=False) for name, each in variables.items()]
     moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
     num_gpus = len(tf.config.list_physical_devices('GPU'))
-    config = sessions.session_config(num_gpus=num_gpus)
+    config = devices.session_config(num_gpus=num_gpus)
     with tf.compat.v1.Session(config=config) as session:
       session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
       session.run(load, {fed[name]: values[name] for name in variables})

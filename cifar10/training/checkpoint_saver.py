@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
-from cifar10.core import files, storage_errors
+from cifar10.core import files
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints
@@ -158,11 +158,11 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
 
   def before_save(self, session: Any, global_step_value: int) -> None:
     # TensorFlow would make the folder again, or save in another one that has its name now.
-    storage_errors.check_identity('--job-dir', self._job_dir, self._identity)
+    files.check_identity('--job-dir', self._job_dir, self._identity)
 
   def after_save(self, session: Any, global_step_value: int) -> None:
     try:  # It may have gone meanwhile.
-      storage_errors.check_identity('--job-dir', self._job_dir, self._identity)
+      files.check_identity('--job-dir', self._job_dir, self._identity)
     except StorageError:
       self._undo(global_step_value)
       raise

@@ -9,7 +9,7 @@ import numpy as np
 
 from cifar10.core import logs
 from cifar10.core.errors import InputError
-from cifar10.job import adopted_config, job_config, variable_files
+from cifar10.job import job_config, variable_files
 from cifar10.training import batch_norm_recalibration, network_size
 
 _WIDEST = 120  # Names in the table.
@@ -56,7 +56,7 @@ def average(command: argparse.Namespace) -> dict[str, Any]:
   config = job_config.read_config(command.job_dir)
   if config is None:
     raise InputError(f'--job-dir {command.job_dir} holds no job; name the job of the checkpoints')
-  hparams = adopted_config.adopt_config({}, config, command.job_dir, training=False)
+  hparams = job_config.adopt_config({}, config, command.job_dir, training=False)
   if hparams.source:
     raise InputError(
       f'--job-dir {command.job_dir} was trained on --source {hparams.source}, whose images average '

@@ -13,11 +13,11 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.roles import Role
-from cifar10.core import files, limits, storage_errors
+from cifar10.core import files, limits
 from cifar10.core.errors import InputError
 from cifar10.core.logs import format_duration, log
 from cifar10.data import manifest
-from cifar10.job import adopted_config, checkpoints, job_config
+from cifar10.job import checkpoints, job_config
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.training import experiment, network_size, schedules, trainer
@@ -90,7 +90,7 @@ def _check_job_dir(run: Run) -> bool:
   digests = manifest.digests(run.data_dir)
   before, now = job_config.before_and_now(run.job_dir, run.hparams, run.data_dir, run.data, digests)
   _check_writable(run.job_dir)
-  changes = adopted_config.changes(before, now, run.job_dir) if before else []
+  changes = job_config.changes(before, now, run.job_dir) if before else []
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
   trainer.check_resumes(run.hparams, run.options)
@@ -139,7 +139,7 @@ def _timed(run: Run) -> dict[str, Any]:
   timer = _StepTimer(num_steps)
   is_new = run.is_chief and checkpoints.survey(run.job_dir).is_new
   temporary = tempfile.TemporaryDirectory(prefix='cifar10-dry-run-')
-  with temporary as folder, storage_errors.named('TMPDIR', folder):
+  with temporary as folder, files.naming_errors('TMPDIR', folder):
     options = dataclasses.replace(
       run.options,
       job_dir=folder,

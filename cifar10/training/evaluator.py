@@ -6,11 +6,11 @@ from typing import Any
 
 from cifar10.callbacks import own_callback, progress
 from cifar10.callbacks.base import Callback, Evaluation
-from cifar10.core import storage_errors
+from cifar10.core import files
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.job import checkpoints, event_files, metrics_log
+from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
 from cifar10.training import evaluation
 from cifar10.training.estimator import inference_estimator
@@ -96,7 +96,7 @@ class Evaluator:
     )
     self.last = dict(made.result)
     if self.callbacks and self._is_repeated(made):
-      event_files.drop_from(os.path.join(run.job_dir, split), made.step)
+      metrics_log.drop_summaries_from(os.path.join(run.job_dir, split), made.step)
     self._steps[split] = made.step
     self._kept[split].write(measured.metrics)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
@@ -120,7 +120,7 @@ def evaluate_once(run: Run) -> dict[str, Any]:
   evaluator.check(run.final_split)
   evaluator.callbacks += own_callback.make_all(run, run.own_callbacks)
   try:
-    with storage_errors.named('--job-dir', run.job_dir):
+    with files.naming_errors('--job-dir', run.job_dir):
       return evaluator.evaluated(run.final_split)
   except StorageError as error:
     if not evaluator.last:

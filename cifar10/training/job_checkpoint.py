@@ -6,7 +6,7 @@ from typing import TypeVar
 from cifar10.core import files
 from cifar10.core.errors import Terminated
 from cifar10.core.logs import log
-from cifar10.job import best_checkpoints, checkpoints
+from cifar10.job import checkpoints
 from cifar10.job.run import Run
 from cifar10.training import ema, network_size
 
@@ -45,5 +45,5 @@ def _pointed_at(run: Run) -> str:
   """Returns the checkpoint to use, which may be deleted already; '' if there is none."""
   named = run.options.checkpoint
   if named == checkpoints.BEST:
-    return best_checkpoints.checkpoint(run.job_dir)
+    return checkpoints.best(run.job_dir)
   return named or checkpoints.listed(run.job_dir) or ''

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
@@ -86,7 +86,7 @@ def _built(hparams: HParams, data: DatasetInfo, num_images: int | None = 1) -> I
   """A context whose default graph has the network, as it evaluates so many images."""
   if hparams.dtype == 'auto':  # Not yet decided.
     hparams = dataclasses.replace(hparams, dtype='float32')
-  with sessions.side_graph():
+  with devices.side_graph():
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
     built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):

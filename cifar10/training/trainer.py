@@ -13,17 +13,10 @@ from cifar10.callbacks.base import TrainingGraph
 from cifar10.callbacks.meter import MeterHook
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
-from cifar10.core import devices, storage_errors
+from cifar10.core import devices, files
 from cifar10.core.logs import log
 from cifar10.data import manifest
-from cifar10.job import (
-  best_checkpoints,
-  checkpoints,
-  control_requests,
-  job_config,
-  metrics_log,
-  stop_record,
-)
+from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.job.run import Run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -200,7 +193,7 @@ def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Su
   if hparams.ema_decay:
     ema.check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
   if options.keep_best:
-    best_checkpoints.read(options.job_dir)
+    checkpoints.read_best(options.job_dir)
   if job_config.CONTROL not in (job_config.read_config(options.job_dir) or {}):
     return surveyed, ControlState()
   return surveyed, ControlState(**control_requests.read_rates(options.job_dir))
@@ -214,7 +207,7 @@ def _lock(run: Run) -> Iterator[None]:
     return
   folder = run.job_dir
   with contextlib.ExitStack() as stack:
-    with storage_errors.refusing('--job-dir', folder):
+    with files.refusing_errors('--job-dir', folder):
       stack.enter_context(job_config.training_lock(folder))
     checkpoint_saver.remove_half_saved(folder)
     yield

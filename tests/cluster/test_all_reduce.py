@@ -10,7 +10,7 @@ import tensorflow as tf
 from cifar10.cluster import choose_role
 from cifar10.cluster.control import ControlState, from_vector
 from cifar10.cluster.tasks import Cluster
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.options.run_options import RunOptions
 
 OPTIONS = RunOptions('job', distribute='multi_worker_mirrored')
@@ -21,7 +21,7 @@ class Task:
 
   def __init__(self, cluster, start, gradient):
     self.role = choose_role.choose(cluster, OPTIONS)
-    config = sessions.session_config(
+    config = devices.session_config(
       device_filters=cluster.device_filters, group_leader=cluster.group_leader
     )
     servers = tf.train.ClusterSpec(cluster.addresses)

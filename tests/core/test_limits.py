@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cifar10.core import limits, sessions
+from cifar10.core import devices, limits
 
 
 def test_this_machine_has_some():
@@ -65,7 +65,7 @@ def test_a_containers_processor_time_counts(tree, monkeypatch, groups, cores):
   monkeypatch.setattr(os, 'sched_getaffinity', lambda process: set(range(8)), raising=False)
   assert limits.cores() == cores
   threads = 0 if cores == 8 else cores  # 0: what TensorFlow takes by itself, or TF_NUM_... says.
-  config = sessions.session_config()
+  config = devices.session_config()
   assert config.intra_op_parallelism_threads == config.inter_op_parallelism_threads == threads
-  given = sessions.session_config(num_intra_threads=5, num_inter_threads=6)
+  given = devices.session_config(num_intra_threads=5, num_inter_threads=6)
   assert (given.intra_op_parallelism_threads, given.inter_op_parallelism_threads) == (5, 6)

@@ -18,7 +18,7 @@ from cifar10.core.option import (
   option,
   values,
 )
-from cifar10.job.adopted_config import from_json
+from cifar10.job.job_config import from_json
 
 
 @dataclasses.dataclass(frozen=True)

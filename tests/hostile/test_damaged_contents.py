@@ -24,14 +24,7 @@ from cifar10.core.errors import InputError
 from cifar10.data import image_files, info, manifest, records
 from cifar10.data.build import archive, synthetic
 from cifar10.data.input_pipeline import Cifar10DataSet
-from cifar10.job import (
-  adopted_config,
-  best_checkpoints,
-  control_requests,
-  job_config,
-  metrics_log,
-  stop_record,
-)
+from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.options.hparams import all_values, from_values
 
 ODD = [
@@ -161,12 +154,12 @@ def test_config(tmp_path, draw, network):
     with refusals():
       config = job_config.read_config(path)
       for training in (True, False):
-        hparams = adopted_config.adopt_config({}, config, path, training=training)
+        hparams = job_config.adopt_config({}, config, path, training=training)
         assert hparams.family.describe()
       job_config.described_data(path, None)
       control_requests.read_rates(path)
       before, now = job_config.before_and_now(path, hparams, 'data', info.CIFAR10, None)
-      adopted_config.changes(before, now, path)
+      job_config.changes(before, now, path)
 
 
 def test_ended(tmp_path, draw):
@@ -181,10 +174,10 @@ def test_best(tmp_path, draw):
   other = {'accuracy': 0.4, 'global_step': 2, 'checkpoint': 'model.ckpt-2'}
   (tmp_path / 'best').mkdir()
   for text in files({**entry, 'others': [other]}, draw):
-    (tmp_path / 'best' / best_checkpoints.NAME).write_bytes(text)
+    (tmp_path / 'best' / checkpoints.BEST_NAME).write_bytes(text)
     with refusals():
-      assert best_checkpoints.checkpoint(str(tmp_path)).startswith(f'{tmp_path}/best')
-      best_checkpoints.read(str(tmp_path))
+      assert checkpoints.best(str(tmp_path)).startswith(f'{tmp_path}/best')
+      checkpoints.read_best(str(tmp_path))
 
 
 def test_metrics(tmp_path, draw):

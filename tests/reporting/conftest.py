@@ -8,7 +8,7 @@ import checkout
 import pytest
 
 from cifar10.data import info
-from cifar10.job import best_checkpoints, metrics_log
+from cifar10.job import checkpoints, metrics_log
 
 
 def events(data_dir, checkpoint):
@@ -59,7 +59,7 @@ def make_job(tmp_path_factory, data_dir):
       for second, event in enumerate(events(data, os.path.join(path, 'model.ckpt-8'))):
         metrics_log.append(path, {'time': 1.8e9 + second, 'task': 'chief 0', **event})
       chosen_by = {'accuracy': 0.5, 'global_step': 8}
-      best_checkpoints.keep(path, os.path.join(path, 'model.ckpt-8'), chosen_by, 1)
+      checkpoints.keep_best(path, os.path.join(path, 'model.ckpt-8'), chosen_by, 1)
     return path
 
   return make

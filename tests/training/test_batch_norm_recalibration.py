@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.data import manifest, records
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
@@ -19,7 +19,7 @@ MEAN = 'wrn/final/batch_norm/moving_mean'
 
 def new_values(hparams):
   """The initial values of a network, by name."""
-  with sessions.side_graph(), tf.compat.v1.variable_scope('wrn'):
+  with devices.side_graph(), tf.compat.v1.variable_scope('wrn'):
     built = network_builder.build(hparams, CIFAR10, is_training=True)
     built.forward_pass(tf.zeros([1, 32, 32, 3]))
     variables = {each.op.name: each for each in tf.compat.v1.global_variables()}

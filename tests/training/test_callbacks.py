@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from outcome import events, refused, succeeded, until
 
-from cifar10.job import best_checkpoints, metrics_log
+from cifar10.job import checkpoints, metrics_log
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -107,14 +107,14 @@ def test_the_best_is_kept_and_can_be_evaluated(run_here, data_dir, tmp_path):
   succeeded(run_here(*train, *ruin))
   on_the_way = [event for event in events(job, 'evaluate') if event['subset'] == 'validation']
   best = max(on_the_way, key=lambda event: event['accuracy'])  # The first of equals.
-  [entry] = best_checkpoints.read(str(job))
+  [entry] = checkpoints.read_best(str(job))
   assert (entry['global_step'], entry['accuracy']) == (best['step'], best['accuracy'])
   assert best['accuracy'] > on_the_way[-1]['accuracy']
   evaluate = ['--mode', 'evaluate', '--checkpoint', 'best', '--subset', 'validation']
   again = succeeded(run_here(*flags(data_dir, job, *evaluate)))
   assert (again['accuracy'], again['global_step']) == (entry['accuracy'], entry['global_step'])
   exported = succeeded(run_here('--job-dir', job, '--mode', 'export', '--checkpoint', 'best'))
-  assert exported['checkpoint'] == best_checkpoints.checkpoint(str(job))
+  assert exported['checkpoint'] == checkpoints.best(str(job))
 
 
 @pytest.mark.parametrize('subset', [[], ['--subset', 'validation']], ids=['eval', 'validation'])

@@ -8,7 +8,7 @@ import pytest
 
 from cifar10.cluster.tasks import Cluster
 from cifar10.cluster.tf_config import read_cluster
-from cifar10.core import sessions
+from cifar10.core import devices
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -26,7 +26,7 @@ def make(tmp_path, cluster):
 
 
 def test_threads_devices_and_logging_reach_the_session():
-  config = sessions.session_config(3, 5, 7, True, num_gpus=2)
+  config = devices.session_config(3, 5, 7, True, num_gpus=2)
   assert config.device_count == {'CPU': 3, 'GPU': 2}
   assert config.intra_op_parallelism_threads == 5
   assert config.inter_op_parallelism_threads == 7
@@ -38,12 +38,12 @@ def test_threads_devices_and_logging_reach_the_session():
 FREE = """
 import pynvml
 import tensorflow as tf
-from cifar10.core import sessions
+from cifar10.core import devices
 
 pynvml.nvmlInit()
 with tf.Graph().as_default(), tf.device('/device:GPU:0'):
   total = tf.reduce_sum(tf.random.normal([1000, 1000]))
-  with tf.compat.v1.Session(config=sessions.session_config(num_gpus=1)) as session:
+  with tf.compat.v1.Session(config=devices.session_config(num_gpus=1)) as session:
     session.run(total)
     memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
 print(memory.free / memory.total)

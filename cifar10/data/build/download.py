@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 
-from cifar10.core import logs, storage_errors
+from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
@@ -35,7 +35,7 @@ def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
       return
     except (OSError, http.client.HTTPException, ValueError) as error:
       code = error.code if isinstance(error, urllib.error.HTTPError) else None
-      if getattr(error, 'errno', None) in storage_errors.FULL:
+      if getattr(error, 'errno', None) in files.FULL:
         raise  # Of the disk, not of the network.
       if code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         os.remove(path + '.part')  # It is longer than the file, so it belongs to another one.

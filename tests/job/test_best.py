@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.job import best_checkpoints
+from cifar10.job import checkpoints
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def save(tmp_path):
 def keep(tmp_path, save):
   def run(step, accuracy, count=1):
     evaluation = {'accuracy': accuracy, 'global_step': step}
-    return best_checkpoints.keep(str(tmp_path), save(step), evaluation, count)
+    return checkpoints.keep_best(str(tmp_path), save(step), evaluation, count)
 
   return run
 
@@ -43,7 +43,7 @@ def test_the_best_stays(tmp_path, keep):
   with open(tmp_path / 'best' / 'best.json', encoding='utf-8') as file:
     expected = {'accuracy': 0.7, 'global_step': 2, 'checkpoint': 'model.ckpt-2', 'others': []}
     assert json.load(file) == expected
-  assert best_checkpoints.checkpoint(str(tmp_path)) == str(tmp_path / 'best' / 'model.ckpt-2')
+  assert checkpoints.best(str(tmp_path)) == str(tmp_path / 'best' / 'model.ckpt-2')
 
 
 def test_of_equals_the_earlier_one_is_the_best(tmp_path, keep):
@@ -56,24 +56,24 @@ def test_the_lowest_loss_can_choose(tmp_path, save):
   evaluations = [{'accuracy': 0.9}, {'accuracy': 0.8, 'loss': 0.3}, {'accuracy': 0.7, 'loss': 0.2}]
   evaluations.append({'accuracy': 0.6, 'loss': float('nan')})
   kept_best = [
-    best_checkpoints.keep(str(tmp_path), save(step), {**evaluation, 'global_step': step}, 2, 'loss')
+    checkpoints.keep_best(str(tmp_path), save(step), {**evaluation, 'global_step': step}, 2, 'loss')
     for step, evaluation in enumerate(evaluations, start=1)
   ]
   assert kept_best == [True, True, True, False]
-  assert [entry['global_step'] for entry in best_checkpoints.read(str(tmp_path))] == [3, 2]
+  assert [entry['global_step'] for entry in checkpoints.read_best(str(tmp_path))] == [3, 2]
 
 
 def test_several_are_ranked(tmp_path, keep):
   for step, accuracy in enumerate([0.1, 0.4, 0.3, 0.2], start=1):
     keep(step, accuracy, count=2)
-  assert [entry['global_step'] for entry in best_checkpoints.read(str(tmp_path))] == [2, 3]
+  assert [entry['global_step'] for entry in checkpoints.read_best(str(tmp_path))] == [2, 3]
   assert kept(tmp_path) == {2, 3}
 
 
 def test_an_evaluation_made_again_takes_its_own_place(tmp_path, keep):
   keep(1, 0.9)
   assert keep(1, 0.8)
-  assert [entry['accuracy'] for entry in best_checkpoints.read(str(tmp_path))] == [0.8]
+  assert [entry['accuracy'] for entry in checkpoints.read_best(str(tmp_path))] == [0.8]
 
 
 def test_the_original_may_go(tmp_path, keep):
@@ -100,7 +100,7 @@ def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call
   with pytest.raises(KeyboardInterrupt):
     keep(2, 0.6)
   monkeypatch.undo()
-  assert best_checkpoints.checkpoint(str(tmp_path)).endswith('model.ckpt-1')
+  assert checkpoints.best(str(tmp_path)).endswith('model.ckpt-1')
   assert 1 in kept(tmp_path)
   assert keep(2, 0.6)
   assert kept(tmp_path) == {2}
@@ -108,4 +108,4 @@ def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call
 
 def test_there_is_none(tmp_path):
   with pytest.raises(InputError, match=r'--checkpoint best: .* has none'):
-    best_checkpoints.checkpoint(str(tmp_path))
+    checkpoints.best(str(tmp_path))
