@@ -6,15 +6,11 @@ trains ResNet-44 for 80,000 steps, evaluates on the validation split on the way 
 split at the end, and prints the result as one JSON line. The same command resumes.
 """
 
-if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
-  from cifar10.core.errors import run_process
-
-  run_process('cifar10_main')
-
 import contextlib
+import functools
 
 from cifar10 import plan
-from cifar10.core import cli, errors, files, logs, start_tensorflow
+from cifar10.core import cli, files, logs, start_tensorflow
 from cifar10.options import flags
 
 
@@ -29,4 +25,10 @@ def main() -> None:
   writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
   with cli.ended_by_signals() if writes_once else contextlib.nullcontext():
     for result in modes.results(planned):
-      errors.print_result(files.json_text(result))
+      cli.print_result(files.json_text(result))
+
+
+run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+
+if __name__ == '__main__':
+  run()

@@ -14,17 +14,13 @@ A second run verifies the files and changes nothing. The manifest beside the rec
 DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 """
 
-if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
-  from cifar10.core.errors import run_process
-
-  run_process('generate_cifar10_tfrecords')
-
 import argparse
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from cifar10.core import cli, errors, files, lock, logs, start_tensorflow
+from cifar10.core import cli, files, lock, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
@@ -48,7 +44,7 @@ def main(data_dir: str | None = None) -> None:
   logs.set_up()
   if data_dir is None:  # Reading images would take a GPU's memory.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
-  errors.print_result(files.json_text(generate(flags)))
+  cli.print_result(files.json_text(generate(flags)))
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -191,3 +187,9 @@ def _parser() -> argparse.ArgumentParser:
     f'(default: {",".join(map(str, image_folder.DEFAULT_SPLIT))})',
   )
   return parser
+
+
+run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+
+if __name__ == '__main__':
+  run()

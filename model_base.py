@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from cifar10.ops import convolution
-from cifar10.options.family import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
+from cifar10.options.families import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 Initializer: TypeAlias = 'Callable[..., tf.Tensor]'  # Of a shape and a dtype, as TensorFlow's.

@@ -23,7 +23,7 @@ from typing import Any
 import commands
 import environment
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.local_cluster import LocalCluster
 
 _VARIANTS: dict[str, tuple[int, int, list[str]]] = {  # Workers, parameter servers, flags.
@@ -140,4 +140,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

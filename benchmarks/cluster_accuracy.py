@@ -16,7 +16,7 @@ from typing import Any
 import commands
 import environment
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.local_cluster import LocalCluster, show
 
 
@@ -77,4 +77,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

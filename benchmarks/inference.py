@@ -30,7 +30,7 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10.core import errors
+from cifar10.core import cli
 from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options import hparams
 from cifar10.training import model_fn
@@ -227,4 +227,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

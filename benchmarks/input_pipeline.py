@@ -23,7 +23,7 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.data import input_pipeline, records
 
 _PEERS = {'torch': 'PyTorch DataLoader', 'tensorpack': 'tensorpack DataFlow'}
@@ -128,4 +128,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -13,7 +13,7 @@ import commands
 import environment
 import turns
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 
 _TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
 _BATCH_SIZE, _WARM_UP = 128, 15  # Steps.
@@ -75,4 +75,4 @@ def _command(python: str, data_dir: str, dtype: str, job_dir: str) -> list[str]:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

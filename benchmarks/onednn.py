@@ -19,7 +19,7 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.core import errors
+from cifar10.core import cli
 from cifar10.job import run as job_run
 from cifar10.options import hparams, run_options
 from cifar10.training import evaluator, experiment
@@ -125,4 +125,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

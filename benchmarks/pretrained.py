@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 import cifar10
-from cifar10.core import errors
+from cifar10.core import cli
 from cifar10.data import input_pipeline, manifest
 from cifar10.job import pretrained, variable_files
 from cifar10.options.run_options import PRETRAINED
@@ -195,4 +195,4 @@ def _parse_flags() -> argparse.Namespace:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -21,7 +21,7 @@ import soak_memory
 import tensorflow as tf
 
 import cifar10
-from cifar10.core import errors
+from cifar10.core import cli
 
 
 def main() -> None:
@@ -68,4 +68,4 @@ def _samples(flags: argparse.Namespace) -> list[soak_memory.Sample]:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -18,7 +18,7 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.core import errors
+from cifar10.core import cli
 from cifar10.data import input_pipeline
 from cifar10.job import run as job_run
 from cifar10.options import hparams
@@ -105,4 +105,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -15,7 +15,7 @@ import commands
 import environment
 import networks
 
-from cifar10.core import errors
+from cifar10.core import cli
 
 _TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'training.py')
 _SHAPES = [
@@ -94,4 +94,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

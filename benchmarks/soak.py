@@ -21,7 +21,7 @@ from typing import Any
 import commands
 import environment
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.job import metrics_log
 
 _CURVE = ('step', 'subset', 'accuracy', 'cross_entropy')
@@ -134,4 +134,4 @@ def _history(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

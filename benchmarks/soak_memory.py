@@ -27,7 +27,7 @@ import environment
 import numpy as np
 import psutil
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.job import metrics_log
 
 _NETWORK = ['--num-layers', 8, '--train-batch-size', 1, '--eval-batch-size', 100]
@@ -207,4 +207,4 @@ if __name__ == '__main__':
   if _HELD_FILE in os.environ:
     run_program(os.environ[_HELD_FILE])
   else:
-    errors.run_command(main)
+    cli.run_command(main)

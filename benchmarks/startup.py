@@ -25,7 +25,7 @@ import commands
 import environment
 import tensorflow as tf
 
-from cifar10.core import errors
+from cifar10.core import cli, errors
 from cifar10.options import hparams
 from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator
@@ -222,4 +222,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -28,7 +28,7 @@ import commands
 import environment
 import peers
 
-from cifar10.core import devices, errors
+from cifar10.core import cli, devices, errors
 from cifar10.options import hparams
 
 
@@ -129,4 +129,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.cluster import roles
-from cifar10.core import devices, errors
+from cifar10.core import cli, devices
 from cifar10.data.info import CIFAR10
 from cifar10.networks import families as networks
 from cifar10.networks.fastnet import Start
@@ -111,4 +111,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -39,7 +39,7 @@ import peers
 import tensorflow as tf
 import turns
 
-from cifar10.core import devices, errors
+from cifar10.core import cli, devices
 from cifar10.data import input_pipeline
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams, from_values, recipe_values
@@ -271,4 +271,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

@@ -15,7 +15,7 @@ import tempfile
 import commands
 import environment
 
-from cifar10.core import errors
+from cifar10.core import cli
 from cifar10.job import metrics_log
 
 _STEPS = 200  # The metrics have the speed of each hundred.
@@ -62,4 +62,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == '__main__':
-  errors.run_command(main)
+  cli.run_command(main)

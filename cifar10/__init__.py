@@ -21,7 +21,7 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
     ('convert', 'train', 'make_experiment', 'evaluate', 'predict', 'export', 'load'), 'api'
   ),
   **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
-  'Family': 'options.family',
+  'Family': 'options.families',
   'Callback': 'callbacks.base',
   # The names of TensorFlow's old example (docs/migration.md).
   'get_model_fn': 'training.model_fn',
@@ -32,7 +32,7 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   'ExamplesPerSecondHook': 'callbacks.examples_per_second',
 }
 
-_WITHOUT_TENSORFLOW = ('core.errors', 'options.family')
+_WITHOUT_TENSORFLOW = ('core.errors', 'options.families')
 
 
 def __getattr__(name: str) -> Any:

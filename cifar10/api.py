@@ -28,8 +28,7 @@ from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
 from cifar10.job import run as job_run
 from cifar10.options import families, flags, gone
-from cifar10.options.augmentation import Augmentation
-from cifar10.options.hparams import HParams
+from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.training import experiment
 from cifar10.training.experiment import Experiment

@@ -11,14 +11,10 @@ the training images. A FILE that ends in .npz has numpy arrays; any other is a c
 `cifar10_main.py --checkpoint FILE`.
 """
 
-if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
-  from cifar10.core.errors import run_process
-
-  run_process('cifar10.checkpoint')
-
 import argparse
+import functools
 
-from cifar10.core import cli, errors, files, logs, start_tensorflow
+from cifar10.core import cli, files, logs, start_tensorflow
 
 
 def main() -> None:
@@ -33,7 +29,7 @@ def main() -> None:
     'dump': checkpoint_tool.dump,
     'average': checkpoint_tool.average,
   }
-  errors.print_result(files.json_text(verbs[command.verb](command)))
+  cli.print_result(files.json_text(verbs[command.verb](command)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,3 +48,9 @@ def _parser() -> argparse.ArgumentParser:
   for verb in (dump, average):
     verb.add_argument('--out', required=True, metavar='FILE', help='file to write; must not exist')
   return parser
+
+
+run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+
+if __name__ == '__main__':
+  run()

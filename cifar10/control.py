@@ -8,17 +8,13 @@ The command waits until the training has carried the request out, and prints the
 nobody trains, `go-on` lifts an early end, and `learning_rate=schedule` a rate that was set.
 """
 
-if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
-  from cifar10.core.errors import run_process
-
-  run_process('cifar10.control')
-
 import contextlib
+import functools
 import os
 import sys
 import time
 
-from cifar10.core import cli, errors, files
+from cifar10.core import cli, files
 from cifar10.core.errors import CommandError, InputError
 from cifar10.job import control_requests, stop_record
 from cifar10.job.control_requests import Command
@@ -42,7 +38,7 @@ def main() -> None:
   else:
     raise CommandError(f'nobody trains in {job_dir}; start the training first')
   print(answer['answer'], file=sys.stderr)
-  errors.print_result(files.json_text({'order': str(command), **answer}))
+  cli.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
     sys.exit(2)
 
@@ -85,3 +81,9 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
   finally:  # Also after a signal: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
   return answer
+
+
+run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+
+if __name__ == '__main__':
+  run()

@@ -7,14 +7,10 @@ which are cifar10_main.py's. Each line of their logs starts with the task's name
 standard output is the chief's result, or the evaluator's where there is one.
 """
 
-if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
-  from cifar10.core.errors import run_process
-
-  run_process('cifar10.local_cluster')
-
 import argparse
 import contextlib
 import ctypes
+import functools
 import itertools
 import json
 import math
@@ -28,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from cifar10.core import cli, errors, files
+from cifar10.core import cli, files
 from cifar10.core.errors import InputError
 from cifar10.options import flags, gone
 
@@ -212,7 +208,7 @@ def main() -> None:
     cluster.start()
     code = _supervise(cluster, options.restart, received)
   if code == 0:  # The context has ended, so all output of the tasks is read.
-    errors.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
+    cli.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
 
@@ -314,3 +310,9 @@ def _count(text: str) -> int:
   if not text.isdecimal() or len(text) > 3 or int(text) > _MOST_TASKS:
     raise argparse.ArgumentTypeError(f'{text!r} is not a number of 0 to {_MOST_TASKS}')
   return int(text)
+
+
+run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+
+if __name__ == '__main__':
+  run()

@@ -8,13 +8,9 @@ mistakes, configuration and history. `--table` prints the same numbers as text. 
 standard output is JSON with them, also without a page. docs/report.md explains them.
 """
 
-if __name__ == '__main__':  # Before the imports, which Ctrl-C must not interrupt.
-  from cifar10.core.errors import run_process
-
-  run_process('cifar10.report')
-
 import argparse
 import datetime
+import functools
 import importlib.util
 import os
 import string
@@ -22,7 +18,7 @@ import sys
 from typing import Any
 
 import cifar10
-from cifar10.core import cli, errors, files, logs, start_tensorflow
+from cifar10.core import cli, files, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SUBSETS
 from cifar10.options import checks
@@ -55,7 +51,7 @@ def main() -> None:
     result = {'report': command.out, 'bytes': len(content.encode()), **result}
   if command.table:
     print(summary.terminal_table(jobs), file=sys.stderr)
-  errors.print_result(files.json_text(result))
+  cli.print_result(files.json_text(result))
 
 
 def _check(command: argparse.Namespace) -> None:
@@ -86,3 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     '--data-dir', type=cli.path, help="the record files (default: where the job's were)"
   )
   return parser
+
+
+run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+
+if __name__ == '__main__':
+  run()

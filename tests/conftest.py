@@ -31,7 +31,7 @@ os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PY
 
 import tensorflow as tf  # noqa: E402
 
-from cifar10.core import errors, limits  # noqa: E402
+from cifar10.core import cli, limits  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
 from cifar10.data.build import synthetic  # noqa: E402
 
@@ -138,7 +138,7 @@ def _exit_code(command, flags, monkeypatch):
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
   monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
   with pytest.raises(SystemExit) as end:
-    errors.run_command(command.main)
+    cli.run_command(command.main)
   return end.value.code
 
 

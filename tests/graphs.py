@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from cifar10.options.family import SCALE
+from cifar10.options.families import SCALE
 from cifar10.options.hparams import HParams
 from cifar10.training import optimizers
 from cifar10.training.schedules import Rates

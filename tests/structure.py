@@ -39,14 +39,12 @@ OPTIONAL = {
   'jinja2',
   'matplotlib',
   'onnx',
-  'shtab',
   'tensorflow_io',
   'tf2onnx',
 }
 # Where a module is imported by its name as a string, and whose name it is.
 BY_NAME = {
   'cifar10': 'the names of the package, loaded when first used',
-  'cifar10.core.errors': 'a command, after Ctrl-C is held back',
   'cifar10.core.user_code': "a user's own: networks, sources, callbacks",
   'cifar10.callbacks.gpu_use': 'an optional package',
   'estimator_again': "TensorFlow's, which may be gone",

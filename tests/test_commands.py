@@ -1,16 +1,12 @@
-"""The program as a release leaves it: scripts that run from any folder, and completion."""
+"""The program as a release leaves it: scripts that run from any folder."""
 
-import contextlib
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 import zipfile
 
 import checkout
@@ -69,8 +65,7 @@ def installed(released, tmp_path_factory):
   with open(os.path.join(own, 'here.pth'), 'w', encoding='utf-8') as file:
     file.write(f'{sysconfig.get_path("purelib")}\n')
   offline = ['--no-index', '--disable-pip-version-check', '--quiet']
-  wheel = f'{released[1]}[completion]'
-  checkout.run(python, '-m', 'pip', 'install', *offline, wheel, must_succeed=True)
+  checkout.run(python, '-m', 'pip', 'install', *offline, released[1], must_succeed=True)
   return environment / 'bin'
 
 
@@ -133,73 +128,8 @@ def test_every_command_of_the_page_runs(installed, tmp_path):
   """In one shell, one after the other."""
   lines = ['set -e', *documented()]
   shown = set(SCRIPTS) - {'cifar10-control'}  # Which needs another that runs.
-  assert {line.split()[0] for line in lines} == {'set', 'eval', *shown}
+  assert {line.split()[0] for line in lines} == {'set', *shown}
   path = f'{installed}:{os.environ["PATH"]}'
   environment = {**os.environ, 'PATH': path}
   result = checkout.run('bash', '-c', '\n'.join(lines), cwd=tmp_path, env=environment, timeout=900)
   assert result.returncode == 0, result.stderr
-
-
-@contextlib.contextmanager
-def terminal(*command, env):
-  """A process in a terminal of its own -> a function that types, and waits for an answer."""
-  screen, inside = pty.openpty()
-  process = subprocess.Popen(
-    command, stdin=inside, stdout=inside, stderr=inside, env=env, start_new_session=True
-  )
-  os.close(inside)
-
-  def type_and_wait(text, answer):
-    os.write(screen, text.encode())
-    shown, deadline = '', time.monotonic() + 60
-    while not re.search(answer, shown):
-      assert time.monotonic() < deadline, shown
-      if select.select([screen], [], [], 0.1)[0]:
-        shown += os.read(screen, 4096).decode()
-    return shown
-
-  try:
-    yield type_and_wait
-  finally:
-    process.kill()
-    process.wait()
-    os.close(screen)
-
-
-@pytest.fixture
-def shell(installed, tmp_path):
-  """A terminal with a shell that has the scripts on its PATH."""
-
-  def start(*command):
-    path = f'{installed}:{os.environ["PATH"]}'
-    plain = {'PATH': path, 'PS1': '$ ', 'TERM': 'dumb', 'HOME': str(tmp_path), 'COLUMNS': '200'}
-    return terminal(*command, env=plain)
-
-  return start
-
-
-def test_bash_completes(shell, tmp_path):
-  (tmp_path / 'data').mkdir()
-  with shell('bash', '--norc', '--noprofile', '-i') as type_and_wait:
-    type_and_wait('cd; eval "$(cifar10-train --print-completion bash)"; echo d""one\n', 'done')
-    type_and_wait('cifar10-train --nesterov --lea\t', '--learning-rate ')
-    type_and_wait('0.1 --recipe he\t', 'he2015 ')
-    type_and_wait('--network fastn\t', 'fastnet ')
-    type_and_wait('--data-dir da\t', 'data/')
-    type_and_wait('--images da\t', 'data/')
-    type_and_wait('\x03eval "$(cifar10-checkpoint --print-completion bash)"; echo t""wo\n', 'two')
-    type_and_wait('cifar10-checkpoint average x --data-dir da\t', 'data/')
-    type_and_wait('\x03eval "$(cifar10-cluster --print-completion bash)"; echo thr""ee\n', 'three')
-    type_and_wait('cifar10-cluster --ps 1 -- --data-dir da\t', 'data/')
-
-
-@pytest.mark.skipif(not shutil.which('zsh'), reason='there is no zsh on this machine')
-def test_zsh_completes(shell, tmp_path):
-  (tmp_path / 'data').mkdir()
-  with shell('zsh', '-f', '-i') as type_and_wait:
-    load = 'autoload -U compinit; compinit -u; eval "$(cifar10-train --print-completion zsh)"'
-    type_and_wait(f'cd; {load}; echo d""one\n', 'done')
-    type_and_wait('cifar10-train --nesterov --lea\t', '--learning-rate ')
-    type_and_wait('0.1 --recipe he\t', 'he2015 ')
-    type_and_wait('--network fastn\t', 'fastnet ')
-    type_and_wait('--data-dir da\t', 'data/')

@@ -17,9 +17,8 @@ from cifar10.data.info import CIFAR10
 from cifar10.job import job_config
 from cifar10.options import families
 from cifar10.options import flags as command_line
-from cifar10.options.augmentation import Augmentation
 from cifar10.options.families import BUILT_IN
-from cifar10.options.hparams import HParams, from_values, recipe_values
+from cifar10.options.hparams import Augmentation, HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 
 ALL_NAMES = names(HParams, Augmentation, RunOptions, *BUILT_IN.values()) | {'network'}
@@ -336,19 +335,15 @@ def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, setti
   assert not (tmp_path / 'job').exists()
 
 
-def test_the_first_process_of_a_container_hears_sigterm(tmp_path):
+def test_the_first_process_of_a_container_hears_sigterm():
   """Linux keeps from it what it has no handler for, so that `docker stop` would have to kill it."""
-  module = tmp_path / 'sleeping.py'
-  module.write_text(
-    'import sys, time\ndef main():\n  print("up", file=sys.stderr)\n  time.sleep(60)\n'
-  )
   code = """if True:
-    import os
+    import os, sys, time
     os.getpid = lambda: 1
-    from cifar10.core.errors import run_process
-    run_process('sleeping')
+    from cifar10.core import cli
+    cli.run_process(lambda: (print('up', file=sys.stderr), time.sleep(60)))
   """
-  environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}{os.pathsep}{checkout.ROOT}'}
+  environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
   command = [sys.executable, '-c', code]
   with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
     assert process.stderr.readline() == 'up\n'

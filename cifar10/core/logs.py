@@ -1,57 +1,46 @@
-"""The log on standard error, one line per event, and progress bars."""
+"""The log on standard error, one line per event, progress bars, and results on standard output."""
 
 import contextlib
-import functools
-import io
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
 import tqdm
 import tqdm.auto
 
 log = logging.getLogger('cifar10')
 
+tqdm.tqdm.monitor_interval = 0  # Or a bar would leave a thread behind.
+bar = tqdm.auto.tqdm  # A notebook's own there.
 _IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
+_LONGEST = 500  # Of what an error says, in characters.
 _results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
-
-
-class _Deaf(io.FileIO):
-  """A file to which lines are lost where it cannot take them: a log is no reason to end."""
-
-  def write(self, content: Any) -> int:
-    try:
-      written = super().write(content)
-    except OSError:
-      written = None
-    return len(content) if written is None else written  # None: it is full, and does not block.
 
 
 @contextlib.contextmanager
 def output_for_results() -> Iterator[None]:
-  """Keeps standard output for `print_line`: whoever else prints, C++ too, does on standard error.
-
-  What is closed becomes /dev/null, or the next file that is opened would take its place.
-  """
+  """Keeps standard output for `print_line`: others, C++ too, print on standard error."""
   global _results  # noqa: PLW0603
-  while (lowest := os.open(os.devnull, os.O_RDWR)) < 3:
-    os.set_inheritable(lowest, True)
-  os.close(lowest)
   _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
   os.dup2(2, 1)
-  streams = [io.BufferedWriter(_Deaf(2, 'w', closefd=False)) for _ in ('stdout', 'stderr')]
-  as_text = functools.partial(io.TextIOWrapper, encoding='utf-8', errors='backslashreplace')
-  sys.stdout, sys.stderr = (as_text(each, line_buffering=True) for each in streams)
   try:
-    yield
+    with contextlib.redirect_stdout(sys.stderr):
+      yield
   finally:
     os.dup2(_results.fileno(), 1)
 
 
-_LONGEST = 500  # Of what an error says, in characters.
+def print_line(line: str) -> None:
+  """Writes a line on standard output, above a progress bar that the same terminal may show."""
+  out = _results or sys.stdout
+  with tqdm.tqdm.external_write_mode(out) if out.isatty() else contextlib.nullcontext():
+    try:
+      print(line, file=out, flush=True)
+    except OSError:  # Python would flush what is left once more at the end.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+      raise
 
 
 def one_line(text: str) -> str:
@@ -77,38 +66,19 @@ def set_up(verbose: bool = False) -> None:
   """Shows the program's own log, and TensorFlow's if `verbose`."""
   logging.basicConfig(level=logging.WARNING, handlers=[AboveBars()])
   log.setLevel(logging.INFO)
-  logger = logging.getLogger('tensorflow')
-  logger.setLevel(logging.INFO if verbose else logging.ERROR)
-  # TensorFlow's writer of events, a thread, tells its error to the main one, which raises it.
-  logger.addFilter(lambda record: 'writer thread error' not in record.getMessage())
-  threading.excepthook = _thread_failed
+  logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
 
 
-def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
-  if arguments.thread is None or arguments.thread.name != 'EventLoggerThread':
-    threading.__excepthook__(arguments)
-
-
-def bar(*items: Any, **settings: Any) -> Any:
-  """tqdm's bar, or a notebook's own; without the thread that tqdm would leave behind."""
-  return type('Bar', (tqdm.auto.tqdm,), {'monitor_interval': 0})(*items, **settings)
-
-
-def images_bar(total: int | None, desc: str, *, disable: bool = False) -> Any:
+def images_bar(total: int | None, desc: str, *, disable: bool = False) -> tqdm.tqdm:
   """A bar of images, which vanishes at the end."""
-  settings = {'bar_format': _IMAGES_BAR, 'dynamic_ncols': True, 'leave': False}
-  return bar(total=total, desc=desc, disable=disable, **settings)
-
-
-def print_line(line: str) -> None:
-  """Writes a line on standard output, above a progress bar that the same terminal may show."""
-  out = _results or sys.stdout
-  with tqdm.tqdm.external_write_mode(out) if out.isatty() else contextlib.nullcontext():
-    try:
-      print(line, file=out, flush=True)
-    except OSError:  # Python would flush what is left once more at the end.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-      raise
+  return bar(
+    total=total,
+    desc=desc,
+    disable=disable,
+    bar_format=_IMAGES_BAR,
+    dynamic_ncols=True,
+    leave=False,
+  )
 
 
 def format_duration(seconds: float) -> str:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
-from cifar10.core.errors import StorageError, interrupted_later
+from cifar10.core.errors import StorageError
 
 _importing = threading.RLock()
 
@@ -47,7 +47,7 @@ def _import_once(verbose: bool) -> None:
     tempfile.gettempdir()
   except FileNotFoundError as error:  # TensorFlow needs one, too.
     raise StorageError(f'{error.strerror}; name a folder in TMPDIR') from None
-  with tempfile.TemporaryFile() as output, interrupted_later(), _no_collection():
+  with tempfile.TemporaryFile() as output, _no_collection():
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415

@@ -19,7 +19,7 @@ from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
 from cifar10.data.augmentation import as_strings, augment, crop, pad
-from cifar10.options.augmentation import Augmentation
+from cifar10.options.hparams import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
 _TRAINING = ('train', TRAIN_AND_VALIDATION)

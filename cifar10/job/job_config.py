@@ -13,8 +13,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.option import declarations, names
 from cifar10.data.info import DatasetInfo, describe
 from cifar10.options import families, gone
-from cifar10.options.augmentation import Augmentation
-from cifar10.options.hparams import HParams, all_values, family_of, from_values
+from cifar10.options.hparams import Augmentation, HParams, all_values, family_of, from_values
 
 CONFIG_NAME = 'config.json'
 LOCK = 'lock'

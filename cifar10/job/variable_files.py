@@ -18,7 +18,7 @@ from cifar10.core import files, limits
 from cifar10.core.errors import InputError
 from cifar10.job import checkpoints, job_config, pretrained
 from cifar10.job.checkpoints import EMA_SUFFIX
-from cifar10.options.family import PROXY
+from cifar10.options.families import PROXY
 from cifar10.options.run_options import PRETRAINED, RunOptions
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'

@@ -15,12 +15,12 @@ from cifar10.networks.resnet import ResNetCifar10
 from cifar10.networks.vgg import Vgg
 from cifar10.networks.wrn import WideResNet
 from cifar10.options.families import (
+  Family,
   FastNetFamily,
   ResNetFamily,
   VggFamily,
   WideResNetFamily,
 )
-from cifar10.options.family import Family
 
 
 def build(

@@ -23,8 +23,7 @@ import tensorflow as tf
 import model_base
 from cifar10.data.info import DatasetInfo
 from cifar10.ops import silu
-from cifar10.options.families import FastNetFamily
-from cifar10.options.family import FIRST_BIAS
+from cifar10.options.families import FIRST_BIAS, FastNetFamily
 
 _WHITENING_IMAGES = 5000  # The fixed whitening kernel is computed from this many images.
 _PATCH = 2  # Side of a whitened patch in pixels.

@@ -17,10 +17,13 @@ from cifar10.core.logs import log
 from cifar10.core.user_code import others_code
 from cifar10.data.info import DatasetInfo
 from cifar10.networks.layers import FamilyNetwork
-from cifar10.options.family import Family
-from cifar10.options.own_family import NO_KERAS
+from cifar10.options.families import Family
 
 _FLAG = '--network'
+NO_KERAS = (
+  'Keras models cannot be built in these graphs; name a function (images, is_training, '
+  'num_classes) -> logits that calls tf.compat.v1.get_variable and tf.nn'
+)
 WEIGHT = 'weight'  # Role of a function's trained variables that are no convolution kernels.
 
 

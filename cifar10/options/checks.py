@@ -8,8 +8,7 @@ from typing import Any
 
 from cifar10.core import files, option
 from cifar10.core.errors import InputError
-from cifar10.options.augmentation import Augmentation
-from cifar10.options.hparams import HParams, all_values
+from cifar10.options.hparams import Augmentation, HParams, all_values
 from cifar10.options.run_options import RunOptions, first_and_last
 
 _OFF = (None, 0, '', (), 'none')  # What an option has where it is not in use; 0 is also False.

@@ -1,15 +1,112 @@
-"""The families of networks: the options of each, and its recipes. It loads no TensorFlow."""
+"""The families of networks: their base, the built-in ones with their recipes, and users' own.
+
+It loads no TensorFlow: what a family's options describe, networks/families.py builds. A network of
+your own is a subclass of `Family` with a `NETWORK`, or a function (docs/python.md).
+"""
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import ClassVar
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from cifar10.core.errors import InputError
-from cifar10.core.option import BELOW_ONE, FUNCTION, Check, at_least, between, names, option
-from cifar10.options import own_family
-from cifar10.options.family import DEPTH, FIRST_BIAS, Family, Group, Rates, Recipe, check_depth
+from cifar10.core import start_tensorflow
+from cifar10.core.errors import CommandError, InputError
+from cifar10.core.option import (
+  BELOW_ONE,
+  FUNCTION,
+  Check,
+  Options,
+  at_least,
+  between,
+  declarations,
+  names,
+  option,
+)
+from cifar10.core.user_code import imported, others_code
+
+PROXY = 'proxy'  # Variable scope of a proxy network, within the main network's scope.
+# The deepest published ResNet has 1,202 layers; the graph of a million is never built.
+DEPTH = Check(lambda layers: layers <= 2000, 'must be 2000 or less')  # `check_depth` does the rest.
+
+# The role of a variable in its layer; parameter groups are made of roles.
+CONVOLUTION = 'convolution'  # A convolution's kernel.
+SCALE = 'scale'  # Batch norm's scale.
+OFFSET = 'offset'  # Batch norm's offset.
+HEAD = 'head'  # The kernel and the bias of a fully connected layer.
+AVERAGE = 'moving average'  # Batch norm's moving averages; they have no gradient.
+FIRST_BIAS = 'first bias'  # The bias that a fastnet adds to the whitened patches.
+
+
+class Recipe(NamedTuple):
+  """Default values of options that belong together, and the accuracy and cost they lead to."""
+
+  accuracy: str  # On the test set.
+  cost: str
+  defaults: Mapping[str, Any]  # By option: the family's own, and those of HParams.
+
+
+class Group(NamedTuple):
+  """How the variables of one parameter group learn."""
+
+  # Factor of the scheduled learning rate; the weight decay shrinks by the same factor.
+  learning_rate_factor: float = 1.0
+  uses_muon: bool = False  # Muon fixes the norm of such variables, so they have no weight decay.
+  # Global steps after which the group's gradient and weight decay are 0. Momentum still moves the
+  # variables, with 0.85 by what up to five more steps would. 0: it learns to the end of training.
+  learns_until: int = 0
+
+
+def check_depth(flag: str, depth: int, per_n: int, others: int, kind: str = '') -> None:
+  """Raises InputError unless the depth is `per_n` layers times an n of 1 or more, and `others`."""
+  n, rest = divmod(depth - others, per_n)
+  if n < 1 or rest:
+    nearest = [str(per_n * m + others) for m in sorted({max(n, 1), max(n + 1, 1)})]
+    raise InputError(
+      f'{flag} {depth} is not {per_n}n+{others}{kind} with n of 1 or more; nearest: '
+      f'{" or ".join(nearest)}'
+    )
+
+
+class Rates(Protocol):
+  """The options of HParams that every family's parameter groups use."""
+
+  @property
+  def offset_lr_factor(self) -> float: ...
+
+  @property
+  def head_lr_factor(self) -> float: ...
+
+  @property
+  def muon_learning_rate(self) -> float: ...
+
+
+class Family(Options, abc.ABC):
+  """One kind of network. A subclass is a frozen dataclass whose fields are its options."""
+
+  NAME: ClassVar[str]  # The value of --network, and the scope of the network's variables.
+  TITLE: ClassVar[str]  # The name shown to people, with the paper.
+  RECIPES: ClassVar[Mapping[str, Recipe]] = {}
+  # Of a user's own: 'module:NAME' as --network names it, and its class, a model_base.Layers made by
+  # NETWORK(options, settings, data), or the function that makes its layers.
+  PLACE: ClassVar[str] = ''
+  NETWORK: ClassVar[Callable[..., Any] | None] = None
+  FUNCTION: ClassVar[Callable[..., Any] | None] = None
+
+  @abc.abstractmethod
+  def describe(self) -> str:
+    """Returns the network's name for logs, for example 'ResNet-44'."""
+
+  def group(self, role: str, rates: Rates) -> Group:
+    """Returns the group of the variables with this role (one of the above, or the family's own)."""
+    factors = {OFFSET: rates.offset_lr_factor, HEAD: rates.head_lr_factor}
+    uses_muon = role == CONVOLUTION and rates.muon_learning_rate > 0
+    return Group(factors.get(role, 1.0), uses_muon)
+
 
 # The layers for each n, by `bottleneck`: three stages times the convolutions in a block.
 RESNET_LAYERS_PER_N = {False: 6, True: 9}
@@ -323,7 +420,7 @@ def is_known(name: object) -> bool:
 
 def find(name: str) -> type[Family]:
   """Returns the family of a known name; raises InputError for a user's own that is none."""
-  return BUILT_IN.get(name) or own_family.load(name)
+  return BUILT_IN.get(name) or load(name)
 
 
 def recipe(name: str) -> Recipe:
@@ -337,3 +434,69 @@ def recipe(name: str) -> Recipe:
 def owner(option_name: str) -> str | None:
   """Returns the name of the family that has this option, or None if none has."""
   return next((name for name, each in BUILT_IN.items() if option_name in names(each)), None)
+
+
+# --network module:NAME, a user's own.
+
+
+def load(place: str) -> type[Family]:
+  """Returns the family that 'module:NAME' names, or one made of the function that it names.
+
+  Raises:
+    InputError: the name cannot be imported, or is neither a family nor a function.
+  """
+  start_tensorflow.start()  # First, because the user's module may import it and print lines.
+  named = imported('--network', place)
+  if not isinstance(named, type):
+    return _family_of(place, named)
+  if not issubclass(named, Family):
+    raise InputError(f'--network {place} is no subclass of cifar10.Family and no function')
+  missing = [name for name in ('NAME', 'TITLE', 'NETWORK') if not getattr(named, name, None)]
+  missing += sorted(named.__abstractmethods__)
+  if missing:
+    raise InputError(f'--network {place} has no {", ".join(missing)}; docs/python.md has one')
+  if not re.fullmatch(r'[A-Za-z0-9.][\w.-]*', named.NAME, re.ASCII):
+    raise InputError(f'--network {place}: its NAME {named.NAME!r} is no scope of variables')
+  undeclared = any(isinstance(value, dataclasses.Field) for value in vars(named).values())
+  if undeclared or not dataclasses.is_dataclass(named):
+    raise InputError(
+      f'--network {place} is no dataclass; put @dataclasses.dataclass(frozen=True) before it'
+    )
+  with _users_code(place):  # Types may be names of nothing.
+    declarations(named)
+  methods = ('__init__', 'describe', 'group')  # `__init__` calls `check`.
+  guarded = {name: _guarded(place, getattr(named, name)) for name in methods}
+  return type(named.__name__, (named,), {'PLACE': place, '__module__': named.__module__, **guarded})
+
+
+def _users_code(place: str) -> contextlib.AbstractContextManager[None]:
+  return others_code(
+    lambda said: InputError(f'--network {place} fails: {said}'), None, but=(CommandError,)
+  )
+
+
+def _guarded(place: str, method: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns a method of a user's own family whose errors are one line."""
+
+  @functools.wraps(method)
+  def call(*args: Any, **given: Any) -> Any:
+    with _users_code(place):
+      return method(*args, **given)
+
+  return call
+
+
+def _family_of(place: str, function: Callable[..., Any]) -> type[Family]:
+  @dataclasses.dataclass(frozen=True)
+  class OwnNetwork(Family):
+    """Without options."""
+
+    NAME: ClassVar[str] = 'network'  # Not the function's name: another name can start with it.
+    PLACE: ClassVar[str] = place
+    TITLE: ClassVar[str] = place
+    FUNCTION: ClassVar[Any] = staticmethod(function)
+
+    def describe(self) -> str:
+      return place
+
+  return OwnNetwork

@@ -9,13 +9,12 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from cifar10.core.cli import OneLineParser
-from cifar10.core.errors import InputError, print_result
+from cifar10.core.cli import OneLineParser, print_result
+from cifar10.core.errors import InputError
 from cifar10.core.option import Declaration, declarations, picked
 from cifar10.options import checks, families, gone
-from cifar10.options.augmentation import Augmentation
-from cifar10.options.family import Family
-from cifar10.options.hparams import HParams, family_of, recipe_values
+from cifar10.options.families import Family
+from cifar10.options.hparams import Augmentation, HParams, family_of, recipe_values
 from cifar10.options.run_options import RunOptions
 
 DEFAULT_RECIPE = 'classic'  # It sets no options.
@@ -233,3 +232,31 @@ def _parse_bool(text: str) -> bool:
   if text.lower() not in values:
     raise argparse.ArgumentTypeError(f'{text!r} is not True or False')
   return values[text.lower()]
+
+
+_TABLE_HEAD = """# Flags
+
+Made by `make docs` from the declarations in `cifar10/`. A recipe sets other defaults, which
+`--list-recipes` prints. Beside these flags the command has `--mode`, `--recipe`, `--network`,
+`--images`, `--out`, `--dry-run`, `--verbose`, `--version`, `--list-recipes` and `--help`, which
+explains them. A flag that is True or False can be given alone (`--nesterov`), with a value
+(`--nesterov False`) and negated (`--no-nesterov`)."""
+
+
+def table() -> str:
+  """Returns the text of docs/flags.md: all options with default and help, by group."""
+  lines = [_TABLE_HEAD]
+  for title, cls in {**COMMON, **FAMILIES}.items():
+    lines.append(
+      f'\n## {title[0].upper()}{title[1:]}\n\n| flag | default | what it is |\n|---|---|---|'
+    )
+    for declared in declarations(cls):
+      choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
+      text = declared.option.help + (f'. One of {choices}' if choices else '')
+      text = text.replace('|', '\\|')
+      lines.append(f'| `{declared.flag}` | {described_default(declared)} | {text} |')
+  return '\n'.join(lines)
+
+
+if __name__ == '__main__':
+  print(table())

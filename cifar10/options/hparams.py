@@ -22,13 +22,47 @@ from cifar10.core.option import (
   values,
 )
 from cifar10.options import families
-from cifar10.options.augmentation import Augmentation
-from cifar10.options.family import Family
+from cifar10.options.families import Family
 from cifar10.options.run_options import RunOptions
 
 # Beside the options: flags of the command, arguments in Python, and what else config.json holds.
 _TAKEN = {'mode', 'recipe', 'network', 'images', 'out', 'dry_run', 'verbose', 'callbacks'}
 _TAKEN |= {'help', 'version', 'list_recipes', 'print_completion', 'data', 'data_set', 'control'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation(Options):
+  """Options of random crop, mirroring and cutout; defaults: He et al. 2015, section 4.2."""
+
+  crop_padding: int = option(
+    4,
+    'pixels of padding on each side of a training image before its random crop to 32x32',
+    check=between(0, 31, ' pixels'),
+    needs='use_distortion_for_training',
+  )
+  padding_mode: str = option(
+    'zeros',
+    'padding of random crops; reflect: the pixels of the image, mirrored at its edge',
+    choices=('zeros', 'reflect'),
+    needs='crop_padding',
+  )
+  # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Any two epochs in a row show both
+  # forms.
+  flip: str = option(
+    'random',
+    'mirroring of training images; random: each image each time with probability 1/2; '
+    'alternating: at random in the first epoch, then the opposite of the epoch before',
+    choices=('random', 'alternating'),
+    needs='use_distortion_for_training',
+  )
+  # As in airbench. The squares of DeVries and Taylor 2017 (arXiv 1708.04552) may lie partly
+  # outside, so that one of 16 pixels a side hides 196 on average, and here 256.
+  cutout: int = option(
+    0,
+    'cutout: side in pixels of the grey square in each training image, wholly within it; 0: off',
+    check=between(0, 32, ' pixels'),
+    needs='use_distortion_for_training',
+  )
 
 
 def _default_family() -> Family:

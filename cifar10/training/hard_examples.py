@@ -16,7 +16,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 import model_base
-from cifar10.options.family import PROXY
+from cifar10.options.families import PROXY
 from cifar10.training import towers
 
 _LEARNS_EVERY = 4  # Global steps: its backward pass costs twice as much as its forward pass.

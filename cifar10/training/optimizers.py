@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.job.checkpoints import EMA_SUFFIX
-from cifar10.options.family import Group
+from cifar10.options.families import Group
 from cifar10.options.hparams import HParams
 from cifar10.training import ema
 from cifar10.training.schedules import Rates

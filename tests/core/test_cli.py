@@ -1,4 +1,4 @@
-"""What all commands share: their names in texts, --version, --print-completion."""
+"""What all commands share: their names in texts, --version, signals, results, exit codes."""
 
 import importlib
 import importlib.metadata
@@ -11,13 +11,13 @@ import sys
 import checkout
 import pytest
 import tensorflow as tf
-from outcome import refused
 
 import cifar10
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, local_cluster, report
 from cifar10.core import cli, errors, user_code
+from cifar10.core.logs import format_duration
 
 # A command that is added stands here, and is tested as the others are.
 COMMANDS = {
@@ -40,25 +40,25 @@ def test_version_is_said_in_one_line(run_here, name):
 
 
 @pytest.mark.parametrize(
-  ('command', 'flag', 'said'),
+  ('module', 'flag', 'said'),
   [
-    ('train', '--version', '(TensorFlow '),
-    ('train', '--help', '--use-distortion-for-training'),
-    ('report', '--help', '--out'),
+    ('cifar10_main', '--version', '(TensorFlow '),
+    ('cifar10_main', '--help', '--use-distortion-for-training'),
+    ('cifar10.report', '--help', '--out'),
   ],
 )
-def test_does_not_wait_for_tensorflow(command, flag, said):
+def test_does_not_wait_for_tensorflow(module, flag, said):
   code = f"""
 import sys
-from cifar10 import commands
-sys.argv = ['cifar10-{command}', '{flag}']
+from {module} import run
+sys.argv = ['cifar10-some', '{flag}']
 try:
-  commands.{command}()
+  run()
 finally:
   assert 'tensorflow.python' not in sys.modules  # What its `__init__` imports first.
 """
   result = checkout.python('-c', code, must_succeed=True)
-  assert f'cifar10-{command}' in result.stdout
+  assert 'cifar10-some' in result.stdout
   assert said in result.stdout
 
 
@@ -70,13 +70,10 @@ def test_sigterm_is_no_fault_of_the_users_code_and_a_second_one_waits(capfd):
         signal.raise_signal(signal.SIGTERM)
     finally:
       signal.raise_signal(signal.SIGTERM)
-      signal.raise_signal(signal.SIGHUP)
       print('removed')
   assert end.value.code == 143
   assert capfd.readouterr() == ('removed\n', 'ended by SIGTERM\n')
   assert signal.getsignal(signal.SIGTERM) == before
-  with pytest.raises(KeyboardInterrupt), cli.ended_by_signals():
-    raise KeyboardInterrupt
 
 
 def test_the_citation_has_the_programs_version():
@@ -98,11 +95,9 @@ def test_every_script_of_the_package_is_named_as_such():
   ('text', 'shown'),
   [
     ('run: python generate_cifar10_tfrecords.py --x', 'run: cifar10-generate --x'),
-    ('python cifar10_main.py', 'cifar10-train'),
     ("which are cifar10_main.py's", "which are cifar10-train's"),
     ('  python -m cifar10.local_cluster --ps 1', '  cifar10-cluster --ps 1'),
     ('/my/cifar10_main.py is no folder', '/my/cifar10_main.py is no folder'),
-    ('the record files', 'the record files'),
   ],
 )
 def test_texts_name_what_was_typed(monkeypatch, text, shown):
@@ -117,44 +112,18 @@ def test_an_error_names_the_command_that_was_typed(monkeypatch, tmp_path, capsys
   flags = ['--data-dir', str(tmp_path), '--job-dir', str(tmp_path / 'job')]
   monkeypatch.setattr(sys, 'argv', ['/usr/local/bin/cifar10-train', *flags])
   with pytest.raises(SystemExit) as end:
-    errors.run_command(cifar10_main.main)
+    cli.run_command(cifar10_main.main)
   assert end.value.code == 2
   assert (
     f'run: cifar10-generate --data-dir {shlex.quote(str(tmp_path))}\n' in capsys.readouterr().err
   )
 
 
-def test_completion_is_of_the_scripts(run_here):
-  assert 'not cifar10_main.py; run pip install .' in refused(run_here('--print-completion', 'bash'))
-
-
-def test_completion_without_shtab(monkeypatch, capsys):
-  monkeypatch.setitem(sys.modules, 'shtab', None)  # As where it is not installed.
-  monkeypatch.setattr(sys, 'argv', ['cifar10-train', '--print-completion', 'bash'])
-  with pytest.raises(SystemExit) as end:
-    errors.run_command(cifar10_main.main)
-  assert end.value.code == 2
-  error = capsys.readouterr().err
-  assert error.startswith('error: --print-completion needs shtab')
-  assert error.count('\n') == 1
-
-
-def test_a_locale_that_tensorflow_does_not_know(monkeypatch, capsys):
-  """Python would take one folder for 'J\xf6b', and TensorFlow, which knows UTF-8 alone, another."""
-  monkeypatch.setattr(sys, 'getfilesystemencoding', lambda: 'iso8859-1')
-  parser = cli.OneLineParser('program')
-  parser.add_argument('job')
-  monkeypatch.setenv('PWD', '/home')
-  assert parser.parse_args(['job']).job == 'job'
-  for folder, job, named in (('/home', 'J\xf6b', 'J\xf6b'), ('/h\xf6me', 'job', '/h\xf6me')):
-    monkeypatch.setenv('PWD', folder)
-    with pytest.raises(SystemExit) as end:
-      parser.parse_args([job])
-    assert end.value.code == 2
-    expected = (
-      f"error: '{named}': this locale's encoding, iso8859-1, is not UTF-8; set PYTHONUTF8=1"
-    )
-    assert capsys.readouterr().err.startswith(expected)
+def test_shtab_completes_by_the_parser():
+  command = ['--shell=bash', '--prog=cifar10-train', 'cifar10.options.flags.full_parser']
+  said = checkout.python('-m', 'shtab', *command, must_succeed=True).stdout
+  assert '--learning-rate' in said
+  assert 'he2015' in said
 
 
 def test_a_gpu_without_room_is_one_line(capsys):
@@ -166,9 +135,14 @@ def test_a_gpu_without_room_is_one_line(capsys):
     raise tf.errors.ResourceExhaustedError(None, None, said)
 
   with pytest.raises(SystemExit) as end:
-    errors.run_command(main)
+    cli.run_command(main)
   assert end.value.code == 1
   [line] = capsys.readouterr().err.splitlines()
   assert line.startswith(
     'error: not enough memory (OOM when allocating tensor with shape[9]); lower'
   )
+
+
+def test_durations():
+  shown = {0: '0 s', 59: '59 s', 60: '1 min', 90: '2 min', 3600: '1 h 0 min', 5400: '1 h 30 min'}
+  assert {seconds: format_duration(seconds) for seconds in shown} == shown

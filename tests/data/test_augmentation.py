@@ -6,7 +6,7 @@ import tensorflow as tf
 from graphs import run
 
 from cifar10.data.augmentation import as_strings, augment, cutout, pad
-from cifar10.options.augmentation import Augmentation
+from cifar10.options.hparams import Augmentation
 
 pytestmark = pytest.mark.usefixtures('graph')
 MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}

@@ -7,7 +7,7 @@ from graphs import run
 
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline, manifest, records
-from cifar10.options.augmentation import Augmentation
+from cifar10.options.hparams import Augmentation
 
 pytestmark = pytest.mark.usefixtures('graph')
 

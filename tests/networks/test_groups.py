@@ -6,8 +6,7 @@ import tensorflow as tf
 import model_base
 from cifar10.data.info import CIFAR10
 from cifar10.networks import families
-from cifar10.options.families import BUILT_IN
-from cifar10.options.family import Group
+from cifar10.options.families import BUILT_IN, Group
 from cifar10.options.hparams import from_values, recipe_values
 
 

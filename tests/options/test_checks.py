@@ -9,8 +9,7 @@ from cifar10.cluster.tf_config import Cluster
 from cifar10.core import option
 from cifar10.core.errors import InputError
 from cifar10.options import checks
-from cifar10.options.augmentation import Augmentation
-from cifar10.options.hparams import HParams, from_values
+from cifar10.options.hparams import Augmentation, HParams, from_values
 from cifar10.options.run_options import RunOptions
 
 WORKERS = {'chief': ('a:1',), 'worker': ('b:1', 'c:1')}

@@ -19,9 +19,8 @@ from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.networks import families
 from cifar10.networks.fastnet import Start
-from cifar10.options.augmentation import Augmentation
 from cifar10.options.families import BUILT_IN
-from cifar10.options.hparams import HParams, from_values
+from cifar10.options.hparams import Augmentation, HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import examples, experiment, model_fn
 from cifar10.training.evaluator import Evaluator

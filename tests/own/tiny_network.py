@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from cifar10.networks.layers import FamilyNetwork
-from cifar10.options.family import Family
+from cifar10.options.families import Family
 
 
 class TinyNetwork(FamilyNetwork):

@@ -13,7 +13,7 @@ from cifar10.cluster import choose_role, placement, roles
 from cifar10.cluster.tasks import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.networks.layers import FamilyNetwork
-from cifar10.options.family import Family
+from cifar10.options.families import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import (

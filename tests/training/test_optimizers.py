@@ -8,7 +8,7 @@ import tensorflow as tf
 from graphs import after_steps, plain_sgd, run, untrained
 
 import model_base
-from cifar10.options.family import FIRST_BIAS, Group
+from cifar10.options.families import FIRST_BIAS, Group
 from cifar10.options.hparams import from_values
 from cifar10.training.optimizers import Groups, Muon, make_optimizer, orthogonalised
 from cifar10.training.schedules import Rates
