@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import logging
 import os
-import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
@@ -21,7 +20,7 @@ import tensorflow as tf
 import generate_cifar10_tfrecords
 from cifar10 import modes, plan
 from cifar10.callbacks import own_callback
-from cifar10.cluster import choose_role
+from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, logs, option, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
@@ -182,7 +181,7 @@ def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
       f'TF_CONFIG names {cluster.name}, which this call cannot be; run cifar10_main.py'
     )
   own = own_callback.named_or_given(run_options.callback, callbacks)
-  role = choose_role.choose(cluster, run_options)
+  role = roles.choose(cluster, run_options)
   made = experiment.make_experiment(job_run.begin(hparams, run_options, role, own))
   if cluster.addresses:
     os.environ['TF_CONFIG'] = cluster.tf_config
@@ -279,7 +278,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   if callbacks and mode in ('predict', 'export'):
     raise InputError(f'callbacks hear of training and evaluation, not of {mode}; leave them out')
   planned = plan.check(_command(mode, given, images))
-  monitor = _Monitor()
+  monitor = SignalMonitor(kills_after_ctrl_c=False)  # It may be a notebook's process.
   results = []
   with _log_shown(planned.command.verbose):
     # Each writer has a thread; one job's may be of a training in whose callback this call is.
@@ -337,16 +336,6 @@ def _log_set_up(verbose: bool) -> Iterator[None]:
     tensorflows.setLevel(level)
     for handler in handlers:
       log.removeHandler(handler)
-
-
-class _Monitor(SignalMonitor):
-  """Ends a training on Ctrl-C, but never the user's process: it may be a notebook's."""
-
-  def _stop(self, number: signal.Signals) -> None:
-    if number == signal.SIGINT:
-      self._announce(number)
-    else:
-      super()._stop(number)
 
 
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:

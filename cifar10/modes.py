@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from cifar10.callbacks import own_callback
-from cifar10.cluster import choose_role, parameter_server
+from cifar10.cluster import parameter_server, roles
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files
 from cifar10.exporters import export, predict
@@ -40,9 +41,7 @@ def _results(
   hears = threading.current_thread() is threading.main_thread()
   own = own_callback.named_or_given(options.callback, callbacks)
   watches_others = cluster.addresses and not command.dry_run
-  role = choose_role.choose(
-    cluster, options, None if watches_others else monitor or SignalMonitor()
-  )
+  role = roles.choose(cluster, options, None if watches_others else monitor or SignalMonitor())
   # Prediction and export have no step to finish.
   ends_when_told = hears and command.mode not in ('predict', 'export')
   watching = role.monitor if ends_when_told else contextlib.nullcontext()
@@ -56,9 +55,9 @@ def _results(
 
 def _run(command: flags.Command, run: Run) -> Iterable[dict[str, Any]]:
   """Runs one mode, or one task's part of it."""
-  if isinstance(run.role, parameter_server.Replica) and run.role.cluster.task_type == 'ps':
-    return [parameter_server.serve(run.role)]
-  if run.role.cluster.task_type == 'evaluator':
+  if run.cluster.task_type == 'ps' and isinstance(run.monitor, LivenessMonitor):
+    return [parameter_server.serve(run.cluster, run.monitor)]
+  if run.cluster.task_type == 'evaluator':
     return [follow.follow(run)]
   if command.mode == 'predict':
     return predict.run(run, command.images, command.out)

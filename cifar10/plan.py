@@ -5,9 +5,8 @@ import os
 import threading
 from typing import Any, NamedTuple
 
-from cifar10.cluster import checks as cluster_checks
 from cifar10.cluster import tf_config
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files, limits
 from cifar10.core.errors import InputError
 from cifar10.core.option import picked
@@ -54,7 +53,7 @@ def check(command: flags.Command) -> Plan:
     options = dataclasses.replace(options, job_dir=job_dir, data_dir=data_dir or None)
   files.check_no_pattern(options.job_dir, '--job-dir')
   if cluster.addresses or options.distribute or options.backup_workers:
-    cluster_checks.check(hparams, options, cluster, command.mode)
+    tf_config.check_options(hparams, options, cluster, command.mode)
   # GPU memory is allocated as needed, because another process may use the GPU.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   # TensorFlow's threads are those of its first session or function, which may have no settings.

@@ -484,7 +484,7 @@ def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
   for name in others:
     assert tasks.said(name, f'waiting for (?:.*, )?{missing} .{address}.'), tasks.text()
     [line] = tasks.said(name, 'error: .*')
-    assert f'{missing} ({address}) did not come up in 18 s' in line
+    assert f'waited 18 s: {missing} ({address}) cannot be reached' in line
 
 
 def run(data_dir, job_dir, *flags):

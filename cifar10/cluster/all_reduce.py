@@ -3,79 +3,22 @@
 Each process has all variables and makes the same updates, from the mean of all gradients.
 """
 
-import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.control import ControlState, SharedControl, StopRequested, from_vector
+from cifar10.cluster.control import ControlState, SharedControl, from_vector
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.roles import AfterExchange, Role, TaskRole
-from cifar10.cluster.tasks import Cluster
-from cifar10.core.errors import TaskLostError
-from cifar10.core.logs import log, one_line
+from cifar10.cluster.tf_config import Cluster
 
 
-class MultiWorker(TaskRole):
-  """The chief or a worker of an all-reduce between processes."""
-
-  monitor: LivenessMonitor
-  control: 'SummedControl'
-  needs_everyone = True
-  ends_by_itself = False
-
-  def _make_control(self) -> SharedControl:
-    self._sums = _Sums(self.cluster)
-    return SummedControl(self._sums, self.cluster.is_chief)
-
-  def scaffold(self, local_init_op: Any = None) -> Any:
-    """Begins a session with the chief's variables, which it has initialised or restored."""
-    begin = [tf.compat.v1.train.Scaffold.default_local_init_op()]
-    by_type = sorted(tf.compat.v1.global_variables(), key=lambda each: each.dtype.name)
-    for _, group in itertools.groupby(by_type, lambda each: each.dtype):
-      variables = list(group)
-      if self.saves:
-        begin += self._sums.of([variable.read_value() for variable in variables])
-      else:  # What a worker's own variables hold is not read.
-        nothing = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-        begin += [each.assign(value) for each, value in zip(variables, self._sums.of(nothing))]
-    return Role.scaffold(self, tf.group(*begin))
-
-  def optimizer(self, optimizer: Any) -> Any:
-    """Returns one that makes the update with the mean of all processes' gradients."""
-    return AfterExchange(optimizer, lambda own, to: zip(self._sums.of(own, mean=True), to))
-
-  @contextlib.contextmanager
-  def connected(self, session_config: Any) -> Iterator[None]:
-    """Waits for the others before TensorFlow does, which would hear no signal."""
-    self.monitor.wait_for_peers()
-    try:
-      with super().connected(session_config):
-        yield
-    except tf.errors.OpError as error:
-      if 'ollective ops' not in str(error):
-        raise
-      self.monitor.check()
-      log.info('%s', one_line(str(error)))
-      raise TaskLostError(
-        'another task of the all-reduce was lost, or is at another step; start all tasks again: '
-        'they go on from the last checkpoint'
-      ) from None
-
-  def first_hooks(self) -> list[Any]:
-    return [_AgreementHook(self.monitor, self.control)]
-
-  def control_hooks(self, stop_request: StopRequested) -> list[Any]:
-    """A worker has none: the step itself distributes the chief's control state."""
-    return super().control_hooks(stop_request) if self.saves else []
-
-
-class _Sums:
+class Sums:
   """Sums over all processes of a cluster, in the graph of each."""
 
   def __init__(self, cluster: Cluster):
+    """`cluster`: all tasks, with this process's own."""
     self._cluster = cluster
     self._keys = itertools.count(1)  # All processes build the same sums in the same order.
 
@@ -96,6 +39,19 @@ class _Sums:
       parts = tf.split(total, [value.shape.num_elements() for value in values])
     return [tf.reshape(part, value.shape) for part, value in zip(parts, values)]
 
+  def share_variables(self, *, is_from_here: bool) -> list[tf.Tensor]:
+    """Returns what sets all processes' variables to those of the one process that says so."""
+    shared: list[tf.Tensor] = []
+    by_type = sorted(tf.compat.v1.global_variables(), key=lambda each: each.dtype.name)
+    for _, group in itertools.groupby(by_type, lambda each: each.dtype):
+      variables = list(group)
+      if is_from_here:
+        shared += self.of([variable.read_value() for variable in variables])
+      else:  # What this process's own variables hold is not read.
+        nothing = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        shared += [each.assign(value) for each, value in zip(variables, self.of(nothing))]
+    return shared
+
 
 class SummedControl(SharedControl):
   """Control state between processes without a server: the chief feeds it, and each step sums it.
@@ -103,7 +59,7 @@ class SummedControl(SharedControl):
   So all obey at the same step. Last in the vector is how many processes are to stop.
   """
 
-  def __init__(self, sums: _Sums, is_chief: bool):
+  def __init__(self, sums: Sums, is_chief: bool):
     """`is_chief`: whether this process orders."""
     super().__init__()
     self._sums = sums
@@ -122,13 +78,13 @@ class SummedControl(SharedControl):
     """Ends training with the next step."""
     self.state = self.state._replace(ends=True)
 
-  def feed(self, stops: bool) -> dict[Any, Any]:
+  def feed(self, stops: bool) -> dict[tf.Tensor, list[float]]:
     """For a step that adds the vectors up: the chief's orders, and whether this process stops."""
     orders = self.state.vector() if self._is_chief else [0] * len(ControlState._fields)
     return {self._fed: [*orders, stops]}
 
 
-class _AgreementHook(tf.compat.v1.train.SessionRunHook):
+class AgreementHook(tf.compat.v1.train.SessionRunHook):
   """Ends all-reduce training in all processes after the same step: by control or by SIGTERM.
 
   A process that left earlier would leave the others in an all-reduce, and prevent a save. The first
@@ -136,6 +92,7 @@ class _AgreementHook(tf.compat.v1.train.SessionRunHook):
   """
 
   def __init__(self, monitor: LivenessMonitor, control: SummedControl):
+    """`monitor` and `control`: of the role."""
     self._monitor = monitor
     self._control = control
 

@@ -50,7 +50,7 @@ class StopRequested(Protocol):
   """Whether and why training is to end before its last step."""
 
   @property
-  def reason(self) -> Any: ...
+  def reason(self) -> object: ...
 
 
 class SharedControl:
@@ -103,7 +103,6 @@ class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
   def __init__(self, control: SharedControl, stop_request: StopRequested):
     self._control = control
     self._stop_request = stop_request
-    self._told = ControlState()
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._tell(session)  # A lost parameter server has lost the state.
@@ -117,3 +116,18 @@ class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
   def _tell(self, session: Any) -> None:
     self._told = self._control.state
     self._control.tell(session)
+
+
+class WorkerControlHook(tf.compat.v1.train.SessionRunHook):
+  """A worker's hook: reads the chief's control state in every step and obeys it."""
+
+  def __init__(self, control: SharedControl):
+    self._control = control
+
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs(self._control.values)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self._control.state = from_vector(run_values.results)
+    if self._control.state.ends:
+      run_context.request_stop()

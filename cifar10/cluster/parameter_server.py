@@ -1,28 +1,31 @@
-"""Parameter-server training: the roles of chief, worker and parameter server.
+"""Parameter servers: what passes to them in a step, and how they end.
+
+Each tensor that passes from process to process is a remote call. A ResNet-20 has 65 trained
+variables of 17 KB on average, whose calls cost more than their bytes; so gradients pass in buckets,
+each as one tensor. As in PyTorch's DistributedDataParallel (Li et al. 2020, arXiv 2006.15704,
+section 3.2.2), a bucket is limited, so that some of a large network's gradients pass while others
+are still being computed.
 
 TensorFlow's own servers never exit. Here each server holds a queue, into which the chief and every
 worker put their number when they are done. The queue is in the server's memory, so no disk has to
 be shared.
 """
 
+import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster import packing, sync
-from cifar10.cluster.control import SharedControl, StopRequested, from_vector
-from cifar10.cluster.liveness import CHIEF, LivenessMonitor
-from cifar10.cluster.roles import AfterExchange, TaskRole
-from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.sockets import reachable
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.liveness import CHIEF, LivenessMonitor, reachable
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core.devices import session_config
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log
-from cifar10.options.run_options import RunOptions
 
+BUCKET_BYTES = 4 * 2**20  # At most; a larger tensor has a bucket of its own.
 _LOOK_SECONDS = 0.25
 _FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the chief is done.
 # How long a server waits for the chief after SIGTERM or the loss of a task, of which all tasks hear
@@ -30,80 +33,70 @@ _FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the c
 _SAVE_SECONDS = 12
 
 
-class Replica(TaskRole):
-  """The chief or a worker of asynchronous training: its gradients are applied when they arrive."""
+@dataclasses.dataclass
+class Bucket:
+  """Gradients of some variables of one device and dtype."""
 
-  def _spare_workers(self, options: RunOptions) -> int:
-    return self.cluster.num_workers
+  device: str
+  dtype: tf.DType
+  gradients: list[tf.Tensor] = dataclasses.field(default_factory=list)
+  variables: list[tf.Variable] = dataclasses.field(default_factory=list)
 
-  def _make_control(self) -> SharedControl:
-    return SharedControl('/job:ps/task:0/device:CPU:0')
+  @property
+  def size(self) -> int:
+    """How many numbers it has in all."""
+    return sum(variable.shape.num_elements() for variable in self.variables)
 
-  def batches_done(self, global_step: Any) -> Any:
-    """Returns about that many: each worker has its own pace."""
-    return global_step // self.cluster.num_workers
+  def packed(self) -> tf.Tensor:
+    """Returns all numbers, on the first gradient's device: [size]."""
+    with tf.device(self.gradients[0].device):
+      return tf.concat([tf.reshape(gradient, [-1]) for gradient in self.gradients], 0)
 
-  def optimizer(self, optimizer: Any) -> Any:
-    return AfterExchange(optimizer, packing.push)
-
-  def control_hooks(self, stop_request: StopRequested) -> list[Any]:
-    if self.saves:
-      return super().control_hooks(stop_request)
-    return [_WorkerControlHook(self.control)]
-
-  def announce_done(self) -> None:
-    """Tells every parameter server that this replica no longer needs it.
-
-    It connects to each server by itself: a replica without steps has started no server of its own.
-    """
-    name, worker = self.cluster.name, self.cluster.worker
-    for index, address in enumerate(self.cluster.addresses.get('ps', ())):
-      config = session_config(device_filters=[f'/job:ps/task:{index}'])
-      config.operation_timeout_in_ms = 10_000
-      with tf.Graph().as_default():
-        enqueue = _done_queue(index).enqueue(worker)
-        try:
-          with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
-            session.run(enqueue)
-        except tf.errors.OpError as error:
-          message = ' '.join(error.message.split())  # Some messages have several lines.
-          log.info('ps %s does not hear that %s is done: %s', index, name, message)
+  def unpack(self, packed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Variable]]:
+    """Returns (gradient, variable) pairs of what `packed` made, or of a mean of it."""
+    parts = tf.split(packed, [variable.shape.num_elements() for variable in self.variables])
+    return [(tf.reshape(part, each.shape), each) for part, each in zip(parts, self.variables)]
 
 
-class SyncReplica(Replica):
-  """The chief or a worker of synchronous training: one update from several workers' gradients."""
+def in_buckets(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[Bucket]:
+  """Returns the gradients in buckets, those of each device in their order.
 
-  updates_later = True
-
-  def __init__(self, cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None):
-    super().__init__(cluster, options, monitor)
-    self._in_order = options.deterministic
-
-  def _spare_workers(self, options: RunOptions) -> int:
-    return options.backup_workers
-
-  def batches_done(self, global_step: Any) -> Any:
-    return global_step
-
-  def optimizer(self, optimizer: Any) -> Any:
-    """Returns the optimizer that gathers gradients; the chief's applies their mean."""
-    return sync.SyncReplicas(
-      optimizer, self.cluster, self.gradients_per_update, self.control, in_order=self._in_order
-    )
-
-  def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
-    return [optimizer.make_hook(last_step, self.monitor)]
+  Args:
+    gradients: on one device, each of its variable's shape and dtype.
+    variables: on their parameter servers.
+  """
+  buckets: list[Bucket] = []
+  open_ones: dict[tuple[str, tf.DType], Bucket] = {}
+  for gradient, variable in zip(gradients, variables):
+    kind = device, dtype = variable.device, variable.dtype.base_dtype
+    bucket, size = open_ones.get(kind), variable.shape.num_elements()
+    if bucket is None or (bucket.size + size) * dtype.size > BUCKET_BYTES:
+      bucket = open_ones[kind] = Bucket(device, dtype)
+      buckets.append(bucket)
+    bucket.gradients.append(gradient)
+    bucket.variables.append(variable)
+  return buckets
 
 
-def serve(role: Replica) -> dict[str, Any]:
+def push(
+  gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+) -> list[tuple[tf.Tensor, tf.Variable]]:
+  """Brings gradients to their variables' devices; arguments as `in_buckets`, returns pairs."""
+  arrived: list[tuple[tf.Tensor, tf.Variable]] = []
+  for bucket in in_buckets(gradients, variables):
+    packed = bucket.packed()
+    with tf.device(bucket.device):
+      arrived += bucket.unpack(packed)
+  return arrived
+
+
+def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   """Holds variables until the chief and all workers are done; returns the result to print.
 
   Raises:
     Terminated: the process received a signal; it has waited some seconds for the chief.
     TaskLostError: the chief is lost and no worker trains, or a needed task is cut off.
   """
-  cluster, monitor = role.cluster, role.monitor
-  assert isinstance(monitor, LivenessMonitor)
   config = session_config(device_filters=cluster.device_filters)
   server = tf.distribute.Server(
     tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
@@ -127,22 +120,25 @@ def serve(role: Replica) -> dict[str, Any]:
   return {'task': cluster.name}
 
 
-class _WorkerControlHook(tf.compat.v1.train.SessionRunHook):
-  """A worker's hook: reads the chief's control state in every step and obeys it."""
+def announce_done(cluster: Cluster) -> None:
+  """Tells every parameter server that this replica no longer needs it.
 
-  def __init__(self, control: SharedControl):
-    self._control = control
+  It connects to each server by itself: a replica without steps has started no server of its own.
+  """
+  for index, address in enumerate(cluster.addresses.get('ps', ())):
+    config = session_config(device_filters=[f'/job:ps/task:{index}'])
+    config.operation_timeout_in_ms = 10_000
+    with tf.Graph().as_default():
+      enqueue = _done_queue(index).enqueue(cluster.worker)
+      try:
+        with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
+          session.run(enqueue)
+      except tf.errors.OpError as error:
+        message = ' '.join(error.message.split())  # Some messages have several lines.
+        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, message)
 
-  def before_run(self, run_context: Any) -> Any:
-    return tf.compat.v1.train.SessionRunArgs(self._control.values)
 
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    self._control.state = from_vector(run_values.results)
-    if self._control.state.ends:
-      run_context.request_stop()
-
-
-def _done_queue(ps: int) -> Any:
+def _done_queue(ps: int) -> tf.queue.FIFOQueue:
   with tf.device(f'/job:ps/task:{ps}/device:CPU:0'):
     return tf.queue.FIFOQueue(-1, [tf.int32], [[]], shared_name='done')
 

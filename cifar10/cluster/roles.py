@@ -1,4 +1,8 @@
-"""The role of a process in its job: the base of all roles, and that of a task of a cluster."""
+"""The role of a process in its job: alone, or a task that trains in one of three ways.
+
+What each way does differently is in its class: how it connects, how gradients become an update, and
+the session hooks for that. `choose` chooses the class, once.
+"""
 
 import contextlib
 import functools
@@ -7,18 +11,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.control import ChiefControlHook, SharedControl, StopRequested
+from cifar10.cluster import all_reduce, parameter_server, sync
+from cifar10.cluster.control import (
+  ChiefControlHook,
+  SharedControl,
+  StopRequested,
+  WorkerControlHook,
+)
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
+from cifar10.core.errors import TaskLostError
+from cifar10.core.logs import log, one_line
 from cifar10.options.run_options import RunOptions
 
 ALONE = Cluster()
 _DEFAULTS = RunOptions(job_dir='.')
+Hooks = list[tf.compat.v1.train.SessionRunHook]
 
 
 class Role:
-  """The role of a single process: it trains, saves and evaluates. Other roles derive from it.
+  """The role of a single process: it trains, saves and evaluates. Also an evaluator's.
 
   Attributes:
     cluster: all tasks, this process's among them.
@@ -27,13 +40,10 @@ class Role:
     gradients_per_update: of workers, in synchronous training; 0: each is applied as it comes.
     updates_later: whether a hook after a step makes its update, as in synchronous training.
     ends_by_itself: whether it may end at a step of its own choice.
-    needs_everyone: whether none can train on without all others.
   """
 
-  gradients_per_update = 0
   updates_later = False
   ends_by_itself = True
-  needs_everyone = False
 
   def __init__(
     self,
@@ -47,21 +57,16 @@ class Role:
     monitor: one that the process already has.
     """
     self.cluster = cluster
-    self.monitor = monitor or self._make_monitor(options)
-    self.control = self._make_control()
-
-  def _make_monitor(self, options: RunOptions) -> SignalMonitor:
-    if not self.cluster.addresses:
-      return SignalMonitor()
-    spare = self._spare_workers(options)
-    return LivenessMonitor(self.cluster, spare, options.start_timeout, self.needs_everyone)
-
-  def _spare_workers(self, options: RunOptions) -> int:
-    """Returns how many workers may be missing while the others train."""
-    return 0
-
-  def _make_control(self) -> SharedControl:
-    return SharedControl()
+    waits = cluster.num_workers > 1 and (options.sync or options.distribute)
+    self.gradients_per_update = cluster.num_workers - options.backup_workers if waits else 0
+    spare = options.backup_workers if waits else cluster.num_workers
+    if not monitor:
+      watches = bool(cluster.addresses)
+      timeout = options.start_timeout
+      monitor = LivenessMonitor(cluster, spare, timeout) if watches else SignalMonitor()
+    self.monitor = monitor
+    server = '/job:ps/task:0' if cluster.is_distributed and cluster.num_ps else ''
+    self.control = SharedControl(f'{server}/device:CPU:0')
 
   @property
   def saves(self) -> bool:
@@ -106,15 +111,13 @@ class Role:
     servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
     return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
-  def scaffold(self, local_init_op: Any = None) -> Any:
-    """How the training's session begins, where this process initialises or restores all variables.
+  def scaffold(self) -> tf.compat.v1.train.Scaffold | None:
+    """How the training's session begins; None: as the Estimator does.
 
-    It asks no variable whether it is initialised, which takes a quarter of a second in all.
+    Here this process initialises or restores all variables: none is asked whether it is
+    initialised, which takes a quarter of a second in all.
     """
-    none = tf.constant([], tf.string)
-    return tf.compat.v1.train.Scaffold(
-      local_init_op=local_init_op, ready_op=none, ready_for_local_init_op=none
-    )
+    return _unasked()
 
   def batches_done(self, global_step: Any) -> Any:
     """Returns how many batches this process has taken at a global step."""
@@ -124,16 +127,16 @@ class Role:
     """Returns what makes updates with `apply_gradients(gradients, global_step)`."""
     return optimizer
 
-  def training_hooks(self, optimizer: Any, last_step: int) -> list[Any]:
+  def training_hooks(self, optimizer: Any, last_step: int) -> Hooks:
     """Returns the session hooks that the update needs; `optimizer` was returned by that method."""
     del optimizer, last_step
     return []
 
-  def first_hooks(self) -> list[Any]:
+  def first_hooks(self) -> Hooks:
     """Returns the session hooks that precede all others."""
     return []
 
-  def control_hooks(self, stop_request: StopRequested) -> list[Any]:
+  def control_hooks(self, stop_request: StopRequested) -> Hooks:
     """Returns the session hooks that send or obey the chief's control state."""
     return [ChiefControlHook(self.control, stop_request)]
 
@@ -150,31 +153,125 @@ class Role:
     """Tells the other tasks that this one no longer needs them."""
 
 
-class TaskRole(Role):
-  """Base of the tasks that train together."""
+class Replica(Role):
+  """The chief or a worker of asynchronous training: its gradients are applied when they arrive."""
 
-  def scaffold(self, local_init_op: Any = None) -> Any:
-    """The Estimator's: a worker waits until the chief has initialised the variables."""
+  def scaffold(self) -> None:
+    """A worker waits until the chief has initialised the variables."""
+
+  def batches_done(self, global_step: Any) -> Any:
+    """Returns about that many: each worker has its own pace."""
+    return global_step // self.cluster.num_workers
+
+  def optimizer(self, optimizer: Any) -> Any:
+    return _AfterExchange(optimizer, parameter_server.push)
+
+  def control_hooks(self, stop_request: StopRequested) -> Hooks:
+    return super().control_hooks(stop_request) if self.saves else [WorkerControlHook(self.control)]
 
   @contextlib.contextmanager
   def connected(self, session_config: Any) -> Iterator[None]:
-    """Starts TensorFlow's server, which the other tasks reach.
-
-    The Estimator's own would have no more of the configuration than the GPUs' options: neither
-    threads nor virtual CPUs. `Cluster.tf_config` keeps it from starting one.
-    """
-    _shorten_waits()
-    cluster = self.cluster
-    self._server = tf.distribute.Server(
-      tf.train.ClusterSpec(dict(cluster.addresses)),
-      cluster.task_type,
-      cluster.task_index,
-      config=session_config,
-    )
+    self._server = start_server(self.cluster, session_config)
     yield
 
+  def announce_done(self) -> None:
+    parameter_server.announce_done(self.cluster)
 
-class AfterExchange:
+
+class SyncReplica(Replica):
+  """The chief or a worker of synchronous training: one update from several workers' gradients."""
+
+  updates_later = True
+
+  def __init__(self, cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None):
+    super().__init__(cluster, options, monitor)
+    self._in_order = options.deterministic
+
+  def batches_done(self, global_step: Any) -> Any:
+    return global_step
+
+  def optimizer(self, optimizer: Any) -> Any:
+    """Returns the optimizer that gathers gradients; the chief's applies their mean."""
+    return sync.SyncReplicas(
+      optimizer, self.cluster, self.gradients_per_update, self.control, in_order=self._in_order
+    )
+
+  def training_hooks(self, optimizer: Any, last_step: int) -> Hooks:
+    return [optimizer.make_hook(last_step, self.monitor)]
+
+
+class MultiWorker(Role):
+  """The chief or a worker of an all-reduce between processes."""
+
+  monitor: LivenessMonitor
+  control: all_reduce.SummedControl
+  ends_by_itself = False
+
+  def __init__(self, cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None):
+    super().__init__(cluster, options, monitor)
+    self._sums = all_reduce.Sums(cluster)
+    self.control = all_reduce.SummedControl(self._sums, cluster.is_chief)
+
+  def scaffold(self) -> tf.compat.v1.train.Scaffold:
+    """Begins a session with the chief's variables, which it has initialised or restored."""
+    begin = [tf.compat.v1.train.Scaffold.default_local_init_op()]
+    return _unasked(tf.group(*begin, *self._sums.share_variables(is_from_here=self.saves)))
+
+  def optimizer(self, optimizer: Any) -> Any:
+    """Returns one that makes the update with the mean of all processes' gradients."""
+    return _AfterExchange(optimizer, lambda own, to: zip(self._sums.of(own, mean=True), to))
+
+  def first_hooks(self) -> Hooks:
+    return [all_reduce.AgreementHook(self.monitor, self.control)]
+
+  def control_hooks(self, stop_request: StopRequested) -> Hooks:
+    """A worker has none: the step itself distributes the chief's control state."""
+    return super().control_hooks(stop_request) if self.saves else []
+
+  @contextlib.contextmanager
+  def connected(self, session_config: Any) -> Iterator[None]:
+    """Waits for the others before TensorFlow does, which would hear no signal."""
+    self.monitor.wait_for_peers()
+    self._server = start_server(self.cluster, session_config)
+    try:
+      yield
+    except tf.errors.OpError as error:
+      if 'ollective ops' not in str(error):
+        raise
+      self.monitor.check()
+      log.info('%s', one_line(str(error)))
+      raise TaskLostError(
+        'another task of the all-reduce was lost, or is at another step; start all tasks again: '
+        'they go on from the last checkpoint'
+      ) from None
+
+
+def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
+  """The role of a task under these options; arguments are as for `Role`."""
+  if not cluster.is_distributed:
+    return Role(cluster, options, monitor)
+  if options.distribute:
+    return MultiWorker(cluster, options, monitor)
+  is_sync = options.sync and cluster.num_workers > 1
+  return (SyncReplica if is_sync else Replica)(cluster, options, monitor)
+
+
+def start_server(cluster: Cluster, session_config: Any) -> tf.distribute.Server:
+  """Starts TensorFlow's server of this task, which the other tasks reach.
+
+  The Estimator's own would have no more of the configuration than the GPUs' options: neither
+  threads nor virtual CPUs. `Cluster.tf_config` keeps it from starting one.
+  """
+  # A worker's session then looks every second, not every 30, whether the chief has initialised the
+  # model; MonitoredTrainingSession creates its session manager without passing on an interval.
+  manager = tf.compat.v1.train.SessionManager
+  if not isinstance(vars(manager)['__init__'], functools.partialmethod):
+    manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
+  servers = tf.train.ClusterSpec(dict(cluster.addresses))
+  return tf.distribute.Server(servers, cluster.task_type, cluster.task_index, config=session_config)
+
+
+class _AfterExchange:
   """An optimizer whose update is made with gradients that were first exchanged with other tasks."""
 
   def __init__(self, optimizer: Any, exchange: Callable[[Any, Any], Any]):
@@ -186,11 +283,9 @@ class AfterExchange:
     return self._optimizer.apply_gradients(self._exchange(*zip(*gradients)), global_step)
 
 
-def _shorten_waits() -> None:
-  """Makes a worker check every second, not every 30, whether the chief has initialised the model.
-
-  MonitoredTrainingSession creates its session manager without passing on an interval.
-  """
-  manager = tf.compat.v1.train.SessionManager
-  if not isinstance(vars(manager)['__init__'], functools.partialmethod):
-    manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
+def _unasked(local_init_op: tf.Operation | None = None) -> tf.compat.v1.train.Scaffold:
+  """Returns a scaffold that asks no variable whether it is initialised."""
+  none = tf.constant([], tf.string)
+  return tf.compat.v1.train.Scaffold(
+    local_init_op=local_init_op, ready_op=none, ready_for_local_init_op=none
+  )

@@ -9,9 +9,9 @@ import select
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import FrameType
 
-from cifar10.core.errors import Terminated, end_process
+from cifar10.core.errors import TaskLostError, Terminated, end_process
 from cifar10.core.logs import log
 
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -22,32 +22,34 @@ class SignalMonitor:
   """A context manager that receives the signals that end a run; without entering it does nothing.
 
   In a cluster a `LivenessMonitor` also watches the other tasks; here its methods do nothing.
+
+  Attributes:
+    stopping: a signal came, or tasks are lost: finish the step, save, and leave.
+    heard: the signal that came; 'SIGTERM' for what else told the process to end.
+    lost: which tasks are lost, and what to do about it.
   """
 
-  def __init__(self) -> None:
-    self.stopping = False  # A signal came, or tasks are lost: finish the step, save, and leave.
-    self.heard = 'SIGTERM'  # Or what else asked for it.
-    self.lost = ''  # Which tasks are lost, and what to do about it.
-    self._has_announced = False
+  def __init__(self, *, kills_after_ctrl_c: bool = True):
+    """`kills_after_ctrl_c`: whether a process that does not end in time is killed."""
+    self.stopping = False
+    self.heard = 'SIGTERM'
+    self.lost = ''
+    self._kills_after_ctrl_c = kills_after_ctrl_c
     self._left = threading.Event()
-    self._on_stop: Callable[[], None] = lambda: None
+    self._on_stop: Callable[[], object] = lambda: None
 
-  def __enter__(self) -> Any:
+  def __enter__(self) -> 'SignalMonitor':
     """Starts to receive signals. Must run in the main thread."""
     receiver, self._sender = os.pipe()
     os.set_blocking(self._sender, False)
     # Python's C handler writes to the pipe at once, whatever the main thread does.
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
-    self._handlers_before = {number: signal.getsignal(number) for number in _HEARD}
-    handlers: dict[int, Any] = {signal.SIGTERM: lambda number, frame: None}
-    if callable(self._handlers_before[signal.SIGINT]):  # Else ignored, as behind a shell's `&`.
-      handlers[signal.SIGINT] = self._interrupted
-    # Else SIGHUP is ignored, as behind `nohup`, or a user's.
-    if self._handlers_before[signal.SIGHUP] is signal.SIG_DFL:
-      handlers[signal.SIGHUP] = handlers[signal.SIGTERM]
-    for number, handler in handlers.items():
-      signal.signal(number, handler)
-    threading.Thread(target=self._run, args=[receiver, set(handlers)], daemon=True).start()
+    # Ignored signals stay so: Ctrl-C behind a shell's `&`, SIGHUP behind `nohup`.
+    before = {number: signal.getsignal(number) for number in _HEARD}
+    self._handlers_before = {n: was for n, was in before.items() if was is not signal.SIG_IGN}
+    for number in self._handlers_before:
+      signal.signal(number, self._handle)
+    threading.Thread(target=self._run, args=[receiver], daemon=True).start()
     return self
 
   def __exit__(self, *exception: object) -> None:
@@ -57,71 +59,24 @@ class SignalMonitor:
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
-  def call_on_stop(self, wake: Callable[[], None]) -> None:
+  def call_on_stop(self, wake: Callable[[], object]) -> None:
     """Calls `wake`, in another thread, on the first signal; replaces an earlier function."""
     self._on_stop = wake
 
   def check(self) -> None:
-    """Raises Terminated after a signal."""
+    """Raises TaskLostError if needed tasks are lost, Terminated after a signal."""
+    if self.lost:
+      raise TaskLostError(self.lost)
     if self.stopping:
       raise Terminated(self.heard)
 
   def progressed(self) -> None:
     """Records a finished step: no task is being waited for."""
 
-  def finish(self) -> None:
-    """Records the end of training: missing tasks are no longer reported."""
-
   def closed(self) -> None:
     """Records the end of the session, after which no other task is needed."""
 
-  def _run(self, receiver: int, ours: set[int]) -> None:
-    complained = ''
-    while True:
-      ready, _, _ = select.select([receiver], [], [], 1)
-      heard = os.read(receiver, 64) if ready else b''
-      if ready and not heard:  # The context has ended.
-        break
-      for number in _HEARD:
-        if number in ours.intersection(heard) and not self._left.is_set():
-          self._stop(number)
-      try:
-        self._look()
-      except Exception as error:  # Or nobody would hear signals any more.
-        if str(error) != complained:
-          log.warning('other tasks cannot be watched: %s', error)
-        complained = str(error)
-    os.close(receiver)
-
-  def _look(self) -> None:
-    """Makes the thread's other checks, about every second."""
-
-  def _stop(self, number: signal.Signals) -> None:
-    """Lets the main thread end the training; kills the process if that takes too long."""
-    self._announce(number)
-    self._end_or_exit(
-      f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes on '
-      'from the last checkpoint',
-      128 + number,
-    )
-
-  def _interrupted(self, number: int, frame: Any) -> None:
-    """The main thread's handler of the first Ctrl-C; a second one raises KeyboardInterrupt."""
-    self._hear(number)
-    signal.signal(signal.SIGINT, self._handlers_before[signal.SIGINT])
-
-  def _announce(self, number: signal.Signals) -> None:
-    self._hear(number)
-    if not self._has_announced:
-      self._has_announced = True
-      more = '; after a second Ctrl-C nothing is saved' if number == signal.SIGINT else ''
-      log.info('%s: finishing the step%s', number.name, more)
-
-  def _hear(self, number: int) -> None:
-    if not self.stopping:
-      self.heard, self.stopping = signal.Signals(number).name, True
-
-  def _end_or_exit(self, message: str, code: int) -> None:
+  def end_or_exit(self, message: str, code: int) -> None:
     """Wakes the main thread, and exits the process if it does not end in time."""
     # In a thread: where a task is cut off, its session waits for an answer.
     threading.Thread(target=self._wake, daemon=True).start()
@@ -133,3 +88,38 @@ class SignalMonitor:
       self._on_stop()
     except Exception as error:  # The session may be broken or closed; the rest does not need it.
       log.debug('could not wake the main thread: %s', error)
+
+  def _handle(self, number: int, frame: FrameType | None) -> None:
+    """The main thread's handler: a second Ctrl-C raises KeyboardInterrupt."""
+    self._hear(number)
+    if number == signal.SIGINT:
+      signal.signal(signal.SIGINT, self._handlers_before[signal.SIGINT])
+
+  def _run(self, receiver: int) -> None:
+    announced = False
+    while True:
+      ready, _, _ = select.select([receiver], [], [], 1)
+      received = os.read(receiver, 64) if ready else b''
+      if ready and not received:  # The context has ended.
+        break
+      for number in [each for each in self._handlers_before if each in received]:
+        self._hear(number)
+        if not announced:
+          announced = True
+          more = '; after a second Ctrl-C nothing is saved' if number == signal.SIGINT else ''
+          log.info('%s: finishing the step%s', number.name, more)
+        if number != signal.SIGINT or self._kills_after_ctrl_c:
+          self.end_or_exit(
+            f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes '
+            'on from the last checkpoint',
+            128 + number,
+          )
+      self._look()
+    os.close(receiver)
+
+  def _hear(self, number: int) -> None:
+    if not self.stopping:
+      self.heard, self.stopping = signal.Signals(number).name, True
+
+  def _look(self) -> None:
+    """Makes the thread's other checks, about every second."""

@@ -24,10 +24,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster import packing
 from cifar10.cluster.control import SharedControl, from_vector
+from cifar10.cluster.parameter_server import Bucket, in_buckets
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 
 _LOOK_SECONDS = 0.1
 _WAKE, _RESTART = -1, -2  # Tokens that are no step.
@@ -81,7 +81,8 @@ class SyncReplicas:
       self._arrivals = self._queue('arrivals')
       self._begun = self._queue('begun')
       self._go = [self._queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
-    buckets, packed = zip(*packing.in_buckets(*zip(*gradients)))
+    buckets = in_buckets(*zip(*gradients))
+    packed = [bucket.packed() for bucket in buckets]
     accumulators = [self._accumulators(bucket) for bucket in buckets]
     own = self._cluster.worker if self._accumulators_of_a_bucket > 1 else 0
     pushed = []
@@ -107,8 +108,8 @@ class SyncReplicas:
   def _queue(self, name: str) -> Any:
     return tf.queue.FIFOQueue(-1, [tf.int64], [[]], shared_name=name, name=name)
 
-  def _accumulators(self, bucket: packing.Bucket) -> list[Any]:
-    name = f'{bucket.members[0].op.name}/gradients_{bucket.size}'
+  def _accumulators(self, bucket: Bucket) -> list[Any]:
+    name = f'{bucket.variables[0].op.name}/gradients_{bucket.size}'
     with tf.device(bucket.device):
       return [
         tf.compat.v1.ConditionalAccumulator(
@@ -127,7 +128,7 @@ class SyncReplicas:
 
   def _build_chief(
     self,
-    buckets: Sequence[packing.Bucket],
+    buckets: Sequence[Bucket],
     accumulators_of_buckets: Sequence[Sequence[Any]],
     pushed: Sequence[tf.Operation],
   ) -> None:
@@ -141,7 +142,7 @@ class SyncReplicas:
     means: list[tuple[tf.Tensor, Any]] = []
     for bucket, of_bucket in zip(buckets, accumulators_of_buckets):
       with tf.device(bucket.device):
-        means += zip(bucket.unpack(self._mean(of_bucket)), bucket.members)
+        means += bucket.unpack(self._mean(of_bucket))
     updated = self._optimizer.apply_gradients(means, self.global_step)
     go_on = [queue.enqueue(_RESTART) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):

@@ -1,22 +1,111 @@
-"""Parses TF_CONFIG to a checked cluster: its tasks, their addresses, and this process's task.
+"""TF_CONFIG -> the tasks of a run, and which of them this process is. Does not need TensorFlow."""
 
-This module does not need TensorFlow, so that mistakes are reported before TensorFlow starts.
-"""
-
-import contextlib
+import dataclasses
 import itertools
 import json
-import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import NoReturn
 
-from cifar10.cluster import sockets
-from cifar10.cluster.tasks import Cluster
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.option import ADDRESS
+from cifar10.options.checks import early_stopping_rules
+from cifar10.options.hparams import HParams
+from cifar10.options.run_options import RunOptions
 
 _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
 _EXAMPLE = '{"type": "worker", "index": 0}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+  """The tasks of a run. Without TF_CONFIG: a chief alone.
+
+  Attributes:
+    addresses: host:port of each 'chief', 'worker' and 'ps' task; an evaluator does not train.
+    has_evaluator: whether TF_CONFIG lists one.
+  """
+
+  addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  task_type: str = 'chief'
+  task_index: int = 0
+  has_evaluator: bool = False
+
+  @property
+  def is_distributed(self) -> bool:
+    """Tells whether this process is one of several that train together."""
+    return self.task_type != 'evaluator' and sum(map(len, self.addresses.values())) > 1
+
+  @property
+  def is_chief(self) -> bool:
+    """Tells whether this process initialises, saves and writes summaries."""
+    return self.task_type == 'chief'
+
+  @property
+  def num_workers(self) -> int:
+    """The number of replicas that compute gradients: the chief and the workers."""
+    return 1 + len(self.addresses.get('worker', ()))
+
+  @property
+  def worker(self) -> int:
+    """This replica's number among the workers: 0 for the chief, index + 1 for a worker."""
+    return 0 if self.is_chief else self.task_index + 1
+
+  @property
+  def num_ps(self) -> int:
+    """The number of parameter servers."""
+    return len(self.addresses.get('ps', ()))
+
+  @property
+  def is_reduced(self) -> bool:
+    """Tells whether the tasks train by all-reduce, without parameter servers."""
+    return self.is_distributed and not self.num_ps
+
+  @property
+  def name(self) -> str:
+    """This task's name for logs: 'worker 1'."""
+    return f'{self.task_type} {self.task_index}'
+
+  @property
+  def job(self) -> str:
+    """The start of this task's device names: '/job:worker/task:1'; '' for one process."""
+    return f'/job:{self.task_type}/task:{self.task_index}' if self.is_distributed else ''
+
+  @property
+  def peers(self) -> dict[str, str]:
+    """The addresses of the tasks that train with this one, by name."""
+    if not self.is_distributed:
+      return {}
+    return {
+      f'{job} {index}': address
+      for job, addresses in self.addresses.items()
+      for index, address in enumerate(addresses)
+      if (job, index) != (self.task_type, self.task_index)
+    }
+
+  @property
+  def device_filters(self) -> list[str]:
+    """The tasks that this one's sessions need: without filters each waits for all tasks."""
+    if not self.is_distributed:
+      return []
+    return [self.job] if self.task_type == 'ps' else ['/job:ps', self.job]
+
+  @property
+  def group_leader(self) -> str:
+    """The device name of who numbers the steps of an all-reduce; '' where there is none."""
+    return '/job:chief/replica:0/task:0' if self.is_reduced else ''
+
+  @property
+  def tf_config(self) -> str:
+    """TF_CONFIG for the Estimator: with a chief, without an evaluator.
+
+    Without tasks it trains and evaluates in one process, which an evaluator would do beside it.
+    """
+    if not (self.is_distributed or (self.is_chief and self.has_evaluator)):
+      return '{}'
+    task = {'type': self.task_type, 'index': self.task_index}
+    # Upon this word the Estimator starts no server of its own (`roles.start_server` has why).
+    return json.dumps({'cluster': self.addresses, 'task': task, 'environment': 'google'})
 
 
 def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
@@ -37,80 +126,124 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
     raise InputError(
       f'TF_CONFIG is not JSON ({error}); quote it as a whole, in single quotes: {text}'
     ) from None
-  _require(isinstance(config, dict), '', config, 'write a JSON object')
-  model_dir = config.get('model_dir', job_dir)
-  remedy = f'give the same folder as --job-dir {job_dir}, or leave it out'
-  _require(model_dir == job_dir, 'model_dir', model_dir, remedy)
+  if not isinstance(config, dict):
+    raise InputError(f'TF_CONFIG is {json.dumps(config)}; write a JSON object')
+  if (model_dir := config.get('model_dir', job_dir)) != job_dir:
+    _refuse('model_dir', model_dir, f'give the same folder as --job-dir {job_dir}, or leave it out')
   jobs, task = config.get('cluster') or {}, config.get('task')
-  _require(isinstance(jobs, dict), 'cluster', jobs, 'write an object: {"chief": ["host:port"]}')
   if not jobs and not task:
     return Cluster()
   addresses = _read_jobs(jobs)
   evaluators = addresses.pop('evaluator', ())
-  _require(len(evaluators) < 2, 'cluster.evaluator', list(evaluators), 'list one: all write best/')
   task_type, index = _read_task(task)
   if not addresses:  # The Estimator takes this for a single process, or for an evaluator alone.
-    alone = task_type == 'evaluator' or (task_type, index) == ('worker', 0)
-    _require(alone, 'cluster', jobs, 'list the tasks, or unset TF_CONFIG to train in one process')
+    if task_type != 'evaluator' and (task_type, index) != ('worker', 0):
+      _refuse('cluster', jobs, 'list the tasks, or unset TF_CONFIG to train in one process')
     return Cluster(task_type=task_type if task_type == 'evaluator' else 'chief')
   # An evaluator need not be listed.
   count = len({**addresses, 'evaluator': evaluators or ('',)}.get(task_type, ()))
-  _require(count > 0, 'task.type', task_type, f'cluster lists no {task_type}')
-  _require(index < count, 'task.index', index, f'cluster lists {count} {task_type} task(s)')
-  chiefs, servers = addresses.get('chief', ()), addresses.get('ps', ())
-  _require(len(chiefs) == 1, 'cluster.chief', list(chiefs), 'list exactly one chief')
-  remedy = 'list a parameter server, or use --distribute multi_worker_mirrored'
-  is_served = len(addresses) == 1 or len(servers) >= num_ps_needed
-  _require(is_served, 'cluster.ps', list(servers), remedy)
+  if index >= count:
+    _refuse('task', task, f'cluster lists {count} {task_type} task(s)')
+  if len(addresses.get('chief', ())) != 1 or len(evaluators) > 1:
+    _refuse('cluster', jobs, 'list exactly one chief, and one evaluator or none')
+  if len(addresses) > 1 and len(addresses.get('ps', ())) < num_ps_needed:
+    remedy = 'list a parameter server, or use --distribute multi_worker_mirrored'
+    _refuse('cluster.ps', [], remedy)
   return Cluster(addresses, task_type, index, bool(evaluators))
 
 
-def _read_jobs(jobs: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def place(address: str) -> tuple[str, int]:
+  """Returns the host, without brackets, and the port of 'host:port'."""
+  host, _, port = address.rpartition(':')
+  return host.strip('[]'), int(port)
+
+
+def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
   """Returns the tasks' addresses by job; a master counts as the chief."""
+  if not isinstance(jobs, dict):
+    _refuse('cluster', jobs, 'write an object: {"chief": ["host:port"]}')
   addresses: dict[str, tuple[str, ...]] = {}
   for job, listed in jobs.items():
-    key = f'cluster.{job}'
-    _require(job in _JOBS, 'cluster', job, f'the jobs are {", ".join(_JOBS)}')
-    _require(isinstance(listed, list), key, listed, 'write a list: ["host:port"]')
+    if job not in _JOBS:
+      _refuse('cluster', job, f'the jobs are {", ".join(_JOBS)}')
+    if not isinstance(listed, list):
+      _refuse(f'cluster.{job}', listed, 'write a list: ["host:port"]')
     for address in listed:
-      is_one = isinstance(address, str) and ADDRESS.accepts(address)
-      _require(is_one, key, address, 'write "host:port", an IPv6 address in brackets')
+      if not (isinstance(address, str) and ADDRESS.accepts(address)):
+        _refuse(f'cluster.{job}', address, 'write "host:port", an IPv6 address in brackets')
     name = 'chief' if job == 'master' else job
-    _require(name not in addresses, key, listed, 'name a chief or a master, not both')
+    if name in addresses:
+      _refuse(f'cluster.{job}', listed, 'name a chief or a master, not both')
     if listed:
       addresses[name] = tuple(listed)
-  places: dict[tuple[str, int], str] = {}
-  for address in itertools.chain(*addresses.values()):
-    is_first = places.setdefault(_place(address), address) is address
-    _require(is_first, 'cluster', address, 'give each task an address of its own')
+  everyone = list(itertools.chain(*addresses.values()))
+  for address in everyone:
+    if everyone.count(address) > 1:
+      _refuse('cluster', address, 'give each task an address of its own')
   return addresses
 
 
-def _read_task(task: Any) -> tuple[str, int]:
+def _read_task(task: object) -> tuple[str, int]:
   """Returns this process's job and its index there."""
-  _require(isinstance(task, dict), 'task', task, f'say who this process is: {_EXAMPLE}')
-  for key in task:
-    known = key in ('type', 'index', 'trial', 'cloud')  # Hosted services add the last two.
-    _require(known, f'task.{key}', task[key], f'the keys are type and index: {_EXAMPLE}')
-  for key in ('type', 'index'):
-    _require(key in task, 'task', task, f'add "{key}": {_EXAMPLE}')
+  if not (isinstance(task, dict) and {'type', 'index'} <= task.keys()):
+    _refuse('task', task, f'say who this process is: {_EXAMPLE}')
   task_type, index = task['type'], task['index']
-  _require(task_type in _JOBS, 'task.type', task_type, f'the jobs are {", ".join(_JOBS)}')
-  is_number = type(index) is int and index >= 0
-  _require(is_number, 'task.index', index, 'write a number, 0 or more, without quotes')
+  if task_type not in _JOBS:
+    _refuse('task.type', task_type, f'the jobs are {", ".join(_JOBS)}')
+  if type(index) is not int or index < 0:
+    _refuse('task.index', index, 'write a number, 0 or more, without quotes')
   return 'chief' if task_type == 'master' else task_type, index
 
 
-def _place(address: str) -> tuple[str, int]:
-  """The same for all spellings of an address, without asking anybody what a name means."""
-  host, port = sockets.place(address.lower())
-  with contextlib.suppress(OSError, UnicodeError):  # It is a name.
-    host = str(socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)[0][4][0])
-  is_here = host in ('127.0.0.1', '::1', 'localhost', socket.gethostname().lower())
-  return 'localhost' if is_here else host, port
+def _refuse(key: str, value: object, remedy: str) -> NoReturn:
+  raise InputError(f'TF_CONFIG: {key} is {json.dumps(value)}; {remedy}')
 
 
-def _require(holds: bool, key: str, value: Any, remedy: str) -> None:
-  if not holds:
-    where = f'TF_CONFIG: {key}' if key else 'TF_CONFIG'
-    raise InputError(f'{where} is {json.dumps(value)}; {remedy}')
+def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
+  """Raises InputError for options that do not fit the tasks; see `options.checks.check_run`."""
+  together = options.sync or options.distribute or not cluster.is_distributed
+  backups, workers = options.backup_workers, cluster.num_workers
+  stops = '' if cluster.task_type == 'ps' else ''.join(early_stopping_rules(options)[:1])
+  needs_evaluator = cluster.is_distributed and not cluster.has_evaluator
+  is_shared = options.deterministic and workers > 1
+  of_any = [
+    (
+      backups >= workers,
+      f'--backup-workers {backups} of {workers} worker(s), the chief among them; leave one',
+    ),
+    (
+      hparams.lookahead_steps and not together,
+      f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
+      'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0',
+    ),
+  ]
+  of_training = [
+    (
+      options.distribute and cluster.num_ps,
+      f'--distribute {options.distribute} uses no parameter servers and TF_CONFIG lists '
+      f'{cluster.num_ps}; leave one out',
+    ),
+    (
+      options.distribute and workers == 1,
+      f'--distribute {options.distribute} needs a TF_CONFIG with a chief and workers; on one host '
+      'leave it out, and give --num-gpus or --num-cpu-towers',
+    ),
+    (stops and needs_evaluator, f'{stops} needs an evaluator in a cluster; add one to TF_CONFIG'),
+    (
+      is_shared and not together,
+      f'--deterministic, but {workers} workers update asynchronously, as fast as each comes along; '
+      'add --sync',
+    ),
+    (
+      is_shared and backups,
+      f'--deterministic, but with --backup-workers {backups} the workers that come first make each '
+      'update; leave --backup-workers out',
+    ),
+  ]
+  trains = mode.startswith('train')
+  for is_broken, message in [*of_any, *(of_training if trains else [])]:
+    if is_broken:
+      raise InputError(message)
+  if trains and (cluster.is_distributed or cluster.has_evaluator):
+    files.check_shared('--data-dir', options.data_dir or '')
+    files.check_shared('--job-dir', options.job_dir)

@@ -14,7 +14,7 @@ from cifar10.cluster.control import SharedControl
 from cifar10.cluster.placement import Placement
 from cifar10.cluster.roles import ALONE, Role
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data.info import DatasetInfo

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cifar10.cluster import roles
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.job.run import Run
 from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.callbacks import registry
-from cifar10.cluster.sockets import reachable
+from cifar10.cluster.liveness import reachable
 from cifar10.core.errors import TaskLostError
 from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, job_config, stop_record

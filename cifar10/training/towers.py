@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import model_base
 from cifar10.cluster.placement import Placement
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 

@@ -273,4 +273,4 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
       run_context.request_stop()
 
   def end(self, session: Any) -> None:
-    self._monitor.finish()
+    self._monitor.progressed()

@@ -9,7 +9,7 @@ from cifar10.callbacks import early_stopping
 from cifar10.callbacks.base import Evaluation, Step
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError
 from cifar10.job import control_requests, metrics_log, stop_record
 from cifar10.job import run as job_run

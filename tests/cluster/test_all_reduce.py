@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import choose_role
+from cifar10.cluster import roles
 from cifar10.cluster.control import ControlState, from_vector
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.options.run_options import RunOptions
 
@@ -20,7 +20,7 @@ class Task:
   """One task's graph on its server: SGD with a learning rate of 1 of two variables."""
 
   def __init__(self, cluster, start, gradient):
-    self.role = choose_role.choose(cluster, OPTIONS)
+    self.role = roles.choose(cluster, OPTIONS)
     config = devices.session_config(
       device_filters=cluster.device_filters, group_leader=cluster.group_leader
     )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cifar10.cluster import choose_role, roles
+from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.options.run_options import RunOptions
 
 CHIEF = {'chief': ('a:1',)}
@@ -33,7 +33,7 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
   ],
 )
 def test_what_a_task_does(cluster, options, saves, evaluates, counted):
-  role = choose_role.choose(cluster, RunOptions('job', **options))
+  role = roles.choose(cluster, RunOptions('job', **options))
   assert role.saves == saves
   assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
   found = (role.gradients_per_update, role.counts_steps, role.batches_done(12))
@@ -44,26 +44,26 @@ def test_what_a_task_does(cluster, options, saves, evaluates, counted):
 def test_whose_batches_move_batch_norms_averages(options, expected):
   """Once a step: the chief's alone, where all make it together."""
   tasks = [Cluster(SERVED), Cluster(SERVED, 'worker', 1)]
-  chosen = [choose_role.choose(cluster, RunOptions('job', **options)) for cluster in tasks]
+  chosen = [roles.choose(cluster, RunOptions('job', **options)) for cluster in tasks]
   assert [role.updates_moving_averages for role in chosen] == expected
 
 
 @pytest.mark.parametrize(
   ('cluster', 'options', 'chief', 'worker'),
   [
-    (SERVED, {}, ['ChiefControlHook'], ['_WorkerControlHook']),
-    (SERVED, SYNC, ['ChiefControlHook'], ['_WorkerControlHook']),
+    (SERVED, {}, ['ChiefControlHook'], ['WorkerControlHook']),
+    (SERVED, SYNC, ['ChiefControlHook'], ['WorkerControlHook']),
     (REDUCED, BETWEEN, ['ChiefControlHook'], []),  # A worker's step brings the orders.
   ],
 )
 def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
   for task, expected in ((('chief', 0), chief), (('worker', 1), worker)):
-    role = choose_role.choose(Cluster(cluster, *task), RunOptions('job', **options))
+    role = roles.choose(Cluster(cluster, *task), RunOptions('job', **options))
     assert [type(hook).__name__ for hook in role.control_hooks(None)] == expected
 
 
 def test_a_process_alone_and_an_evaluator_watch_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
-  evaluator = choose_role.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
+  evaluator = roles.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
   assert evaluator.monitor._peers == {}
-  assert type(choose_role.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor
+  assert type(roles.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor

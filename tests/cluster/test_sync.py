@@ -11,11 +11,11 @@ import types
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import packing
+from cifar10.cluster import parameter_server
 from cifar10.cluster.control import ControlState, SharedControl
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.sync import SyncReplicas
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 
 LAST_STEP = 3
 
@@ -153,7 +153,7 @@ def test_the_order_is_the_same_for_every_bucket(make, monkeypatch):
   TensorFlow sorts what it adds up by the operations' names: of the fourth bucket they end in 9,
   10 and 11, and `add_n` would begin with 10.
   """
-  monkeypatch.setattr(packing, 'BUCKET_BYTES', 4)  # A bucket for each variable.
+  monkeypatch.setattr(parameter_server, 'BUCKET_BYTES', 4)  # A bucket for each variable.
   replicas = [
     make(worker, gradient, workers=3, in_order=True, variables='wxyz')
     for worker, gradient in enumerate([3, 2.0**25, -(2.0**25)])
@@ -241,7 +241,7 @@ def test_a_chief_asks_once_for_all_that_are_missing(make, monkeypatch, first, as
 
 def test_what_a_dead_worker_left_counts_only_whole(make, monkeypatch):
   """It pushed its gradient of x, not that of w; w waits for the other try. 10 - 0.5 (1 + 3) / 2."""
-  monkeypatch.setattr(packing, 'BUCKET_BYTES', 4)  # A bucket for each variable.
+  monkeypatch.setattr(parameter_server, 'BUCKET_BYTES', 4)  # A bucket for each variable.
   chief, worker = (make(worker, gradient, variables='wx') for worker, gradient in [(0, 1), (1, 3)])
   graph = worker.push.graph
   half = [op for op in graph.get_operations() if 'ApplyGradient' in op.type]

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from cifar10.cluster.liveness import peers
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
 
@@ -37,7 +36,7 @@ def test_a_replica_knows_its_place(task, worker, job, filters):
 def test_a_parameter_server_talks_to_itself_only():
   cluster = read(config(task=('ps', 1)))
   assert cluster.device_filters == ['/job:ps/task:1']
-  assert peers(cluster) == {'chief 0': 'a:1', 'worker 0': 'b:1', 'worker 1': 'b:2', 'ps 0': 'c:1'}
+  assert cluster.peers == {'chief 0': 'a:1', 'worker 0': 'b:1', 'worker 1': 'b:2', 'ps 0': 'c:1'}
 
 
 @pytest.mark.parametrize('task', ['master', 'chief'])
@@ -57,7 +56,7 @@ def test_an_evaluator_is_no_part_of_the_training():
   chief = read(config(with_evaluator, ('chief', 0)))
   assert chief.has_evaluator
   assert 'evaluator' not in json.loads(chief.tf_config)['cluster']
-  assert not any(name.startswith('evaluator') for name in peers(chief))
+  assert not any(name.startswith('evaluator') for name in chief.peers)
   for addresses in (with_evaluator, ADDRESSES):  # Listed in the cluster or not.
     evaluator = read(config(addresses, ('evaluator', 0)))
     assert not evaluator.is_distributed
@@ -80,7 +79,7 @@ def test_one_process_is_no_cluster(text):
   assert cluster.is_chief
   assert not cluster.is_distributed
   assert (cluster.num_workers, cluster.num_ps, cluster.job, cluster.name) == (1, 0, '', 'chief 0')
-  assert (cluster.tf_config, cluster.device_filters, peers(cluster)) == ('{}', [], {})
+  assert (cluster.tf_config, cluster.device_filters, cluster.peers) == ('{}', [], {})
 
 
 def with_task(**task):
@@ -88,92 +87,65 @@ def with_task(**task):
 
 
 REFUSED = [
-  ('{"cluster":', ['not JSON', '{"cluster":', 'single quotes']),
-  ('[' * 100_000, ['TF_CONFIG is not JSON']),
-  ('[1]', ['TF_CONFIG is [1]', 'JSON object']),
-  ('{"cluster": ["a:1"]}', ['cluster is ["a:1"]', 'write an object']),
-  (config({'workers': ['b:1']}), ['cluster is "workers"', 'chief, master, worker, ps']),
-  (config({'chief': 'a:1'}), ['cluster.chief is "a:1"', 'write a list']),
-  (config({**ADDRESSES, 'master': ['d:1']}), ['cluster.master', 'not both']),
-  (config({**ADDRESSES, 'ps': ['b:1']}), ['cluster is "b:1"', 'address of its own']),
-  (config({**ADDRESSES, 'chief': ['a:1', 'a:2']}), ['cluster.chief', 'exactly one']),
-  (config({'worker': ['b:1', 'b:2'], 'ps': ['c:1']}), ['cluster.chief is []', 'exactly one']),
-  (config({'chief': ['a:1'], 'worker': ['b:1', 'b:2']}), ['cluster.ps is []', 'parameter server']),
-  (json.dumps({'cluster': ADDRESSES}), ['task is null', '"index": 0']),
-  (with_task(type='worker', task=1), ['task.task is 1', 'type and index']),
-  (with_task(type='worker'), ['add "index"']),
-  (with_task(index=0), ['add "type"']),
-  (with_task(type='boss', index=0), ['task.type is "boss"', 'the jobs are chief']),
-  (with_task(type=['worker'], index=0), ['task.type is ["worker"]']),
-  (with_task(type='worker', index='1'), ['task.index is "1"', 'without quotes']),
-  (with_task(type='worker', index=True), ['task.index is true', 'write a number']),
-  (with_task(type='worker', index=-1), ['task.index is -1']),
-  (with_task(type='worker', index=2), ['task.index is 2', 'lists 2 worker task(s)']),
-  (config().replace('"index": 1', '"index": ' + '9' * 40_000), ['TF_CONFIG is not JSON']),
-  (config({**ADDRESSES, 'evaluator': ['d:1', 'd:2']}), ['cluster.evaluator', 'list one']),
-  (with_task(type='evaluator', index=1), ['task.index is 1', 'lists 1 evaluator task(s)']),
-  (config({'chief': ['a:1'], 'ps': ['c:1']}), ['task.type is "worker"', 'lists no worker']),
-  ('{"task": {"type": "ps", "index": 0}}', ['cluster is {}', 'list the tasks']),
-  (config(model_dir='elsewhere'), ['model_dir is "elsewhere"', '--job-dir job']),
+  ('{"cluster":', 'is not JSON'),
+  ('[' * 100_000, 'is not JSON'),
+  ('[1]', 'is [1]; write a JSON object'),
+  ('{"cluster": ["a:1"]}', ': cluster is ["a:1"]'),
+  (config({'workers': ['b:1']}), ': cluster is "workers"'),
+  (config({'chief': 'a:1'}), ': cluster.chief is "a:1"'),
+  (config({**ADDRESSES, 'master': ['d:1']}), ': cluster.master'),
+  (
+    config({**ADDRESSES, 'ps': ['b:1']}),
+    ': cluster is "b:1"; give each task an address of its own',
+  ),
+  (config({**ADDRESSES, 'chief': ['a:1', 'a:2']}), ': cluster is'),
+  (config({'worker': ['b:1', 'b:2'], 'ps': ['c:1']}), ': cluster is'),
+  (config({**ADDRESSES, 'evaluator': ['d:1', 'd:2']}), ': cluster is'),
+  (config({'chief': ['a:1'], 'worker': ['b:1', 'b:2']}), ': cluster.ps is []'),
+  (json.dumps({'cluster': ADDRESSES}), ': task is null'),
+  (with_task(type='worker'), ': task is {"type": "worker"}'),
+  (with_task(type='boss', index=0), ': task.type is "boss"'),
+  (with_task(type=['worker'], index=0), ': task.type is ["worker"]'),
+  (with_task(type='worker', index='1'), ': task.index is "1"'),
+  (with_task(type='worker', index=True), ': task.index is true'),
+  (with_task(type='worker', index=-1), ': task.index is -1'),
+  (with_task(type='worker', index=2), 'lists 2 worker task(s)'),
+  (with_task(type='evaluator', index=1), 'lists 1 evaluator task(s)'),
+  (config({'chief': ['a:1'], 'ps': ['c:1']}), 'lists 0 worker task(s)'),
+  ('{"task": {"type": "ps", "index": 0}}', ': cluster is {}'),
+  (config(model_dir='elsewhere'), ': model_dir is "elsewhere"'),
 ]
 
 
-@pytest.mark.parametrize(('text', 'parts'), REFUSED)
-def test_refuses_with_key_value_and_remedy(text, parts):
+@pytest.mark.parametrize(('text', 'part'), REFUSED)
+def test_refuses_with_key_and_value(text, part):
   with pytest.raises(InputError) as error:
     read(text)
   message = str(error.value)
   assert message.startswith('TF_CONFIG')
+  assert part in message
   assert '\n' not in message
   assert len(message) < 1000
-  for part in parts:
-    assert part in message
 
 
 @pytest.mark.parametrize(
   'address',
   [
     'http://127.0.0.1:2',
-    'grpc://127.0.0.1:2',
     '::1:2',
     '[::1:2',
-    '::1]:2',
-    '[::1::2]:2',
-    '[]:2',
-    '[host]:2',
-    '127.0.0.1:80:2',
     'me@host:2',
-    '127.0.0.1:2,127.0.0.1:3',
-    '127.0.0.1 :2',
     'a\n:2',
-    'a\0b:2',
-    'a\x1b[31m:2',
-    'höst:2',
-    'a:²',
-    '127.0.0.1:٢٣',
-    '\ud800:2',
-    'a%20b:2',
-    ':2',
     'a',
-    'a:x',
     'a:0',
     'a:65536',
-    'a:' + '1' * 40_000,
-    'x' * 40_000 + ':2',
     2,
     ['a:2'],
   ],
 )
 def test_what_is_no_address_is_refused(address):
-  with pytest.raises(InputError, match=r'cluster\.worker is .*"host:port"') as error:
+  with pytest.raises(InputError, match=r'cluster\.worker is .*"host:port"'):
     read(config({**ADDRESSES, 'worker': [address]}, ('chief', 0)))
-  assert len(str(error.value)) < 1000
-
-
-@pytest.mark.parametrize('again', ['localhost', '127.1', '0x7f.0.0.1', 'LOCALHOST', '[::1]'])
-def test_another_spelling_of_an_address_is_the_same_one(again):
-  with pytest.raises(InputError, match='give each task an address of its own'):
-    read(config({**ADDRESSES, 'chief': ['127.0.0.1:23451'], 'worker': [f'{again}:023451']}))
 
 
 def test_a_model_dir_that_agrees_is_no_matter():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cifar10.cluster import checks as cluster_checks
+from cifar10.cluster import tf_config
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import option
 from cifar10.core.errors import InputError
@@ -18,7 +18,7 @@ SERVED = Cluster({**WORKERS, 'ps': ('d:1',)})
 
 def check(hparams, options, cluster, mode):
   checks.check_run(hparams, options, mode)
-  cluster_checks.check(hparams, options, cluster, mode)
+  tf_config.check_options(hparams, options, cluster, mode)
 
 
 def test_a_source_that_nothing_would_evaluate_is_refused():

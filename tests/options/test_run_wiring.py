@@ -17,8 +17,8 @@ import tensorflow as tf
 from tensorflow.compat.v1.train import summary_iterator
 from tensorflow.python.framework import config
 
-from cifar10.cluster import choose_role, placement
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster import placement, roles
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core.option import names
 from cifar10.job import metrics_log
 from cifar10.job import run as job_run
@@ -179,7 +179,7 @@ def observe_placement(options, cluster):
 
 def observe_task(options, cluster):
   """A task's part in a cluster of a chief, two workers and a parameter server."""
-  role = choose_role.choose(cluster, options)
+  role = roles.choose(cluster, options)
   monitor = role.monitor
   return {
     'role': type(role).__name__,
@@ -187,7 +187,6 @@ def observe_task(options, cluster):
     'examples a step': role.examples_per_step(HParams().train_batch_size),
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
-    'needs everyone': monitor._all_reduce,
     'in order': getattr(role, '_in_order', None),
   }
 
@@ -202,7 +201,7 @@ TASKS = [
   ({'backup_workers': 1}, SYNC, observe_task, SHARED - {'role'}),
   ({'deterministic': True}, SYNC, observe_task, {'in order'}),
   ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
-  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, {*SHARED, 'needs everyone'}),
+  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, SHARED),
 ]
 
 
@@ -220,7 +219,7 @@ def test_each_worker_draws_an_order_of_its_own(data_dir, tmp_path):
   seen = []
   for task in ('chief', 'worker'):
     cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, task)
-    run = job_run.begin(HParams(), options, choose_role.choose(cluster, options))
+    run = job_run.begin(HParams(), options, roles.choose(cluster, options))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.train.create_global_step().initializer)
       batches = experiment.input_fn(run, training_examples(run))()

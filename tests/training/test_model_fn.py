@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import choose_role, placement, roles
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster import placement, roles
+from cifar10.cluster.tf_config import Cluster
 from cifar10.data.info import CIFAR10
 from cifar10.networks.layers import FamilyNetwork
 from cifar10.options.families import Family
@@ -113,7 +113,7 @@ def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
   cluster = Cluster(addresses, *task)
   backup = workers - gradients if gradients else 0
   options = RunOptions('job', sync=gradients > 0, backup_workers=backup)
-  return choose_role.choose(cluster, options)
+  return roles.choose(cluster, options)
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])

@@ -6,8 +6,7 @@ import checkout
 import gpus
 import pytest
 
-from cifar10.cluster.tasks import Cluster
-from cifar10.cluster.tf_config import read_cluster
+from cifar10.cluster.tf_config import Cluster, read_cluster
 from cifar10.core import devices
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams

@@ -7,7 +7,7 @@ from graphs import run
 
 import model_base
 from cifar10.cluster.placement import Placement
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.training import towers
 
 

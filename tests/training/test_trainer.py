@@ -25,7 +25,7 @@ from recomputed import assert_close, values, variables
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback
 from cifar10.cluster import roles
-from cifar10.cluster.tasks import Cluster
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files
 from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
 from cifar10.data import info, records
