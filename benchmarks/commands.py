@@ -12,8 +12,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from records import ROOT
@@ -28,7 +27,6 @@ PROGRAM = [sys.executable, os.path.join(ROOT, 'cifar10_main.py')]
 _PLACES = {
   'before': 'older',
   'data_dir': 'data',
-  'work_dir': 'runs/soak',
   'torch_python': '.venv-bench/bin/python',
 }
 
@@ -56,27 +54,18 @@ def dtypes(text: str) -> list[str]:
 
 
 def command_line(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> str:
-  """The command that these flags make, with every flag that is not at its default.
-
-  `flags.flags` are those of another program, which follow `--`.
-  """
+  """The command that these flags make, with every flag that is not at its default."""
   folder, script = os.path.split(os.path.abspath(sys.argv[0]))
   limit = os.environ.get('ONEDNN_MAX_CPU_ISA')
   words = [f'ONEDNN_MAX_CPU_ISA={limit}'] if limit else []
   words += ['python', f'{os.path.basename(folder)}/{script}']
   for name, value in vars(flags).items():
-    if name == 'flags' or value is None or value == parser.get_default(name):
+    if value is None or value == parser.get_default(name):
       continue
     words.append(f'--{name.replace("_", "-")}')
     if value is not True:
       listed = ','.join(map(str, value)) if isinstance(value, list) else str(value)
-      shown = _PLACES.get(name, listed)
-      if shown.startswith('-'):  # As a word of its own it would be taken for a flag.
-        words[-1] += f'={shlex.quote(shown)}'
-      else:
-        words.append(shlex.quote(shown))
-  following = getattr(flags, 'flags', [])
-  words += ['--', *following] if following else []
+      words.append(shlex.quote(_PLACES.get(name, listed)))
   return ' '.join(words)
 
 
@@ -89,16 +78,6 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
   """The median of the turns' ratios; theirs may have been measured once, for all turns."""
   turns = zip(ours, itertools.cycle(theirs))
   return round(statistics.median(mine / other for mine, other in turns), 3)
-
-
-def images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
-  """Times `batches` batches, after as many untimed ones, which use up what was prefetched."""
-  for _ in range(batches):
-    next(source)
-  start = time.perf_counter()
-  for _ in range(batches):
-    next(source)
-  return batches * batch_size / (time.perf_counter() - start)
 
 
 def last_line(command: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ The program trains for one step and exports; a process of its own loads the Save
 as a server would: uint8 images in, classes and probabilities out. PyTorch's twin does the same,
 eager and compiled; and onnxruntime (float32 only) and OpenVINO with the program's own exports in
 float32, where this Python has them. The limit is the sum of the program's convolutions, each run
-alone. `--before` takes a checkout of an older commit, whose export is measured, too.
+alone.
 """
 
 import argparse
@@ -99,18 +99,14 @@ def _variants(
     versions['torch'] = result['torch']
     return result['seconds']
 
-  def in_tensorflow(exported: dict[str, str]) -> tuple[list[str], Measure]:
-    return flags.dtypes, lambda dtype, batch: called('tensorflow', exported[dtype], dtype, batch)
+  def in_tensorflow(dtype: str, batch_size: int) -> float:
+    return called('tensorflow', exported[dtype], dtype, batch_size)
 
-  exported = _exports(commands.PROGRAM, flags, folder)
-  variants = {
-    'program': in_tensorflow(exported),
+  exported = _exports(flags, folder)
+  variants: dict[str, tuple[list[str], Measure]] = {
+    'program': (flags.dtypes, in_tensorflow),
     'convolutions (limit)': (flags.dtypes, _limit),
   }
-  if flags.before:
-    older = [sys.executable, os.path.join(flags.before, 'cifar10_main.py')]
-    before = _exports(older, flags, os.path.join(folder, 'before'))
-    variants['program before'] = in_tensorflow(before)
   if importlib.util.find_spec('onnxruntime') and 'float32' in exported:
     job = ['--job-dir', os.path.join(folder, 'float32'), '--mode', 'export', '--format', 'onnx']
     onnx = commands.last_line([*commands.PROGRAM, *job])['onnx']
@@ -142,14 +138,14 @@ def _ratios(medians: dict[str, float], dtypes: list[str], batches: list[int]) ->
   return ratios
 
 
-def _exports(program: list[str], flags: argparse.Namespace, folder: str) -> dict[str, str]:
+def _exports(flags: argparse.Namespace, folder: str) -> dict[str, str]:
   """Trains one step in each precision and exports -> the SavedModels' folders."""
   exported = {}
   for dtype in flags.dtypes:
     job = ['--job-dir', os.path.join(folder, dtype), '--num-layers', '20', '--dtype', dtype]
-    train = ['--mode', 'train', '--data-dir', flags.data_dir, '--train-steps', '1']
-    commands.last_line([*program, *job, *train])
-    exported[dtype] = commands.last_line([*program, *job, '--mode', 'export'])['saved_model']
+    program = [*commands.PROGRAM, *job, '--mode']
+    commands.last_line([*program, 'train', '--data-dir', flags.data_dir, '--train-steps', '1'])
+    exported[dtype] = commands.last_line([*program, 'export'])['saved_model']
   return exported
 
 
@@ -220,7 +216,6 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--calls', type=commands.count, default=60, help='in each measurement')
   parser.add_argument('--pairs', type=commands.count, default=3)
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
-  parser.add_argument('--before', help='a checkout of an older commit; or no such row')
   parser.add_argument('--exported', help='measure this one, in this process')
   parser.add_argument('--runtime', choices=_CALLS, default='tensorflow', help='which runs it')
   return parser

@@ -1,36 +1,30 @@
-"""Images/s of the input pipeline beside the old example's order and its peers, in turn.
+"""Images/s of the input pipeline beside the old example's order, in turn.
 
-  python benchmarks/input_pipeline.py --data-dir DATA --torch-python .venv-bench/bin/python
+  python benchmarks/input_pipeline.py --data-dir DATA
 
 The old order is that of TensorFlow's old CIFAR-10 example for the Estimator: parse, crop and mirror
 image by image, then shuffle, then batch. The limit beside them is the index gather alone: NumPy
 picks batches out of the decoded images.
-PyTorch's DataLoader and tensorpack's DataFlow (loader_peer.py) distort one image at a time, as they
-are meant to, from arrays in memory: in one process and with two more; ratios are to the faster.
 """
 
 import argparse
 import json
-import statistics
 import sys
-import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import commands
 import environment
 import numpy as np
-import peers
 import tensorflow as tf
 
 from cifar10.core import cli, errors
 from cifar10.data import input_pipeline, records
 
-_PEERS = {'torch': 'PyTorch DataLoader', 'tensorpack': 'tensorpack DataFlow'}
-
 
 def main() -> None:
-  """Measures ours, the old order, the limit and the peers in turn, `--pairs` times."""
+  """Measures ours, the old order and the limit in turn, `--pairs` times."""
   parser = _parser()
   flags = parser.parse_args()
   data_set = input_pipeline.Cifar10DataSet(flags.data_dir)
@@ -45,38 +39,30 @@ def main() -> None:
     'index gather (limit)': index_gather(data_set, flags.batch_size),
   }
   rates: dict[str, list[float]] = {name: [] for name in sources}
-  versions: dict[str, str] = {}  # The peers'.
   for source in sources.values():
     next(source)  # Fills caches and shuffle buffers.
-  with tempfile.TemporaryDirectory() as folder:
-    if flags.torch_python:
-      peers.export_arrays(flags.data_dir, folder)
-    for pair in range(flags.pairs):
-      for name, source in sources.items():
-        rates[name].append(commands.images_per_second(source, flags.batches, flags.batch_size))
-      for loader, name in _PEERS.items() if flags.torch_python else ():
-        for workers in (0, 2):
-          settings = ['--loader', loader, '--workers', workers, '--batch-size', flags.batch_size]
-          result = peers.run_loader(flags.torch_python, folder, settings)
-          versions |= result['versions']
-          case = f'{name}, {workers or "no"} processes beside its own'
-          rates.setdefault(case, []).append(result['images_per_second'])
-      shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
-      print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
-  medians = commands.medians(rates)
-  ratios = [ours / old for ours, old in zip(rates['ours'], rates['old order'])]
-  to_peers = {}
-  for name in _PEERS.values() if flags.torch_python else ():
-    best = max(value for other, value in medians.items() if other.startswith(name))
-    to_peers[f'ours / {name}'] = round(medians['ours'] / best, 1)
+  for pair in range(flags.pairs):
+    for name, source in sources.items():
+      rates[name].append(_images_per_second(source, flags.batches, flags.batch_size))
+    shown = '  '.join(f'{name} {values[-1]:,.0f}' for name, values in rates.items())
+    print(f'pair {pair + 1} of {flags.pairs}: {shown} images/s', file=sys.stderr)
   record = {
     **environment.head('input pipeline', parser, flags),
-    **({'peers': versions} if versions else {}),
-    'images_per_second': medians,
-    'ratios': {'ours / old order': round(statistics.median(ratios), 2), **to_peers},
-    'all_ratios': [round(ratio, 2) for ratio in ratios],
+    'images_per_second': commands.medians(rates),
+    'ratios': {'ours / old order': commands.ratio(rates['ours'], rates['old order'])},
+    'all_images_per_second': rates,
   }
   print(json.dumps(record))
+
+
+def _images_per_second(source: Iterator, batches: int, batch_size: int) -> float:
+  """Times `batches` batches, after as many untimed ones, which use up what was prefetched."""
+  for _ in range(batches):
+    next(source)
+  start = time.perf_counter()
+  for _ in range(batches):
+    next(source)
+  return batches * batch_size / (time.perf_counter() - start)
 
 
 def old_order(data_set: input_pipeline.Cifar10DataSet, batch_size: int) -> tf.data.Dataset:
@@ -122,7 +108,6 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--data-dir', required=True, help='record files')
   parser.add_argument('--batch-size', type=commands.count, default=128)
   parser.add_argument('--pairs', type=commands.count, default=5)
-  parser.add_argument('--torch-python', help='of the environment that has the peers; or none')
   parser.add_argument('--batches', type=commands.count, default=800, help='in each measurement')
   return parser
 

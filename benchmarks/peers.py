@@ -1,4 +1,4 @@
-"""Starts the PyTorch twins and the other loaders in their own environment, on arrays in files."""
+"""Starts the PyTorch twins in their own environment, on arrays in files."""
 
 import os
 from collections.abc import Sequence
@@ -24,7 +24,9 @@ def export_arrays(data_dir: str, folder: str) -> None:
 
 def torch_command(python: str, twin: str, folder: str) -> list[Any]:
   """Of torch_resnet.py or torch_fastnet.py, on the folder's arrays, with the program's threads."""
-  return [*_command(python, f'torch_{twin}.py', folder), '--threads', limits.cores()]
+  script = os.path.join(_FOLDER, f'torch_{twin}.py')
+  images = os.path.join(folder, 'train_images.npy')
+  return [python, script, '--images', images, '--threads', limits.cores()]
 
 
 def run_torch(python: str, twin: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
@@ -35,13 +37,3 @@ def run_torch(python: str, twin: str, folder: str, settings: Sequence[Any]) -> d
 def torch_version(python: str) -> str:
   """Of the PyTorch in that environment."""
   return commands.last_line([python, '-c', 'import torch; print(f\'"{torch.__version__}"\')'])
-
-
-def run_loader(python: str, folder: str, settings: Sequence[Any]) -> dict[str, Any]:
-  """What loader_peer.py prints last, with these flags."""
-  return commands.last_line([*_command(python, 'loader_peer.py', folder), *settings])
-
-
-def _command(python: str, script: str, folder: str) -> list[Any]:
-  images = os.path.join(folder, 'train_images.npy')
-  return [python, os.path.join(_FOLDER, script), '--images', images]

@@ -1,26 +1,22 @@
-"""Makes a trained network that comes with the program, and measures it in every way of running it.
+"""Makes a trained network that comes with the program from a job.
 
-  python benchmarks/pretrained.py make resnet20 --job-dir JOB --data-dir DATA --command '...' \
+  python benchmarks/pretrained.py resnet20 --job-dir JOB --data-dir DATA --command '...' \
     --commit COMMIT --chosen '...' --trained RESULT.json
-  python benchmarks/pretrained.py measure resnet20 --data-dir DATA [--python PYTHON ...]
 
-`make` writes cifar10/pretrained/NAME.npz, the variables of JOB's last checkpoint in half precision,
-and NAME.json: what they come from, and their accuracy in float32, of the whole test set and of its
-first images, which the tests have time for. `measure` evaluates the variables on the test set in
-float32 and bfloat16, on two towers, and through each export format, with this processor's kernels
-and with others, by the Python that runs it and by each PYTHON. `ways` does so once.
+It writes cifar10/pretrained/NAME.npz, the variables of JOB's last checkpoint in half precision, and
+NAME.json: what they come from, and their accuracy in float32, of the whole test set and of its
+first images, which the tests have time for. tests/inference/test_pretrained.py runs the networks
+through `accuracies` in every other way.
 """
 
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import commands
-import environment
 import numpy as np
 import tensorflow as tf
 
@@ -30,24 +26,14 @@ from cifar10.data import input_pipeline, manifest
 from cifar10.job import pretrained, variable_files
 from cifar10.options.run_options import PRETRAINED
 
-# What stands in for other processors, whose kernels compute in another order.
-KERNELS = {
-  "this processor's": [],
-  "oneDNN's for AVX2": ['ONEDNN_MAX_CPU_ISA=AVX2'],
-  'without oneDNN': ['TF_ENABLE_ONEDNN_OPTS=0'],
-}
 FIRST = 1000  # Images.
 OF_FIRST = f'accuracy_of_the_first_{FIRST}'
 _BATCH = 500
 
 
 def main() -> None:
-  """Makes or measures."""
-  flags = _parse_flags()
-  print(json.dumps(flags.action(flags)))
-
-
-def _make(flags: argparse.Namespace) -> dict[str, Any]:
+  """Makes both files; prints the second, and the size of the first."""
+  flags = _parser().parse_args()
   source = variable_files.open_source(flags.job_dir)
   values = {name: source.value(name).astype(np.float16) for name in source.shapes}
   path = pretrained.path(flags.name)
@@ -70,7 +56,7 @@ def _make(flags: argparse.Namespace) -> dict[str, Any]:
     for key, data_dir in (('accuracy', flags.data_dir), (OF_FIRST, few)):
       record[key] = accuracies(flags.name, data_dir, ['float32'])['float32']
   _write(path, record)
-  return {**record, 'bytes': os.path.getsize(path + '.npz')}
+  print(json.dumps({**record, 'bytes': os.path.getsize(path + '.npz')}))
 
 
 def _write(path: str, record: dict[str, Any]) -> None:
@@ -151,47 +137,12 @@ def _of_classes(data_dir: str, classify: Callable[[np.ndarray], np.ndarray]) -> 
   return float(np.mean(classes == np.asarray(labels)))
 
 
-def _measure(flags: argparse.Namespace) -> dict[str, Any]:
-  rows = []
-  for python in [sys.executable, *flags.python]:
-    for kernels, variables in KERNELS.items():
-      # bfloat16 cannot run under this limit (`make test-kernels`), and others need not.
-      ways = [] if kernels != "oneDNN's for AVX2" else ['float32', 'two towers', 'saved_model']
-      command = ['env', *variables, python, __file__, 'ways', flags.name, *ways]
-      command += ['--data-dir', flags.data_dir]
-      rows.append({'kernels': kernels, **commands.last_line(command)})
-  command_line = f'python benchmarks/pretrained.py measure {flags.name} --data-dir data'
-  command_line += ' --python PYTHON' * len(flags.python)
-  return {
-    'name': 'pretrained',
-    'command': command_line,
-    **environment.describe(),
-    'network': flags.name,
-    'accuracy': _recorded(flags.name)['accuracy'],
-    'rows': rows,
-  }
-
-
-def _print_accuracies(flags: argparse.Namespace) -> dict[str, Any]:
-  return {'tensorflow': tf.__version__, **accuracies(flags.name, flags.data_dir, flags.ways)}
-
-
-def _parse_flags() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
   parser = commands.parser(__doc__)
-  actions = parser.add_subparsers(required=True)
-  for name, action in (('make', _make), ('measure', _measure), ('ways', _print_accuracies)):
-    added = actions.add_parser(name)
-    added.set_defaults(action=action)
-    added.add_argument('name', choices=PRETRAINED)
-    added.add_argument('--data-dir', required=True)
-    if name == 'make':
-      for flag in ('--job-dir', '--command', '--commit', '--chosen', '--trained'):
-        added.add_argument(flag, required=True)
-    elif name == 'measure':
-      added.add_argument('--python', action='append', default=[])
-    else:
-      added.add_argument('ways', nargs='*')
-  return parser.parse_args()
+  parser.add_argument('name', choices=PRETRAINED)
+  for flag in ('--job-dir', '--data-dir', '--command', '--commit', '--chosen', '--trained'):
+    parser.add_argument(flag, required=True)
+  return parser
 
 
 if __name__ == '__main__':

@@ -27,7 +27,6 @@ _SHOWN = {
   'convolutions (limit)': 'its convolutions alone (limit)',
   'keras': 'Keras',
   'torch': 'PyTorch',
-  'program before': 'this program, before its exports were folded',
   'onnxruntime': 'onnxruntime, the ONNX export',
   'openvino': 'OpenVINO, the SavedModel',
   'torch compiled': 'PyTorch, compiled',
@@ -50,27 +49,44 @@ _SHOWN = {
 def tables(results: Records) -> dict[str, str]:
   """Every table that the results make, by name."""
   ordered = sorted(trainings(results).values(), key=accuracy, reverse=True)
-  on_cpus = [name for name in results if name.startswith('training') and name != 'training_gpu']
-  speeds = [results[name] for name in on_cpus]
+  timed = [record for record in ordered if record.get('twins')]
+  speeds, shapes = _named(results, 'training'), _named(results, 'shapes')
+  on_cpus = [record for record in speeds if 'gpu' not in record['hardware']]
   first = foremost(results).values()
-  trained = f'{_trained(ordered)}\nThe README shows the trainings on {_machines(first)}.\n'
-  made = {'summary': _summary(first, speeds), 'trained': trained}
-  for name, record in results.items():
-    table = _table(record)
-    if table:
-      made[name] = table
+  made = {
+    'summary': _summary(first, on_cpus),
+    'trained': f'{_trained(ordered)}\nThe README shows the trainings on {_machines(first)}.\n',
+    'time_to_accuracy': _time_to_accuracy(timed) + _notes(timed),
+    'training': _training(speeds) + _notes(speeds),
+    'shapes': _shapes(shapes) + _notes(shapes),
+    'support': _support(results['support']),
+  }
+  for name, table in _TABLES.items():
+    record = results[name]
+    made[name] = f'{table(record)}{_notes([record])}'
   return made
 
 
-def _table(record: dict) -> str:
-  """Where it was measured and how, and its table; nothing for a training without a comparison."""
-  if record['name'] == 'support':
-    return _support(record)
-  for key, table in _TABLES.items():
-    if record.get(key) or key == record['name']:
-      said = f'\n{record["note"]}\n' if 'note' in record else ''
-      return f'{_measured(record)}\n`{record["command"]}`\n\n{table(record)}{said}'
-  return ''
+def _named(results: Records, name: str) -> list[dict]:
+  """The measurements by one benchmark, those on a GPU last."""
+  found = [results[each] for each in sorted(results) if results[each]['name'] == name]
+  return sorted(found, key=lambda record: 'gpu' in record['hardware'])
+
+
+def _notes(records: Iterable[dict]) -> str:
+  """Of each record where, by what and how it was measured, and what is said of it."""
+  lines = []
+  for record in records:
+    often = ''
+    if 'pairs' in record:
+      often = f'; medians of {record["pairs"]}, measured in turn'
+    elif 'turns' in record:
+      often = f'; medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
+    versions = ', '.join([_environment(record), *_peers(record)])
+    said = f' {record["note"]}' if 'note' in record else ''
+    command = f'`{record["command"]}`'
+    lines.append(f'- {versions}, commit `{record["commit"]}`{often}: {command}.{said}\n')
+  return '\n' + ''.join(lines)
 
 
 def _summary(trained: Iterable[dict], speeds: Sequence[dict]) -> str:
@@ -123,13 +139,12 @@ def _trained(trained: Iterable[dict]) -> str:
   for r in trained:
     name = title(r) + (f', {r["form"]}' if 'form' in r else '')
     rows += f'| {name} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {hardware(r)} |\n'
-    versions = r['versions']
-    # With peers it has a table of its own, which says its note.
-    said = f' {r["note"]}' if 'note' in r and not r.get('twins') else ''
-    notes += (
-      f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
-      f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
-    )
+    if not r.get('twins'):  # The table of those with peers says it.
+      versions, said = r['versions'], f' {r["note"]}' if 'note' in r else ''
+      notes += (
+        f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
+        f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
+      )
   heads = '| trained | on the 10,000 test images | runs | minutes each | on |\n'
   return f'{heads}|---|---|---:|---:|---|\n{rows}\n{notes}'
 
@@ -149,17 +164,6 @@ def _reached(record: dict) -> str:
   )
 
 
-def _measured(record: dict) -> str:
-  """Machine, versions, commit and how often."""
-  versions = ', '.join([_environment(record), *_peers(record)])
-  often = ''
-  if 'pairs' in record:
-    often = f'; medians of {record["pairs"]}, measured in turn'
-  elif 'turns' in record:
-    often = f'; medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
-  return f'Measured on {versions}, commit `{record["commit"]}`{often}:'
-
-
 def _environment(record: dict) -> str:
   versions = record['versions']
   return f'{hardware(record)}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
@@ -173,58 +177,49 @@ def _peers(record: dict) -> list[str]:
   return [f'{names.get(name, name)} {version}' for name, version in versions.items() if version]
 
 
-def _spread(record: dict) -> str:
-  """Several seeds of two ways to train."""
-  rows = (
-    (name, ', '.join(f'{100 * value:.2f}' for value in values), f'{100 * record["mean"][name]:.2f}')
-    for name, values in record['accuracies'].items()
-  )
-  return _markdown(f'% after {record["examples"]:,} examples | seeds | mean', rows, words=2)
-
-
-def _twins(record: dict) -> str:
-  """A fast recipe's seconds, and its twins'."""
-  seconds = record['seconds_median']
-  rows = f'| `--recipe {record["recipe"]}` | {seconds:,.0f} | |\n'
-  for name, runs in record['twins'].items():
-    theirs = statistics.median(run['seconds'] for run in runs)
-    rows += f'| {_shown(name)} | {theirs:,.0f} | **{record["ratios"][name]:.2f}** |\n'
-  first = next(run for runs in record['twins'].values() for run in runs)
-  part = (
-    f' Of each PyTorch peer {first["steps_measured"]} steps and the test were timed and the other '
-    'steps taken to last as long, so that its accuracy is not known.'
-    if first['steps_measured'] < first['steps']
-    else ''
-  )
-  return (
-    f'| | seconds | program ÷ row |\n|---|---:|---:|\n{rows}\nAll in {record["dtype"]}.{part}\n'
-  )
-
-
-def _training(record: dict) -> str:
-  """Images/s and the program's ratio, two columns for each precision."""
-  rates, ratios = record['images_per_second'], record['ratios']
-
-  def cell(name: str, dtype: str) -> str:
-    ratio = ratios.get(f'program / {name}, {dtype}')
-    return f'{rates[f"{name} {dtype}"]:,.0f} | ' + (f'**{ratio:.2f}**' if ratio else '')
-
-  return _grid('images/s', rates, cell, 'program ÷ row')
-
-
-def _shapes(record: dict) -> str:
-  """The program's images/s and its ratios, a row for each network and batch."""
-  rates, ratios = record['images_per_second'], record['ratios']
-  kinds = [name.partition(': program ')[2] for name in rates if ': program ' in name]
-  dtypes = list(dict.fromkeys(kinds))
-  others = list(dict.fromkeys(re.findall(r'program / ([^,]+),', ' '.join(ratios))))
-  heads = [f'{d}: images/s' if not o else f'÷ {_shown(o)}' for d in dtypes for o in ['', *others]]
+def _time_to_accuracy(timed: Iterable[dict]) -> str:
+  """Seconds of a fast recipe's command and of its twins, a row for each twin and machine."""
   rows = []
-  for shape in dict.fromkeys(name.partition(': ')[0] for name in rates):
+  for record in timed:
+    for name, runs in record['twins'].items():
+      steps = f'{runs[0]["steps_measured"]} of {runs[0]["steps"]}'
+      theirs = f'{statistics.median(run["seconds"] for run in runs):,.0f}'
+      ratio = f'**{record["ratios"][name]:.2f}**'
+      ours = f'{record["seconds_median"]:,.0f}'
+      rows.append([hardware(record), record['dtype'], ours, _shown(name), steps, theirs, ratio])
+  heads = '| on | in | `fast94`, s | beside | steps measured | s | program ÷ peer |\n'
+  return heads + '|---|---|---:|---|---:|---:|---:|\n' + _rows(rows)
+
+
+def _training(speeds: Iterable[dict]) -> str:
+  """Images/s of the program, and its ratio to each other way, a row for each machine and dtype."""
+  others = ('bare', 'keras', 'torch', 'torch compiled', 'convolutions (limit)')
+  others += ('TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', 'force_gpu_compatible')
+  speeds = list(speeds)
+  found = {name for record in speeds for name in record['ratios']}
+  others = [other for other in others if any(f' {other},' in name for name in found)]
+  rows = []
+  for record in speeds:
+    rates, ratios = record['images_per_second'], record['ratios']
+    for dtype in ('float32', 'bfloat16'):
+      if f'program {dtype}' in rates:
+        cells = [ratios.get(f'program / {other}, {dtype}') for other in others]
+        cells = ['' if ratio is None else f'**{ratio:.2f}**' for ratio in cells]
+        rows.append([hardware(record), dtype, f'{rates[f"program {dtype}"]:,.0f}', *cells])
+  heads = ' | '.join(['on', 'in', 'images/s', *(f'÷ {_shown(other)}' for other in others)])
+  return _markdown(heads, rows, words=2)
+
+
+def _shapes(shapes: Sequence[dict]) -> str:
+  """The program's ratios, a row for each network and batch; in a cell those of all machines."""
+  kinds = [(dtype, peer) for dtype in ('float32', 'bfloat16') for peer in ('keras', 'torch')]
+  rows = []
+  for shape in dict.fromkeys(name.partition(': ')[0] for name in shapes[0]['images_per_second']):
     rows.append([shape])
-    for dtype in dtypes:
-      rows[-1].append(f'{rates[f"{shape}: program {dtype}"]:,.0f}')
-      rows[-1] += [f'**{ratios[f"{shape}: program / {other}, {dtype}"]:.2f}**' for other in others]
+    for dtype, peer in kinds:
+      found = (record['ratios'].get(f'{shape}: program / {peer}, {dtype}') for record in shapes)
+      rows[-1].append(', '.join(f'{ratio:.2f}' for ratio in found if ratio))
+  heads = [f'{dtype}: ÷ {_shown(peer)}' for dtype, peer in kinds]
   return _markdown(' | '.join(['network, batch', *heads]), rows)
 
 
@@ -240,13 +235,6 @@ def _inference(record: dict) -> str:
   if record['ratios']:
     table += _last_row('best PyTorch ÷ this program', record['ratios'].values())
   return table
-
-
-def _lines(record: dict) -> str:
-  """Images/s under each TensorFlow, a column for each precision."""
-  rates = record['images_per_second']
-  table = _grid('images/s', rates, lambda name, dtype: f'{rates[f"{name} {dtype}"]:,.0f}')
-  return table + _last_row('second ÷ first', record['ratios'].values())
 
 
 def _last_row(name: str, ratios: Iterable[float]) -> str:
@@ -279,33 +267,8 @@ def _rates(record: dict) -> str:
 def _startup(record: dict) -> str:
   """Seconds and peak memory."""
   seconds = [(case, f'{value:.1f} s') for case, value in record['seconds'].items()]
-  memory = [(case, f'{value:,} MiB') for case, value in record['mebibytes'].items()]
+  memory = [(case, f'{value:,} MiB') for case, value in record.get('mebibytes', {}).items()]
   return _markdown('what | time or memory', seconds + memory)
-
-
-def _memory(record: dict) -> str:
-  """The slopes of a process's memory, and what stays open."""
-  rows = []
-  for part, slope, unit, units in (
-    ('training', 'mib_per_1,000_steps', '1,000 steps', 'steps'),
-    ('evaluating', 'mib_per_evaluation', 'evaluation', 'evaluations'),
-    ('calls', 'mib_per_call', 'call', 'calls of `train`'),
-  ):
-    if part not in record:
-      continue
-    found = record[part]
-    cells = [f'{part}, {found["reached"]:,} {units}']
-    cells.append(f'{found[slope]:.4f} ± {found["standard_error"]:.4f} per {unit}')
-    held = found.get(slope.replace('mib_', 'mib_held_'))
-    cells.append('' if held is None else f'{held:.4f} ± {found["standard_error_of_held"]:.4f}')
-    cells.append('{:.0f} to {:.0f}'.format(*found['memory_mib']))
-    cells += [
-      '{}, {}'.format(*found['at_rest_in_each_half'][name]) for name in ('handles', 'threads')
-    ]
-    cells.append(str(found['temporary_files'][1]))
-    rows.append(cells)
-  heads = '| slope, MiB | of what is held | memory, MiB | handles | threads | temporary files'
-  return _markdown(heads, rows)
 
 
 def _support(record: dict) -> str:
@@ -320,17 +283,6 @@ def _support(record: dict) -> str:
   also = f' Also {across["outcome"]}.' if across else ''
   said = f'\nAt commit `{record["commit"]}`.{also}\n'
   return _markdown('Python | TensorFlow | outcome', rows, words=3) + said
-
-
-def _pretrained(record: dict) -> str:
-  """The accuracy of the trained network that comes along, by the way of running it."""
-  ways = list(dict.fromkeys(way for row in record['rows'] for way in row))[2:]
-  rows = (
-    [row['tensorflow'], row['kernels']]
-    + [f'{100 * row[way]:.2f}' if way in row else '' for way in ways]
-    for row in record['rows']
-  )
-  return _markdown(' | '.join(['TensorFlow', 'kernels', *ways]), rows, words=2)
 
 
 def _wire(record: dict) -> str:
@@ -381,27 +333,22 @@ def _protocol_cost(record: dict) -> str:
 def _markdown(heads: str, rows: Iterable[Sequence[Any]], words: int = 1) -> str:
   """A table: its heads with bars between them, its cells, and how many columns are not numbers."""
   numbers = heads.count('|') + 1 - words
-  lines = [f'| {heads} |', f'|{words * "---|"}{numbers * "---:|"}']
-  lines += [f'| {" | ".join(map(str, cells))} |' for cells in rows]
-  return '\n'.join([*lines, ''])
+  return f'| {heads} |\n|{words * "---|"}{numbers * "---:|"}\n{_rows(rows)}'
+
+
+def _rows(rows: Iterable[Sequence[Any]]) -> str:
+  return ''.join(f'| {" | ".join(map(str, cells))} |\n' for cells in rows)
 
 
 def _shown(name: str) -> str:
   return _SHOWN.get(name, name)
 
 
-# By its name, or by what it has.
+# Of results that have one of their own, by the file's name.
 _TABLES = {
-  'soak_memory': _memory,  # First: it also has a `training`.
-  'calls': _memory,
-  'training': _training,
-  'shapes': _shapes,
-  'lines': _lines,
-  'twins': _twins,
-  'accuracies': _spread,
-  'milliseconds': _inference,
-  'mebibytes': _startup,
-  'images_per_second': _rates,
-  'bytes_per_step': _wire,
-  'pretrained': _pretrained,
+  'cluster': _rates,
+  'inference': _inference,
+  'input_pipeline': _rates,
+  'startup': _startup,
+  'wire': _wire,
 }

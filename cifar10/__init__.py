@@ -12,7 +12,7 @@ __version__ = '1.0.0'  # Also of the package: pyproject.toml reads it here.
 
 # TensorFlow reads the switch once, on import, and turns its oneDNN kernels on by itself only for
 # processors with AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX. With AVX2 alone they are about twice as
-# fast as its own kernels, too (benchmarks/onednn.py). A value that the user has set wins.
+# fast as its own kernels, too (docs/results.md#settled). A value that the user has set wins.
 if platform.machine() in ('x86_64', 'AMD64'):
   os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
