@@ -5,7 +5,7 @@
 evaluates each job's checkpoint on the test split and writes a page that needs no other file and no
 network: numbers with 95 % intervals, learning curves, classes, confusion matrix, calibration, worst
 mistakes, configuration and history. `--table` prints the same numbers as text. The last line on
-standard output is JSON with them, also without a page. docs/report.md explains them.
+standard output is JSON with them, also without a page. docs/watching.md explains them.
 """
 
 import argparse

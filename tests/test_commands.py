@@ -109,8 +109,8 @@ def test_every_script_runs(run, name):
 
 
 def documented():
-  """The commands of docs/commands.md that need the installed program, made short."""
-  blocks = re.findall(r'```sh\n(.*?)```', checkout.read('docs/commands.md'), re.S)
+  """The commands of docs/support.md that need the installed program, made short."""
+  blocks = re.findall(r'```sh\n(.*?)```', checkout.read('docs/support.md'), re.S)
   more = {
     'cifar10-generate': ['--synthetic', '40'],
     'cifar10-train': SMALL,
@@ -118,7 +118,7 @@ def documented():
   }
   for line in ''.join(blocks).splitlines():
     command = line.split()[0]
-    if command not in ('pip', 'python'):  # The fixture runs one, test_readme.py the other.
+    if command not in ('pip', 'python', 'make'):  # The fixture runs one, test_readme.py others.
       yield ' '.join([line, *more.get(command, ())])
 
 

@@ -78,7 +78,7 @@ sys.exit('the same')
   ],
 )
 def test_what_cannot_come_along_says_so_in_one_line(code):
-  assert 'docs/estimator.md has what takes its place' in last_line(code)
+  assert 'docs/migration.md has what takes its place' in last_line(code)
 
 
 @needs_new

@@ -104,7 +104,7 @@ class Job:
   def learned(self):
     """All variables of the newest checkpoint but batch norm's averages, by name.
 
-    Those may be of one batch more, whose update SIGTERM prevented (docs/repeating.md).
+    Those may be of one batch more, whose update SIGTERM prevented (docs/training.md).
     """
     found = values(self.folder).items()
     return {name: value for name, value in found if '/moving_' not in name}

@@ -109,7 +109,7 @@ def log_random(family: Family) -> None:
     if op.name.startswith(f'tower_0/{family.NAME}/') and 'seed2' in op.node_def.attr:
       log.info(
         '--deterministic does not repeat %s after a resume, unless it makes initial values: '
-        'docs/repeating.md has another dropout',
+        'docs/training.md has another dropout',
         op.name,
       )
       return

@@ -148,7 +148,7 @@ def dropout(images, is_training, num_classes):
 
 
 def dropout_by_step(images, is_training, num_classes):
-  """As docs/repeating.md has it."""
+  """As docs/training.md has it."""
   step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64)
   x = images
   x = tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, step]) if is_training else x
