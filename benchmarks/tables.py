@@ -193,18 +193,18 @@ def _time_to_accuracy(timed: Iterable[dict]) -> str:
 
 def _training(speeds: Iterable[dict]) -> str:
   """Images/s of the program, and its ratio to each other way, a row for each machine and dtype."""
-  others = ('bare', 'keras', 'torch', 'torch compiled', 'convolutions (limit)')
-  others += ('TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', 'force_gpu_compatible')
+  every = ['bare', 'keras', 'torch', 'torch compiled', 'convolutions (limit)']
+  every += ['TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', 'force_gpu_compatible']
   speeds = list(speeds)
   found = {name for record in speeds for name in record['ratios']}
-  others = [other for other in others if any(f' {other},' in name for name in found)]
+  others = [other for other in every if any(f' {other},' in name for name in found)]
   rows = []
   for record in speeds:
     rates, ratios = record['images_per_second'], record['ratios']
     for dtype in ('float32', 'bfloat16'):
       if f'program {dtype}' in rates:
-        cells = [ratios.get(f'program / {other}, {dtype}') for other in others]
-        cells = ['' if ratio is None else f'**{ratio:.2f}**' for ratio in cells]
+        found_here = (ratios.get(f'program / {other}, {dtype}') for other in others)
+        cells = ['' if ratio is None else f'**{ratio:.2f}**' for ratio in found_here]
         rows.append([hardware(record), dtype, f'{rates[f"program {dtype}"]:,.0f}', *cells])
   heads = ' | '.join(['on', 'in', 'images/s', *(f'÷ {_shown(other)}' for other in others)])
   return _markdown(heads, rows, words=2)

@@ -16,7 +16,7 @@ FLAGS: dict[str, str] = {
   '--debug-shell': f'--callback debug_shell:DebugShell opens a shell in a training; {_EXAMPLE}',
   '--on-end': f'--callback send_stat:SendStat runs a command at the end; {_EXAMPLE}',
   '--on-evaluation': f'--callback send_stat:SendStat runs a command after each; {_EXAMPLE}',
-  '--print-completion': 'shtab completes by the same parser: docs/commands.md',
+  '--print-completion': 'shtab completes by the same parser: docs/support.md',
   '--source-processes': 'a --source can start processes itself: examples/parallel_source.py',
 }
 
