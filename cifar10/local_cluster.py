@@ -8,7 +8,6 @@ standard output is the chief's result, or the evaluator's where there is one.
 """
 
 import argparse
-import contextlib
 import ctypes
 import functools
 import itertools
@@ -21,16 +20,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO
 
-from cifar10.core import cli, files
+from cifar10 import plan
+from cifar10.core import cli
 from cifar10.core.errors import InputError
-from cifar10.options import flags, gone
+from cifar10.options import flags
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
+_FAREWELL_SECONDS = 90  # For all to exit after the chief; servers wait a minute for slower workers.
 _MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
 _LOOK_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
@@ -48,11 +49,16 @@ class LocalCluster:
 
   Each task can be started, killed and restarted under its own address: the ports stay reserved
   until the end, so that no other process on the machine gets one of them.
+
+  Attributes:
+    names: of all tasks: 'chief 0', 'worker 0', ...
+    processes: of the tasks that were started, by name.
+    results: the last line of each task's standard output.
   """
 
   def __init__(
     self,
-    flags: Sequence[Any],
+    flags: Sequence[object],
     num_workers: int,
     num_ps: int,
     *,
@@ -68,23 +74,22 @@ class LocalCluster:
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
-    self._reserved = {
-      f'{job} {index}': _reserve_port() for job, count in counts.items() for index in range(count)
-    }
-    self.names = list(self._reserved)  # 'chief 0', 'worker 0', ...
+    self.names = [f'{job} {index}' for job, count in counts.items() for index in range(count)]
+    self._reserved = {name: _reserve_port() for name in self.names}
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
-    self.results: dict[str, str] = {}  # The last line of each task's standard output.
+    self.results: dict[str, str] = {}
     self._readers: list[threading.Thread] = []
 
-  def _address(self, name: str) -> str:
+  def address(self, name: str) -> str:
+    """Returns the 'host:port' of a task."""
     return f'127.0.0.1:{self._reserved[name].getsockname()[1]}'
 
   def tf_config(self, name: str) -> str:
     """Returns the TF_CONFIG of a task."""
     cluster: dict[str, list[str]] = {}
     for each in self.names:
-      cluster.setdefault(each.split()[0], []).append(self._address(each))
+      cluster.setdefault(each.split()[0], []).append(self.address(each))
     job, index = name.split()
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
@@ -111,15 +116,13 @@ class LocalCluster:
         encoding='utf-8',
         errors='backslashreplace',
         start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
-        # It saves if this process is killed.
-        preexec_fn=_end_with_parent,  # noqa: PLW1509
+        preexec_fn=_end_with_parent,  # noqa: PLW1509  (it saves if this process is killed)
       )
       self.processes[name] = process
       self._show(name, f'started as process {process.pid}')
-      assert process.stdout
-      assert process.stderr
-      self._read(process.stderr, name, self._show)
-      self._read(process.stdout, name, self.results.__setitem__)
+      for stream, use in ((process.stderr, self._show), (process.stdout, self._keep)):
+        self._readers.append(threading.Thread(target=_read, args=[stream, name, use], daemon=True))
+        self._readers[-1].start()
 
   def codes(self) -> dict[str, int]:
     """Returns the exit codes of the tasks that have ended; negative numbers are signals."""
@@ -129,8 +132,7 @@ class LocalCluster:
   def wait(self, timeout: float) -> dict[str, int]:
     """Waits up to `timeout` seconds; returns the exit codes of the tasks that have ended."""
     deadline = time.monotonic() + timeout
-    started = [name for name in self.names if name in self.processes]
-    while len(codes := self.codes()) < len(started) and time.monotonic() < deadline:
+    while len(codes := self.codes()) < len(self.processes) and time.monotonic() < deadline:
       time.sleep(_LOOK_SECONDS)
     return codes
 
@@ -154,18 +156,19 @@ class LocalCluster:
     return self
 
   def __exit__(self, *exception: object) -> None:
-    self.end(signal.SIGKILL)
+    """After a signal, as after an error, the tasks can save."""
+    self.end(signal.SIGTERM if any(exception) else signal.SIGKILL)
     for reserved in self._reserved.values():
       reserved.close()
 
-  def _read(self, stream: IO[str], name: str, use: Callable[[str, str], None]) -> None:
-    def read() -> None:
-      with stream:
-        for line in stream:
-          use(name, line.rstrip('\n'))
+  def _keep(self, name: str, line: str) -> None:
+    self.results[name] = line
 
-    self._readers.append(threading.Thread(target=read, daemon=True))
-    self._readers[-1].start()
+
+def _read(stream: IO[str], name: str, use: Callable[[str, str], None]) -> None:
+  with stream:
+    for line in stream:
+      use(name, line.rstrip('\n'))
 
 
 def _end_with_parent() -> None:
@@ -174,65 +177,60 @@ def _end_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _reserve_port() -> socket.socket:
+  """Returns a socket that reserves a free port of 127.0.0.1 but lets a task of this user listen."""
+  reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+  reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+  reserved.bind(('127.0.0.1', 0))
+  return reserved
+
+
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
   own = list(itertools.takewhile(lambda word: word != '--', sys.argv[1:]))
   words = sys.argv[len(own) + 2 :]  # The flags of cifar10_main.py, after `--`.
-  options, unknown = _parser().parse_known_args(own)
-  gone.refuse([*unknown, *words])
-  if unknown:
-    raise InputError(
-      f'unrecognized arguments: {" ".join(unknown)}; put the flags of cifar10_main.py after --'
-    )
-  # Each task parses them itself, with the options of a network of the user's own.
-  given = vars(flags.full_parser().parse_known_args(words)[0])
-  if not given['mode'].startswith('train'):
-    raise InputError(
-      f'--mode {given["mode"]} belongs to one process, not to a cluster; give it to python '
-      'cifar10_main.py'
-    )
-  if options.workers and not options.ps and 'distribute' not in given:
-    raise InputError(
-      f'--workers {options.workers} and --ps 0: workers without a parameter server need '
-      '--distribute multi_worker_mirrored after --'
-    )
+  options = _parser().parse_args(own)
   if options.sync:
     words.append('--sync')
-  for name in ('data_dir', 'job_dir'):
-    files.check_shared(f'--{name.replace("_", "-")}', given.get(name, ''))
-  files.check_no_pattern(given.get('job_dir', ''), '--job-dir')
   cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)
+  _check(words, cluster.tf_config('chief 0'))
   if not options.evaluator and len(cluster.names) > 1:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
-  with _signals() as received, cluster:
+  with cli.ended_by_signals(), cluster:
     cluster.start()
-    code = _supervise(cluster, options.restart, received)
+    code = _supervise(cluster, options.restart)
   if code == 0:  # The context has ended, so all output of the tasks is read.
     cli.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
 
 
-def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) -> int:
-  """Waits until all tasks end, one fails without restart, or a signal arrives."""
+def _check(words: Sequence[str], tf_config: str) -> None:
+  """Checks the flags as the chief will, so that mistakes are one line; raises InputError."""
+  sys.argv[1:] = words
+  os.environ['TF_CONFIG'] = tf_config
+  try:
+    mode = plan.check(flags.parse(__doc__)).command.mode
+  finally:
+    del os.environ['TF_CONFIG']
+  if not mode.startswith('train'):
+    raise InputError(f'--mode {mode} belongs to one process; give it to python cifar10_main.py')
+
+
+def _supervise(cluster: LocalCluster, restart: bool) -> int:
+  """Waits until all tasks end, or one fails without restart; returns the exit code."""
   num_restarts = 0
-  restarted: set[str] = set()
-  others = {name for name in cluster.names if name.split()[0] in ('worker', 'ps')}
+  others = [name for name in cluster.names if name.split()[0] in ('worker', 'ps')]
   ends_at = math.inf
   while True:
-    if received:
-      print(f'signal {received[0]}: ending all tasks', file=sys.stderr)
-      cluster.end()  # By SIGTERM, whatever came here.
-      return 128 + received[0]
     codes = cluster.codes()
     failed = {name: code for name, code in codes.items() if code}
-    if restart and codes.get('chief 0') == 0:
-      # The last step is made. Who is started again would wait for the chief, and others for that.
-      if others & (failed.keys() | restarted):
-        ends_at = min(ends_at, time.monotonic() + _GRACE_SECONDS)
+    if restart and codes.get('chief 0') == 0:  # Who is started again would wait for the chief.
+      ends_at = min(ends_at, time.monotonic() + _FAREWELL_SECONDS)
       if time.monotonic() > ends_at:
         cluster.send(others, signal.SIGTERM)
-        ends_at = math.inf
       failed = {name: code for name, code in failed.items() if name not in others}
+    if not failed and len(codes) == len(cluster.names):
+      return 0
     for name, code in failed.items():
       end = f'signal {-code}' if code < 0 else f'code {code}'
       # Code 2 is a mistake in the flags, which a restart would repeat.
@@ -245,42 +243,8 @@ def _supervise(cluster: LocalCluster, restart: bool, received: Sequence[int]) ->
       again = [name]
       if name == 'chief 0':  # It goes on from its last checkpoint, maybe steps before they ended.
         again += [each for each, code in codes.items() if not code and each != 'evaluator 0']
-      restarted.update(again)
       cluster.start(*again)
-    if not failed and len(codes) == len(cluster.names):
-      return 0
     time.sleep(_LOOK_SECONDS)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[Sequence[int]]:
-  """Records Ctrl-C, SIGTERM and SIGHUP without acting; yields the list of their numbers, in order.
-
-  An exception raised while a task is starting would leave its process behind.
-  """
-  received: list[int] = []
-
-  def handle(number: int, frame: Any) -> None:
-    del frame
-    received.append(number)
-
-  numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-  # Ignored after `nohup`, and Ctrl-C behind a script's `&`.
-  heard = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
-  before = {each: signal.signal(each, handle) for each in heard}
-  try:
-    yield received
-  finally:
-    for each, handler in before.items():
-      signal.signal(each, handler)
-
-
-def _reserve_port() -> socket.socket:
-  """Returns a socket that reserves a free port of 127.0.0.1 but lets a task of this user listen."""
-  reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-  reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-  reserved.bind(('127.0.0.1', 0))
-  return reserved
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,12 +16,12 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from outcome import events, followed, until
+from outcome import events, followed, refused, until
 from recomputed import AVERAGED, assert_close, assert_equal, check_averages, variables
 from tasks import PATIENCE_SECONDS, Tasks
 
 from cifar10 import local_cluster
-from cifar10.core.errors import InputError, TaskLostError
+from cifar10.core.errors import TaskLostError
 from cifar10.data import records
 from cifar10.job import checkpoints, metrics_log
 
@@ -522,18 +522,16 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('flags', 'says'),
   [
-    (['--data-dir', 'd'], '--data-dir d; put the flags of cifar10_main.py after --'),
-    (['--', '--mod=predict'], '--mode predict belongs to one process, not to a cluster'),
-    # A shortened --distribute is one: the next check refuses.
-    (['--ps', '0', '--', '--distrib', ALL_REDUCE[1], '--job-dir', 'ram://job'], 'job lies in'),
-    (['--ps', '0', '--', '--sync'], '--workers 1 and --ps 0: workers without a parameter server'),
+    (['--data-dir', 'd'], 'unrecognized arguments: --data-dir d'),
+    (['--', '--mode=predict'], '--mode predict'),
+    (['--ps', '0', '--', '--sync'], 'TF_CONFIG: cluster.ps is []; list a parameter server'),
     (['--', '--data-workers', '2'], '--data-workers is gone since version 2'),
   ],
 )
-def test_what_cannot_be_a_cluster_is_refused(monkeypatch, flags, says):
-  monkeypatch.setattr('sys.argv', ['local_cluster', *flags])
-  with pytest.raises(InputError, match=re.escape(says)):
-    local_cluster.main()
+def test_what_cannot_be_a_cluster_is_one_line(run_here, old_job, tmp_path, flags, says):
+  folders = ['--data-dir', tmp_path, '--job-dir', old_job] if '--' in flags else []
+  line = refused(run_here(*flags, *folders, command=local_cluster))
+  assert says in line
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='prctl is of Linux')
@@ -556,42 +554,6 @@ def test_the_end_of_the_command_leaves_nothing_behind(data_dir, tmp_path, number
   end = metrics_log.read(str(tmp_path))[-1]
   assert (end['event'], end['reason']) == ('end', 'SIGTERM')
   assert 10 <= end['step'] <= checkpoints.latest_step(str(tmp_path))  # The worker's last one, too.
-
-
-def test_a_signal_while_tasks_are_started_leaves_nothing_behind(data_dir, tmp_path, monkeypatch):
-  """It comes where the first task runs already, but is in no list yet."""
-  started, real = [], subprocess.Popen
-
-  def start(*arguments, **settings):
-    started.append(real(*arguments, **settings))
-    if len(started) == 1:
-      signal.raise_signal(signal.SIGTERM)
-    return started[-1]
-
-  own = ['--workers', '1', '--ps', '1']
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *RESNET, *FOREVER]
-  monkeypatch.setattr('sys.argv', ['local_cluster', *own, '--', *map(str, flags)])
-  with monkeypatch.context() as patched, pytest.raises(SystemExit) as end:
-    patched.setattr(subprocess, 'Popen', start)
-    local_cluster.main()
-  left = [process for process in started if process.poll() is None]
-  for process in left:
-    process.kill()
-  assert end.value.code == 143
-  assert started
-  assert not left
-
-
-def test_a_shell_that_ignores_ctrl_c_is_obeyed():
-  """As a script's does for what it starts with `&`."""
-  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-  try:
-    with local_cluster._signals() as received:
-      signal.raise_signal(signal.SIGINT)
-      signal.raise_signal(signal.SIGTERM)
-    assert received == [signal.SIGTERM]
-  finally:
-    signal.signal(signal.SIGINT, before)
 
 
 def wait_for_children(pid):

@@ -29,29 +29,23 @@ def follow(run: Run) -> dict[str, Any]:
   evaluator.check(run.split_on_the_way, run.final_split)
   evaluator.callbacks += registry.make_all(run, run.own_callbacks)
   job_dir, patience = run.job_dir, run.options.evaluator_patience
-  seen, seen_at = None, time.monotonic()
-  unread = None
+  seen, told, seen_at = '', '', time.monotonic()
   while True:
-    run.role.monitor.check()
-    checkpoint = checkpoints.listed(job_dir)
-    try:
-      fault = checkpoints.fault_of(checkpoint) if checkpoint else ''
-    except (OSError, tf.errors.OpError) as error:  # It may pass.
-      if checkpoint != unread:
-        log.info('%s cannot be read (%s); looking again', checkpoint, one_line(str(error)))
-      unread, checkpoint, fault = checkpoint, None, ''
-    if fault and checkpoint != checkpoints.listed(job_dir):
-      continue  # It was deleted before it was read, so a newer one exists.
-    if checkpoint and checkpoint != seen:
-      seen, seen_at = checkpoint, time.monotonic()
-      if fault:  # The chief may be about to move it away.
-        log.info('damaged: %s (%s); waiting for the next', checkpoint, fault)
-      elif checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
+    run.monitor.check()
+    checkpoint = checkpoints.listed(job_dir) or ''
+    fault = _fault_of(checkpoint) if checkpoint else 'none is there'
+    if fault:
+      if checkpoint not in ('', told):  # The chief may be about to move or delete it.
+        told = checkpoint
+        log.info('%s cannot be read (%s); looking again', checkpoint, fault)
+    elif checkpoint != seen:
+      seen = checkpoint
+      if checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
         evaluator.evaluated(run.split_on_the_way, on_the_way=True)
-        seen_at = time.monotonic()
-    elif checkpoint and not fault and (ended_by := _ended_by(run, checkpoint)):
+      seen_at = time.monotonic()
+    elif ended_by := _ended_by(run, checkpoint):
       return {**evaluator.evaluated(run.final_split), 'ended_by': ended_by}
-    elif any(map(reachable, run.role.cluster.addresses.get('chief', ()))):
+    if any(map(reachable, run.cluster.addresses.get('chief', ()))):
       seen_at = time.monotonic()
     elif time.monotonic() - seen_at > patience:
       raise TaskLostError(
@@ -61,19 +55,26 @@ def follow(run: Run) -> dict[str, Any]:
     time.sleep(_LOOK_SECONDS)
 
 
+def _fault_of(checkpoint: str) -> str:
+  """Returns why a checkpoint cannot be read now; '' if it can."""
+  try:
+    return checkpoints.fault_of(checkpoint)
+  except (OSError, tf.errors.OpError) as error:
+    return one_line(str(error))
+
+
 def _ended_by(run: Run, checkpoint: str) -> str:
   """Returns why training ended with this checkpoint; '' if it did not."""
   try:  # Not by its name: asynchronous workers make steps between the naming and the save.
     step = checkpoints.global_step(checkpoint)
   except tf.errors.OpError:  # It was deleted, so a newer one exists.
     return ''
-  job_dir = run.job_dir
-  ended = stop_record.read(job_dir)
+  ended = stop_record.read(run.job_dir)
   if ended and ended[1] == step and stop_record.holds(ended[0], run.options):
     return ended[0].name
   last_step, epochs = run.hparams.train_steps, run.hparams.train_epochs
   if epochs:  # The chief has counted them in steps, unless it has yet to begin with this command.
-    config = job_config.read_config(job_dir) or {}
+    config = job_config.read_config(run.job_dir) or {}
     here = {'train_epochs': epochs, 'train_batch_size': run.hparams.train_batch_size}
     last_step = config['train_steps'] if here.items() <= config.items() else sys.maxsize
   return 'train_steps' if step >= last_step else ''
