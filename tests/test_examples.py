@@ -1,7 +1,7 @@
 """The callbacks of examples/, each in a training as its first lines say."""
 
 import glob
-import io
+import json
 import os
 import re
 import sys
@@ -43,18 +43,24 @@ def test_a_callback_has_at_most_40_lines(name):
   assert 'PYTHONPATH=examples' in checkout.read(path)
 
 
-def test_a_shell_has_session_batch_and_run(train, tmp_path, monkeypatch):
-  """Typed into: it reads the step by the session, ends the training, and is left by exit()."""
-  (tmp_path / 'job').mkdir()
-  (tmp_path / 'job' / 'shell').touch()
+def test_a_shell_has_session_batch_and_run(run_main, data_dir, tmp_path):
+  """Typed into: it reads the step by the session, is left by exit(), and ends the training."""
+  job = tmp_path / 'job'
+  job.mkdir()
+  (job / 'shell').touch()
   typed = 'step = session.run(tf.compat.v1.train.get_global_step())\n'
-  typed += "print('TYPED', step, run.step, batch['images'].shape, file=__import__('sys').stderr)\n"
-  monkeypatch.setattr(sys, 'stdin', io.StringIO(f"{typed}run.stop('seen enough')\nexit()\n"))
-  result = train('debug_shell:DebugShell')
+  typed += "print('TYPED', step, run.step, batch['images'].shape)\n"
+  typed += "open(f'{run.job_dir}/shell', 'w').close()\nexit()\n"  # Another shell, a step later.
+  typed += "run.stop('seen enough')\n"
+  paths = os.pathsep.join([os.path.join(checkout.ROOT, 'examples'), os.environ['PYTHONPATH']])
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 4]
+  flags += ['--callback', 'debug_shell:DebugShell']
+  result = run_main(*flags, input=typed, env={**os.environ, 'PYTHONPATH': paths})
+  succeeded(result)
+  assert json.loads(result.stdout)['global_step'] == 2  # The prompts are not among results.
   assert 'TYPED 1 1 (16, 32, 32, 3)' in result.stderr
-  assert [event['reason'] for event in events(tmp_path / 'job', 'end')] == ['callback']
-  assert not sys.stdin.closed
-  assert not (tmp_path / 'job' / 'shell').exists()
+  assert [event['reason'] for event in events(job, 'end')] == ['callback']
+  assert not (job / 'shell').exists()
 
 
 def test_use_of_gpus_is_a_curve(train, tmp_path, monkeypatch):
