@@ -96,20 +96,6 @@ def test_nobody_trains(run_here, tmp_path, order):
   assert os.listdir(tmp_path) == []
 
 
-def test_a_job_dir_that_may_not_be_read_is_not_called_empty(tmp_path):
-  """As another user's, in which a training may run."""
-  tmp_path.chmod(0)
-  if is_root := os.geteuid() == 0:  # Who may read everything.
-    os.seteuid(65534)
-  try:
-    with pytest.raises(InputError, match=r'cannot be read .Permission denied'):
-      cifar10.control._is_training(str(tmp_path))
-  finally:
-    if is_root:
-      os.seteuid(0)
-    tmp_path.chmod(0o700)
-
-
 def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
   """While nobody trains: a training with that rate would only end again."""
   job = tmp_path / 'job'
