@@ -13,7 +13,6 @@ import datetime
 import functools
 import importlib.util
 import os
-import string
 import sys
 from typing import Any
 
@@ -29,7 +28,10 @@ _INSTALLED_BY = "pip install 'jinja2>=3.1.5,<4' 'matplotlib>=3.10,<3.11'"  # In 
 def main() -> None:
   """Runs the command: reads and evaluates the jobs, writes the page, prints the numbers."""
   command = _parser().parse_args()
-  _check(command)
+  if command.out:
+    if not all(importlib.util.find_spec(name) for name in ('jinja2', 'matplotlib')):
+      raise InputError(f'--out {command.out}: a page needs what this installs: {_INSTALLED_BY}')
+    checks.check_out(command.out)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   os.environ['MPLBACKEND'] = 'agg'  # A notebook names one of its own, which need not be installed.
   start_tensorflow.start()  # Late, so that --help and errors are fast.
@@ -37,8 +39,10 @@ def main() -> None:
 
   logs.set_up()
   jobs = [
-    job_report.collect(letter, path, command.subset, command.checkpoint, command.data_dir)
-    for letter, path in zip(string.ascii_uppercase, command.jobs)
+    job_report.collect(
+      chr(ord('A') + n), path, command.subset, command.checkpoint, command.data_dir
+    )
+    for n, path in enumerate(command.jobs)
   ]
   result: dict[str, Any] = {'jobs': [summary.to_json(job) for job in jobs]}
   if command.out:
@@ -54,33 +58,15 @@ def main() -> None:
   cli.print_result(files.json_text(result))
 
 
-def _check(command: argparse.Namespace) -> None:
-  """Raises InputError for flags that can be refused before anything is read."""
-  if len(command.jobs) > len(string.ascii_uppercase):
-    raise InputError(f'{len(command.jobs)} jobs: at most 26 fit beside each other; name fewer')
-  if not command.out:
-    return
-  missing = [name for name in ('jinja2', 'matplotlib') if not importlib.util.find_spec(name)]
-  if missing:
-    raise InputError(
-      f'a page needs {" and ".join(missing)}, not installed here; run: {_INSTALLED_BY}, or leave '
-      '--out out'
-    )
-  checks.check_out(command.out)
-
-
 def _parser() -> argparse.ArgumentParser:
   parser = cli.OneLineParser(description=__doc__)
-  parser.add_argument(
-    'jobs', type=cli.path, nargs='+', metavar='JOB', help='job dirs, shown side by side'
-  )
-  parser.add_argument('--out', type=cli.path, metavar='FILE', help='the page to write')
+  path: dict[str, Any] = {'type': cli.path}
+  parser.add_argument('jobs', nargs='+', metavar='JOB', help='job dirs, shown side by side', **path)
+  parser.add_argument('--out', metavar='FILE', help='the page to write', **path)
   parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
   parser.add_argument('--subset', choices=SUBSETS, default='eval', help='the split to evaluate')
-  parser.add_argument('--checkpoint', type=cli.path, help='what to evaluate (default: the latest)')
-  parser.add_argument(
-    '--data-dir', type=cli.path, help="the record files (default: where the job's were)"
-  )
+  parser.add_argument('--checkpoint', help='what to evaluate (default: the latest)', **path)
+  parser.add_argument('--data-dir', help="the record files (default: where the job's were)", **path)
   return parser
 
 

@@ -84,7 +84,6 @@ OF_ITS_OWN = {
   'cifar10.exporters.predict': 'images are local',
   'cifar10.exporters.export': 'a local folder, from where the export is moved',
   'cifar10.exporters.saved_model': 'a local folder, from where the export is moved',
-  'cifar10.reporting.charts': "the program's own files",
   'cifar10.job.pretrained': 'a temporary job dir',
   'cifar10.training.dry_run': 'a temporary job dir, whether one can be written',
   'cifar10.local_cluster': "the program's own files",

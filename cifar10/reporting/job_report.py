@@ -1,32 +1,104 @@
 """Collects what a report says of a job: its history, and an evaluation of one checkpoint."""
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.data import input_pipeline, manifest
+from cifar10.data import manifest
 from cifar10.data.info import DatasetInfo
-from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
-from cifar10.job import checkpoints, job_config
+from cifar10.job import checkpoints, job_config, metrics_log
 from cifar10.job import run as job_run
+from cifar10.job.metrics_log import Event
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
-from cifar10.reporting import history, stats
-from cifar10.reporting.history import History
+from cifar10.reporting import stats
 from cifar10.reporting.stats import Calibration, ClassResult, Interval
 from cifar10.training import ema, examples
-from cifar10.training.estimator import inference_estimator
 from cifar10.training.job_checkpoint import with_checkpoint
+from cifar10.training.predictor import Predictor
 
 _NUM_MISTAKES, _LIKELIEST = 40, 3
 _TOP = 5
+
+
+@dataclass(frozen=True)
+class History:
+  """What happened in a job: the events of its metrics.jsonl in order."""
+
+  events: list[Event]
+
+  def of(self, kind: str) -> list[Event]:
+    """Returns the events of one kind; of starts and ends, which all tasks write, the chief's."""
+    return [event for event in self.events if event['event'] == kind and _counts(event)]
+
+  def started_with(self, name: str) -> Any:
+    """Returns what the last start recorded: 'data_dir', 'options', ...; {} if nothing."""
+    return next((start[name] for start in self.of('start')[-1:] if start.get(name)), {})
+
+  def evaluations(self) -> list[Event]:
+    """Returns the evaluations of all splits, without those that callbacks may have written."""
+    return [event for event in self.events if metrics_log.is_evaluation(event)]
+
+  def splits(self) -> list[str]:
+    """Returns the evaluated splits in the order of their first evaluations."""
+    return list(dict.fromkeys(event['subset'] for event in self.evaluations()))
+
+  def curve(self, name: str, split: str | None = None) -> list[tuple[int, float]]:
+    """Returns (step, number) of the evaluations of a split; without one, of the training."""
+    of_split = [event for event in self.evaluations() if event['subset'] == split]
+    events = of_split if split else self.of('train')
+    points = {event['step']: event[name] for event in events if event.get(name) is not None}
+    return sorted(points.items())
+
+  @property
+  def last_step(self) -> int:
+    """Returns the last step made; commands and earlier starts may be of steps that were lost."""
+    made = [event for event in self.events if event['event'] not in ('control', 'start')]
+    return max((event['step'] for event in made + self.of('start')[-1:]), default=0)
+
+  @property
+  def seconds(self) -> float | None:
+    """Returns the training time of all runs together; None if it was not recorded."""
+    return max((event['seconds'] for event in self.events if event.get('seconds')), default=None)
+
+  @property
+  def restarts(self) -> list[int]:
+    """Returns the steps at which training resumed."""
+    return [event['step'] for event in self.of('start') if event.get('resumed')]
+
+  def moments(self) -> list[tuple[str, int, str, str]]:
+    """Returns starts, restarts, commands and ends: time (UTC), step, what it was, and details."""
+    moments, is_running = [], False
+    for event in filter(_counts, self.events):
+      if event['event'] == 'start':
+        what, detail = 'started', ''
+        if event.get('resumed'):
+          what, detail = 'went on', f'{event["steps_lost"]:,} steps were made again'
+        if is_running:
+          detail += '; the run before was killed, failed, or its machine went down'
+        is_running = True
+      elif event['event'] == 'end':
+        what, detail = f'ended ({event["reason"]})', event.get('message', '')
+        is_running = False
+      elif event['event'] == 'control':
+        what, detail = f'control: {event["command"]}', event['answer']
+      else:
+        continue
+      time = datetime.datetime.fromtimestamp(event['time'], datetime.timezone.utc)
+      moments.append((f'{time:%Y-%m-%d %H:%M:%S}', event['step'], what, detail))
+    return moments
+
+
+def _counts(event: Event) -> bool:
+  by_chief = event.get('task', 'chief 0').startswith('chief')
+  return by_chief or event['event'] not in ('start', 'end')
 
 
 @dataclass(frozen=True)
@@ -89,13 +161,13 @@ def collect(
   if config is None:
     raise InputError(f"{path} holds no job: it has no config.json; name a job's folder")
   hparams = job_config.adopt_config({}, config, path, training=False)
-  past = history.read(path)
-  data_dir = data_dir or past.started_with('data_dir')
-  if not data_dir:
-    raise InputError(f'{path} does not say where its data are; give --data-dir DIR')
-  if not files.is_dir(data_dir):
-    raise InputError(f'the data dir {data_dir} of {path} is not there; give --data-dir DIR')
-  use_ema = any(event.get('weights') == 'ema' for event in past.evaluations()[-1:])
+  history = History(metrics_log.read(path))
+  data_dir = data_dir or history.started_with('data_dir')
+  if not data_dir or not files.is_dir(data_dir):
+    raise InputError(
+      f'the data dir of {path} is not there ({data_dir or "not known"}); give --data-dir DIR'
+    )
+  use_ema = any(event.get('weights') == 'ema' for event in history.evaluations()[-1:])
   if use_ema and checkpoint:  # It may be one that `checkpoint dump` wrote.
     use_ema = ema.is_in(checkpoints.find(path, checkpoint))
   options = RunOptions(
@@ -110,14 +182,14 @@ def collect(
     trained, here = config.get('data') or {}, manifest.digests(data_dir) or {}
     if trained and here and trained.get(split) != here.get(split):
       notes.append(f"The evaluated images in {data_dir} are not the job's own: SHA-256 differs.")
-  if not past.events:
+  if not history.events:
     notes.append('There is no metrics.jsonl: curves, commands, versions, hardware are not known.')
   return JobReport(
     letter,
     path,
-    past,
+    history,
     run.data,
-    {**past.started_with('options'), **all_values(hparams)},
+    {**history.started_with('options'), **all_values(hparams)},
     _evaluated(run, split),
     next(iter(checkpoints.read_best(path)), None),
     notes,
@@ -125,24 +197,15 @@ def collect(
 
 
 def _evaluated(run: Run, split: str) -> Evaluation:
-  """Evaluates the predictions of the process's checkpoint for all images of a split."""
+  """Evaluates the predictions of the run's checkpoint for all images of a split."""
   images, labels = examples.held_out(run, split).all_examples()
-
-  def input_fn() -> tf.data.Dataset:
-    all_images = tf.data.Dataset.from_tensor_slices({IMAGES: images})
-    return input_pipeline.without_autotune(all_images.batch(run.hparams.eval_batch_size))
-
-  def predict(checkpoint: str) -> tuple[str, int, list[Mapping[str, np.ndarray]]]:
-    log.info('evaluating %s on %s', checkpoint, split)
-    step = checkpoints.global_step(checkpoint)
-    answers = inference_estimator(run).predict(
-      input_fn, checkpoint_path=checkpoint, yield_single_examples=False
-    )
-    return checkpoint, step, list(answers)
-
-  checkpoint, step, answers = with_checkpoint(run, predict)
-  predicted = np.concatenate([each[CLASSES] for each in answers])  # int64 [n]
-  probabilities = np.concatenate([each[PROBABILITIES] for each in answers])  # float32 [n, classes]
+  network = Predictor(run)
+  checkpoint, step = with_checkpoint(
+    run, lambda path: (network.restore(path), checkpoints.global_step(path))
+  )
+  log.info('evaluating %s on %s', checkpoint, split)
+  predicted, probabilities = network(images)
+  network.close()
   classes = run.data.classes
   matrix = stats.confusion_matrix(labels, predicted, len(classes))
   in_top5 = int(stats.is_among(labels, probabilities, _TOP).sum())

@@ -1,20 +1,60 @@
-"""The report as one HTML page that needs no other file, network or script."""
+"""The report as one HTML page that needs no other file, network or script.
+
+Its charts are SVG, each with a text alternative. They take colours and fonts from the page around
+them (paper, screen, dark mode), and hold no text of the user, only fixed words, letters, numbers:
+matplotlib would read `$` as mathematics.
+"""
 
 import base64
 import io
+import itertools
+import re
 import shlex
-from collections.abc import Sequence
-from typing import Any
+import zlib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
 
 import jinja2
 import matplotlib.image
+import matplotlib.style
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from cifar10.reporting import charts, formats, stats, summary
-from cifar10.reporting.job_report import JobReport
+from cifar10.reporting import summary
+from cifar10.reporting.job_report import History, JobReport
+from cifar10.reporting.stats import NUM_BINS, Calibration
+from cifar10.reporting.summary import percent, split_name
 
 _MOST_CLASSES_OF_A_TABLE = 20  # Of larger confusion matrices the page has the largest numbers.
 _MOST_CONFUSIONS = 20
+# matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
+_COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
+_INK, _MUTED, _, _ACCENT = _COLOURS
+_DASHES = ('-', (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (10, 3)), (0, (2, 4)))
+_LOOKS = [{'ls': dashes, 'color': colour} for dashes in _DASHES for colour in (_ACCENT, _INK)]
+_PALE = {'color': _MUTED, 'lw': 1, 'zorder': 1.5}  # Behind the others.
+_MOST_DOTS = 40  # Of a line: more dots would hide the line.
+_INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
+_TITLES = {  # Of the numbers that have curves, by name in events.
+  'accuracy': 'Accuracy',
+  'loss': 'Loss',
+  'learning_rate': 'Learning rate',
+  'images_per_second': 'Images per second',
+}
+
+
+class _Chart(NamedTuple):
+  title: str
+  svg: str
+  alternative: str  # The content in words.
+
+
+class _Line(NamedTuple):
+  label: str  # Fixed words, or a job's letter and perhaps a split.
+  points: Sequence[tuple[int, float]]  # Sorted by step.
+  look: Mapping[str, Any]
 
 
 def render(jobs: Sequence[JobReport], made: str) -> str:
@@ -26,15 +66,15 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     trim_blocks=True,
     lstrip_blocks=True,
   )
-  for name in ('number', 'percent', 'rate', 'split'):
-    environment.filters[name] = getattr(formats, name)
-  with charts.style():
+  environment.filters.update(percent=percent, rate=summary.rate, split=split_name)
+  style = resources.files('cifar10.reporting') / 'charts.mplstyle'
+  with resources.as_file(style) as path, matplotlib.style.context(path, after_reset=True):
     return environment.get_template('page.html').render(
       jobs=jobs,
       sections=[_section(job) for job in jobs],
-      compared=summary.side_by_side(jobs),
+      compared=summary.numbers(jobs),
       differences=summary.differences(jobs),
-      curves=charts.compared_curves(jobs) if len(jobs) > 1 else [],
+      curves=_compared_curves(jobs) if len(jobs) > 1 else [],
       made=made,
     )
 
@@ -43,26 +83,25 @@ def _section(job: JobReport) -> dict[str, Any]:
   """Returns the template's values for one job."""
   evaluation = job.evaluation
   matrix, classes = evaluation.confusion_matrix, list(evaluation.classes)
-  wrong = stats.mistakes(matrix)
+  wrong = matrix - np.diag(matrix.diagonal())
   order = np.argsort(-wrong, axis=None, kind='stable')[:_MOST_CONFUSIONS].tolist()
   pairs = [divmod(place, len(classes)) for place in order]
+  has_table = len(classes) <= _MOST_CLASSES_OF_A_TABLE
   argvs = [event['command'] for event in job.history.of('start') if event.get('command')]
   return {
     'job': job,
     'evaluation': evaluation,
-    'curves': charts.learning_curves(job.history),
+    'curves': _learning_curves(job.history),
     'num_mistakes': int(wrong.sum()),
     'most_mistakes': int(wrong.max()),
-    'matrix': dict(zip(classes, matrix.tolist()))
-    if len(classes) <= _MOST_CLASSES_OF_A_TABLE
-    else {},
+    'matrix': dict(zip(classes, matrix.tolist())) if has_table else {},
     'confusions': [(classes[i], classes[j], int(wrong[i, j])) for i, j in pairs if wrong[i, j]],
-    'diagram': charts.reliability(evaluation.calibration),
+    'diagram': _reliability(evaluation.calibration),
     'pictures': [(each, _png(each.image)) for each in evaluation.mistakes],
     'moments': job.history.moments(),
     'commands': list(dict.fromkeys(map(shlex.join, argvs))),
     'options': summary.options(job),
-    'environment': {name: summary.Row(value) for name, value in summary.environment(job).items()},
+    'environment': summary.environment(job),
   }
 
 
@@ -71,3 +110,112 @@ def _png(image: np.ndarray) -> str:
   file = io.BytesIO()
   matplotlib.image.imsave(file, image, format='png', metadata={'Software': ''})
   return 'data:image/png;base64,' + base64.b64encode(file.getvalue()).decode('ascii')
+
+
+def _learning_curves(history: History) -> list[_Chart]:
+  """Draws one job's training and evaluations, with vertical lines at restarts and commands."""
+  commands = [event['step'] for event in history.of('control')]
+  charts = []
+  for name, title in _TITLES.items():
+    curves = {split: history.curve(name, split) for split in history.splits()}
+    lines = [
+      _Line(split_name(split), points, look)
+      for (split, points), look in zip(curves.items(), _LOOKS)
+    ]
+    look = _PALE if any(curves.values()) else _LOOKS[0]
+    lines.insert(0, _Line('training', history.curve(name), look))
+    charts += _line_chart(name, title, lines, restart=history.restarts, command=commands)
+  return charts
+
+
+def _compared_curves(jobs: Sequence[JobReport]) -> list[_Chart]:
+  """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
+  charts = []
+  for name, title in _TITLES.items():
+    lines = []
+    for job, look in zip(jobs, itertools.cycle(_LOOKS)):
+      # On the split evaluated first: validation, if the job has that.
+      split = next(iter(job.history.splits()), None) if name == 'accuracy' else None
+      label = f'{job.letter}, {split_name(split or "training")}'
+      lines.append(_Line(label, job.history.curve(name, split), look))
+    charts += _line_chart(name, title, lines)
+  return charts
+
+
+def _line_chart(
+  name: str, title: str, lines: Sequence[_Line], **marks: Sequence[int]
+) -> list[_Chart]:
+  """Draws numbers by step: one chart, or none if there is nothing to draw.
+
+  `marks` are the steps of vertical lines by label. The group of line i has the id `line-i`.
+  """
+  lines = [line for line in lines if line.points]
+  if not lines:
+    return []
+  figure = Figure(figsize=_INCHES, layout='constrained')
+  axes = figure.add_subplot(xlabel='step')
+  words = []
+  for number, (label, points, look) in enumerate(lines):
+    marker = 'o' if len(points) <= _MOST_DOTS else ''
+    axes.plot(*zip(*points), marker=marker, label=label, gid=f'line-{number}', **look)
+    shown = [percent(value) if name == 'accuracy' else f'{value:.4g}' for _, value in points]
+    ends = {f'{text} at step {step:,}': None for text, (step, _) in zip(shown, points)}
+    words.append(f'{label}: {", ".join([*ends][:: max(len(ends) - 1, 1)])}')
+  for dashes, (label, steps) in zip(_DASHES[1:], marks.items()):
+    if steps:
+      words.append(f'{len(steps)} {label}(s)')
+      across: dict[str, Any] = {'transform': axes.get_xaxis_transform(), 'lw': 0.9, 'zorder': 1}
+      axes.vlines(steps, 0, 1, colors=_MUTED, linestyles=dashes, label=label, **across)
+  if len(words) > 1:
+    figure.legend(loc='outside upper left', ncols=4)
+  axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+  axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+  axes.xaxis.set_major_formatter(StrMethodFormatter('{x:,.0f}'))
+  axes.yaxis.set_major_locator(MaxNLocator(5))
+  if name == 'accuracy':
+    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=' %'))
+  if name in ('learning_rate', 'images_per_second'):
+    axes.set_ylim(bottom=0)
+  return [_Chart(title, _svg(figure), f'{title} by step. {"; ".join(words)}.')]
+
+
+def _reliability(calibration: Calibration) -> _Chart:
+  """Draws accuracy by confidence, and below it the number of predictions by confidence."""
+  figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
+  above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+  filled = np.flatnonzero(calibration.counts)
+  counts, confidences, accuracies = (
+    each[filled] for each in (calibration.counts, calibration.confidences, calibration.accuracies)
+  )
+  bars: dict[str, Any] = {'x': filled / NUM_BINS, 'width': 1 / NUM_BINS, 'align': 'edge'}
+  above.bar(height=accuracies, color=_ACCENT, alpha=0.4, **bars)
+  above.plot([0, 1], [0, 1], color=_MUTED, ls=(0, (2, 2)), lw=1, label='perfectly calibrated')
+  above.plot(confidences, accuracies, 'o', color=_INK, label='mean confidence, accuracy')
+  above.set(ylim=(0, 1), ylabel='accuracy')
+  above.legend(loc='upper left')
+  below.bar(height=counts, color=_MUTED, **bars)
+  below.set(xlim=(0, 1), xlabel='confidence', ylabel='answers')
+  below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+  for axis in (below.xaxis, above.yaxis):
+    axis.set_major_formatter(PercentFormatter(1, 0, symbol=' %'))
+  words = '; '.join(
+    f'{percent(accuracy)} of {count:,} right at {percent(confidence)} confidence'
+    for accuracy, count, confidence in zip(accuracies, counts, confidences)
+  )
+  return _Chart('Accuracy by confidence', _svg(figure), f'Reliability diagram. {words}.')
+
+
+def _svg(figure: Figure) -> str:
+  """Returns the figure as an <svg> element without size, font names and metadata."""
+  file = io.StringIO()
+  figure.savefig(file, format='svg')
+  svg = file.getvalue()
+  svg = svg[svg.index('<svg') :]
+  svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
+  svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
+  svg = svg.replace('xlink:href', 'href')  # xlink would need a namespace.
+  svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
+  for colour, variable in _COLOURS.items():
+    svg = svg.replace(colour, f'var({variable})')
+  # Ids are unique on the page.
+  return re.sub(r'(\bid="|href="#|url\(#)', rf'\g<1>c{zlib.crc32(svg.encode())}-', svg)

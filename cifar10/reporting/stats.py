@@ -77,11 +77,6 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int
   return pairs.reshape(num_classes, num_classes)
 
 
-def mistakes(matrix: np.ndarray) -> np.ndarray:
-  """Returns a confusion matrix without the right predictions."""
-  return matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
-
-
 def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResult]:
   """Returns the results of every class from a confusion matrix."""
   results = {}

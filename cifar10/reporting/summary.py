@@ -9,8 +9,27 @@ from cifar10.core.logs import format_duration, one_line
 from cifar10.core.option import declarations
 from cifar10.options.hparams import all_values, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.reporting import formats
 from cifar10.reporting.job_report import JobReport
+from cifar10.reporting.stats import Interval
+
+UNKNOWN = '\u2013'
+
+
+def split_name(name: str) -> str:
+  """Returns the name of a split in a report."""
+  return {'train': 'training split', 'eval': 'test'}.get(name, name)
+
+
+def percent(rate: float | None) -> str:
+  """Formats 0.9162 as '91.62 %'."""
+  return UNKNOWN if rate is None else f'{100 * rate:.2f} %'
+
+
+def rate(interval: Interval | None) -> tuple[str, str]:
+  """Formats a rate and its interval as '91.62 %' and '91.06 to 92.15 %'."""
+  if interval is None:
+    return UNKNOWN, UNKNOWN
+  return percent(interval.value), f'{100 * interval.low:.2f} to {percent(interval.high)}'
 
 
 class Row(NamedTuple):
@@ -25,27 +44,26 @@ Rows = Mapping[str, Row]  # By label.
 
 def rows(job: JobReport) -> Rows:
   """Returns all known numbers, in the same order for every job."""
-  evaluation, past = job.evaluation, job.history
-  entropy, top5 = evaluation.cross_entropy, evaluation.accuracy_top5
-  speeds = sorted(value for _, value in past.curve('images_per_second'))
+  evaluation, past, entropy = job.evaluation, job.history, job.evaluation.cross_entropy
   found = {
-    'Accuracy': Row(*formats.rate(evaluation.accuracy)),
-    'Top-5 accuracy': Row(*formats.rate(top5)),
-    'Cross-entropy': Row(formats.number(entropy.value), f'{entropy.low:.4f} to {entropy.high:.4f}'),
-    'Expected calibration error': Row(formats.percent(evaluation.calibration.error)),
-    'Split': Row(formats.split(evaluation.subset)),
+    'Accuracy': Row(*rate(evaluation.accuracy)),
+    'Top-5 accuracy': Row(*rate(evaluation.accuracy_top5)),
+    'Cross-entropy': Row(f'{entropy.value:.4g}', f'{entropy.low:.4f} to {entropy.high:.4f}'),
+    'Expected calibration error': Row(percent(evaluation.calibration.error)),
+    'Split': Row(split_name(evaluation.subset)),
     'Examples': Row(f'{evaluation.examples:,}'),
     'Evaluated at step': Row(f'{evaluation.step:,}'),
     'Weights': Row('moving average' if evaluation.weights == 'ema' else 'last'),
   }
   if job.best:
     at_step = f'at step {job.best["global_step"]:,}'
-    found['Best on validation'] = Row(formats.percent(job.best['accuracy']), at_step)
+    found['Best on validation'] = Row(percent(job.best['accuracy']), at_step)
   if past.events:
+    # The median: the first steps, and those with evaluations, are slower.
+    speeds = sorted(value for _, value in past.curve('images_per_second'))
     found['Steps made'] = Row(f'{past.last_step:,}')
     found['Time of training'] = Row(format_duration(past.seconds or 0))
-    # The median: the first steps, and those with evaluations, are slower.
-    found['Images per second'] = Row(f'{speeds[len(speeds) // 2]:,.0f}' if speeds else formats.NONE)
+    found['Images per second'] = Row(f'{speeds[len(speeds) // 2]:,.0f}' if speeds else UNKNOWN)
     found['Restarts'] = Row(f'{len(past.restarts)}')
   return found
 
@@ -67,58 +85,72 @@ def to_json(job: JobReport) -> dict[str, Any]:
   }
 
 
-def side_by_side(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
-  """Returns the jobs' rows by label, each with one row of every job."""
-  by_job = [rows(job) for job in jobs]
-  labels = dict.fromkeys(label for of_job in by_job for label in of_job)
-  return {label: [of_job.get(label, Row(formats.NONE)) for of_job in by_job] for label in labels}
+def side_by_side(of_jobs: Sequence[Mapping[str, Any]], missing: Any) -> dict[str, list[Any]]:
+  """Returns the jobs' values by label, each with one value of every job."""
+  labels = dict.fromkeys(label for of_job in of_jobs for label in of_job)
+  return {label: [of_job.get(label, missing) for of_job in of_jobs] for label in labels}
 
 
-def differences(jobs: Sequence[JobReport]) -> dict[str, list[str]]:
+def numbers(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
+  """Returns the numbers by label, each with one row of every job."""
+  return side_by_side([rows(job) for job in jobs], Row(UNKNOWN))
+
+
+def differences(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
   """Returns options, versions and hardware that differ between the jobs that have them."""
   settings = [
-    {name: formats.option(value) for name, value in job.options.items() if name != 'job_dir'}
-    | {'data set': job.data.name, **environment(job)}
+    {name: Row(_option(value)) for name, value in job.options.items() if name != 'job_dir'}
+    | {'data set': Row(job.data.name), **environment(job)}
     for job in jobs
   ]
-  found = {}
-  for name in dict.fromkeys(name for each in settings for name in each):
-    if len({each[name] for each in settings if name in each}) > 1:
-      found[name] = [each.get(name, formats.NONE) for each in settings]
-  return found
+  compared = side_by_side(settings, Row(UNKNOWN))
+  return {
+    name: of_jobs for name, of_jobs in compared.items() if len({*of_jobs} - {Row(UNKNOWN)}) > 1
+  }
 
 
 def options(job: JobReport) -> Rows:
   """Returns the options, first those that differ from their defaults, which then are named."""
   defaults = {declared.name: declared.default for declared in declarations(RunOptions)}
   defaults |= all_values(from_values({'network': job.options['network']}))
-  changed, unchanged = {}, {}
+  shown = {}
   for name, value in sorted(job.options.items()):
-    shown, default = formats.option(value), formats.option(defaults.get(name))
-    if shown == default:
-      unchanged[name] = Row(shown)
-    else:
-      changed[name] = Row(shown, f'default {default}')
-  return changed | unchanged
+    text, default = _option(value), _option(defaults.get(name))
+    shown[name] = Row(text, f'default {default}' if text != default else '')
+  return dict(sorted(shown.items(), key=lambda item: not item[1].more))
 
 
-def environment(job: JobReport) -> dict[str, str]:
+def environment(job: JobReport) -> Rows:
   """Returns versions, hardware and cluster of the last run, if they were recorded."""
   return {
-    name.replace('_gib', ', GiB'): formats.option(value)
+    name.replace('_gib', ', GiB'): Row(_option(value))
     for part in ('versions', 'hardware', 'cluster')
     for name, value in job.history.started_with(part).items()
     if value is not None
   }
 
 
+def _option(value: Any) -> str:
+  """Formats an option's value as its flag takes it: [1.0, 0.1] as '1,0.1'."""
+  if isinstance(value, bool):
+    return 'yes' if value else 'no'
+  if isinstance(value, (list, tuple)):
+    return ','.join(map(_option, value)) or 'none'
+  if isinstance(value, float):
+    return f'{value:g}'
+  return 'none' if value is None else str(value)
+
+
 def terminal_table(jobs: Sequence[JobReport]) -> str:
   """Returns a text table: jobs, numbers with intervals, differences and notes."""
   lines = [['', *(f'{job.letter}: {job.name}' for job in jobs)]]
-  for label, of_jobs in side_by_side(jobs).items():
-    lines.append([label, *(f'{row.value}  {row.more}' for row in of_jobs)])
+  lines += [[label, *map('  '.join, of_jobs)] for label, of_jobs in numbers(jobs).items()]
   if len(jobs) > 1:
-    lines += [['What differs'], *([name, *values] for name, values in differences(jobs).items())]
+    differing = differences(jobs).items()
+    lines += [
+      ['What differs'],
+      *([name, *(row.value for row in found)] for name, found in differing),
+    ]
   lines = [[one_line(cell) for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in itertools.zip_longest(*lines, fillvalue='')]
   text = ['  '.join(map(str.ljust, line, widths)).rstrip() for line in lines]

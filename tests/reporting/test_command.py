@@ -148,12 +148,11 @@ def test_mistakes_are_refused(make_job, data_dir, refusal, tmp_path, monkeypatch
   path, out = make_job(), tmp_path / 'r.html'
   for said, *flags in (
     ('holds no job', tmp_path),
-    ('at most 26', *[path] * 27),
     ('there is no folder', path, '--out', tmp_path / 'no' / 'r.html'),
     ('is a folder', path, '--out', tmp_path),
     ('eval.tfrecords is missing', path, '--data-dir', tmp_path),
-    ('the data dir gone of', path, '--data-dir', 'gone'),
-    ('does not say where its data are', make_job(has_metrics=False)),
+    ('give --data-dir', path, '--data-dir', 'gone'),
+    ('give --data-dir', make_job(has_metrics=False)),
     ('does not exist', path, '--checkpoint', 'gone'),
     *(('it is empty', path, flag, '') for flag in ('--out', '--checkpoint', '--data-dir')),
   ):
@@ -165,9 +164,7 @@ def test_mistakes_are_refused(make_job, data_dir, refusal, tmp_path, monkeypatch
   monkeypatch.setattr(
     importlib.util, 'find_spec', lambda name: None if name == 'jinja2' else find_spec(name)
   )
-  said = refusal(path, '--out', out)
-  assert 'needs jinja2' in said
-  assert cifar10.report._INSTALLED_BY in said
+  assert cifar10.report._INSTALLED_BY in refusal(path, '--out', out)
   assert os.listdir(tmp_path) == []
 
 

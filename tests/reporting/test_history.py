@@ -1,11 +1,11 @@
 """What is read from a job's metrics.jsonl."""
 
-from cifar10.reporting import history
-from cifar10.reporting.history import History
+from cifar10.job import metrics_log
+from cifar10.reporting.job_report import History
 
 
 def test_curves_are_of_training_or_of_a_split(make_job):
-  found = history.read(make_job())
+  found = History(metrics_log.read(make_job()))
   assert found.curve('accuracy') == [(2, 0.1), (4, 0.2), (6, 0.3), (8, 0.4)]
   assert found.curve('accuracy', 'validation') == [(4, 0.25), (8, 0.5)]
   assert found.curve('accuracy', 'eval') == []
@@ -14,7 +14,7 @@ def test_curves_are_of_training_or_of_a_split(make_job):
 
 
 def test_moments_name_a_restart_and_what_was_lost(make_job):
-  moments = history.read(make_job()).moments()
+  moments = History(metrics_log.read(make_job())).moments()
   assert [(step, what) for _, step, what, _ in moments] == [
     (0, 'started'),
     (4, 'went on'),

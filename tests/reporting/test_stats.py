@@ -58,7 +58,6 @@ def test_among_the_first_two():
 def test_classes_are_rows_of_the_confusion_matrix():
   matrix = stats.confusion_matrix(LABELS, PREDICTED, 4)
   assert matrix.tolist() == [[1, 1, 0, 0], [0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
-  assert stats.mistakes(matrix).tolist() == [[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0], [0] * 4]
   found = stats.by_class(matrix, 'abcd')
   assert (found['a'].accuracy.value, found['a'].precision.value) == (1 / 2, 1 / 2)
   assert (found['b'].accuracy.value, found['b'].precision.value) == (1, 2 / 3)
