@@ -29,7 +29,7 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   'Cifar10DataSet': 'data.input_pipeline',
   'ResNetCifar10': 'networks.resnet',
   'local_device_setter': 'training.towers',
-  'ExamplesPerSecondHook': 'callbacks.examples_per_second',
+  'ExamplesPerSecondHook': 'callbacks.progress',
 }
 
 _WITHOUT_TENSORFLOW = ('core.errors', 'options.families')

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import generate_cifar10_tfrecords
 from cifar10 import modes, plan
-from cifar10.callbacks import own_callback
+from cifar10.callbacks import registry
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, logs, option, user_code
@@ -180,7 +180,7 @@ def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
     raise InputError(
       f'TF_CONFIG names {cluster.name}, which this call cannot be; run cifar10_main.py'
     )
-  own = own_callback.named_or_given(run_options.callback, callbacks)
+  own = registry.named_or_given(run_options.callback, callbacks)
   role = roles.choose(cluster, run_options)
   made = experiment.make_experiment(job_run.begin(hparams, run_options, role, own))
   if cluster.addresses:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from cifar10.callbacks import own_callback
+from cifar10.callbacks import registry
 from cifar10.cluster import parameter_server, roles
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
@@ -39,7 +39,7 @@ def _results(
   command, hparams, options, cluster = plan
   # Only the main thread can receive signals.
   hears = threading.current_thread() is threading.main_thread()
-  own = own_callback.named_or_given(options.callback, callbacks)
+  own = registry.named_or_given(options.callback, callbacks)
   watches_others = cluster.addresses and not command.dry_run
   role = roles.choose(cluster, options, None if watches_others else monitor or SignalMonitor())
   # Prediction and export have no step to finish.

@@ -1,11 +1,11 @@
-"""The base class of callbacks, and what they hear of. A training calls them at these places:
+"""The base class of callbacks, what they hear of, and the meter that tells them. In a training:
 
   build the graph of a step         -> on_graph
   begin, after_create_session       (each time that a session begins)
   while steps are left:
     before_run                      (may fetch tensors of the step)
     make the step                   (input, towers, mean gradient, update)
-    after_run of the meter          -> on_step_end; on_means each hundred steps, on_epoch_end
+    after_run of the meter          -> on_means each hundred steps, on_step_end, on_epoch_end
     after_run                       (has what was fetched, and the session)
     if a checkpoint is due: save    -> on_save
       if an evaluation is due       -> on_evaluate_end
@@ -23,10 +23,16 @@ A callback gets the run (job/run.py): `run.stop(message)` ends training after th
 `run.predictor()` classifies images by the weights of this step.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.compat.v1.train import SessionRunArgs, SessionRunContext, SessionRunValues
+
+from cifar10.job.run import Run
+
+EVERY_STEPS = 100  # The mean over this many steps is one point of a curve.
 
 
 class TrainingGraph(NamedTuple):
@@ -36,7 +42,7 @@ class TrainingGraph(NamedTuple):
   labels: tf.Tensor  # int32 [n]
   scalars: Mapping[str, tf.Tensor]  # 'loss', 'accuracy' and 'learning_rate'
   loss_parts: Mapping[str, tf.Tensor]  # float32 scalars, by name
-  gradients: Sequence[tuple[tf.Tensor, Any]]  # the network's, each with its variable
+  gradients: Sequence[tuple[tf.Tensor, tf.Variable]]  # the network's, each with its variable
 
 
 class Step(NamedTuple):
@@ -101,3 +107,106 @@ class Callback(tf.compat.v1.train.SessionRunHook):
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
     """Is called when the last checkpoint is saved; reason: 'train_steps', 'SIGTERM', ..."""
+
+
+class Window:
+  """Some steps: sums of their values, and the time that they took, without evaluations."""
+
+  def __init__(self, step: int):
+    """Begins after this global step."""
+    self.step = self._before = step
+    self._since = self._heard = time.monotonic()
+    self._count = 0
+    self._sums = {'loss': 0.0, 'accuracy': 0.0}
+    self._rate = 0.0
+
+  def add(self, step: Step) -> None:
+    """Adds a step that has just ended."""
+    self._heard = time.monotonic()
+    self.step = step.step
+    self._count += 1
+    for name in self._sums:
+      self._sums[name] += float(step.values[name])
+    self._rate = float(step.values['learning_rate'])
+
+  def leave_out(self) -> None:
+    """Leaves out the time since the last step, or the last call: that of an evaluation."""
+    now = time.monotonic()
+    self._since += now - self._heard
+    self._heard = now
+
+  @property
+  def seconds(self) -> float:
+    """Returns the seconds since it began, without evaluations."""
+    return time.monotonic() - self._since
+
+  def means(self) -> Means | None:
+    """Returns the means over its steps; None if it has none yet."""
+    if self.step <= self._before:
+      return None
+    values = {name: total / self._count for name, total in self._sums.items()}
+    values['learning_rate'] = self._rate
+    return Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
+
+
+class Meter(Callback):
+  """Reads each step's numbers and tells the other callbacks; it is a training's first one.
+
+  Attributes:
+    session: the training's, once it has begun.
+  """
+
+  def __init__(self, run: Run, callbacks: Sequence[Callback]):
+    """`run`: its step is kept here; `callbacks`: the others."""
+    super().__init__()
+    self.session: tf.compat.v1.Session | None = None
+    self._run = run
+    self._callbacks = callbacks
+    self._scalars: Mapping[str, tf.Tensor] = {}
+    self._window = Window(0)
+
+  def on_graph(self, graph: TrainingGraph) -> None:
+    self._scalars = graph.scalars
+    for callback in self._callbacks:
+      callback.on_graph(graph)
+
+  def begin(self) -> None:
+    self._global_step = tf.compat.v1.train.get_global_step()
+
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
+    self.session = session
+    self._run.step = int(session.run(self._global_step))
+    self._window = Window(self._run.step)
+
+  def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+    return SessionRunArgs([self._global_step, self._scalars])
+
+  def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+    (read, values), run = run_values.results, self._run
+    before, reached = run.epochs(run.step), self._window.step
+    # Where workers make steps of their own, it is read at about the end of this one.
+    run.step = run.step + 1 if run.role.counts_steps else int(read)
+    step = Step(run.step, values)
+    self._window.add(step)
+    if run.step // EVERY_STEPS > reached // EVERY_STEPS or run.step >= run.last_step:
+      self._end_window()
+    for callback in self._callbacks:
+      callback.on_step_end(step)
+    for epoch in range(before, run.epochs(run.step)):
+      for callback in self._callbacks:
+        callback.on_epoch_end(epoch + 1)
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    self._window.leave_out()
+
+  def on_train_end(self, reason: str, message: str, step: int) -> None:
+    self._window.step = min(self._window.step, step)  # The last batch may have made no update.
+    self._end_window()
+
+  def _end_window(self) -> None:
+    if means := self._window.means():
+      self._window = Window(means.step)
+      for callback in self._callbacks:
+        callback.on_means(means)

@@ -5,8 +5,9 @@ JOB/hyper.txt is tensorpack's format: lines like 'learning_rate:0.05', read when
 
 import os
 import time
-from collections.abc import Iterator
-from typing import Any
+
+import tensorflow as tf
+from tensorflow.compat.v1.train import SessionRunContext, SessionRunValues
 
 from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.core import files
@@ -21,13 +22,8 @@ _LOOK_SECONDS = 0.5
 _URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.
 
 
-def make(run: Run) -> Callback | None:
-  """Returns the callback in the chief, which controls the other replicas."""
-  return Control(run) if run.is_chief else None
-
-
 class Control(Callback):
-  """Looks for requests after each step, carries them out and writes the answers."""
+  """The chief's: looks for requests after a step, carries them out and writes the answers."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -35,13 +31,12 @@ class Control(Callback):
     self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
     self._evaluation: Evaluation | None = None
     self._hyper = os.path.join(run.job_dir, 'hyper.txt')
-    self._hyper_signature = (0, 0)
-    list(self._hyper_commands())  # What it holds by now is not meant for this training.
+    self._hyper_text = self._read_hyper()  # What it holds by now is not meant for this training.
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     self._evaluation = evaluation
 
-  def after_run(self, run_context: Any, run_values: Any) -> None:
+  def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
     if time.monotonic() - self._looked < self._look_seconds:
       return
     self._looked = time.monotonic()
@@ -50,26 +45,23 @@ class Control(Callback):
       if command:
         ok, text = self._obey(command, run_context.session)
       control_requests.answer(self._run.job_dir, name, ok, text)
-    for command in self._hyper_commands():
-      ok, text = self._obey(command, run_context.session)
+    before, self._hyper_text = self._hyper_text, self._read_hyper()
+    for line in self._hyper_text.split() if self._hyper_text != before else ():
+      try:
+        command = control_requests.parse(line.replace(':', '=', 1))
+        ok, text = self._obey(command, run_context.session)
+      except InputError as error:
+        ok, text = False, str(error)
       if not ok:
         log.info('%s: %s', self._hyper, text)
 
-  def _hyper_commands(self) -> Iterator[Command]:
-    """Yields the rates of JOB/hyper.txt if the file has changed since the last call."""
+  def _read_hyper(self) -> str:
     try:
-      before, self._hyper_signature = self._hyper_signature, files.signature(self._hyper)
-      changed = self._hyper_signature != before
-      lines = files.read_text(self._hyper).split() if changed else []
+      return files.read_text(self._hyper)
     except (OSError, UnicodeDecodeError):
-      return
-    for line in lines:
-      try:
-        yield control_requests.parse(line.replace(':', '=', 1))
-      except InputError as error:
-        log.info('%s: %s', self._hyper, error)
+      return ''
 
-  def _obey(self, command: Command, session: Any) -> tuple[bool, str]:
+  def _obey(self, command: Command, session: tf.compat.v1.Session) -> tuple[bool, str]:
     """Carries out a command; returns whether it succeeded, and a message."""
     try:
       text = self._do(command, session)
@@ -82,7 +74,7 @@ class Control(Callback):
     metrics_log.append(self._run.job_dir, event)
     return True, text
 
-  def _do(self, command: Command, session: Any) -> str:
+  def _do(self, command: Command, session: tf.compat.v1.Session) -> str:
     run, at = self._run, f'step {self._run.step:,}'
     if command.verb in RATES:
       run.set_rate(command.value, command.verb)
@@ -100,8 +92,6 @@ class Control(Callback):
     if command.verb == 'save':
       return f'saved {checkpoint}'
     if not self._evaluation or self._evaluation.checkpoint != checkpoint:
-      evaluator = run.cluster.has_evaluator
-      follows = 'the evaluator evaluates it' if evaluator else 'nothing evaluates in this training'
-      return f'saved {checkpoint}; {follows}'
+      return f'saved {checkpoint}; this process evaluates nothing, an evaluator would'
     accuracy, split = self._evaluation.result['accuracy'], self._evaluation.split
     return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'

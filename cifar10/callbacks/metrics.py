@@ -16,12 +16,6 @@ from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 
 
-def make(run: Run) -> Callback | None:
-  """Returns the callback in the chief and in an evaluator: these processes see the job dir."""
-  is_evaluator = run.cluster.task_type == 'evaluator'
-  return Metrics(run) if run.is_chief or is_evaluator else None
-
-
 class Metrics(Callback):
   """Writes each event when it happens, and the means of every hundred training steps."""
 
@@ -29,9 +23,10 @@ class Metrics(Callback):
     self._run = run
     self._started = False
     self._saved_at = -1
-    self._identity: tuple[int, int] | None = None  # The job dir's, from the first event on.
 
-  def after_create_session(self, session: Any, coord: Any) -> None:
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
     step = self._run.step
     events = metrics_log.read(self._run.job_dir)  # Those of lost steps, too.
     steps_lost = metrics_log.go_back(self._run.job_dir, step)
@@ -42,7 +37,7 @@ class Metrics(Callback):
       seconds = [event.get('seconds') for event in events]
       known = [each for each in seconds if isinstance(each, (int, float))]
       self._run.seconds_before = max(known, default=0)
-    self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **self._described_run())
+    self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **_described(self._run))
     self._started = True
 
   def on_save(self, checkpoint: str, step: int) -> None:
@@ -78,28 +73,27 @@ class Metrics(Callback):
     )
 
   def _write(self, step: int, name: str, **rest: Any) -> None:
-    job_dir = self._run.job_dir
-    self._identity = self._identity or files.identity(job_dir)
-    files.check_identity('--job-dir', job_dir, self._identity)
-    metrics_log.append(job_dir, metrics_log.event(name, step, self._run.cluster.name, **rest))
+    event = metrics_log.event(name, step, self._run.cluster.name, **rest)
+    metrics_log.append(self._run.job_dir, event)
 
-  def _described_run(self) -> dict[str, Any]:
-    run = self._run
-    return {
-      'versions': {
-        'program': cifar10.__version__,
-        'python': platform.python_version(),
-        'tensorflow': tf.__version__,
-        'numpy': np.__version__,
-      },
-      'hardware': devices.described_hardware(),
-      'options': {**values(run.options), **all_values(run.hparams)},
-      'data_set': run.data.to_json(),
-      'data_dir': run.options.data_dir and files.absolute(run.options.data_dir),
-      'examples_per_epoch': run.examples_per_epoch,
-      'examples_per_step': run.examples_per_step,
-      'train_steps': run.last_step,
-      'cluster': {job: len(tasks) for job, tasks in run.cluster.addresses.items()},
-      'command': sys.argv,
-      'seconds': run.seconds_before,
-    }
+
+def _described(run: Run) -> dict[str, Any]:
+  """Returns what a start tells of versions, hardware, options and data."""
+  return {
+    'versions': {
+      'program': cifar10.__version__,
+      'python': platform.python_version(),
+      'tensorflow': tf.__version__,
+      'numpy': np.__version__,
+    },
+    'hardware': devices.described_hardware(),
+    'options': {**values(run.options), **all_values(run.hparams)},
+    'data_set': run.data.to_json(),
+    'data_dir': run.options.data_dir and files.absolute(run.options.data_dir),
+    'examples_per_epoch': run.examples_per_epoch,
+    'examples_per_step': run.examples_per_step,
+    'train_steps': run.last_step,
+    'cluster': {job: len(tasks) for job, tasks in run.cluster.addresses.items()},
+    'command': sys.argv,
+    'seconds': run.seconds_before,
+  }

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cifar10.callbacks.base import Callback, Evaluation, Means, Step
-from cifar10.callbacks.meter import Window
+import tensorflow as tf
+
+from cifar10.callbacks.base import Callback, Evaluation, Means, Step, Window
 from cifar10.core import logs
 from cifar10.core.logs import format_duration, log
 from cifar10.job.run import Run
@@ -17,18 +18,15 @@ _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
 
 def make(run: Run) -> Callback:
   """A bar on a terminal and in a notebook, where this process is alone; lines elsewhere."""
-  if run.cluster.is_distributed or not _shows_bars():
-    return ProgressLines(run)
-  return ProgressBar(run)
+  shows_bar = _shows_bars() and not run.cluster.is_distributed
+  return ProgressBar(run) if shows_bar else ProgressLines(run)
 
 
 @contextlib.contextmanager
 def evaluation_bar(split: str, num_examples: int, batch_size: int) -> Iterator[Callable[[], Any]]:
   """Yields what to call after each batch; it moves a bar on a terminal and in a notebook."""
-  if not (num_examples and _shows_bars()):
-    yield lambda: None
-    return
-  with logs.images_bar(num_examples, f'evaluating {split}') as bar:
+  is_hidden = not (num_examples and _shows_bars())
+  with logs.images_bar(num_examples, f'evaluating {split}', disable=is_hidden) as bar:
     yield lambda: bar.update(min(batch_size, num_examples - bar.n))
 
 
@@ -46,7 +44,9 @@ class ProgressLines(Callback):
     self._window = Window(0)
     self._began_at = 0  # The step at which this process's latest session began.
 
-  def after_create_session(self, session: Any, coord: Any) -> None:
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
     step = self._run.step
     self._window = Window(step)
     if step != self._began_at:  # While a task is away, sessions are created again and again.
@@ -67,11 +67,9 @@ class ProgressLines(Callback):
   def described(self, means: Means) -> str:
     """Returns 'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'."""
     shown = '  '.join(f'{name} {value:.4g}' for name, value in means.values.items())
+    images_per_second = means.steps_per_second * self._run.examples_per_step
     seconds_left = max(self._run.last_step - means.step, 0) / means.steps_per_second
-    return (
-      f'{shown}  {means.steps_per_second * self._run.examples_per_step:.0f} images/s  '
-      f'{format_duration(seconds_left)} left'
-    )
+    return f'{shown}  {images_per_second:.0f} images/s  {format_duration(seconds_left)} left'
 
   def show(self, means: Means) -> None:
     """Shows the means over the steps since the last call."""
@@ -88,7 +86,9 @@ class ProgressBar(ProgressLines):
     self._every_seconds = _REDRAW_SECONDS
     self._bar: Any = None
 
-  def after_create_session(self, session: Any, coord: Any) -> None:
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
     super().after_create_session(session, coord)
     self._close()
     self._bar = logs.bar(
@@ -105,7 +105,7 @@ class ProgressBar(ProgressLines):
     self._bar.n = means.step
     self._bar.set_description_str(f'epoch {epoch:.1f}  {self.described(means)}')
 
-  def end(self, session: Any) -> None:
+  def end(self, session: tf.compat.v1.Session) -> None:
     self._close()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:
@@ -115,3 +115,22 @@ class ProgressBar(ProgressLines):
     if self._bar is not None:
       self._bar.close()
       self._bar = None
+
+
+class ExamplesPerSecondHook(tf.compat.v1.train.StepCounterHook):
+  """Logs the examples a second, of Estimators of one's own: since the line before, and of all."""
+
+  def __init__(
+    self, batch_size: int, every_n_steps: int | None = 100, every_n_secs: float | None = None
+  ):
+    """A line every so many steps, or seconds; a global step learns from `batch_size` examples."""
+    super().__init__(None if every_n_secs else every_n_steps, every_n_secs)
+    self._batch_size = batch_size
+    self._steps, self._seconds = 0, 0.0
+
+  def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+    self._steps += elapsed_steps
+    self._seconds += elapsed_time
+    current = self._batch_size * elapsed_steps / elapsed_time
+    average = self._batch_size * self._steps / self._seconds
+    log.info('Average examples/sec: %g (%g), step = %s', average, current, f'{int(global_step):,}')

@@ -1,22 +1,33 @@
-"""Summaries for TensorBoard: training curves, images, histograms and hyper-parameters.
+"""Summaries for TensorBoard: curves, images, histograms, hyper-parameters; and traces of steps.
 
 The Estimator itself writes the numbers of each evaluation, to JOB/validation and JOB/eval.
 """
 
+import io
+import math
 import os
 import re
 import time
-from typing import Any
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
+from PIL import Image, ImageDraw, ImageFont
 from tensorboard.plugins.hparams import api_pb2, summary
+from tensorflow.compat.v1.train import (
+  ProfilerHook,
+  SecondOrStepTimer,
+  SessionRunArgs,
+  SessionRunContext,
+  SessionRunValues,
+)
 
-from cifar10.callbacks import confusion_picture
-from cifar10.callbacks.base import Callback, Evaluation, Means, Step, TrainingGraph
-from cifar10.callbacks.meter import EVERY_STEPS
+from cifar10.callbacks.base import EVERY_STEPS, Callback, Evaluation, Means, Step, TrainingGraph
+from cifar10.core.logs import log
 from cifar10.job import metrics_log
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
+from cifar10.options.run_options import first_and_last
 
 # TensorBoard sorts groups by name and opens the first two: accuracy and loss, which have no
 # others beside them. So all other summaries are in groups whose names sort after these.
@@ -24,12 +35,13 @@ _TAGS = {'learning_rate': 'optimizer/learning_rate'}
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 _OWN = tf.compat.v1.GraphKeys.SUMMARIES  # The summaries of users' networks and callbacks.
 _SAMPLED = 'sampled_summaries'  # Not the Estimator's collection, which it runs at each step.
-
-
-def make(run: Run) -> Callback | None:
-  """Returns the callback in the chief or an evaluator: these processes see the job dir."""
-  is_evaluator = run.cluster.task_type == 'evaluator'
-  return Summaries(run) if run.is_chief or is_evaluator else None
+# Of the picture of a confusion matrix:
+_MOST_CLASSES = (
+  200  # With more of them, a cell is a pixel: a picture with words would have gigabytes.
+)
+_MARGIN = 3  # Pixels around each text: TensorBoard shrinks wide pictures.
+_DARKEST = (8, 48, 107)  # Blue, the colour of a cell that has all examples of its row.
+_DARK = 144  # Of red: on darker cells digits are white, from 45 % of the row on.
 
 
 class Summaries(Callback):
@@ -56,40 +68,43 @@ class Summaries(Callback):
       summary.histogram(f'weights/{variable.op.name}', _finite(variable), kept)
       summary.histogram(f'weight_gradients/{variable.op.name}', _finite(gradient), kept)
 
-  def after_create_session(self, session: Any, coord: Any) -> None:
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
     self._sampled_at = self._run.step
-    with session.graph.as_default():
-      collected = tf.compat.v1.get_collection
-      self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
+    collected = session.graph.get_collection
+    self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
     # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
     # process makes again.
     metrics_log.drop_summaries_from(self._run.job_dir, self._run.step + 1)
 
-  def before_run(self, run_context: Any) -> Any:
-    return tf.compat.v1.train.SessionRunArgs(self._summaries) if self._samples_next() else None
+  def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+    """Fetches them if the next step ends a window (an estimate where other workers step, too)."""
+    following = self._run.step + 1
+    is_due = following // EVERY_STEPS > self._sampled_at // EVERY_STEPS
+    is_due |= following >= self._run.last_step
+    return SessionRunArgs(self._summaries) if self._summaries and is_due else None
 
   def on_step_end(self, step: Step) -> None:
     if not self._started:  # Later than the session's start, or TensorBoard drops it.
       self._write(_start(self._run))
       self._started = True
 
-  def after_run(self, run_context: Any, run_values: Any) -> None:
+  def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
     if run_values.results is not None:
       self._sampled_at = self._run.step
       for summary in run_values.results:
         self._write(summary)
 
   def on_means(self, means: Means) -> None:
-    images_per_second = means.steps_per_second * self._run.examples_per_step
     values = {_TAGS.get(name, name): value for name, value in means.values.items()}
-    values['resources/images_per_second'] = images_per_second
+    values['resources/images_per_second'] = means.steps_per_second * self._run.examples_per_step
     metrics_log.write_scalars(self._run.job_dir, means.step, values)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    picture = confusion_picture.draw(evaluation.confusion_matrix, self._run.data.classes)
-    png, (height, width, depth) = confusion_picture.to_png(picture), picture.shape
+    picture = confusion_picture(evaluation.confusion_matrix, self._run.data.classes)
     image = tf.compat.v1.Summary.Image(
-      height=height, width=width, colorspace=depth, encoded_image_string=png
+      height=picture.height, width=picture.width, colorspace=3, encoded_image_string=to_png(picture)
     )
     value = tf.compat.v1.Summary.Value(tag='pictures/confusion_matrix', image=image)
     folder = os.path.join(self._run.job_dir, evaluation.split)
@@ -101,17 +116,11 @@ class Summaries(Callback):
       end = summary.session_end_pb(status).SerializeToString()
       metrics_log.write_summary(self._run.job_dir, self._run.step, end)
 
-  def _samples_next(self) -> bool:
-    """Tells whether the next step ends a window (an estimate if other workers make steps, too)."""
-    following = self._run.step + 1
-    is_due = following // EVERY_STEPS > self._sampled_at // EVERY_STEPS
-    return bool(self._summaries) and (is_due or following >= self._run.last_step)
-
-  def _write(self, summary: Any) -> None:
+  def _write(self, summary: bytes) -> None:
     metrics_log.summary_writer(self._run.job_dir).add_summary(summary, self._run.step)
 
 
-def _finite(values: Any) -> tf.Tensor:
+def _finite(values: tf.Tensor) -> tf.Tensor:
   """The finite ones, flat: a histogram of others fails before the loss is seen to be NaN."""
   return tf.boolean_mask(values, tf.math.is_finite(values))
 
@@ -132,3 +141,81 @@ def _start(run: Run) -> bytes:
   # A group is a row of the table and shown by its name.
   start = summary.session_start_pb(values, group_name=run.job_dir, start_time_secs=time.time())
   return start.SerializeToString()
+
+
+def confusion_picture(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Image.Image:
+  """Draws the counts in cells; a cell is the darker the larger its count's share of its row.
+
+  Args:
+    matrix: [true class][predicted class], counts.
+    classes: the names, by label: names and labels stand beside the rows, labels above the columns.
+
+  Returns:
+    An RGB picture; with more than 200 classes only shades, a pixel a cell.
+  """
+  counts = np.asarray(matrix).astype(int)
+  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+  shades = np.round(255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]).astype(np.uint8)
+  if len(classes) > _MOST_CLASSES:
+    return Image.fromarray(shades)
+  font = ImageFont.load_default(20 if len(classes) <= 30 else 10)
+  names = [f'{ascii(name)[1:-1]:.20} {label}' for label, name in enumerate(classes)]
+  height = sum(font.getmetrics())  # type: ignore
+  cell = math.ceil(max(font.getlength(str(counts.max())), height)) + 2 * _MARGIN
+  left = math.ceil(max(map(font.getlength, names))) + 2 * _MARGIN
+  side = cell * len(names) + _MARGIN
+  picture = Image.new('RGB', (left + side, cell + side), 'white')
+  pen = ImageDraw.Draw(picture)
+  pen.fontmode = '1'  # Letters without grey: the file then has 15 KB, not 70.
+  for label, name in enumerate(names):
+    middle = cell * label + cell / 2
+    pen.text((left - _MARGIN, cell + middle), name, 'black', font, 'rm')
+    pen.text((left + middle, cell / 2), str(label), 'black', font, 'mm')
+  for row, column in np.ndindex(*counts.shape):
+    x, y, count = left + column * cell, cell + row * cell, counts[row, column]
+    shade = tuple(shades[row, column].tolist())
+    pen.rectangle((x + 1, y + 1, x + cell - 1, y + cell - 1), shade)
+    ink = 'white' if shade[0] <= _DARK else 'black' if count else 'darkgray'
+    pen.text((x + cell / 2, y + cell / 2), str(count), ink, font, 'mm')
+  return picture
+
+
+def to_png(picture: Image.Image) -> bytes:
+  """Returns a picture as a PNG file."""
+  file = io.BytesIO()
+  picture.save(file, 'PNG')
+  return file.getvalue()
+
+
+class Profile(ProfilerHook, Callback):
+  """Traces the steps from FIRST to LAST, both included: JOB/profile/timeline-STEP.json.
+
+  In a cluster it traces the chief's own steps among these, at least one.
+  """
+
+  def __init__(self, job_dir: str, asked: str):
+    folder = os.path.join(job_dir, 'profile')
+    with tf.Graph().as_default():  # In which TensorFlow makes a writer.
+      ProfilerHook.__init__(self, save_steps=1, output_dir=folder)
+    self._asked, self._timer = asked, _Between(*first_and_last(asked))
+    log.info('a trace of each step goes to %s; https://ui.perfetto.dev opens it', folder)
+
+  def after_create_session(
+    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+  ) -> None:
+    step = int(session.run(self._global_step_tensor))
+    self._next_step = step + 1  # Else TensorFlow would not trace the first step.
+    self._timer.update_last_triggered_step(step)
+    if step >= self._timer.last:
+      log.info('--profile-steps %s: these steps are already done', self._asked)
+
+
+class _Between(SecondOrStepTimer):
+  """Triggers from the step `first` on, until `last` has been reached."""
+
+  def __init__(self, first: int, last: int):
+    super().__init__(every_steps=1)
+    self.first, self.last = first, last
+
+  def should_trigger_for_step(self, step: int) -> bool:
+    return step >= self.first and self.last_triggered_step() < self.last

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cifar10.callbacks import own_callback, progress
+from cifar10.callbacks import progress, registry
 from cifar10.callbacks.base import Callback, Evaluation
 from cifar10.core import files
 from cifar10.core.errors import StorageError
@@ -118,7 +118,7 @@ def evaluate_once(run: Run) -> dict[str, Any]:
   """Evaluates one checkpoint on one split and returns the result."""
   evaluator = Evaluator(run)
   evaluator.check(run.final_split)
-  evaluator.callbacks += own_callback.make_all(run, run.own_callbacks)
+  evaluator.callbacks += registry.make_own(run)
   try:
     with files.naming_errors('--job-dir', run.job_dir):
       return evaluator.evaluated(run.final_split)

@@ -27,7 +27,7 @@ def follow(run: Run) -> dict[str, Any]:
   """
   evaluator = Evaluator(run)
   evaluator.check(run.split_on_the_way, run.final_split)
-  evaluator.callbacks += registry.make_all(run, run.own_callbacks)
+  evaluator.callbacks += registry.make_all(run)
   job_dir, patience = run.job_dir, run.options.evaluator_patience
   seen, told, seen_at = '', '', time.monotonic()
   while True:

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.callbacks import registry
-from cifar10.callbacks.base import TrainingGraph
-from cifar10.callbacks.meter import MeterHook
+from cifar10.callbacks.base import Meter, TrainingGraph
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
@@ -50,7 +49,7 @@ class Trainer:
     self._examples = examples
     self._with_evaluations = with_evaluations
     self._callbacks = self.evaluator.callbacks  # Filled when the job is this process's.
-    self._meter = MeterHook(run, self._callbacks)
+    self._meter = Meter(run, ())
     self._task_hook = _TaskHook(run.role)
 
   @property
@@ -86,10 +85,12 @@ class Trainer:
       savers = self._saver_hooks()
       if savers:
         run.save, run.predictor = savers[0].save_now, self._predictor
-      self._callbacks += registry.make_all(run, run.own_callbacks)
+      others = registry.make_all(run)
+      self._meter = Meter(run, others)
+      self._callbacks[:] = [self._meter, *others]
       # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
       # control hooks, which end training, come after all that may request an end.
-      hooks = [*run.role.first_hooks(), self._meter, *self._callbacks, *savers, self._task_hook]
+      hooks = [*run.role.first_hooks(), *self._callbacks, *savers, self._task_hook]
       hooks += run.role.control_hooks(run.stop_request)
       try:
         self._make_up_for_an_evaluation()

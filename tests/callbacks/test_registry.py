@@ -3,29 +3,31 @@
 import pytest
 
 from cifar10.callbacks import registry
+from cifar10.cluster import roles
+from cifar10.cluster.signals import SignalMonitor
+from cifar10.cluster.tf_config import Cluster
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-ALWAYS = ['Hundreds', 'BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'ProgressLines']
+ALWAYS = {'BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'ProgressLines'}
+CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
 
 
 @pytest.mark.parametrize(
-  ('options', 'more'),
+  ('task', 'options', 'expected'),
   [
-    ({}, set()),
-    ({'profile_steps': '2:3'}, {'Profile'}),
-    ({'stop_at_accuracy': 0.0}, {'EarlyStopping'}),  # Zero is a value like others.
-    ({'max_minutes': 1.0}, {'EarlyStopping'}),
+    ('', {}, ALWAYS),
+    ('', {'keep_best': 0}, ALWAYS - {'BestCheckpoint'}),
+    ('', {'profile_steps': '2:3'}, ALWAYS | {'Profile'}),
+    ('', {'stop_at_accuracy': 0.0}, ALWAYS | {'EarlyStopping'}),  # Zero is a value like others.
+    ('', {'max_minutes': 1.0}, ALWAYS | {'EarlyStopping'}),
+    ('worker', {'max_minutes': 1.0, 'profile_steps': '2:3'}, {'ProgressLines'}),
+    ('evaluator', {'profile_steps': '2:3'}, ALWAYS - {'Control'}),
   ],
 )
-def test_a_callback_is_made_if_its_options_are_given(tmp_path, options, more):
+def test_a_callback_is_made_if_it_has_something_to_do(tmp_path, task, options, expected):
   options = RunOptions(job_dir=str(tmp_path), data_dir=str(tmp_path), num_gpus=0, **options)
-  run = job_run.begin(from_values({}), options)
-  assert {type(each).__name__ for each in registry.make_all(run)} == {*ALWAYS, *more}
-
-
-def test_no_best_checkpoints_are_kept_if_the_option_is_0(tmp_path):
-  options = RunOptions(job_dir=str(tmp_path), data_dir=str(tmp_path), num_gpus=0, keep_best=0)
-  run = job_run.begin(from_values({}), options)
-  assert 'BestCheckpoint' not in {type(each).__name__ for each in registry.make_all(run)}
+  role = roles.Role(Cluster(CLUSTER, task) if task else Cluster(), options, SignalMonitor())
+  run = job_run.begin(from_values({}), options, role)
+  assert {type(each).__name__ for each in registry.make_all(run)} == expected

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from outcome import succeeded
 
-from cifar10.callbacks import confusion_picture
+from cifar10.callbacks.summaries import confusion_picture, to_png
 from cifar10.data.info import CIFAR10
 from cifar10.job import metrics_log
 
@@ -99,7 +99,7 @@ def test_the_confusion_matrix_is_a_picture_and_nothing_else(job, ask):
   """The Estimator would also write a matrix among its metrics as a tensor that no page shows."""
   last = metrics_log.read(str(job))[-1]
   assert (last['event'], last['subset'], last['step']) == ('evaluate', 'eval', 120)
-  drawn = confusion_picture.draw(last['confusion_matrix'], CIFAR10.classes)
+  drawn = confusion_picture(last['confusion_matrix'], CIFAR10.classes)
   tags = json.loads(ask('images/tags'))
   for run in ('job/validation', 'job/eval'):
     assert set(tags[run]) == {'pictures/confusion_matrix'}
@@ -108,7 +108,7 @@ def test_the_confusion_matrix_is_a_picture_and_nothing_else(job, ask):
   )
   assert [picture['step'] for picture in listed] == [110, 120]
   png = ask(f'images/individualImage?{listed[-1]["query"]}&unused')
-  assert png == confusion_picture.to_png(drawn)
+  assert png == to_png(drawn)
   for path in (job / 'eval').iterdir():
     for event in tf.compat.v1.train.summary_iterator(str(path)):
       tensors = {value.tag for value in event.summary.value if value.HasField('tensor')}
@@ -179,7 +179,7 @@ def test_the_pages_in_a_browser(job, ask, page):
   page.goto('about:blank')
   page.goto(f'{ask.address}#images')
   last = metrics_log.read(str(job))[-1]
-  width = confusion_picture.draw(last['confusion_matrix'], CIFAR10.classes).shape[1]
+  width = confusion_picture(last['confusion_matrix'], CIFAR10.classes).width
   picture = page.locator('tf-image-loader img').first
   picture.wait_for(timeout=60_000)
   assert picture.evaluate('image => image.decode().then(() => image.naturalWidth)') == width

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from outcome import refused, succeeded
 
-from cifar10.callbacks import early_stopping
+from cifar10.callbacks import validation
 from cifar10.callbacks.base import Evaluation, Step
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
@@ -39,7 +39,7 @@ def test_evaluations_without_a_gain(accuracies, count):
   events = [*evaluations(*accuracies), *evaluations(0.9, split='eval'), {'event': 'save'}]
   events += [{**event, 'accuracy': 0.8} for event in events[: len(accuracies)]]  # In other views.
   events += [{'event': 'evaluate', 'step': 98}, *evaluations(None, 'high')]  # Of another program.
-  assert early_stopping.evaluations_without_gain(events) == count
+  assert validation.evaluations_without_gain(events) == count
 
 
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
@@ -62,12 +62,8 @@ def hear(run, accuracy, split='validation', on_the_way=True, callback=None):
   step = len(metrics_log.read(run.job_dir))  # A later one each time.
   event = metrics_log.event('evaluate', step, 'chief 0', subset=split, accuracy=accuracy)
   metrics_log.append(run.job_dir, event)
-  callback = callback or early_stopping.make(run)
+  callback = callback or validation.EarlyStopping(run)
   callback.on_evaluate_end(Evaluation(step, split, 'c', {'accuracy': accuracy}, [[1]], on_the_way))
-
-
-def test_a_worker_has_no_rule(run):
-  assert early_stopping.make(run('worker', max_minutes=1)) is None
 
 
 def test_an_accuracy_ends_it(run):
@@ -98,14 +94,14 @@ def test_evaluations_without_a_gain_end_it(run):
 @pytest.mark.parametrize(('minutes', 'ends'), [(1.9, False), (2.0, True)])
 def test_minutes_end_it(run, minutes, ends):
   process = run(max_minutes=2.0, minutes=minutes)
-  early_stopping.make(process).on_step_end(Step(1, {}))
+  validation.EarlyStopping(process).on_step_end(Step(1, {}))
   assert bool(process.stop_request.reason) == ends
 
 
 def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):
   """One that took the request may have been killed before it ended the job."""
   process = run('evaluator', stop_at_accuracy=0.5)
-  callback = early_stopping.make(process)
+  callback = validation.EarlyStopping(process)
   for heard in ((0.75, 0.8), (0.7,)):
     for accuracy in heard:
       hear(process, accuracy, callback=callback)

@@ -1,0 +1,78 @@
+"""What evaluations of the validation split decide: the best checkpoints, and an early end."""
+
+from cifar10.callbacks.base import Callback, Evaluation, Step
+from cifar10.core import files
+from cifar10.core.logs import log
+from cifar10.job import checkpoints, metrics_log
+from cifar10.job.run import Run
+
+
+class BestCheckpoint(Callback):
+  """Copies each evaluated checkpoint that is among the best so far to JOB/best/."""
+
+  def __init__(self, run: Run):
+    checkpoints.read_best(run.job_dir)  # So that a damaged best.json is refused at once.
+    self._run = run
+
+  def begin(self) -> None:
+    run, train_on, subset = self._run, self._run.hparams.train_on, self._run.options.subset
+    if train_on != 'train':
+      log.info('no best/: with --train-on %s no split is left to choose by', train_on)
+    elif subset not in (None, 'validation'):
+      log.info('no best/: --subset %s is not the split to choose by', subset)
+    elif not run.evaluates and not run.cluster.has_evaluator:
+      log.info('no best/: nothing evaluates on the way')
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    if not evaluation.chooses:
+      return
+    options, checkpoint, result = self._run.options, evaluation.checkpoint, evaluation.result
+    try:
+      is_best = checkpoints.keep_best(
+        options.job_dir, checkpoint, result, options.keep_best, options.best_by
+      )
+    except FileNotFoundError:
+      if files.exists(f'{checkpoint}.index'):
+        raise
+      log.info('%s is not kept: it was deleted while it was evaluated', checkpoint)
+      return
+    if is_best:
+      value = result[options.best_by]
+      log.info('best so far: %s %.4f at step %s', options.best_by, value, f'{evaluation.step:,}')
+
+
+class EarlyStopping(Callback):
+  """Ends training at an accuracy, after evaluations without a gain, or after some minutes."""
+
+  def __init__(self, run: Run):
+    self._run = run
+
+  def on_step_end(self, step: Step) -> None:
+    limit, minutes = self._run.options.max_minutes, self._run.seconds() / 60
+    if limit is not None and minutes >= limit:
+      self._run.stop(f'--max-minutes {limit:g} are over', 'max_minutes', minutes)
+
+  def on_evaluate_end(self, evaluation: Evaluation) -> None:
+    if not evaluation.chooses:
+      return
+    options, accuracy = self._run.options, evaluation.result['accuracy']
+    goal, patience = options.stop_at_accuracy, options.stop_without_gain
+    if goal is not None and accuracy >= goal:
+      message = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
+      self._run.stop(message, 'stop_at_accuracy', accuracy)
+    if patience is None:
+      return
+    without_gain = evaluations_without_gain(metrics_log.read(options.job_dir))
+    if without_gain >= patience:
+      message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
+      self._run.stop(message, 'stop_without_gain', without_gain)
+
+
+def evaluations_without_gain(events: list[metrics_log.Event]) -> int:
+  """Counts validation evaluations since the best one; among equals the earliest is the best."""
+  by_step: dict[int, float] = {}
+  for event in events:
+    if metrics_log.is_evaluation(event) and event['subset'] == 'validation':
+      by_step.setdefault(event['step'], event['accuracy'])  # Later ones have other options.
+  accuracies = list(by_step.values())
+  return len(accuracies) - 1 - accuracies.index(max(accuracies)) if accuracies else 0
