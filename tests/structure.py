@@ -191,8 +191,8 @@ def tree():
 
 def documented(text):
   """The page with the tree of today."""
-  before, _, rest = text.partition('\n```\n')
-  return f'{before}\n```\n{tree()}```{rest.partition("```")[2]}'
+  before, heading, rest = text.partition('## The files\n\n```\n')
+  return f'{before}{heading}{tree()}```{rest.partition("```")[2]}'
 
 
 def main():
