@@ -1,0 +1,147 @@
+"""How many small mistakes in the spine of the program the quick tests notice.
+
+  python tests/mutants.py [--commit REV] [--count 40] [--seed 0]
+
+Draws places in the spine's files by the seed, changes one at a time (an operator, a number, a truth
+value, a statement left out), and runs the quick tests until the first failure; a mutant that none
+fails has survived. It works in a checkout of the commit under runs/, prints a line a mutant and a
+last line of JSON, and goes on where it was stopped. It takes hours on two cores.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import checkout
+
+# By their names in version 1 and 2, wherever they lie.
+SPINE = (
+  *(
+    'augmentation',
+    'cifar10_main',
+    'ema',
+    'evaluation',
+    'experiment',
+    'input_pipeline',
+    'lookahead',
+  ),
+  *('model_base', 'model_fn', 'optimizers', 'records', 'resnet', 'schedules', 'sync', 'tf_config'),
+  *('towers', 'trainer'),
+)
+SWAPPED = {
+  **{'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '==', ' is not ': ' is '},
+  **{' is ': ' is not ', ' not in ': ' in ', ' in ': ' not in ', 'and': 'or', 'or': 'and'},
+  **{'+': '-', '-': '+', '*': '/', '/': '*', '//': '*', '%': '*', '**': '*'},
+}
+# Those that would notice first; all others follow.
+FIRST = ('training', 'networks', 'data', 'cluster', 'test_main.py', 'test_old_names.py')
+QUICK = 'not slow and not cluster and not hosts and not long'
+SECONDS = 1800  # After which a mutant that hangs the tests is noticed.
+
+
+def sites(path):
+  """(path, first byte, last byte, what to write there) of each possible mistake in a file."""
+  text = checkout.read(path).encode()
+  starts = [0]
+  for line in text.splitlines(keepends=True):
+    starts.append(starts[-1] + len(line))
+
+  def span(node):
+    end = starts[node.end_lineno - 1] + node.end_col_offset
+    return starts[node.lineno - 1] + node.col_offset, end
+
+  def operator(left, right):
+    first, last = span(left)[1], span(right)[0]
+    between = text[first:last].decode()
+    for old in sorted(SWAPPED, key=len, reverse=True):
+      if between.strip() == old.strip():
+        yield path, first, last, between.replace(old.strip(), SWAPPED[old].strip())
+
+  for node in ast.walk(ast.parse(text)):
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+      yield from operator(node.left, node.comparators[0])
+    elif isinstance(node, ast.BinOp):
+      yield from operator(node.left, node.right)
+    elif isinstance(node, ast.BoolOp):
+      yield from operator(*node.values[:2])
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+      wrong = not node.value if isinstance(node.value, bool) else node.value + 1
+      yield path, *span(node), repr(wrong)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+      yield path, *span(node), ast.unparse(node.operand)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+      yield path, *span(node), 'pass'
+
+
+def drawn(count, seed):
+  """The mutants of this checkout that the seed names."""
+  spine = [
+    path
+    for path in checkout.modules().values()
+    if os.path.basename(path).removesuffix('.py') in SPINE
+  ]
+  return random.Random(seed).sample([site for path in spine for site in sites(path)], count)
+
+
+def noticed(root):
+  """Whether a quick test fails."""
+  names = sorted(os.listdir(os.path.join(root, 'tests')))
+  tests = [f'tests/{name}' for name in FIRST]
+  tests += [f'tests/{name}' for name in names if name not in FIRST and name.startswith('test_')]
+  command = [sys.executable, '-m', 'pytest', '--maxfail=1', '-m', QUICK, '-n2', '--dist=load']
+  with subprocess.Popen(
+    [*command, *tests], cwd=root, stdout=subprocess.DEVNULL, start_new_session=True
+  ) as process:
+    try:
+      return process.wait(SECONDS) != 0
+    except subprocess.TimeoutExpired:
+      os.killpg(process.pid, signal.SIGKILL)
+      return True
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  parser.add_argument('--commit', default='HEAD')
+  parser.add_argument('--count', type=int, default=40)
+  parser.add_argument('--seed', type=int, default=0)
+  flags = parser.parse_args()
+  commit = checkout.run(
+    'git', 'rev-parse', '--short', flags.commit, must_succeed=True
+  ).stdout.strip()
+  root = os.path.join(checkout.ROOT, 'runs', 'mutants', commit)
+  if not os.path.exists(root):
+    checkout.run('git', 'worktree', 'add', '--detach', root, commit, must_succeed=True)
+  kept = f'{root}-{flags.seed}.jsonl'
+  checkout.ROOT = root
+  done = []
+  if os.path.exists(kept):
+    with open(kept, encoding='utf-8') as file:
+      done = [json.loads(line) for line in file]
+  for number, (path, first, last, wrong) in enumerate(drawn(flags.count, flags.seed)):
+    if number < len(done):
+      continue
+    whole = checkout.read(path).encode()
+    line = whole[:first].count(b'\n') + 1
+    row = {'place': f'{path}:{line}', 'was': whole[first:last].decode(), 'is': wrong}
+    with open(f'{root}/{path}', 'wb') as file:
+      file.write(whole[:first] + wrong.encode() + whole[last:])
+    try:
+      row['noticed'] = noticed(root)
+    finally:
+      with open(f'{root}/{path}', 'wb') as file:
+        file.write(whole)
+    done.append(row)
+    with open(kept, 'a', encoding='utf-8') as file:
+      file.write(json.dumps(row) + '\n')
+    print(json.dumps(row), file=sys.stderr, flush=True)
+  survived = [row for row in done if not row['noticed']]
+  print(json.dumps({'commit': commit, 'mutants': len(done), 'survived': survived}))
+
+
+if __name__ == '__main__':
+  main()
