@@ -21,12 +21,14 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from cifar10.ops import convolution
+from cifar10.data.info import DatasetInfo
+from cifar10.ops import own_gradients
 from cifar10.options.families import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
@@ -54,26 +56,20 @@ class Layers:
     batch_norm_epsilon: float,
     dtype: tf.DType | str = 'float32',
   ):
-    """Takes `LayerSettings`' fields; raises ValueError for an unknown data format or dtype."""
-    if data_format not in _NHWC_OR_NCHW:
-      raise ValueError(f'data_format is {data_format!r}, not one of {sorted(_NHWC_OR_NCHW)}')
-    dtype = tf.as_dtype(dtype)
-    # float16 is refused: its small gradients need loss scaling, which this program does not have.
-    if dtype not in (tf.float32, tf.bfloat16):
-      raise ValueError(f'dtype is {dtype!r}, not tf.float32 or tf.bfloat16')
+    """Takes the fields of `LayerSettings`."""
     self._is_training = is_training
     self._data_format = data_format
     self._op_data_format = _NHWC_OR_NCHW[data_format]
+    self._channel_axis = self._op_data_format.index('C')
+    self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
     self._batch_norm_decay = batch_norm_decay
     self._batch_norm_epsilon = batch_norm_epsilon
-    self._dtype = dtype
+    self._dtype = tf.as_dtype(dtype)
     self._frozen: re.Pattern[str] | None = None
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
     self.features: tf.Tensor | None = None  # float32 [batch, width], the input of the last layer.
-    self._channel_axis = self._op_data_format.index('C')
-    self._spatial_axes = [self._op_data_format.index('H'), self._op_data_format.index('W')]
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     """Returns the logits of normalised images. Every subclass must define this method.
@@ -117,49 +113,42 @@ class Layers:
   ) -> tf.Tensor:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
 
-    A `kernel_size` of two numbers is (height, width). If `_max_pool` with a `pool_size` follows,
-    the last row and column are not computed if that pool would not read them.
+    A `kernel_size` of two numbers is (height, width). If `_max_pool` with a `pool_size` follows a
+    convolution without strides, the last row and column are not computed if it does not read them.
     """
-    assert strides == 1 or pool_size == 1, 'strides and pool_size cannot both be above 1'
+    sizes = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
     with tf.compat.v1.variable_scope(name, 'conv'):
-      kernel = self._kernel(kernel_size, self._num_channels(x), filters, initializer)
-      after = self._zeros_after(x, kernel_size, strides, pool_size)
-      if (
-        self._is_training
-        and self._dtype == tf.bfloat16
-        and convolution.gains_from_small_conv2d(x, kernel, strides, self._op_data_format)
+      kernel = self._kernel(sizes, self._num_channels(x), filters, initializer)
+      after = self._zeros_after(x, sizes, strides, pool_size)
+      if self._is_training and own_gradients.is_small_conv2d(
+        x, kernel, strides, self._op_data_format
       ):
-        return convolution.small_conv2d(x, kernel, after)
+        return own_gradients.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would
       # also compute what no pool reads. The op's own explicit paddings would do both, but their
       # gradients in bfloat16 take seconds on a CPU.
-      if strides > 1 or after != self._zeros_after(x, kernel_size):
-        x = self._pad_for_valid(x, kernel_size, after)
+      if strides > 1 or after != self._zeros_after(x, sizes):
+        before = [(size - 1) // 2 for size in sizes]
+        x = self._pad(x, dict(zip(self._spatial_axes, zip(before, after))))
         padding = 'VALID'
-      return tf.nn.conv2d(
-        x, tf.cast(kernel, self._dtype), strides, padding, data_format=self._op_data_format
-      )
+      kernel = tf.cast(kernel, self._dtype)
+      return tf.nn.conv2d(x, kernel, strides, padding, data_format=self._op_data_format)
 
   def _kernel(
     self,
-    kernel_size: int | tuple[int, int],
+    sizes: tuple[int, int],
     in_filters: int,
     filters: int,
     initializer: Initializer | None = None,
   ) -> tf.Tensor:
     """Returns the kernel of the enclosing scope's convolution."""
-    height, width = _height_and_width(kernel_size)
     # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
     # from layer to layer. Normal, not truncated (as in the paper): truncation lowers the variance.
-    stddev = math.sqrt(2 / (height * width * in_filters))
-    return self._variable(
-      'kernel',
-      [height, width, in_filters, filters],
-      initializer or tf.compat.v1.random_normal_initializer(stddev=stddev),
-      CONVOLUTION,
-    )
+    stddev = math.sqrt(2 / (math.prod(sizes) * in_filters))
+    initializer = initializer or tf.compat.v1.random_normal_initializer(stddev=stddev)
+    return self._variable('kernel', [*sizes, in_filters, filters], initializer, CONVOLUTION)
 
   def _batch_norm(
     self, x: tf.Tensor, name: str | None = None, *, fixed_scale: float | None = None
@@ -171,9 +160,8 @@ class Layers:
     scale is that constant, not a variable.
     """
     with tf.compat.v1.variable_scope(name, 'batch_norm'):
-      is_training = self._is_training and not self._is_frozen(
-        'offset', *(['scale'] if fixed_scale is None else [])
-      )
+      trained = ['offset'] if fixed_scale is not None else ['offset', 'scale']
+      is_training = self._is_training and not self._is_frozen(*trained)
       shape = [self._num_channels(x)]
       ones = tf.compat.v1.ones_initializer()
       zeros = tf.compat.v1.zeros_initializer()
@@ -203,6 +191,40 @@ class Layers:
   def _relu(self, x: tf.Tensor) -> tf.Tensor:
     return tf.nn.relu(x)
 
+  def _conv_bn_relu(
+    self,
+    x: tf.Tensor,
+    kernel_size: int | tuple[int, int],
+    filters: int,
+    number: int,
+    strides: int = 1,
+  ) -> tf.Tensor:
+    """Applies convolution `number` of the enclosing scope, then batch norm and relu."""
+    x = self._conv(x, kernel_size, filters, strides, name=f'conv{number}')
+    return self._relu(self._batch_norm(x, name=f'bn{number}'))
+
+  def _add(self, x: tf.Tensor, shortcut: tf.Tensor) -> tf.Tensor:
+    return x + shortcut
+
+  def _dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+    """Sets each element to 0 with probability `rate`, divides the others by 1 - rate, in training.
+
+    The expectation stays `x`, which evaluation returns. Srivastava et al. 2014, 'Dropout: A
+    Simple Way to Prevent Neural Networks from Overfitting', section 10.
+    """
+    if rate == 0 or not self._is_training:
+      return x
+    # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
+    # job drops the same elements as one that was not interrupted. And on the name, which layers and
+    # towers do not share: TensorFlow's own seed would count the random operations before, of which
+    # a resumed warm start has more.
+    step = tf.compat.v1.train.get_or_create_global_step()
+    seeds = list(tf.compat.v1.random.get_seed(zlib.crc32(x.op.name.encode()) & 0x7FFFFFFF))
+    seed = tf.random.experimental.stateless_fold_in(seeds, tf.cast(step, tf.int32))
+    # bfloat16 has 128 random numbers from 0 to 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
+    dropped = tf.nn.experimental.stateless_dropout(tf.cast(x, tf.float32), rate, seed)
+    return tf.cast(dropped, x.dtype)
+
   def _fully_connected(
     self,
     x: tf.Tensor,
@@ -216,12 +238,8 @@ class Layers:
     with tf.compat.v1.variable_scope(name, 'fully_connected'):
       in_dim = x.shape[1]
       # Variance 1 / fan-in, not 2 / fan-in: no ReLU follows that halves the second moment.
-      kernel = self._variable(
-        'kernel',
-        [in_dim, out_dim],
-        initializer or tf.compat.v1.random_normal_initializer(stddev=math.sqrt(1 / in_dim)),
-        HEAD,
-      )
+      normal = tf.compat.v1.random_normal_initializer(stddev=math.sqrt(1 / in_dim))
+      kernel = self._variable('kernel', [in_dim, out_dim], initializer or normal, HEAD)
       self.features = tf.cast(x, tf.float32)
       product = tf.matmul(self.features, kernel)
       if not has_bias:
@@ -243,34 +261,27 @@ class Layers:
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
 
   def _zeros_after(
-    self, x: tf.Tensor, kernel_size: int | tuple[int, int], strides: int = 1, pool_size: int = 1
+    self, x: tf.Tensor, sizes: tuple[int, int], strides: int = 1, pool_size: int = 1
   ) -> tuple[int, int]:
     """Returns how many rows and columns of zeros to add so that each pixel can be a centre.
 
-    They are size // 2, minus those that no kernel reads: because `strides` skip the last pixels,
-    or because a `_max_pool` of `pool_size` that follows does not read the results.
+    They are size // 2, minus those that no kernel of these sizes reads: because `strides` skip the
+    last pixels, or because a `_max_pool` of `pool_size` that follows does not read the results.
     """
-    zeros = []
-    for axis, size in zip(self._spatial_axes, _height_and_width(kernel_size)):
+
+    def zeros(axis: int, size: int) -> int:
       pixels = x.shape[axis]
-      unread = 0 if pixels is None else (pixels - 1) % strides + pixels % pool_size
-      zeros.append(max(size // 2 - unread, 0))
-    height, width = zeros
-    return height, width
+      unread = (pixels - 1) % strides + pixels % pool_size if pixels else 0
+      return max(size // 2 - unread, 0)
 
-  def _pad_for_valid(
-    self, x: tf.Tensor, kernel_size: int | tuple[int, int], after: tuple[int, int], value: float = 0
-  ) -> tf.Tensor:
-    """Pads height and width with `value`: (size - 1) // 2 pixels before, `after` pixels after."""
-    before = [(size - 1) // 2 for size in _height_and_width(kernel_size)]
-    return self._pad(x, dict(zip(self._spatial_axes, zip(before, after))), value)
+    rows, columns = self._spatial_axes
+    return zeros(rows, sizes[0]), zeros(columns, sizes[1])
 
-  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int]], value: float = 0) -> tf.Tensor:
-    """Pads x with added[axis] = (before, after) elements of `value` along the given axes."""
+  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int]]) -> tf.Tensor:
+    """Adds added[axis] = (before, after) zeros along the given axes."""
     if not any(sum(paddings) for paddings in added.values()):
       return x
-    paddings = [added.get(axis, (0, 0)) for axis in range(4)]
-    return tf.pad(x, paddings, constant_values=value)
+    return tf.pad(x, [added.get(axis, (0, 0)) for axis in range(4)])
 
   def _num_channels(self, x: tf.Tensor) -> int:
     return x.shape[self._channel_axis]
@@ -304,10 +315,8 @@ class Layers:
 
   def _is_frozen(self, *names: str) -> bool:
     """Tells whether all these variables of the enclosing scope are frozen."""
-    scope = tf.compat.v1.get_variable_scope().name
-    return self._frozen is not None and all(
-      self._frozen.search(f'{scope}/{name}') for name in names
-    )
+    frozen, scope = self._frozen, tf.compat.v1.get_variable_scope().name
+    return frozen is not None and all(frozen.search(f'{scope}/{name}') for name in names)
 
   def _add_moving_average_update(self, moving: tf.Variable, batch: tf.Tensor) -> None:
     """Adds the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
@@ -317,6 +326,15 @@ class Layers:
       # `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
       update = moving.assign_sub(change, read_value=False)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+
+
+class FamilyNetwork(Layers):
+  """A network that its family's options describe, for the classes of a data set."""
+
+  def __init__(self, options: Any, settings: LayerSettings, data: DatasetInfo):
+    super().__init__(*settings)
+    self._options = options
+    self._num_classes = data.num_classes
 
 
 class ResNet(Layers):
@@ -335,8 +353,8 @@ class ResNet(Layers):
   ) -> tf.Tensor:
     """Applies conv, bn, relu, conv, bn, + shortcut, relu (Deep Residual Learning, figure 2).
 
-    `activate_before_residual` changes nothing here (a v1 block's input has been through a ReLU
-    already); it exists so that all blocks have the same parameters.
+    `activate_before_residual` is an argument of every block, without effect in this one, whose
+    input has been through a ReLU.
     """
     del activate_before_residual
     with tf.compat.v1.variable_scope(name, 'residual_v1'):
@@ -345,7 +363,7 @@ class ResNet(Layers):
       x = self._relu(self._batch_norm(x, name='bn1'))
       x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
       x = self._batch_norm(x, name='bn2')
-      return self._relu(x + shortcut)
+      return self._relu(self._add(x, shortcut))
 
   def _residual_v2(
     self,
@@ -370,7 +388,7 @@ class ResNet(Layers):
       x = self._conv(activated, kernel_size, out_filter, stride, name='conv1')
       x = self._relu(self._batch_norm(x, name='bn2'))
       x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
-      return x + shortcut
+      return self._add(x, shortcut)
 
   def _bottleneck_residual_v2(
     self,
@@ -385,11 +403,9 @@ class ResNet(Layers):
   ) -> tf.Tensor:
     """Applies bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
 
-    A block that keeps the shape has its input as shortcut (with `activate_before_residual`: after
-    the first bn and relu). One that changes the shape has a 1x1 convolution of the activated input
-    as its shortcut in either case (Identity Mappings, appendix).
+    A block that changes the shape has a 1x1 convolution of the activated input as its shortcut,
+    with or without `activate_before_residual` (Identity Mappings, appendix).
     """
-    assert out_filter % 4 == 0, f'{out_filter} filters cannot be divided by 4'
     with tf.compat.v1.variable_scope(name, 'bottleneck_residual_v2'):
       activated = self._relu(self._batch_norm(x, name='bn1'))
       if in_filter != out_filter or stride != 1:
@@ -401,7 +417,7 @@ class ResNet(Layers):
       x = self._conv(x, kernel_size, out_filter // 4, 1, name='conv2')
       x = self._relu(self._batch_norm(x, name='bn3'))
       x = self._conv(x, 1, out_filter, 1, name='conv3')
-      return x + shortcut
+      return self._add(x, shortcut)
 
   def _parameter_free_shortcut(
     self, x: tf.Tensor, in_filter: int, out_filter: int, stride: int
@@ -410,14 +426,7 @@ class ResNet(Layers):
 
     The zero channels are added on both sides. The paper's option A takes every second pixel.
     """
-    assert in_filter <= out_filter, f'a shortcut cannot go from {in_filter} to {out_filter} filters'
     if stride > 1:
       x = self._avg_pool(x, stride, stride)
-    if in_filter < out_filter:
-      before = (out_filter - in_filter) // 2
-      x = self._pad(x, {self._channel_axis: (before, out_filter - in_filter - before)})
-    return x
-
-
-def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
-  return (size, size) if isinstance(size, int) else size
+    before = (out_filter - in_filter) // 2
+    return self._pad(x, {self._channel_axis: (before, out_filter - in_filter - before)})

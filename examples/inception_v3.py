@@ -37,7 +37,7 @@ import tensorflow as tf
 
 import cifar10
 from cifar10.core.option import BELOW_ONE, Check, option
-from cifar10.networks.layers import FamilyNetwork
+from model_base import FamilyNetwork
 
 _FEWEST_CHANNELS = 16  # Least channels of a convolution in a thin network, as in TF-Slim.
 
@@ -65,7 +65,7 @@ class InceptionV3(FamilyNetwork):
   def _stem(self, x: tf.Tensor) -> tf.Tensor:
     """Applies the stem: [batch, 32, 32, 3] -> [batch, 16, 16, 192]."""
     x = self._branch(x, 'stem', (3, 32), (3, 32), (3, 64), (1, 80), (3, 192))
-    return self._overlapping_max_pool(x, 3, 2)
+    return self._max_pool_3(x)
 
   def _mixed_5(self, x: tf.Tensor, pool_filters: int, name: str) -> tf.Tensor:
     """Concatenates 1x1; 5x5; two 3x3 (they see as much as a 5x5); a 3x3 mean pool (figure 5)."""
@@ -83,7 +83,7 @@ class InceptionV3(FamilyNetwork):
       return self._concat(
         self._branch(x, 'branch3x3', (3, 384), stride=2),
         self._branch(x, 'branch3x3_twice', (1, 64), (3, 96), (3, 96), stride=2),
-        self._overlapping_max_pool(x, 3, 2),
+        self._max_pool_3(x),
       )
 
   def _mixed_6(self, x: tf.Tensor, inner: int, name: str) -> tf.Tensor:
@@ -105,7 +105,7 @@ class InceptionV3(FamilyNetwork):
       return self._concat(
         self._branch(x, 'branch3x3', (1, 192), (3, 320), stride=2),
         self._branch(x, 'branch7x7', (1, 192), *wide, stride=2),
-        self._overlapping_max_pool(x, 3, 2),
+        self._max_pool_3(x),
       )
 
   def _mixed_7(self, x: tf.Tensor, name: str) -> tf.Tensor:
@@ -134,6 +134,19 @@ class InceptionV3(FamilyNetwork):
         strides = stride if number == len(convs) else 1
         x = self._conv_bn_relu(x, kernel_size, self._scaled(filters), number, strides)
       return x
+
+  def _max_pool_3(self, x: tf.Tensor) -> tf.Tensor:
+    """Halves the even height and width: windows of 3x3 pixels, centred like a convolution's.
+
+    Pool and convolution outputs lie over the same pixels, so they can be concatenated.
+    """
+    paddings = [[1, 0] if axis in self._spatial_axes else [0, 0] for axis in range(4)]
+    x = tf.pad(x, paddings, constant_values=x.dtype.min)
+    return tf.nn.max_pool2d(x, 3, 2, 'VALID', data_format=self._op_data_format)
+
+  def _concat(self, *branches: tf.Tensor) -> tf.Tensor:
+    """Concatenates activations of the same height and width along the channels."""
+    return tf.concat(branches, self._channel_axis)
 
   def _scaled(self, filters: int) -> int:
     return max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)

@@ -77,7 +77,7 @@ OF_ITS_OWN = {
   'cifar10.core.start_tensorflow': 'what TensorFlow prints, for a moment',
   'cifar10.core.limits': '/proc',
   'cifar10.job.metrics_log': 'a lock of the system on a local file',
-  'cifar10.ops.silu': 'what XLA prints, for a moment',
+  'cifar10.ops.own_gradients': 'what XLA prints, for a moment',
   'cifar10.data.build.download': 'a local file, which grows',
   'cifar10.data.image_files': 'images are local',
   'cifar10.data.build.image_folder': 'images are local',

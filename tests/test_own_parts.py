@@ -340,15 +340,6 @@ def test_a_network_may_read_the_step(run_here, data_dir, tmp_path):
   assert (last['global_step'], named['global_step']) == (4, 2)
 
 
-def test_a_dropout_that_a_resume_does_not_repeat_is_logged(run_main, data_dir, tmp_path):
-  more = ['--mode', 'train', '--deterministic']
-  result = run_main(*flags(data_dir, tmp_path, *more, network='outside_parts:dropout'))
-  succeeded(result)
-  told = [line for line in result.stderr.splitlines() if 'does not repeat' in line]
-  assert len(told) == 1
-  assert 'repeat tower_0/network/dropout/random_uniform/RandomUniform after a resume' in told[0]
-
-
 def test_a_dropout_by_the_step_is_repeated(run_here, data_dir, tmp_path):
   network = 'outside_parts:dropout_by_step'
   values = []

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-
-import numpy as np
 
 import model_base
 from cifar10.data.info import DatasetInfo
@@ -42,25 +39,14 @@ def build(
   """
   match family:
     case ResNetFamily():
-      return ResNetCifar10(
-        family.num_layers,
-        settings.is_training,
-        settings.batch_norm_decay,
-        settings.batch_norm_epsilon,
-        settings.data_format,
-        version=family.resnet_version,
-        bottleneck=family.bottleneck,
-        num_classes=data.num_classes,
-        dtype=settings.dtype,
-      )
+      return ResNetCifar10.of(family, settings, data)
     case FastNetFamily():
       return FastNet(family, settings, data, prepared)
     case WideResNetFamily():
       return WideResNet(family, settings, data)
     case VggFamily():
       return Vgg(family, settings, data)
-    case _:
-      return own_network.build(family, settings, data)
+  return own_network.build(family, settings, data)
 
 
 def build_proxy(
@@ -82,16 +68,3 @@ def build_proxy(
 def prepare(family: Family, start: fastnet.Start) -> Prepared | None:
   """Returns what `build` must know of data and processor before a training begins."""
   return fastnet.prepare(start) if isinstance(family, FastNetFamily) else None
-
-
-def unfolded(
-  family: Family, exported: dict[str, np.ndarray], data: DatasetInfo
-) -> Mapping[str, np.ndarray]:
-  """Returns the variables of a .keras export as they are in training, where it has others.
-
-  Args:
-    family: the network's options.
-    exported: float32 values by the variables' names.
-    data: the data set of the network that they are for.
-  """
-  return fastnet.unfolded(exported, data) if isinstance(family, FastNetFamily) else exported

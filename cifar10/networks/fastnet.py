@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import model_base
 from cifar10.data.info import DatasetInfo
-from cifar10.ops import silu
+from cifar10.ops import own_gradients
 from cifar10.options.families import FIRST_BIAS, FastNetFamily
+from model_base import FamilyNetwork, LayerSettings
 
 _WHITENING_IMAGES = 5000  # The fixed whitening kernel is computed from this many images.
 _PATCH = 2  # Side of a whitened patch in pixels.
@@ -53,13 +53,13 @@ class Prepared(NamedTuple):
   compiles: bool = False
 
 
-class FastNet(model_base.Layers):
+class FastNet(FamilyNetwork):
   """Three groups of convolutions after a fixed one that whitens 2x2 patches."""
 
   def __init__(
     self,
     options: FastNetFamily,
-    settings: model_base.LayerSettings,
+    settings: LayerSettings,
     data: DatasetInfo,
     prepared: Prepared | None = None,
     divisor: int | None = None,
@@ -73,8 +73,7 @@ class FastNet(model_base.Layers):
       prepared: from `prepare`; None where a checkpoint has the values.
       divisor: divides the logits and scales the head's initial values; None: the last width.
     """
-    super().__init__(*settings)
-    self._options = options
+    super().__init__(options, settings, data)
     self._data = data
     self._whitening, self._compiles = prepared or Prepared()
     # A first bias that has stopped learning costs nothing: nothing below it needs a gradient.
@@ -89,15 +88,9 @@ class FastNet(model_base.Layers):
     for number, width in enumerate(self._options.widths, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
         x = self._group(x, width, bias if number == 1 else None)
-    x = self._max_pool(x, 3)  # [batch, 1, 1, widths[-1]]
-    x = tf.reshape(x, [-1, self._options.widths[-1]])
-    initializer = _head_initializer(self._options.widths[-1], self._divisor)
-    logits = self._fully_connected(
-      x, self._data.num_classes, initializer=initializer, has_bias=False
-    )
-    return logits / (self._divisor * SHARPNESS)
+    return self._head(self._max_pool(x, 3))  # [batch, 1, 1, widths[-1]]
 
-  def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Returns the whitened 2x2 patches with their negations, and the bias to add to them."""
     shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]
     with tf.compat.v1.variable_scope('whitening'):
@@ -113,29 +106,6 @@ class FastNet(model_base.Layers):
       kernel, bias = (tf.cast(SHARPNESS * value, self._dtype) for value in (kernel, bias))
       return tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format), bias
 
-  def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
-    """Applies the first group's first convolution to silu(x + bias)."""
-    if self._bias_learns is None:
-      return self._pooled_conv(self._silu(self._biased(x, bias)), width)
-    with tf.compat.v1.variable_scope('conv1'):
-      kernel = self._kernel(3, self._num_channels(x), width, identity_initializer)
-      kernel = tf.cast(kernel, self._dtype)
-      return silu.conv_of_silu(
-        x,
-        bias,
-        kernel,
-        self._bias_learns,
-        self._op_data_format,
-        after=self._zeros_after(x, 3, pool_size=_POOL),
-        compiles=self._compiles,
-      )
-
-  def _biased(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    if not self._is_training:
-      return tf.nn.bias_add(x, bias, self._op_data_format)
-    # Its gradient on CPUs adds bfloat16 up in bfloat16, and so stops at 256 addends.
-    return x + (bias if self._op_data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis])
-
   def _group(self, x: tf.Tensor, width: int, bias: tf.Tensor | None = None) -> tf.Tensor:
     """Applies conv, pool, bn, silu, then conv, bn, silu; a third convolution has a shortcut.
 
@@ -149,9 +119,32 @@ class FastNet(model_base.Layers):
       x = self._conv(x, 3, width, 1, name=f'conv{number}', initializer=identity_initializer)
       x = self._batch_norm(x, name=f'bn{number}', fixed_scale=SHARPNESS)
       if number == convs_per_group > 2:
-        x = x + shortcut
+        x = self._add(x, shortcut)
       x = self._silu(x)
     return x
+
+  def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
+    """Applies the first group's first convolution to silu(x + bias)."""
+    if self._bias_learns is None:
+      return self._pooled_conv(self._silu(self._biased(x, bias)), width)
+    with tf.compat.v1.variable_scope('conv1'):
+      kernel = self._kernel((3, 3), self._num_channels(x), width, identity_initializer)
+      after = self._zeros_after(x, (3, 3), pool_size=_POOL)
+      return own_gradients.conv_of_silu(
+        x,
+        bias,
+        tf.cast(kernel, self._dtype),
+        self._bias_learns,
+        self._op_data_format,
+        after=after,
+        compiles=self._compiles,
+      )
+
+  def _biased(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    if not self._is_training:
+      return tf.nn.bias_add(x, bias, self._op_data_format)
+    # Its gradient on CPUs adds bfloat16 up in bfloat16, and so stops at 256 addends.
+    return x + (bias if self._op_data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis])
 
   def _pooled_conv(self, x: tf.Tensor, width: int) -> tf.Tensor:
     """Applies a group's first convolution to those pixels only that the group's pool reads.
@@ -163,12 +156,24 @@ class FastNet(model_base.Layers):
     )
 
   def _silu(self, x: tf.Tensor) -> tf.Tensor:
-    return silu.compiled_silu(x) if self._is_training and self._compiles else tf.nn.silu(x)
+    if self._is_training and self._compiles:
+      return own_gradients.compiled_silu(x)
+    return tf.nn.silu(x)
+
+  def _head(self, x: tf.Tensor) -> tf.Tensor:
+    """Applies the dense layer: [batch, 1, 1, width] -> logits."""
+    width = self._options.widths[-1]
+    limit = self._divisor / (9 * math.sqrt(width))  # airbench's heads', whose logits 9 divides.
+    initializer = tf.compat.v1.random_uniform_initializer(-limit, limit)
+    logits = self._fully_connected(
+      tf.reshape(x, [-1, width]), self._num_classes, initializer=initializer, has_bias=False
+    )
+    return logits / (self._divisor * SHARPNESS)
 
 
 def prepare(start: Start) -> Prepared:
   """Computes the whitening kernel from training images, and tests whether XLA can compile."""
-  compiles = not start.num_gpus and silu.can_compile(start.session_config)
+  compiles = not start.num_gpus and own_gradients.can_compile(start.session_config)
   images = start.first_images(_WHITENING_IMAGES)
   return Prepared(whitening_kernel(images, start.data), compiles)
 
@@ -237,9 +242,3 @@ def identity_initializer(
   limit = 1 / math.sqrt(height * width * inputs)
   uniform = tf.compat.v1.random_uniform_initializer(-limit, limit)
   return tf.concat([identity, uniform([*shape[:3], outputs - inputs], dtype)], -1)
-
-
-def _head_initializer(width: int, divisor: int) -> model_base.Initializer:
-  """Returns an initializer like airbench's heads, for logits divided by `divisor`, not by 9."""
-  limit = divisor / (9 * math.sqrt(width))
-  return tf.compat.v1.random_uniform_initializer(-limit, limit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +12,8 @@ import tensorflow as tf
 
 import model_base
 from cifar10.core.errors import CommandError, InputError, NetworkError
-from cifar10.core.logs import log
 from cifar10.core.user_code import others_code
 from cifar10.data.info import DatasetInfo
-from cifar10.networks.layers import FamilyNetwork
 from cifar10.options.families import Family
 
 _FLAG = '--network'
@@ -61,21 +58,20 @@ def _checked(
   wanted = tf.TensorShape([images.shape[0], data.num_classes])
   is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
   if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
-    got = str(logits.shape) if isinstance(logits, tf.Tensor) else type(logits).__name__
     raise InputError(
-      f'{named} returns {got}; it must return logits, a float tensor of the shape '
-      f'[images, {data.num_classes}]'
+      f'{named} returns {getattr(logits, "shape", type(logits).__name__)}; it must return logits, '
+      f'a float tensor of the shape [images, {data.num_classes}]'
     )
   if network._is_training:  # Older jobs may have what is refused.
-    for name in sorted(_trained() - trained - set(network.roles)):
+    if others := sorted(_trained() - trained - set(network.roles)):
       raise InputError(
-        f"{named} makes {name} in another way than by tf.compat.v1.get_variable or a layer's "
+        f"{named} makes {others[0]} in another way than by tf.compat.v1.get_variable or a layer's "
         f'_variable, and nothing would train it; {NO_KERAS}'
       )
-    for name in sorted(_losses() - losses):
+    if added := sorted(_losses() - losses):
       raise InputError(
-        f'{named} adds {name} to the losses, and nothing would minimise it; leave it out, and for '
-        'a regularizer give --weight-decay'
+        f'{named} adds {added[0]} to the losses, and nothing would minimise it; leave it out, and '
+        'for a regularizer give --weight-decay'
       )
     if not network.values:
       raise InputError(
@@ -89,9 +85,8 @@ def _trained() -> set[str]:
 
 
 def _losses() -> set[str]:
-  keys = tf.compat.v1.GraphKeys
-  both = [tf.compat.v1.get_collection(key) for key in (keys.REGULARIZATION_LOSSES, keys.LOSSES)]
-  return {str(getattr(each, 'name', each)) for each in itertools.chain(*both)}
+  keys, get = tf.compat.v1.GraphKeys, tf.compat.v1.get_collection
+  return {str(each) for each in get(keys.REGULARIZATION_LOSSES) + get(keys.LOSSES)}
 
 
 def _others_code(family: Family) -> contextlib.AbstractContextManager[None]:
@@ -102,25 +97,9 @@ def _others_code(family: Family) -> contextlib.AbstractContextManager[None]:
   )
 
 
-def log_random(family: Family) -> None:
-  """Logs that the default graph's own network will not repeat its random numbers if resumed."""
-  for op in tf.compat.v1.get_default_graph().get_operations():
-    # Such as tf.nn.dropout: its generator's state is in no checkpoint.
-    if op.name.startswith(f'tower_0/{family.NAME}/') and 'seed2' in op.node_def.attr:
-      log.info(
-        '--deterministic does not repeat %s after a resume, unless it makes initial values: '
-        'docs/training.md has another dropout',
-        op.name,
-      )
-      return
-
-
 @contextlib.contextmanager
 def naming_failures(family: Family) -> Iterator[None]:
   """Raises NetworkError where an operation of a user's own network fails in a session."""
-  if not family.PLACE:
-    yield
-    return
   errors = tf.errors
   try:
     yield
@@ -131,7 +110,7 @@ def naming_failures(family: Family) -> Iterator[None]:
     scope = re.escape(family.NAME)
     # Within a function, as tf.cond makes one, only its name has the scope.
     node = re.search(rf'{{{{(?:node (?:\S*/)?{scope}/|function_node (?:\S*_)?{scope}_)[^}}]*', said)
-    if not node or 'Cannot assign a device' in said:  # Also of variables.
+    if not (family.PLACE and node) or 'Cannot assign a device' in said:  # Also of variables.
       raise
     first = re.sub(r'^((From /|.* root error|Graph exec).*\s+|\(0\) \w+: )*', '', said)
     raise NetworkError(
@@ -139,28 +118,27 @@ def naming_failures(family: Family) -> Iterator[None]:
     ) from None
 
 
-class _FunctionLayers(FamilyNetwork):
+class _FunctionLayers(model_base.FamilyNetwork):
   """Builds the network of a function, and records its variables and operations."""
-
-  def __init__(self, options: Any, settings: model_base.LayerSettings, data: DatasetInfo):
-    super().__init__(options, settings, data)
-    self._function = options.FUNCTION
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     self.values = {}
-    scope = tf.compat.v1.get_variable_scope()
+    scope, getter = tf.compat.v1.get_variable_scope(), self._get_variable
+    updates = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    before = len(updates)
     with (
-      _updates_as_operations(),
       tf.compat.v1.device(_beside_their_variables),
-      tf.compat.v1.variable_scope(
-        scope, custom_getter=self._get_variable, auxiliary_name_scope=False
-      ),
+      tf.compat.v1.variable_scope(scope, custom_getter=getter, auxiliary_name_scope=False),
     ):
-      return self._function(x, self._is_training, self._num_classes)
+      logits = self._options.FUNCTION(x, self._is_training, self._num_classes)
+    # Operations are named after their towers, whose updates are found so. The result of
+    # `variable.assign` is named after the variable, which all towers share.
+    updates[before:] = [getattr(update, 'op', update) for update in updates[before:]]
+    return logits
 
   def _get_variable(
     self, getter: Callable[..., Any], name: str, *args: Any, **settings: Any
-  ) -> Any:
+  ) -> tf.Tensor | tf.Variable:
     """Replaces tf.compat.v1.get_variable: makes float32 variables, reads them in the wanted dtype.
 
     A trained variable is returned as its value, like by `Layers._variable`.
@@ -176,8 +154,7 @@ class _FunctionLayers(FamilyNetwork):
         settings['dtype'] = value.dtype
     dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
     trainable = settings.get('trainable') is not False and dtype.is_floating
-    if self._frozen is not None and self._frozen.search(name):
-      trainable = False
+    trainable = trainable and not (self._frozen and self._frozen.search(name))
     # The network uses the variable more than once. Without `reuse` TensorFlow refuses that.
     if trainable and settings.get('reuse') and name in self.values:
       return tf.cast(self.values[name], dtype)
@@ -193,18 +170,6 @@ class _FunctionLayers(FamilyNetwork):
     is_kernel = variable.shape.rank == 4
     self.roles[variable.op.name] = model_base.CONVOLUTION if is_kernel else WEIGHT
     return tf.cast(self._value(variable), dtype)
-
-
-@contextlib.contextmanager
-def _updates_as_operations() -> Iterator[None]:
-  """A context that turns UPDATE_OPS added within it into operations, named after their towers.
-
-  The result of `variable.assign` is named after the variable, which all towers share.
-  """
-  updates = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.UPDATE_OPS)
-  before = len(updates)
-  yield
-  updates[before:] = [getattr(update, 'op', update) for update in updates[before:]]
 
 
 def _beside_their_variables(op: tf.Operation) -> str:

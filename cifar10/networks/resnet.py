@@ -16,7 +16,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 import model_base
-from cifar10.options.families import RESNET_LAYERS_PER_N, RESNET_OTHER_LAYERS
+from cifar10.data.info import DatasetInfo
+from cifar10.options.families import RESNET_LAYERS_PER_N, RESNET_OTHER_LAYERS, ResNetFamily
 
 _FILTERS = (16, 32, 64)
 _STRIDES = (1, 2, 2)
@@ -39,59 +40,62 @@ class ResNetCifar10(model_base.ResNet):
     num_classes: int = 10,
     dtype: tf.DType | str = 'float32',
   ):
-    """Sets the network up; `forward_pass` builds its layers.
+    """Takes the fields of model_base.LayerSettings beside what the options of a ResNet say.
 
     Args:
       num_layers: 6n+2, or 9n+2 with `bottleneck`.
-      is_training: whether batch norm normalises by the batch and updates its averages.
-      batch_norm_decay: the part of a moving average that stays at each step.
-      batch_norm_epsilon: added to the variance.
-      data_format: of the activations.
+      is_training: as `batch_norm_decay`, `batch_norm_epsilon`, `data_format` and `dtype` there.
       version: the order in a block: 1 (2015) or 2 (2016).
       bottleneck: blocks of 1x1, 3x3 and 1x1 convolutions, of version 2.
       num_classes: the number of logits.
-      dtype: of activations, and of kernels where they are used.
     """
     super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
     self._num_classes = num_classes
     self._is_version_1 = version == 1
-    # The number of blocks in each stage.
-    self._num_blocks = (num_layers - RESNET_OTHER_LAYERS) // RESNET_LAYERS_PER_N[bottleneck]
-    expansion = _BOTTLENECK_EXPANSION if bottleneck else 1
-    self._stage_filters = [filters * expansion for filters in _FILTERS]
+    self._blocks_per_stage = (num_layers - RESNET_OTHER_LAYERS) // RESNET_LAYERS_PER_N[bottleneck]
+    self._expansion = _BOTTLENECK_EXPANSION if bottleneck else 1
     if bottleneck:
       self._residual = self._bottleneck_residual_v2
     else:
       self._residual = self._residual_v1 if self._is_version_1 else self._residual_v2
 
+  @classmethod
+  def of(
+    cls, family: ResNetFamily, settings: model_base.LayerSettings, data: DatasetInfo
+  ) -> ResNetCifar10:
+    """Returns the network that a family's options describe."""
+    return cls(
+      family.num_layers,
+      settings.is_training,
+      settings.batch_norm_decay,
+      settings.batch_norm_epsilon,
+      settings.data_format,
+      version=family.resnet_version,
+      bottleneck=family.bottleneck,
+      num_classes=data.num_classes,
+      dtype=settings.dtype,
+    )
+
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    x = self._first_layer(self._input(x, input_data_format))
-    for stage, (out_filter, stride) in enumerate(zip(self._stage_filters, _STRIDES)):
-      x = self._stage(x, stage, out_filter, stride)
-    x = self._last_activation(x)
+    with tf.compat.v1.variable_scope('init'):
+      x = self._conv(self._input(x, input_data_format), 3, _FILTERS[0], 1)
+      if self._is_version_1:  # Else the first block begins with them.
+        x = self._relu(self._batch_norm(x))
+    for stage, (filters, stride) in enumerate(zip(_FILTERS, _STRIDES), 1):
+      with tf.compat.v1.variable_scope(f'stage{stage}'):
+        x = self._stage(x, filters * self._expansion, stride, is_first=stage == 1)
+    if not self._is_version_1:  # Whose last block ends with a sum.
+      with tf.compat.v1.variable_scope('final'):
+        x = self._relu(self._batch_norm(x))
     x = self._global_avg_pool(x)  # [batch, channels] float32
     return self._fully_connected(x, self._num_classes)
 
-  def _first_layer(self, x: tf.Tensor) -> tf.Tensor:
-    """Applies the first 3x3 convolution; in version 2 the first block has its bn and relu."""
-    with tf.compat.v1.variable_scope('init'):
-      x = self._conv(x, 3, _FILTERS[0], 1)
-      return self._relu(self._batch_norm(x)) if self._is_version_1 else x
-
-  def _stage(self, x: tf.Tensor, stage: int, out_filter: int, stride: int) -> tf.Tensor:
+  def _stage(self, x: tf.Tensor, filters: int, stride: int, *, is_first: bool) -> tf.Tensor:
     """Applies the n blocks of a stage; the first one changes the size and the width."""
-    in_filter = self._num_channels(x)
-    with tf.compat.v1.variable_scope(f'stage{stage + 1}'):
-      x = self._residual(
-        x, 3, in_filter, out_filter, stride, activate_before_residual=stage == 0, name='block0'
-      )
-      for block in range(1, self._num_blocks):
-        x = self._residual(x, 3, out_filter, out_filter, 1, name=f'block{block}')
-      return x
-
-  def _last_activation(self, x: tf.Tensor) -> tf.Tensor:
-    """Applies the bn and relu that version 2 needs after its last block, which ends with a sum."""
-    if self._is_version_1:
-      return x
-    with tf.compat.v1.variable_scope('final'):
-      return self._relu(self._batch_norm(x))
+    before = self._num_channels(x)
+    x = self._residual(
+      x, 3, before, filters, stride, activate_before_residual=is_first, name='block0'
+    )
+    for block in range(1, self._blocks_per_stage):
+      x = self._residual(x, 3, filters, filters, 1, name=f'block{block}')
+    return x

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from cifar10.networks.layers import FamilyNetwork
 from cifar10.options.families import VGG_CONVS_PER_GROUP
+from model_base import FamilyNetwork
 
 
 class Vgg(FamilyNetwork):
@@ -30,15 +30,11 @@ class Vgg(FamilyNetwork):
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
     x = self._input(x, input_data_format)
     groups = zip(VGG_CONVS_PER_GROUP[self._options.vgg_layers], self.WIDTHS)
-    for number, (num_convs, width) in enumerate(groups, 1):
-      with tf.compat.v1.variable_scope(f'group{number}'):
-        x = self._group(x, num_convs, width)
+    for group, (num_convs, width) in enumerate(groups, 1):
+      with tf.compat.v1.variable_scope(f'group{group}'):
+        for number in range(1, num_convs + 1):
+          x = self._conv_bn_relu(x, 3, width, number)
+        x = self._max_pool(x, 2)
     x = self._global_avg_pool(x)  # [batch, 1, 1, width] -> [batch, width] float32
     x = self._dropout(x, self._options.vgg_dropout)
     return self._fully_connected(x, self._num_classes)
-
-  def _group(self, x: tf.Tensor, num_convs: int, width: int) -> tf.Tensor:
-    """Applies convolutions of one width, each with bn and relu, then a pool that halves x."""
-    for number in range(1, num_convs + 1):
-      x = self._conv_bn_relu(x, 3, width, number)
-    return self._max_pool(x, 2)

@@ -97,8 +97,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
     trainer.evaluator.check(run.split_on_the_way, run.final_split)
   hooks = []
   if run.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
-    is_deterministic = run.options.deterministic
-    hooks.append(OwnNetworkHook(run.hparams, run.data, is_deterministic=is_deterministic))
+    hooks.append(OwnNetworkHook(run.hparams, run.data))
   return Experiment(
     JobEstimator(run, training._replace(on_graph=trainer.on_graph), trainer),
     tf_estimator.TrainSpec(input_fn(run, examples), max_steps=run.last_step, hooks=hooks),

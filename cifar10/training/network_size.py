@@ -12,7 +12,6 @@ from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.job import variable_files
-from cifar10.networks import own_network
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
 
@@ -61,9 +60,9 @@ def check_checkpoint(checkpoint: str, named: str, hparams: HParams, data: Datase
 class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
   """Checks a user's network: its evaluation when it is made, the training when its graph is."""
 
-  def __init__(self, hparams: HParams, data: DatasetInfo, *, is_deterministic: bool):
+  def __init__(self, hparams: HParams, data: DatasetInfo):
     """Raises InputError if the network fails in evaluation."""
-    self._hparams, self._is_deterministic = hparams, is_deterministic
+    self._hparams = hparams
     self._evaluated, _ = variable_shapes(hparams, data, num_images=None)
 
   def begin(self) -> None:
@@ -77,8 +76,6 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
           f"{found} in training; make the same in both, by tf.compat.v1.get_variable or a layer's "
           '_variable'
         )
-    if self._is_deterministic:
-      own_network.log_random(self._hparams.family)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.run import Run
 from cifar10.job.variable_files import VariableFile
-from cifar10.networks import families
+from cifar10.networks import fastnet
 from cifar10.training import network_size
 from model_base import Initializer
 
@@ -24,7 +24,7 @@ _FLAG = '--warm-start-from'
 # What Keras calls the weights of a layer, and what they are called here.
 _LEAVES = {'gamma': 'scale', 'beta': 'offset'}
 _LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_variance')}
-# Variables of a .keras file, as `families.unfolded` has them.
+# Variables of a .keras file, as `fastnet.unfolded` has them.
 Unfold = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
@@ -47,7 +47,7 @@ def initializers_of_job(run: Run) -> dict[str, Initializer]:
     options.warm_start_skip,
     shapes,
     device,
-    lambda exported: families.unfolded(run.hparams.family, exported, run.data),
+    lambda exported: fastnet.unfolded(exported, run.data),
   )
 
 
@@ -65,7 +65,7 @@ def initializers(
     skipped: regular expression; variables whose names match are not taken.
     shapes: shapes of the network's variables, by name.
     device: this process's, for the values; no other task needs to see the sources.
-    unfold: as `families.unfolded`, for the variables of a .keras file.
+    unfold: as `fastnet.unfolded`, for the variables of a .keras file.
 
   Returns:
     An initializer for each variable found, by its name.

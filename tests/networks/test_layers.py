@@ -6,13 +6,13 @@ import tensorflow as tf
 from graphs import run
 from test_model_base import BFLOAT16, DECAY, EPSILON, image
 
-from cifar10.networks.layers import MoreLayers
+from model_base import Layers
 
 pytestmark = pytest.mark.usefixtures('graph')
 
 
 def make_layers(is_training=False, data_format='channels_last', dtype=tf.float32):
-  return MoreLayers(is_training, data_format, DECAY, EPSILON, dtype)
+  return Layers(is_training, data_format, DECAY, EPSILON, dtype)
 
 
 def ones(shape, dtype=tf.float32, partition_info=None):
@@ -45,31 +45,7 @@ def test_an_asymmetric_kernel_of_stride_2_is_centred_on_pixels_0_and_2():
   np.testing.assert_array_equal(run(y)[0, :, :, 0], [[1, 6], [17, 30]])
 
 
-# Pools, branches, input.
-
-
-@pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
-@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
-def test_overlapping_windows_are_centred_like_kernels_and_padding_never_wins(dtype, data_format):
-  net = make_layers(data_format=data_format, dtype=dtype)
-  x = tf.constant(image(4) - 20, dtype)
-  if data_format == 'channels_first':
-    x = tf.transpose(x, [0, 3, 1, 2])
-  y = net._overlapping_max_pool(x, 3, 2)
-  assert y.shape == ([1, 2, 2, 1] if data_format == 'channels_last' else [1, 1, 2, 2])
-  if data_format == 'channels_first':
-    return  # A CPU's kernels are for channels_last.
-  # -20 -19 -18 -17    Rows and columns -1..1: the largest is -15; columns 1..3: -13;
-  # -16 -15 -14 -13    rows 1..3: -7; both: -5. Zeros around the image would be larger.
-  # -12 -11 -10  -9
-  #  -8  -7  -6  -5
-  np.testing.assert_array_equal(run(tf.cast(y, tf.float32))[0, :, :, 0], [[-15, -13], [-7, -5]])
-
-
-def test_branches_stand_side_by_side_in_the_channels():
-  for data_format, shape in (('channels_last', [2, 4, 4, 3]), ('channels_first', [2, 3, 4, 4])):
-    parts = tf.split(tf.zeros(shape), [1, 2], shape.index(3))
-    assert make_layers(data_format=data_format)._concat(*parts).shape == shape
+# Input.
 
 
 @pytest.mark.bfloat16

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
-from cifar10.ops import silu
+from cifar10.ops import own_gradients
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures('graph')
 def test_compiled_silu_by_hand():
   """2 sigmoid(2) = 2 / (1 + e^-2) = 1.76159; derivative s + y (1 - s) = 0.88080 + 0.20998."""
   x = tf.constant([2.0, 0.0, 1e-8, -200.0, 200.0])
-  y = silu.compiled_silu(x)
+  y = own_gradients.compiled_silu(x)
   value, gradient = run([y, tf.gradients(y, x)[0]])
   np.testing.assert_allclose(value, [1.76159, 0, 5e-9, 0, 200], atol=1e-5)
   np.testing.assert_allclose(gradient, [1.09078, 0.5, 0.5, 0, 1], atol=1e-5)
@@ -23,7 +23,7 @@ def test_compiled_silu_by_hand():
 def test_compiled_silu_of_bfloat16_rounds_once():
   """Its value is the exact one, rounded to 8 bits; its gradient is off by less than 4 of 256."""
   x = tf.cast(tf.linspace(-6.0, 6.0, 97), tf.bfloat16)
-  y = silu.compiled_silu(x)
+  y = own_gradients.compiled_silu(x)
   exact = tf.cast(x, tf.float64)
   exact_y = exact * tf.sigmoid(exact)
   tensors = [y, exact_y, tf.gradients(y, x)[0], tf.gradients(exact_y, exact)[0]]
@@ -42,7 +42,7 @@ def test_the_gradients_of_a_convolution_of_silu(learns, compiles, after):
   x, bias, kernel = (
     tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 7, 3], [3], [3, 3, 3, 4])
   )
-  gated = silu.conv_of_silu(
+  gated = own_gradients.conv_of_silu(
     x, bias, kernel, tf.constant(learns), 'NHWC', after=after, compiles=compiles
   )
   plain = tf.nn.conv2d(tf.nn.silu(x + bias), kernel, 1, 'SAME')
@@ -62,7 +62,7 @@ def test_the_gradient_of_a_bias_of_many_pixels_in_bfloat16(compiles):
   kernel = np.zeros([3, 3, 4, 4])
   kernel[1, 1] = np.eye(4)
   settings = tf.cast(kernel, tf.bfloat16), tf.constant(True), 'NHWC'
-  y = silu.conv_of_silu(x, bias, *settings, compiles=compiles)
+  y = own_gradients.conv_of_silu(x, bias, *settings, compiles=compiles)
   gradient = run(tf.cast(tf.gradients(y, bias)[0], tf.float32))
   np.testing.assert_allclose(gradient, [4805] * 4, rtol=0.01)
 
@@ -71,7 +71,7 @@ def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
   """In the graph the convolution's input gradient stands inside the condition, and nowhere else."""
   with tf.Graph().as_default() as graph:
     bias, kernel = tf.zeros([3]), tf.zeros([3, 3, 3, 4])
-    y = silu.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
+    y = own_gradients.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
     tf.gradients(y, [bias, kernel])
     kinds = [op.type for op in graph.get_operations()]
   assert kinds.count('Conv2DBackpropFilter') == 1
@@ -81,10 +81,10 @@ def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
 
 def test_the_activation_is_nearly_gelu():
   x = np.linspace(-4, 4, 81).astype(np.float32)
-  ours = run(silu.compiled_silu(tf.constant(1.702 * x))) / 1.702
+  ours = run(own_gradients.compiled_silu(tf.constant(1.702 * x))) / 1.702
   np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
 
 
 def test_xla_compiles_here():
   """Else the program would train without it and nobody would notice."""
-  assert silu.can_compile(tf.compat.v1.ConfigProto())
+  assert own_gradients.can_compile(tf.compat.v1.ConfigProto())

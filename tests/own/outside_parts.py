@@ -14,7 +14,7 @@ from tensorflow.python.framework import config as determinism
 
 import cifar10
 from cifar10.core.option import option
-from cifar10.networks.layers import MoreLayers
+from model_base import FamilyNetwork
 
 NOT_A_NETWORK = 3
 
@@ -198,11 +198,7 @@ def no_parameters():
   return None
 
 
-class _Linear(MoreLayers):
-  def __init__(self, options, settings, data):
-    super().__init__(*settings)
-    self._options, self._num_classes = options, data.num_classes
-
+class _Linear(FamilyNetwork):
   def forward_pass(self, images):
     x = self._conv_bn_relu(self._input(images), 3, self._options.outside_width, 1, strides=4)
     return self._fully_connected(self._global_avg_pool(x), self._num_classes)
@@ -220,12 +216,8 @@ class Outside(cifar10.Family):
     return f'Outside-{self.outside_width}'
 
 
-class _AllConvolutions(MoreLayers):
+class _AllConvolutions(FamilyNetwork):
   """Has no fully connected layer, whose input would be the features."""
-
-  def __init__(self, options, settings, data):
-    super().__init__(*settings)
-    self._num_classes = data.num_classes
 
   def forward_pass(self, images):
     return self._global_avg_pool(self._conv(self._input(images), 3, self._num_classes, 4))

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-from cifar10.networks.layers import FamilyNetwork
 from cifar10.options.families import Family
+from model_base import FamilyNetwork
 
 
 class TinyNetwork(FamilyNetwork):

@@ -12,7 +12,6 @@ import tensorflow as tf
 from cifar10.cluster import placement, roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.info import CIFAR10
-from cifar10.networks.layers import FamilyNetwork
 from cifar10.options.families import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -22,6 +21,7 @@ from cifar10.training import (
   network_builder,
 )
 from estimator_again import estimator as tf_estimator
+from model_base import FamilyNetwork
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
