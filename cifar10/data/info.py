@@ -7,7 +7,6 @@ these keys is older than all data sets but CIFAR-10. This module does not need T
 import dataclasses
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
 
 from cifar10.core.errors import InputError
 from cifar10.data import manifest
@@ -16,14 +15,12 @@ HEIGHT = WIDTH = 32
 DEPTH = 3
 IMAGE_BYTES = DEPTH * HEIGHT * WIDTH
 
-
+_LEAST_CLASSES = 2
+_MOST_CLASSES = 2000  # An evaluation counts in a matrix of their square.
 # Control characters, surrogates (of file names that are not UTF-8), line and paragraph separators:
 # they would break lines of output, or could not be written at all.
 _UNWRITABLE = {'Cc', 'Cs', 'Zl', 'Zp'}
-LEAST_CLASSES = 2
-_MOST_CLASSES = 2000  # An evaluation counts in a matrix of their square.
-_SMALLEST_DEVIATION = 1e-6  # The input is divided by it.
-_LARGEST_DEVIATION = 0.5  # Of numbers from 0 to 1: half of them 0, half of them 1.
+_DEVIATIONS = 1e-6, 0.5  # The input is divided by it; at most, half the pixels are 0 and half 1.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +37,7 @@ class DatasetInfo:
     """Returns the number of classes, which is the number of logits."""
     return len(self.classes)
 
-  def to_json(self) -> dict[str, Any]:
+  def to_json(self) -> dict[str, object]:
     """Returns the JSON object that `from_json` reads."""
     return {
       'name': self.name,
@@ -50,7 +47,7 @@ class DatasetInfo:
     }
 
   @classmethod
-  def from_json(cls, content: Mapping[str, Any] | None, path: str) -> 'DatasetInfo':
+  def from_json(cls, content: Mapping[str, object] | None, path: str) -> 'DatasetInfo':
     """Reads the data set from the JSON object of a file.
 
     Args:
@@ -62,23 +59,23 @@ class DatasetInfo:
     Raises:
       InputError: a value has the wrong type or range; the message names it.
     """
-    if content is None:
-      return CIFAR10
+    content = {} if content is None else content
     if not isinstance(content, Mapping):
       raise InputError(f'{path} is no JSON object but {content!r}; correct it')
+    described = {**CIFAR10.to_json(), **content}
     if 'name' not in content:
-      if content.get('classes', list(CIFAR10.classes)) != list(CIFAR10.classes):
+      if described['classes'] != list(CIFAR10.classes):
         raise InputError(f'{path} has classes of its own but no name; add "name"')
       return CIFAR10
-    name, classes = content['name'], content.get('classes', [])
-    means = content.get('channel_means', CIFAR10.means)
-    stds = content.get('channel_deviations', CIFAR10.stds)
-    if not is_name(name):
+    name = described['name']
+    if not isinstance(name, str) or not is_name(name):
       raise InputError(f'{path} has name {name!r}: it must be text in one line')
-    check_classes(classes, path)
-    _check_channels(means, 0, 1, f'{path} has channel_means')
-    _check_channels(stds, _SMALLEST_DEVIATION, _LARGEST_DEVIATION, f'{path} has channel_deviations')
-    return cls(name, tuple(classes), tuple(map(float, means)), tuple(map(float, stds)))
+    return cls(
+      name,
+      check_classes(content.get('classes'), path),
+      _channels(described['channel_means'], 0, 1, f'{path} has channel_means'),
+      _channels(described['channel_deviations'], *_DEVIATIONS, f'{path} has channel_deviations'),
+    )
 
 
 CIFAR10 = DatasetInfo(
@@ -98,35 +95,33 @@ def describe(data_dir: str) -> DatasetInfo:
   return DatasetInfo.from_json(manifest.read_manifest(data_dir), manifest.manifest_path(data_dir))
 
 
-def check_classes(classes: Any, origin: str) -> None:
-  """Raises InputError unless the class names are two or more different texts."""
-  if not isinstance(classes, (list, tuple)) or not LEAST_CLASSES <= len(classes) <= _MOST_CLASSES:
+def check_classes(classes: object, origin: str) -> tuple[str, ...]:
+  """Returns class names; raises InputError unless they are two or more different texts."""
+  if not isinstance(classes, (list, tuple)) or not _LEAST_CLASSES <= len(classes) <= _MOST_CLASSES:
     raise InputError(
-      f'{origin} has classes {classes!r}: they must be a list of {LEAST_CLASSES} names or more, '
+      f'{origin} has classes {classes!r}: they must be a list of {_LEAST_CLASSES} names or more, '
       f'at most {_MOST_CLASSES}'
     )
   for name in classes:
-    if not is_name(name):
-      raise InputError(f'{origin} has a class {name!r}: it must be text in one line; rename it')
-  if len(set(classes)) < len(classes):
-    twice = next(name for name in classes if classes.count(name) > 1)
-    raise InputError(f'{origin} has the class {twice!r} more than once; name each only once')
+    if not isinstance(name, str) or not is_name(name) or classes.count(name) > 1:
+      raise InputError(
+        f'{origin} has a class {name!r}: it must be text in one line, and no other class have it'
+      )
+  return tuple(classes)
 
 
-def is_name(value: Any) -> bool:
-  """Tells whether the value is text that fits into one line of output."""
-  return (
-    isinstance(value, str)
-    and bool(value.strip())
-    and not any(unicodedata.category(character) in _UNWRITABLE for character in value)
-  )
+def is_name(text: str) -> bool:
+  """Tells whether a text fits into one line of output."""
+  return bool(text.strip()) and not {unicodedata.category(each) for each in text} & _UNWRITABLE
 
 
-def _check_channels(values: Any, least: float, most: float, subject: str) -> None:
-  """Raises InputError unless the values are three numbers from `least` to `most`."""
-  is_list = isinstance(values, (list, tuple)) and len(values) == DEPTH
-  if not is_list or not all(type(v) in (int, float) and least <= v <= most for v in values):
+def _channels(values: object, least: float, most: float, subject: str) -> tuple[float, ...]:
+  """Returns three numbers; raises InputError unless they are from `least` to `most`."""
+  numbers = values if isinstance(values, (list, tuple)) else ()
+  is_right = all(type(each) in (int, float) and least <= each <= most for each in numbers)
+  if not is_right or len(numbers) != DEPTH:
     raise InputError(
       f'{subject} {values!r}: they must be three numbers from {least:g} to {most:g}, of red, '
       'green and blue in pixels from 0 to 1'
     )
+  return tuple(map(float, numbers))

@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
@@ -19,6 +19,15 @@ from cifar10.core.errors import DamagedError, InputError
 SUBSETS = ('train', 'validation', 'eval')
 MANIFEST_NAME = 'cifar10.json'
 FORMAT = 2
+
+
+class Entry(TypedDict):
+  """What a manifest says of a record file."""
+
+  file: str
+  examples: int
+  bytes: int
+  sha256: str
 
 
 def record_path(data_dir: str, subset: str) -> str:
@@ -31,6 +40,46 @@ def manifest_path(data_dir: str) -> str:
   return os.path.join(data_dir, MANIFEST_NAME)
 
 
+def read_manifest(data_dir: str) -> dict[str, Any] | None:
+  """Returns the manifest's content, or None if there is no manifest.
+
+  Raises:
+    InputError: it cannot be read, is damaged, or was written by a newer program.
+  """
+  path = manifest_path(data_dir)
+  try:
+    text = files.read(path)
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+  except OSError as error:
+    raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
+  try:
+    content = json.loads(text)
+    for subset in SUBSETS if 'subsets' in content else ():  # Without them the records are counted.
+      each = content['subsets'][subset]
+      if (type(each['examples']), type(each['bytes']), type(each['sha256'])) != (int, int, str):
+        raise ValueError(f'{subset} is {each}')
+    written_as = content.get('format', 1)
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path, force=True)}') from error
+  if written_as not in range(1, FORMAT + 1):
+    raise InputError(
+      f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'
+    )
+  return dict(content)
+
+
+def write_manifest(data_dir: str, content: Mapping[str, object]) -> None:
+  """Writes DIR/cifar10.json, which appears whole."""
+  files.write_text(manifest_path(data_dir), files.json_text(content, indent=2) + '\n')
+
+
+def digests(data_dir: str) -> dict[str, str] | None:
+  """Returns each subset's SHA-256, which identifies data; None if no manifest has them."""
+  subsets = (read_manifest(data_dir) or {}).get('subsets')
+  return subsets and {subset: subsets[subset]['sha256'] for subset in SUBSETS}
+
+
 def file_digest(path: str) -> str:
   """Returns the file's SHA-256 in hexadecimal."""
   digest = hashlib.sha256()
@@ -40,70 +89,17 @@ def file_digest(path: str) -> str:
   return digest.hexdigest()
 
 
-def read_manifest(data_dir: str) -> dict[str, Any] | None:
-  """Returns the manifest's content, or None if there is no manifest.
-
-  Raises:
-    InputError: it cannot be read, is damaged, or was written by a newer program.
-  """
-  path = manifest_path(data_dir)
-  try:
-    content = json.loads(files.read_text(path))
-    for subset in SUBSETS if 'subsets' in content else ():  # Without them the records are counted.
-      each = content['subsets'][subset]
-      if (type(each['examples']), type(each['bytes']), type(each['sha256'])) != (int, int, str):
-        raise ValueError(f'{subset} is {each}')
-    written_as = content.get('format', 1)
-  except (FileNotFoundError, NotADirectoryError):
-    return None
-  except OSError as error:
-    raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
-  except InputError:  # A URL of no known file system.
-    raise
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path, force=True)}') from error
-  if written_as not in range(1, FORMAT + 1):
-    raise InputError(
-      f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'
-    )
-  return content
-
-
-def write_manifest(data_dir: str, content: Mapping[str, Any]) -> None:
-  """Writes DIR/cifar10.json atomically."""
-  files.write_text(manifest_path(data_dir), as_text(content))
-
-
-def as_text(content: Mapping[str, Any]) -> str:
-  """A manifest's content as it stands in its file."""
-  return files.json_text(content, indent=2) + '\n'
-
-
-def digests(data_dir: str) -> dict[str, str] | None:
-  """Returns each subset's SHA-256, which identifies data; None if no manifest has them."""
-  content = read_manifest(data_dir)
-  if content is None or 'subsets' not in content:
-    return None
-  return {subset: content['subsets'][subset]['sha256'] for subset in SUBSETS}
-
-
-def entry(path: str, examples: int, written: str | None = None) -> dict[str, Any]:
+def entry(path: str, examples: int, written: str | None = None) -> Entry:
   """Returns a record file's entry; `written` is the file while that has no final name."""
-  return {
-    'file': os.path.basename(path),
-    'examples': examples,
-    'bytes': files.size(written or path),
-    'sha256': file_digest(written or path),
-  }
+  there = written or path
+  size, digest = files.size(there), file_digest(there)
+  return {'file': os.path.basename(path), 'examples': examples, 'bytes': size, 'sha256': digest}
 
 
-def is_as_described(path: str, entry: Mapping[str, Any]) -> bool:
+def is_as_described(path: str, entry: Entry) -> bool:
   """Tells whether a record file is there with the bytes that its entry in a manifest describes."""
-  return (
-    files.is_file(path)
-    and files.size(path) == entry['bytes']
-    and file_digest(path) == entry['sha256']
-  )
+  is_there = files.is_file(path) and files.size(path) == entry['bytes']
+  return is_there and file_digest(path) == entry['sha256']
 
 
 def remedy(path: str, *, force: bool = False) -> str:
@@ -113,9 +109,7 @@ def remedy(path: str, *, force: bool = False) -> str:
   flags = content.get('flags')
   if 'name' in content and not isinstance(flags, str):  # A user wrote it: this program adds flags.
     return f'restore it, or correct {manifest_path(data_dir)}'
-  more = (f' {flags}' if flags else '') + (' --force' if force else '')
+  words = ['python generate_cifar10_tfrecords.py --data-dir', shlex.quote(data_dir)]
+  command = ' '.join([*words, *filter(None, [flags, '--force' if force else ''])])
   # The files may be another program's.
-  restore = '' if 'flags' in content or not force else 'restore it, or '
-  return (
-    f'{restore}run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}{more}'
-  )
+  return f'run: {command}' if 'flags' in content or not force else f'restore it, or run: {command}'

@@ -241,32 +241,3 @@ def test_normalised_values_by_hand():
   # 0 / 128 - 1 = -1; 128 / 128 - 1 = 0; 192 / 128 - 1 = 0.5; 255 / 128 - 1 = 0.9921875.
   normalised = input_pipeline.normalise(tf.constant([0, 128, 192, 255], tf.uint8), tf.float32)
   assert run(normalised).tolist() == [-1, 0, 0.5, 0.9921875]
-
-
-@pytest.fixture
-def shapes(tmp_path):
-  """Writes a data set that a manifest alone makes -> its data dir."""
-
-  def write(labels, **more):
-    for split in manifest.SUBSETS:
-      images = np.full([len(labels), records.IMAGE_BYTES], 7, np.uint8)
-      records.write_records(manifest.record_path(str(tmp_path), split), images, labels)
-    content = {'name': 'shapes', 'classes': ['circle', 'square', 'star'], **more}
-    manifest.write_manifest(str(tmp_path), content)
-    return str(tmp_path)
-
-  return write
-
-
-def test_reads_a_data_set_that_a_manifest_alone_makes(shapes):
-  data_set = input_pipeline.Cifar10DataSet(shapes([0, 2, 1]), 'train')
-  assert data_set.num_examples_per_epoch() == 3
-  [(images, labels)] = take(data_set.one_pass(5), 2)
-  assert images.shape == (3, 32, 32, 3)
-  assert labels.tolist() == [0, 2, 1]
-
-
-def test_refuses_labels_that_a_manifest_has_no_class_for(shapes):
-  data_set = input_pipeline.Cifar10DataSet(shapes([0, 1, 3]), 'train')
-  with pytest.raises(InputError, match=r'record 3 .*: its `label` is'):
-    data_set.make_batch(1)

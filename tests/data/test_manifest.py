@@ -1,88 +1,90 @@
-"""Counting and verifying record files; manifests that are missing, damaged or made by hand."""
+"""What a manifest says of a data set, and what it must not say; the manifests of docs/data.md."""
 
 import json
+import re
 
-import numpy as np
+import checkout
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.data import manifest, records
+from cifar10.data import info, input_pipeline, manifest
+from cifar10.data.build import writer
+from cifar10.data.build.archive import ArchiveSource
+from cifar10.data.info import CIFAR10, DatasetInfo
+
+SHAPES = DatasetInfo('shapes', ('circle', 'square'), (0.5, 0.25, 0.125), (0.5, 0.25, 0.3))
+ENTRY = {'examples': 1, 'bytes': 2, 'file': 'f', 'sha256': 's'}
+SPLITS = {split: ENTRY for split in manifest.SUBSETS}
 
 
-@pytest.fixture
-def folder(tmp_path):
-  """A data dir of 4 examples a split, without a manifest."""
-  for split in manifest.SUBSETS:
-    path = manifest.record_path(str(tmp_path), split)
-    records.write_records(path, np.zeros([4, records.IMAGE_BYTES], np.uint8), range(4))
-  return str(tmp_path)
+def described(tmp_path, content):
+  (tmp_path / 'cifar10.json').write_text(json.dumps(content))
+  return info.describe(str(tmp_path))
 
 
-def write_manifest(folder, count=4, **more):
-  paths = {split: manifest.record_path(folder, split) for split in manifest.SUBSETS}
-  entries = {split: manifest.entry(path, count) for split, path in paths.items()}
-  manifest.write_manifest(folder, {**more, 'subsets': entries})
+def test_cifar_10_has_the_published_constants():
+  assert CIFAR10.num_classes == 10
+  assert CIFAR10.classes[3] == 'cat'
+  assert CIFAR10.means == (0.4914, 0.4822, 0.4465)
+  assert CIFAR10.stds == (0.2470, 0.2435, 0.2616)
 
 
-def damage(folder):
-  with open(manifest.record_path(folder, 'eval'), 'r+b') as file:
-    file.seek(1000)
-    file.write(b'x')
+def test_no_manifest_and_format_1_are_cifar_10(tmp_path):
+  assert info.describe(str(tmp_path)) == CIFAR10
+  assert info.describe(str(tmp_path / 'none')) == CIFAR10
+  assert described(tmp_path, {'source': 'published', 'subsets': SPLITS}) == CIFAR10
+  classes = list(CIFAR10.classes)
+  assert described(tmp_path, {'format': 1, 'classes': classes, 'subsets': SPLITS}) == CIFAR10
 
 
-def test_what_differs_from_its_manifest_is_damaged(folder):
-  assert records.num_examples(folder, 'eval') == 4
-  assert manifest.digests(folder) is None
-  write_manifest(folder)
-  assert records.num_examples(folder, 'eval') == 4
-  digest = manifest.file_digest(manifest.record_path(folder, 'eval'))
-  assert manifest.digests(folder) == dict.fromkeys(manifest.SUBSETS, digest)  # Equal files.
-  damage(folder)
-  with pytest.raises(
-    InputError, match=r'eval\.tfrecords is damaged: size or SHA-256 is not what .*--force'
-  ):
-    records.num_examples(folder, 'eval')
-  assert records.num_examples(folder, 'train') == 4
-  # Bytes and digest fit, but training would draw examples that are not there.
-  write_manifest(folder, count=5000)
-  with pytest.raises(InputError, match='holds 4 records and its manifest says 5000'):
-    records.num_examples(folder, 'train')
+@pytest.mark.parametrize('description', [CIFAR10, SHAPES])
+def test_reads_what_it_writes(tmp_path, description):
+  assert described(tmp_path, {'format': 2, **description.to_json()}) == description
+
+
+def test_a_name_and_classes_are_enough(tmp_path):
+  description = described(tmp_path, {'name': 'shapes', 'classes': ['circle', 'square']})
+  assert description == DatasetInfo('shapes', ('circle', 'square'), CIFAR10.means, CIFAR10.stds)
+  assert manifest.digests(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize('name', ['<b>& two words', "it's", '../up', '猫', '%s {}', 'می‌خواهم'])
+def test_a_class_may_have_any_name_of_one_line(tmp_path, name):
+  content = {'name': name, 'classes': ['circle', name]}
+  assert described(tmp_path, content).classes == ('circle', name)
 
 
 @pytest.mark.parametrize(
-  ('made_by', 'remedy'),
+  ('wrong', 'message'),
   [
-    ({'name': 'pets', 'classes': ['a', 'b'], 'flags': "--images '/my pets'"}, 'run: python'),
-    ({'name': 'shapes', 'classes': ['circle', 'square']}, 'restore it, or correct {}/cifar10.json'),
-    ({}, 'restore it, or run: python'),
+    ({'name': 3}, 'has name 3: it must be text in one line'),
+    ({'name': ''}, "has name ''"),
+    ({'name': 'a\nb'}, r"has name 'a\\nb'"),
+    ({'classes': 'circle'}, "has classes 'circle': they must be a list of 2 names or more"),
+    ({'classes': ['circle']}, '2 names or more'),
+    ({'classes': ['circle', 'circle']}, "has a class 'circle'"),
+    ({'classes': ['circle', ' ']}, "has a class ' '"),
+    ({'classes': ['circle', 5]}, 'has a class 5'),
+    ({'classes': ['circle', '\ud800']}, 'has a class'),
+    ({'channel_means': 0.5}, 'has channel_means 0.5: they must be three numbers from 0 to 1'),
+    ({'channel_means': [0.5, 0.5]}, 'three numbers'),
+    ({'channel_means': [125.3, 123.0, 113.9]}, 'from 0 to 1'),
+    ({'channel_means': [float('nan')] * 3}, 'from 0 to 1'),
+    ({'channel_deviations': [0, 0.2, 0.2]}, 'has channel_deviations'),
   ],
 )
-def test_the_remedy_has_the_flags_that_made_the_records(folder, made_by, remedy):
-  write_manifest(folder, **made_by)
-  damage(folder)
-  with pytest.raises(InputError) as refusal:
-    records.num_examples(folder, 'eval')
-  if remedy.endswith('python'):
-    remedy += ' generate_cifar10_tfrecords.py --data-dir {}'
-    remedy += f' {made_by["flags"]} --force' if made_by else ' --force'
-  assert str(refusal.value).endswith(f'; {remedy.format(folder)}')
+def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
+  with pytest.raises(InputError, match=message) as refusal:
+    described(tmp_path, {**SHAPES.to_json(), **wrong})
+  assert len(str(refusal.value).splitlines()) == 1
+  assert 'cifar10.json' in str(refusal.value)
 
 
-def test_a_missing_file_names_the_command(tmp_path):
-  with pytest.raises(InputError, match=r'eval\.tfrecords is missing; run: python generate_'):
-    records.num_examples(str(tmp_path), 'eval')
-
-
-def test_a_manifest_by_hand_need_not_count(folder):
-  for content in ({'name': 'shapes', 'classes': list('abcd')}, {'format': 2}):
-    manifest.write_manifest(folder, content)
-    assert records.num_examples(folder, 'train') == 4
-    assert manifest.digests(folder) is None
-
-
-def entry(**changed):
-  whole = {'examples': 1, 'bytes': 2, 'sha256': 's', **changed}
-  return {'subsets': dict.fromkeys(manifest.SUBSETS, whole)}
+def test_refuses_classes_without_a_name_and_what_is_no_object(tmp_path):
+  with pytest.raises(InputError, match='has classes of its own but no name'):
+    described(tmp_path, {'classes': ['circle', 'square'], 'subsets': SPLITS})
+  with pytest.raises(InputError, match=r"config\.json is no JSON object but \['x'\]"):
+    DatasetInfo.from_json(['x'], 'config.json')
 
 
 @pytest.mark.parametrize(
@@ -92,10 +94,7 @@ def entry(**changed):
     '[]',
     '5',
     '{"subsets": {"train": 3}}',
-    '{"name": "shapes", "subsets": []}',
-    json.dumps(entry(examples='1')),
-    json.dumps(entry(bytes=1.5)),
-    json.dumps(entry(sha256=None)),
+    json.dumps({'subsets': {split: {**ENTRY, 'bytes': 1.5} for split in manifest.SUBSETS}}),
   ],
 )
 def test_refuses_a_damaged_manifest(tmp_path, content):
@@ -104,8 +103,59 @@ def test_refuses_a_damaged_manifest(tmp_path, content):
     manifest.read_manifest(str(tmp_path))
 
 
-@pytest.mark.parametrize('written_as', [3, 0, '2', None])
+@pytest.mark.parametrize('written_as', [3, '2'])
 def test_refuses_another_format(tmp_path, written_as):
-  manifest.write_manifest(str(tmp_path), {'format': written_as, **entry()})
+  manifest.write_manifest(str(tmp_path), {'format': written_as, 'subsets': SPLITS})
   with pytest.raises(InputError, match=f'has format {written_as!r} and this program reads 1 to 2'):
     manifest.read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ('made_by', 'remedy'),
+  [
+    ({'name': 'pets', 'flags': "--images '/my pets'"}, "run: {} --images '/my pets' --force"),
+    ({'name': 'shapes'}, 'restore it, or correct {folder}/cifar10.json'),
+    ({}, 'restore it, or run: {} --force'),
+  ],
+)
+def test_the_remedy_has_the_flags_that_made_the_records(tmp_path, made_by, remedy):
+  manifest.write_manifest(str(tmp_path), made_by)
+  command = f'python generate_cifar10_tfrecords.py --data-dir {tmp_path}'
+  said = manifest.remedy(f'{tmp_path}/eval.tfrecords', force=True)
+  assert said == remedy.format(command, folder=tmp_path)
+
+
+def test_neither_it_nor_what_refuses_loads_tensorflow():
+  """The command line describes a data dir before TensorFlow is there."""
+  program = (
+    'import sys; import generate_cifar10_tfrecords; '
+    "assert not any(name.startswith('tensorflow.') for name in sys.modules)"
+  )
+  checkout.python('-c', program, must_succeed=True)
+
+
+def blocks(language):
+  return re.findall(rf'```{language}\n(.*?)```', checkout.read('docs/data.md'), re.S)
+
+
+def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  [program] = [block for block in blocks('python') if 'data-shapes' in block]
+  exec(program, {})
+  described = info.describe('data-shapes')
+  assert (described.name, described.classes) == ('shapes', ('circle', 'square'))
+  made = input_pipeline.Cifar10DataSet('data-shapes', 'train')
+  assert made.num_examples_per_epoch() == 80
+  first = made.first_images(2)
+  assert (first[0] == 0).all()
+  assert (first[1] == 255).all()
+
+
+def test_the_documented_manifest_has_every_key(tmp_path):
+  [content] = blocks('json')
+  assert described(tmp_path, json.loads(content)).num_classes == 2
+  writer.convert(str(tmp_path), ArchiveSource(synthetic_images=2))
+  keys = set(json.loads((tmp_path / 'cifar10.json').read_text()))
+  documented = set(re.findall(r'^\| `(\w+)` \|', checkout.read('docs/data.md'), re.M))
+  # What decides what synthetic images are: of `source`.
+  assert keys - documented == {'images_per_batch', 'seed'}

@@ -22,7 +22,7 @@ import tensorflow as tf
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
 from cifar10.data import image_files, info, manifest, records
-from cifar10.data.build import archive, synthetic
+from cifar10.data.build import archive
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.options.hparams import all_values, from_values
@@ -229,7 +229,7 @@ def test_records(tmp_path, draw):
 
 
 def test_archives(tmp_path, draw):
-  batches = synthetic.write_synthetic(str(tmp_path), 2, 0)
+  batches = archive.write_synthetic(str(tmp_path), 2, 0)
   path = tmp_path / 'cifar.tar.gz'
   with tarfile.open(path, 'w:gz') as tar:
     tar.add(batches, archive.CIFAR10.folder)

@@ -7,6 +7,7 @@ member has the names of the classes.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 import lzma
@@ -26,12 +27,11 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info
 from cifar10.data.build import download
+from cifar10.data.build.synthetic import TEXTURES, synthetic_images
 from cifar10.data.info import IMAGE_BYTES
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
 Reader = Callable[[Sequence[str]], Iterator[Example]]  # Yields the examples in files.
-
-_REMEDY = 'name another --archive, or delete it if it is a download, and run again'
 
 
 class Opened(NamedTuple):
@@ -39,7 +39,7 @@ class Opened(NamedTuple):
 
   classes: tuple[str, ...]  # Their names, in the order of the labels.
   splits: Mapping[str, tuple[Sequence[str], Reader]]  # By name: its files, and what reads them.
-  remarks: Mapping[str, Any]  # More entries for the manifest.
+  remarks: Mapping[str, int]  # More entries for the manifest.
 
 
 class Labels(NamedTuple):
@@ -56,7 +56,6 @@ class Published:
   """The location, format and digests of a published archive."""
 
   name: str  # The value of --dataset.
-  title: str
   url: str
   folder: str  # The folder of its members.
   algorithm: str  # Of `digests`, named as in hashlib.
@@ -65,15 +64,9 @@ class Published:
   names_member: str
   labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
 
-  @property
-  def file_name(self) -> str:
-    """The file name of the published archive."""
-    return os.path.basename(self.url)
-
 
 CIFAR10 = Published(
   name='cifar10',
-  title='CIFAR-10',
   url='https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz',
   folder='cifar-10-batches-py',
   algorithm='sha256',
@@ -86,7 +79,7 @@ CIFAR10 = Published(
     'test_batch': 'f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831',
   },
   members={
-    'train': tuple(f'data_batch_{index}' for index in range(1, 5)),
+    'train': ('data_batch_1', 'data_batch_2', 'data_batch_3', 'data_batch_4'),
     'validation': ('data_batch_5',),
     'eval': ('test_batch',),
   },
@@ -96,7 +89,6 @@ CIFAR10 = Published(
 
 CIFAR100 = Published(
   name='cifar100',
-  title='CIFAR-100',
   url='https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz',
   folder='cifar-100-python',
   algorithm='md5',  # The md5 digests of its members are widely published.
@@ -114,6 +106,50 @@ CIFAR100 = Published(
 )
 
 PUBLISHED = {published.name: published for published in (CIFAR10, CIFAR100)}
+
+
+@dataclasses.dataclass(frozen=True)
+class ArchiveSource:
+  """A published archive, from any place, or synthetic batches of the same format."""
+
+  published: Published = CIFAR10
+  labels: str = 'fine'
+  _: dataclasses.KW_ONLY
+  path: str | None = None  # The archive or the unpacked folder; None: in the data dir, or fetched.
+  url: str | None = None  # The address to download from; None: the original one.
+  synthetic_images: int | None = None  # Generates this many images a batch instead.
+  seed: int = 0  # Of synthetic images.
+
+  @property
+  def identity(self) -> dict[str, object]:
+    """The manifest's entry on the source; equal entries mean equal records."""
+    name = self.published.labels[self.labels].name
+    if self.synthetic_images is None:
+      return {'name': name, 'source': 'published'}
+    made = {'images_per_batch': self.synthetic_images, 'seed': self.seed}
+    return {'name': name, 'source': 'synthetic', **made}
+
+  @property
+  def description(self) -> info.DatasetInfo | None:
+    """CIFAR-10's, with the published (rounded) means and deviations; None: nothing is known."""
+    return info.CIFAR10 if self.published is CIFAR10 else None
+
+  def open(self, data_dir: str) -> Opened:
+    """Makes, finds or downloads the batches; raises InputError as `download_and_extract` does."""
+    published, labels = self.published, self.published.labels[self.labels]
+    if self.synthetic_images is None:
+      folder = download_and_extract(data_dir, published=published, archive=self.path, url=self.url)
+    else:
+      folder = write_synthetic(data_dir, self.synthetic_images, self.seed, published)
+    splits = {}
+    for split, names in published.members.items():
+      is_shared = split != 'eval' and published.members['train'] == published.members['validation']
+      part = split if is_shared else 'all'
+      read = functools.partial(read_batches, labels=labels, part=part)
+      splits[split] = ([os.path.join(folder, name) for name in names], read)
+    if published is CIFAR10:
+      return Opened(info.CIFAR10.classes, splits, {})
+    return Opened(read_names(os.path.join(folder, published.names_member), labels), splits, {})
 
 
 def download_and_extract(
@@ -137,31 +173,26 @@ def download_and_extract(
   Raises:
     InputError: the archive cannot be had, or is damaged, or another one.
   """
-  there = [os.path.join(data_dir, name) for name in (published.file_name, published.folder)]
-  path = archive or next(filter(files.exists, there), None)
-  if path is None:
-    path = _downloaded(there[0], url or published.url)
-  elif url:
-    log.info('%s is there: it is read, and --url %s is not', path, url)
-  folder = path if files.is_dir(path) else there[1]
+  packed = os.path.join(data_dir, os.path.basename(published.url))
+  unpacked = os.path.join(data_dir, published.folder)
+  path = archive or next(filter(files.exists, (packed, unpacked)), None)
+  path = path or _downloaded(packed, url or published.url)
+  folder = path if files.is_dir(path) else unpacked
   lacking = set(published.digests)
   for name, content in _members(path, published):
     digest = hashlib.new(published.algorithm, content, usedforsecurity=False).hexdigest()
     if digest != published.digests.get(name, digest):
       raise InputError(
         f'{name} in {path} has {published.algorithm} {digest}, not {published.digests[name]}: it '
-        f'is damaged or not {published.title}; delete {path} and run again'
+        f'is damaged or not of {published.name}; delete {path} and run again'
       )
     lacking.discard(name)
     if folder != path:
-      files.make_folder(folder)
-      files.remove_unfinished(os.path.join(folder, name))
-      with files.writing(os.path.join(folder, name)) as file:
-        file.write(content)
+      _write(folder, name, content)
   if lacking:
     raise InputError(
-      f'{path} lacks {", ".join(sorted(lacking))}: it is not {published.title}; name what it is '
-      f'with --dataset, or {_REMEDY}'
+      f'{path} lacks {", ".join(sorted(lacking))}: it is not {published.name}; name what it is '
+      'with --dataset, or another --archive, or delete it if it is a download'
     )
   return folder
 
@@ -177,12 +208,12 @@ def _downloaded(path: str, url: str) -> str:
 
 def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
   """Yields the names and contents of the members in an archive, or in its unpacked folder."""
+  if files.is_dir(path):
+    for name in published.digests:
+      if files.exists(os.path.join(path, name)):
+        yield name, files.read(os.path.join(path, name))
+    return
   try:
-    if files.is_dir(path):
-      for name in published.digests:
-        if files.exists(os.path.join(path, name)):
-          yield name, files.read(os.path.join(path, name))
-      return
     with files.opened(path) as file, tarfile.open(fileobj=file, mode='r:*') as tar:
       for member in tar:
         folder, name = posixpath.split(posixpath.normpath(member.name))  # './cifar-10-...' counts.
@@ -191,7 +222,59 @@ def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
   # What tarfile raises for damage depends on what it takes the damaged bytes for.
   except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
     why = str(error).partition('\n')[0].rstrip(':')  # tarfile lists all compressions it tried.
-    raise InputError(f'{path} cannot be read ({why}); {_REMEDY}') from error
+    raise InputError(
+      f'{path} cannot be read ({why}); name another --archive, or delete it if it is a download'
+    ) from error
+
+
+def _write(folder: str, name: str, content: bytes) -> None:
+  files.make_folder(folder)
+  files.remove_unfinished(os.path.join(folder, name))
+  with files.writing(os.path.join(folder, name)) as file:
+    file.write(content)
+
+
+def write_synthetic(
+  data_dir: str, images_per_batch: int, seed: int, published: Published = CIFAR10
+) -> str:
+  """Writes the members of an archive with generated images, as if they were unpacked.
+
+  Args:
+    data_dir: where their folder is made.
+    images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many
+      together, `train` five times as many as `test`.
+    seed: determines every image.
+    published: the format.
+
+  Returns:
+    The folder: DATA_DIR/cifar-10-synthetic, for example.
+  """
+  rng = np.random.default_rng(seed)
+  folder = os.path.join(data_dir, published.name.replace('cifar', 'cifar-') + '-synthetic')
+
+  def write(name: str, content: Mapping[bytes, object]) -> None:
+    _write(folder, name, pickle.dumps(content, protocol=2))  # As Python 2 does.
+
+  if published is CIFAR10:
+    for name in published.digests:
+      labels = rng.permutation(np.arange(images_per_batch) % info.CIFAR10.num_classes)
+      write(name, {b'labels': labels.tolist(), b'data': synthetic_images(labels, rng)})
+  else:
+    fine, coarse = (kind.num_classes for kind in published.labels.values())
+    names = {
+      b'fine_label_names': [b'texture_%02d' % number for number in range(fine)],
+      b'coarse_label_names': [b'group_%02d' % number for number in range(coarse)],
+    }
+    write(published.names_member, names)
+    for name, batches in (('test', 1), ('train', 5)):
+      labels = rng.permutation(np.arange(batches * images_per_batch) % fine)
+      # Batch by batch, because making one image takes more than 100 KB.
+      parts = [synthetic_images(part, rng, fine) for part in np.split(labels, batches)]
+      # Fine classes with two equal longer textures share a coarse class.
+      both = {b'fine_labels': labels.tolist(), b'coarse_labels': (labels // TEXTURES).tolist()}
+      write(name, {**both, b'data': np.concatenate(parts)})
+  log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
+  return folder
 
 
 def read_batches(
@@ -211,11 +294,9 @@ def read_batches(
     content = _unpickled(path)
     try:
       images, numbers = content[b'data'], np.asarray(content[labels.key])
-      is_batch = (
-        (images.dtype, images.shape) == (np.uint8, (*numbers.shape, IMAGE_BYTES))
-        and numbers.dtype.kind in 'iu'
-        and bool(((numbers >= 0) & (numbers < labels.num_classes)).all())
-      )
+      shape, kind = (*numbers.shape, IMAGE_BYTES), numbers.dtype.kind
+      is_batch = (images.dtype, images.shape) == (np.uint8, shape) and kind in 'iu'
+      is_batch = is_batch and numbers.min() >= 0 and numbers.max() < labels.num_classes
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
       is_batch = False
     if not is_batch:
@@ -231,9 +312,7 @@ def read_batches(
 
 def read_names(path: str, labels: Labels) -> tuple[str, ...]:
   """Returns the classes' names in the order of the labels, from the member that has them."""
-  names = tuple(six.ensure_str(name) for name in _unpickled(path)[labels.names_key])
-  info.check_classes(names, path)
-  return names
+  return tuple(six.ensure_str(name) for name in _unpickled(path)[labels.names_key])
 
 
 def _unpickled(path: str) -> Any:

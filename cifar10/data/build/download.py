@@ -11,12 +11,11 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
 _ATTEMPTS = 5
-_FIRST_PAUSE = 1.0  # seconds before the second attempt; doubles each time
 _TIMEOUT = 30  # seconds without a byte
 _REFUSALS = (401, 403, 404, 410)  # HTTP's codes after which another attempt is of no use.
 
 
-def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
+def download(url: str, path: str, first_pause: float = 1) -> None:
   """Downloads `url` to `path`, resuming from `path`.part if that exists.
 
   Args:
@@ -25,7 +24,7 @@ def download(url: str, path: str, first_pause: float = _FIRST_PAUSE) -> None:
     first_pause: seconds before the second attempt; each further pause is twice as long.
 
   Raises:
-    InputError: five attempts failed, or the server refused; the message says what to do.
+    InputError: five attempts failed, or the server refused.
     OSError: the disk is full.
   """
   for attempt in range(_ATTEMPTS):
@@ -58,8 +57,7 @@ def _fetch(url: str, part: str) -> None:
     start = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
     left = response.headers.get('Content-Length')
     total = start + int(left) if left else None
-    name = os.path.basename(url)
-    bar = logs.bar(total=total, initial=start, unit='B', unit_scale=True, desc=name)
+    bar = logs.bar(total=total, initial=start, unit='B', unit_scale=True)
     with open(part, 'ab' if start else 'wb') as file, bar:
       while block := response.read(1 << 18):
         file.write(block)

@@ -2,18 +2,15 @@
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from cifar10.core import files, logs
+from cifar10.core import logs
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log, one_line
+from cifar10.core.logs import log
 from cifar10.data import info, manifest
 from cifar10.data.build.archive import Example, Opened
-from cifar10.data.info import IMAGE_BYTES
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
 MOST_NAMED = 20  # Unreadable files that the log names.
@@ -23,6 +20,8 @@ Classes = dict[str, list[str]]  # The paths of each class's images.
 
 class ImageFolder:
   """A source of PNG, JPEG and WebP files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE."""
+
+  description: info.DatasetInfo | None = None  # The means and deviations are not known.
 
   def __init__(
     self, folder: str, name: str | None = None, split: Sequence[float] | None = None, seed: int = 0
@@ -40,41 +39,30 @@ class ImageFolder:
     Raises:
       InputError: the folder has another structure, or a class has too few images.
     """
-    self._folder, self._seed = folder, seed
     name = os.path.basename(os.path.realpath(folder)) if name is None else name
     if not info.is_name(name):
       raise InputError(f'--name is {name!r}: it must be text in one line')
+    self._seed = seed
     self._listed = _list_splits(folder)
-    if split and 'validation' in self._listed:
-      raise InputError(
-        f'--split {",".join(map(str, split))} has no use: {folder} has a train, a validation and '
-        'an eval folder; leave it out'
-      )
     train, validation, evaluation = split or DEFAULT_SPLIT
-    if 'validation' in self._listed:
-      self._held_out: dict[str, float] = {}  # The shares of train that go to other splits.
-    elif 'eval' in self._listed:
-      log.info('there is no validation folder: taking some images of train')
+    self._held_out = {'validation': validation, 'eval': evaluation}  # The shares of train.
+    if 'eval' in self._listed:
       self._held_out = {'validation': validation / (train + validation)}
-    else:
-      self._held_out = {'validation': validation, 'eval': evaluation}
+    if 'validation' in self._listed:
+      self._held_out = {}
+    if split and not self._held_out:
+      raise InputError(f'--split has no use: {folder} has a folder for each split; leave it out')
     _divided(self._listed['train'], self._held_out, np.random.default_rng(0))  # Or it refuses.
-    divided = [train, validation, evaluation] if self._held_out else []
-    self._paths = [
-      path for classes in self._listed.values() for paths in classes.values() for path in paths
-    ]
-    self.identity: dict[str, Any] = {  # Names and sizes of files, since reading all is slow.
+    paths = [path for classes in self._listed.values() for path in _joined(classes)]
+    # The manifest's entry on the source; equal entries mean equal records.
+    self.identity: dict[str, object] = {
       'name': name,
       'source': 'images',
-      **({'split': divided} if divided else {}),
+      **({'split': [train, validation, evaluation]} if self._held_out else {}),
       'seed': seed,
-      'files': len(self._paths),
-      'listing_sha256': _listing_digest(folder, self._paths),
+      'files': len(paths),
+      'listing_sha256': _listing_digest(folder, paths),
     }
-    self.flags = ['--images', os.path.abspath(folder), '--name', name]
-    self.flags += ['--split', ','.join(map(str, divided))] if divided else []
-    self.flags += ['--seed', str(seed)]
-    self.description: info.DatasetInfo | None = None
 
   def open(self, data_dir: str) -> Opened:
     """Reads and scales all images, and divides them into the splits.
@@ -85,12 +73,19 @@ class ImageFolder:
       InputError: of a class no image is readable, or too few.
       StorageError: the storage does not give a file.
     """
-    indices, scaled = self._read_all(None if files.is_url(data_dir) else data_dir)
+    del data_dir  # Nothing is kept there.
+    every = [path for classes in self._listed.values() for path in _joined(classes)]
+    images = _read_all(every)
     parts: dict[str, Classes] = {}
     for split, classes in self._listed.items():
-      parts[split] = {name: [p for p in paths if p in indices] for name, paths in classes.items()}
+      parts[split] = {name: [p for p in paths if p in images] for name, paths in classes.items()}
+      if empty := [name for name, paths in parts[split].items() if not paths]:
+        raise InputError(
+          f'no file of class {empty[0]} can be read as an image; convert them to PNG, JPEG or '
+          'WebP, or remove the class'
+        )
     rng = np.random.default_rng(self._seed)
-    parts.update(_divided(parts['train'], self._held_out, rng))
+    parts |= _divided(parts['train'], self._held_out, rng)
     labels = {
       path: label
       for classes in parts.values()
@@ -98,52 +93,43 @@ class ImageFolder:
       for path in paths
     }
 
-    def read(input_files: Sequence[str]) -> Iterator[Example]:
-      for path in input_files:
-        yield scaled[indices[path]], labels[path]
+    def read(paths: Sequence[str]) -> Iterator[Example]:
+      return ((images[path], labels[path]) for path in paths)
 
     splits = {}
     for split in manifest.SUBSETS:
-      images = [path for paths in parts[split].values() for path in paths]
+      paths = _joined(parts[split])
       # In random order, so that the first ones show all classes.
-      splits[split] = ([images[index] for index in rng.permutation(len(images))], read)
-    unreadable = len(self._paths) - len(indices)
-    return Opened(tuple(self._listed['train']), splits, {'unreadable': unreadable})
+      splits[split] = ([paths[index] for index in rng.permutation(len(paths))], read)
+    return Opened(tuple(self._listed['train']), splits, {'unreadable': len(every) - len(images)})
 
-  def _read_all(self, scratch_dir: str | None) -> tuple[dict[str, int], np.ndarray]:
-    """Returns all images that can be read, uint8 [n, 3072], in a file without a name.
 
-    With their indices, by path.
-    """
-    from cifar10.data import image_files  # noqa: PLC0415  (TensorFlow, as in writer.py)
+def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:
+  """Returns all images that can be read, uint8 [3072] (planes R, G, B), by path."""
+  from cifar10.data import image_files  # noqa: PLC0415  (TensorFlow, as in writer.py)
 
-    def read(path: str) -> np.ndarray | str:
-      try:
-        return image_files.read_image(path)[0]
-      except InputError as error:
-        return str(error)
+  def read(path: str) -> np.ndarray | str:
+    try:
+      return image_files.read_image(path)[0].transpose(2, 0, 1).ravel()
+    except InputError as error:
+      return str(error)
 
-    indices: dict[str, int] = {}
-    with tempfile.TemporaryFile(dir=scratch_dir) as scratch:
-      images = image_files.read_ahead(read, self._paths)
-      with logs.bar(images, total=len(self._paths), unit=' images', desc='read') as shown:
-        for number, (path, image) in enumerate(zip(self._paths, shown)):
-          if isinstance(image, np.ndarray):
-            indices[path] = len(indices)
-            scratch.write(image.transpose(2, 0, 1).tobytes())  # As planes R, G, B.
-          elif number - len(indices) < MOST_NAMED:
-            log.info('left out: %s', image)
-      scratch.flush()
-      unreadable = len(self._paths) - len(indices)
-      if unreadable > MOST_NAMED:
-        log.info('and %s files more cannot be read', unreadable - MOST_NAMED)
-      for name, paths in (pair for classes in self._listed.values() for pair in classes.items()):
-        if not any(path in indices for path in paths):
-          raise InputError(
-            f'none of the {len(paths)} files of class {name} in {os.path.dirname(paths[0])} can '
-            'be read as an image; convert them to PNG, JPEG or WebP, or remove the class'
-          )
-      return indices, np.memmap(scratch, np.uint8, 'r').reshape(-1, IMAGE_BYTES)
+  found: dict[str, np.ndarray] = {}
+  unread = 0
+  images = image_files.read_ahead(read, paths)
+  with logs.bar(images, total=len(paths), unit=' images', desc='read') as shown:
+    for path, image in zip(paths, shown):
+      if isinstance(image, np.ndarray):
+        found[path] = image
+        continue
+      unread += 1
+      if unread <= MOST_NAMED:
+        log.info('left out: %s', image)
+  return found
+
+
+def _joined(classes: Classes) -> list[str]:
+  return [path for paths in classes.values() for path in paths]
 
 
 def _divided(
@@ -190,42 +176,29 @@ def _list_splits(folder: str) -> dict[str, Classes]:
   holds_classes = any(_sub_folders(os.path.join(folder, name)) for name in names)
   if not (set(names) <= set(manifest.SUBSETS) and holds_classes):  # A class may be called `train`.
     return {'train': _list_classes(folder)}
-  if missing := {'train', 'eval'} - set(names):
-    raise InputError(
-      f'{folder} has the folder {names[0]} but not {missing.pop()}; add it, or put the classes '
-      f'straight into {folder}'
-    )
   splits = {name: _list_classes(os.path.join(folder, name)) for name in names}
-  for name, classes in splits.items():
-    if differing := sorted(set(classes) ^ set(splits['train'])):
-      raise InputError(
-        f'{folder}/{name} has other classes than train: {", ".join(map(repr, differing))} in one '
-        'of them alone; give each split the same'
-      )
+  if not {'train', 'eval'} <= set(splits) or len(set(map(tuple, splits.values()))) > 1:
+    raise InputError(
+      f'{folder} must have the folders train and eval, and may have validation, each with the same '
+      'classes in it; add what is missing'
+    )
   return splits
 
 
 def _list_classes(folder: str) -> Classes:
-  """Returns sub-folders with their files; raises InputError for fewer than two, or an empty one."""
-  names = _sub_folders(folder)
-  if len(names) < info.LEAST_CLASSES:
-    raise InputError(
-      f'{folder} has {len(names)} sub-folders: give each class one of its own, two at least'
-    )
-  info.check_classes(names, folder)
-  if beside := sorted(set(_visible(folder)) - set(names)):
-    where = one_line(os.path.join(folder, beside[0]))
-    log.info('left out: %s, and %d more in no class', where, len(beside) - 1)
-  classes = {name: _visible(os.path.join(folder, name)) for name in names}
-  for name, images in classes.items():
-    if nested := _sub_folders(os.path.join(folder, name)):
+  """Returns sub-folders with their files; raises InputError for what cannot be classes."""
+  classes = {
+    name: [os.path.join(folder, name, file) for file in _visible(os.path.join(folder, name))]
+    for name in _sub_folders(folder)
+  }
+  info.check_classes(list(classes), folder)
+  for name, paths in classes.items():
+    if not paths or any(map(os.path.isdir, paths)):
       raise InputError(
-        f'{folder}/{name} holds the folder {nested[0]!r}: images lie straight in their class; only '
-        'train, validation and eval may hold classes'
+        f'{folder}/{name} must hold images, and no folders: only train, validation and eval may '
+        'hold classes'
       )
-    if not images:
-      raise InputError(f'{folder}/{name} holds no images; add some or remove it')
-  return {name: [os.path.join(folder, name, image) for image in classes[name]] for name in names}
+  return classes
 
 
 def _sub_folders(folder: str) -> list[str]:

@@ -1,71 +1,15 @@
-"""Generates batches of CIFAR-10 or CIFAR-100 without photographs, for tests and demonstrations."""
+"""Generates images for tests and demonstrations: textures that a small network learns."""
 
 import math
-import os
-import pickle
-from collections.abc import Mapping
 
 import numpy as np
 
-from cifar10.core import files
-from cifar10.core.logs import log
 from cifar10.data import info
-from cifar10.data.build.archive import CIFAR10, Published
 from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
-_TEXTURES = 5
+TEXTURES = 5  # Horizontal and vertical stripes, checks, diagonal stripes and rings.
 _PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes are single textures
 _LAYERED_PERIODS = (3.5, 7.0, 14.0)  # pixels, of the three textures of an image; an octave apart
-MOST_CLASSES = _TEXTURES ** len(_LAYERED_PERIODS)
-# How many times --synthetic's number of images CIFAR-100's members hold: train and validation have
-# the ratio of CIFAR-10's batches, four to one.
-_CIFAR100_MEMBERS = {'test': 1, 'train': 5}
-
-
-def write_synthetic(
-  data_dir: str, images_per_batch: int, seed: int, published: Published = CIFAR10
-) -> str:
-  """Writes the members of an archive with generated images, as if they were unpacked.
-
-  Args:
-    data_dir: where their folder is made.
-    images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many
-      together.
-    seed: determines every image.
-    published: the format.
-
-  Returns:
-    The folder: DATA_DIR/cifar-10-synthetic, for example.
-  """
-  rng = np.random.default_rng(seed)
-  folder = os.path.join(data_dir, published.file_name.partition('-python')[0] + '-synthetic')
-  files.make_folder(folder)
-
-  def write(name: str, content: Mapping[bytes, object]) -> None:
-    files.remove_unfinished(os.path.join(folder, name))
-    with files.writing(os.path.join(folder, name)) as file:
-      pickle.dump(content, file, protocol=2)  # As Python 2 does.
-
-  if published is CIFAR10:
-    for name in published.digests:
-      labels = rng.permutation(np.arange(images_per_batch) % info.CIFAR10.num_classes)
-      write(name, {b'labels': labels.tolist(), b'data': synthetic_images(labels, rng)})
-  else:
-    fine, coarse = (kind.num_classes for kind in published.labels.values())
-    names = {
-      b'fine_label_names': [b'texture_%02d' % number for number in range(fine)],
-      b'coarse_label_names': [b'group_%02d' % number for number in range(coarse)],
-    }
-    write(published.names_member, names)
-    for name, batches in _CIFAR100_MEMBERS.items():
-      labels = rng.permutation(np.arange(batches * images_per_batch) % fine)
-      # Batch by batch, because making one image takes more than 100 KB.
-      parts = [synthetic_images(part, rng, fine) for part in np.split(labels, batches)]
-      # Fine classes with two equal longer textures share a coarse class.
-      both = {b'fine_labels': labels.tolist(), b'coarse_labels': (labels // _TEXTURES).tolist()}
-      write(name, {**both, b'data': np.concatenate(parts)})
-  log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
-  return folder
 
 
 def synthetic_images(
@@ -73,9 +17,8 @@ def synthetic_images(
 ) -> np.ndarray:
   """Generates textures that a small convolutional network learns and a linear model does not.
 
-  The five textures are horizontal and vertical stripes, checks, diagonal stripes and rings. Of up
-  to ten classes, class 2t + f is texture t of period f (5 or 11 pixels). Of more, each image is the
-  sum of three textures, of 14, 7 and 3.5 pixels, named by the class's digits to the base 5.
+  Of up to ten classes, class 2t + f is texture t of period f (5 or 11 pixels). Of more, each image
+  is the sum of three textures, of 14, 7 and 3.5 pixels, named by the class's digits to the base 5.
 
   Phase, colours and noise are random, so that all classes have the same mean image; mirrored or
   shifted images stay in their class.
@@ -88,14 +31,12 @@ def synthetic_images(
   Returns:
     uint8 [n, 3072], planes R, G, B.
   """
-  assert num_classes <= MOST_CLASSES
-  if num_classes <= _TEXTURES * len(_PERIODS):
+  if num_classes <= TEXTURES * len(_PERIODS):
     pattern = _texture(labels // 2, np.choose(labels % 2, _PERIODS), rng)
   else:
-    digits = [labels // _TEXTURES**place % _TEXTURES for place in range(len(_LAYERED_PERIODS))]
     layers = [
-      _texture(digit, np.full(len(labels), period), rng)
-      for digit, period in zip(digits, _LAYERED_PERIODS)
+      _texture(labels // TEXTURES**place % TEXTURES, np.full(len(labels), period), rng)
+      for place, period in enumerate(_LAYERED_PERIODS)
     ]
     pattern = np.sum(layers, 0) / math.sqrt(len(layers))  # The deviation of one layer.
   return _coloured(pattern, rng)
@@ -119,9 +60,9 @@ def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) 
   rings = np.hypot(y - draw(8, 24), x - draw(8, 24))
   textures = np.stack(
     [
-      wave(y + 0 * period),
-      wave(x + 0 * period),
-      wave(y + 0 * period) * wave(x + 0 * period) * 1.5,
+      wave(y),
+      wave(x),
+      wave(y) * wave(x) * 1.5,
       wave((x + direction * y) / np.sqrt(2)),
       wave(rings),
     ]

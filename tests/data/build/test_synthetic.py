@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from cifar10.data.build import synthetic
+from cifar10.data.build import archive, synthetic
 from cifar10.data.build.archive import CIFAR10, CIFAR100, read_batches
 
 
@@ -17,7 +17,7 @@ def test_a_seed_fixes_every_image(tmp_path):
   for published, name in [(CIFAR10, 'test_batch'), (CIFAR100, 'train')]:
     labels = published.labels['fine']
     first, again, other = (
-      images_of(synthetic.write_synthetic(str(tmp_path), 3, seed, published), name, labels=labels)
+      images_of(archive.write_synthetic(str(tmp_path), 3, seed, published), name, labels=labels)
       for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
@@ -26,7 +26,7 @@ def test_a_seed_fixes_every_image(tmp_path):
 
 def test_cifar_10s_batches_are_what_they_have_always_been(tmp_path):
   """Others' record files, and what was measured with them, go back to these images."""
-  folder = synthetic.write_synthetic(str(tmp_path), 4, seed=0)
+  folder = archive.write_synthetic(str(tmp_path), 4, seed=0)
   digests = {
     name: hashlib.sha256(images_of(folder, name).tobytes()).hexdigest()[:16]
     for name in ('data_batch_1', 'test_batch')

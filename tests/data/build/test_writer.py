@@ -10,8 +10,8 @@ import tensorflow as tf
 from cifar10.core.errors import InputError
 from cifar10.data import image_files, info, manifest, records
 from cifar10.data.build import archive, image_folder, writer
+from cifar10.data.build.archive import ArchiveSource
 from cifar10.data.build.image_folder import ImageFolder
-from cifar10.data.build.sources import ArchiveSource
 
 
 def write_image(path, image):
@@ -91,13 +91,12 @@ def test_unreadable_files_are_named_and_counted(photos, tmp_path, caplog, monkey
     f'left out: image {photos}/dog/a\\nb cannot be read as PNG, JPEG or WebP; convert it',
     f'left out: image {photos}/dog/link.png does not exist',
   ]
-  assert 'and 3 files more cannot be read' in caplog.messages
 
 
 def test_a_class_that_cannot_be_read_is_refused(photos, tmp_path):
   for path in (photos / 'dog').iterdir():
     path.write_bytes(b'x')
-  with pytest.raises(InputError, match=r'none of the 10 files of class dog in .*photos/dog can be'):
+  with pytest.raises(InputError, match='no file of class dog can be read as an image'):
     convert(photos, tmp_path / 'data')
   assert os.listdir(tmp_path / 'data') == []
 
@@ -106,7 +105,7 @@ def test_all_or_nothing_is_written(tmp_path, monkeypatch):
   def fail(*arguments):
     raise OSError('no space left')
 
-  monkeypatch.setattr(manifest, 'as_text', fail)
+  monkeypatch.setattr(manifest, 'write_manifest', fail)
   with pytest.raises(OSError, match='no space left'):
     writer.convert(str(tmp_path), ArchiveSource(synthetic_images=2))
   assert os.listdir(tmp_path) == ['cifar-10-synthetic']
@@ -138,28 +137,11 @@ def test_cifar_100_is_described_by_its_archive(tmp_path):
   np.testing.assert_allclose(described.means, pixels.mean((0, 2)), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-  ('flags', 'source'),
-  [
-    ('', ArchiveSource()),
-    ('--archive /a/b', ArchiveSource(path='/a/b')),
-    (
-      '--dataset cifar100 --labels coarse --synthetic 3 --seed 2',
-      ArchiveSource(archive.CIFAR100, 'coarse', synthetic_images=3, seed=2),
-    ),
-  ],
-)
-def test_a_source_says_its_flags(flags, source):
-  assert source.flags == flags.split()
-
-
 def test_means_and_deviations_by_hand():
   def image(red, green, blue):
     return np.repeat(np.array([red, green, blue], np.uint8), 1024)
 
-  statistics = writer.ChannelStatistics()
-  images = [image(0, 51, 255), image(255, 102, 255)]
-  list(statistics.counted(lambda images: zip(images, [0, 1]), images))
+  examples = [(image(0, 51, 255), 0), (image(255, 102, 255), 1)]
   # Red 0 and 1: mean 0.5, deviation 0.5. Green 0.2 and 0.4: mean 0.3, deviation 0.1. Blue has one
   # value: its deviation is 0, for which one level of 255 stands, 0.003922.
-  assert statistics.means_and_stds() == ((0.5, 0.3, 1.0), (0.5, 0.1, 0.003922))
+  assert writer.means_and_deviations(examples) == ((0.5, 0.3, 1.0), (0.5, 0.1, 0.003922))
