@@ -14,7 +14,7 @@ from outcome import refused, succeeded, wait_for_start
 
 import cifar10_main
 import generate_cifar10_tfrecords
-from cifar10 import checkpoint, control, local_cluster, report
+from cifar10 import checkpoint, control, report
 from cifar10.core import files
 from cifar10.data.build import archive
 from cifar10.job import checkpoints, control_requests, metrics_log
@@ -176,23 +176,9 @@ def test_a_filesystem_that_nobody_knows_is_refused(run_here, nowhere, command, f
       ['--mode', 'predict', '--job-dir', 'job', '--images', 'x.png', 'gs://bucket/x.png'],
       '--images gs://bucket/x.png is a URL; copy the images to a local folder',
     ),
-    (
-      local_cluster,
-      ['--', '--data-dir', 'data', '--job-dir', 'ram://job'],
-      '--job-dir ram://job lies in the memory of one process; name a folder that all tasks see',
-    ),
   ],
 )
 def test_what_a_url_cannot_be(run_here, nowhere, command, flags, line):
   result = run_here(*flags, command=command)
   assert (result.returncode, result.stderr) == (2, f'error: {line}\n')
   assert os.listdir(nowhere) == []
-
-
-def test_no_task_of_a_cluster_has_its_own_memory_for_a_job_dir(run_here, nowhere, monkeypatch):
-  tasks = {'chief': ['127.0.0.1:1'], 'worker': ['127.0.0.1:2'], 'ps': ['127.0.0.1:3']}
-  config = {'cluster': tasks, 'task': {'type': 'worker', 'index': 0}}
-  monkeypatch.setenv('TF_CONFIG', json.dumps(config))
-  result = run_here('--data-dir', 'data', '--job-dir', 'ram://job', *SMALL)
-  said = 'lies in the memory of one process; name a folder that all tasks see'
-  assert (result.returncode, result.stderr) == (2, f'error: --job-dir ram://job {said}\n')

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import NoReturn
 
-from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.option import ADDRESS
 from cifar10.options.checks import early_stopping_rules
@@ -244,6 +243,3 @@ def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode:
   for is_broken, message in [*of_any, *(of_training if trains else [])]:
     if is_broken:
       raise InputError(message)
-  if trains and (cluster.is_distributed or cluster.has_evaluator):
-    files.check_shared('--data-dir', options.data_dir or '')
-    files.check_shared('--job-dir', options.job_dir)

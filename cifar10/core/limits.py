@@ -9,23 +9,26 @@ from collections.abc import Iterator
 # for each kind of limit. A container may see its own group as the root.
 _TREE = '/sys/fs/cgroup'
 _OF_THIS_PROCESS = '/proc/self/cgroup'
-_MEMORY = ('memory.max', 'memory.limit_in_bytes')  # Of version 2, and of version 1.
-# The same for processor time: microseconds in each period, and the period.
-_QUOTAS = (('cpu.max',), ('cpu.cfs_quota_us', 'cpu.cfs_period_us'))
 
 
 def memory() -> int:
   """Returns the bytes that this process can get: free memory, or a container's smaller limit."""
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
   limits += [kibibytes * 1024 for kibibytes in numbers('/proc/meminfo', 'MemAvailable:')]
-  places = [os.path.join(folder, name) for folder in _groups('memory') for name in _MEMORY]
-  limits += [limit for path in places for limit in numbers(path)]
+  for name in ('memory.max', 'memory.limit_in_bytes'):  # Of version 2, and of version 1.
+    limits += [limit for folder in _groups('memory') for limit in numbers(f'{folder}/{name}')]
   return min(limits)
 
 
 def cores() -> int:
   """Returns the cores that this process may use: its own, or a container's smaller limit."""
-  return min([own_cores(), *(max(1, math.ceil(quota)) for quota in _quotas())])
+  quotas = []  # Each microseconds of processor time, and the period in which it may have them.
+  for folder in _groups('cpu'):
+    quotas.append(numbers(f'{folder}/cpu.max'))
+    names = ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
+    quotas.append([number for name in names for number in numbers(f'{folder}/{name}')])
+  allowed = [math.ceil(quota[0] / quota[1]) for quota in quotas if len(quota) == 2]
+  return max(1, min([own_cores(), *allowed]))
 
 
 def threads(asked: int) -> int:
@@ -40,19 +43,7 @@ def threads(asked: int) -> int:
 
 def own_cores() -> int:
   """Returns how many of the machine's cores this process may run on."""
-  if hasattr(os, 'sched_getaffinity'):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
-
-
-def _quotas() -> Iterator[float]:
-  """Yields the limits of control groups on processor time, in cores."""
-  for folder in _groups('cpu'):
-    for names in _QUOTAS:
-      lines = [_first_line(os.path.join(folder, name)) for name in names]
-      words = [word for line in lines for word in line.split()]
-      if len(words) == 2 and all(word.isdecimal() for word in words):
-        yield int(words[0]) / int(words[1])
+  return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 def _groups(kind: str) -> Iterator[str]:
@@ -69,15 +60,8 @@ def _groups(kind: str) -> Iterator[str]:
 
 
 def numbers(path: str, start: str = '') -> list[int]:
-  """Returns the number in the first line with this start; [] without the file, as on macOS."""
-  words = _first_line(path, start).removeprefix(start).split()
-  return [int(words[0])] if words and words[0].isdecimal() else []
-
-
-def _first_line(path: str, start: str = '') -> str:
-  """Returns the first line of a file with this start; '' without line or file."""
-  try:
-    with open(path, encoding='ascii', errors='replace') as file:
-      return next((line for line in file if line.startswith(start)), '')
-  except OSError:
-    return ''
+  """Returns the numbers in the first line with this start; [] without the file, as on macOS."""
+  with contextlib.suppress(OSError), open(path, encoding='ascii', errors='replace') as file:
+    line = next((each for each in file if each.startswith(start)), '')
+    return [int(word) for word in line.removeprefix(start).split() if word.isdecimal()]
+  return []

@@ -17,20 +17,9 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
-_SECONDS = 1  # How long a lock is waited for: `holder` takes it for a moment.
 # Version 1 had a file of its own for each process, written again every second, or six at a URL.
-_CLAIMS = f'claim-*-[0-9]*-{"[0-9a-f]" * 8}.json'
+_CLAIMS = 'claim-*-[0-9]*-????????.json'
 _FRESH_SECONDS, _FRESH_SECONDS_AT_URL = 10, 60
-
-_held: set[IO[bytes]] = set()
-
-
-def _close_in_child() -> None:
-  for file in _held:  # Or a child that lives on would hold its parent's locks.
-    file.close()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
 
 
 @contextlib.contextmanager
@@ -46,13 +35,12 @@ def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
     InputError: another process has it.
     OSError: the file cannot be written.
   """
-  folder = os.path.dirname(path)
-  files.make_folder(folder)
+  files.make_folder(os.path.dirname(path))
+  _check_claims(claims, refusal)
   now = datetime.datetime.now()
   own = f'process {os.getpid()} on {socket.gethostname()} (since {now:%Y-%m-%d %H:%M:%S})'
   if files.is_url(path):
-    _check_claims(claims, refusal)
-    log.info('%s is not locked, being a URL: let no other process write there', folder)
+    log.info('%s is not locked, being a URL: let no other process write there', path)
     files.write_text(path, own)
     try:
       yield
@@ -61,38 +49,28 @@ def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
         files.remove(path)
     return
   with open(path, 'a+b', buffering=0) as file:
-    _held.add(file)
+    os.register_at_fork(after_in_child=file.close)  # Or a child that lives on would hold it.
+    _take(file, refusal)
+    file.truncate(0)
+    file.write(own.encode())
     try:
-      _take(file, refusal)
-      _check_claims(claims, refusal)
-      file.truncate(0)
-      file.write(own.encode())
-      try:
-        yield
-      finally:
-        file.truncate(0)
+      yield
     finally:
-      _held.discard(file)
+      file.truncate(0)
 
 
 def _take(file: IO[bytes], refusal: str) -> None:
-  deadline = time.monotonic() + _SECONDS
-  while True:
+  for _ in range(10):  # `holder` takes it for a moment.
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       return
     except BlockingIOError:
-      if time.monotonic() > deadline:
-        raise InputError(refusal.replace('{holder}', _written(file))) from None
-      time.sleep(_SECONDS / 10)
+      time.sleep(0.1)
     except OSError as error:
       log.info('%s is not locked (%s): let no other process write there', file.name, error.strerror)
       return
-
-
-def _written(file: IO[bytes]) -> str:
   file.seek(0)
-  return file.read(500).decode(errors='replace')
+  raise InputError(refusal.replace('{holder}', file.read().decode(errors='replace')))
 
 
 def _check_claims(folder: str, refusal: str) -> None:
@@ -100,8 +78,7 @@ def _check_claims(folder: str, refusal: str) -> None:
   fresh = _FRESH_SECONDS_AT_URL if files.is_url(folder) else _FRESH_SECONDS
   for path in files.matching(folder, _CLAIMS):
     with contextlib.suppress(FileNotFoundError):
-      written = files.signature(path)[1] / 1e9
-      claim = files.read_object(path) or {}
+      claim, written = files.read_object(path) or {}, files.signature(path)[1] / 1e9
       if abs(time.time() - written) < fresh:
         holder = f'process {claim.get("pid")} on {claim.get("host")}, of version 1,'
         raise InputError(refusal.replace('{holder}', holder))
@@ -112,16 +89,12 @@ def holder(path: str) -> str:
 
   Where there are no locks, a process that was killed seems to hold it.
   """
-  try:
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError):
     if files.is_url(path):
       return files.read_text(path)
     with open(path, 'rb', buffering=0) as file:
       try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-      except BlockingIOError:
-        return _written(file) or 'another process'
-      except OSError:
-        return _written(file)
-      return ''
-  except (FileNotFoundError, NotADirectoryError):
-    return ''
+      except OSError:  # Another has it, or there are no locks.
+        return file.read().decode(errors='replace')
+  return ''

@@ -5,7 +5,6 @@ a command calls `start` after them, and imports everything else then.
 """
 
 import contextlib
-import functools
 import gc
 import os
 import string
@@ -17,7 +16,7 @@ from typing import IO
 
 from cifar10.core.errors import StorageError
 
-_importing = threading.RLock()
+_importing = threading.RLock()  # A second thread would use what is imported so far.
 
 
 def start(verbose: bool = False) -> None:
@@ -26,14 +25,6 @@ def start(verbose: bool = False) -> None:
   Newer releases write some lines while they are loaded, before they read any setting; `verbose`
   shows them.
   """
-  # A second thread would use what is imported so far, and take the first one's file for the
-  # standard error to restore.
-  with _importing:
-    _import_once(verbose)
-
-
-@functools.cache
-def _import_once(verbose: bool) -> None:
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
   if 'grpc_proxy' not in os.environ:
@@ -41,35 +32,22 @@ def _import_once(verbose: bool) -> None:
     # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.
     endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
     os.environ.update(no_grpc_proxy=endings)
-  if 'tensorflow.python' in sys.modules:
-    return
   try:
     tempfile.gettempdir()
   except FileNotFoundError as error:  # TensorFlow needs one, too.
     raise StorageError(f'{error.strerror}; name a folder in TMPDIR') from None
-  with tempfile.TemporaryFile() as output, _no_collection():
+  with _importing, tempfile.TemporaryFile() as output:
+    if 'tensorflow.python' in sys.modules:
+      return
+    gc.disable()  # An import makes a million objects that stay, and each collection visits all.
     try:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
     except BaseException:
       repeat(output)
       raise
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-  """Turns the garbage collector off, and exempts all new objects from later collections.
-
-  An import makes a million objects that stay, and each collection would visit them all. The little
-  garbage of an import stays, too.
-  """
-  was_on = gc.isenabled()
-  gc.disable()
-  try:
-    yield
-    gc.freeze()
-  finally:
-    if was_on:
+    finally:
+      gc.freeze()
       gc.enable()
 
 

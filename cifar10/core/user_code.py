@@ -6,15 +6,14 @@ import importlib
 import inspect
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cifar10
 from cifar10.core.errors import InputError, SourceError
+from cifar10.core.logs import one_line
 
-_MOST_SHOWN = 300  # Characters of a message.
 # In the names of files that are nobody's own code.
 _NOT_OWN = (os.path.join(cifar10.__path__[0], ''), '<frozen importlib', '/tensorflow/')
 
@@ -24,7 +23,7 @@ class Given(str):
 
   made: Any
 
-  def __deepcopy__(self, memo: Any) -> 'Given':
+  def __deepcopy__(self, memo: object) -> 'Given':
     return self
 
 
@@ -32,15 +31,14 @@ def given(made: Any) -> str:
   """Returns the place in a module by which an object is found again, or else a `Given` name."""
   place = f'{getattr(made, "__module__", "")}:{getattr(made, "__qualname__", "")}'
   with contextlib.suppress(ImportError, AttributeError, ValueError):
-    if found(place) is made:
+    if _found(place) is made:
       return place
   named = Given(f'given:{type(made).__name__}')
   named.made = made
   return named
 
 
-def found(place: str) -> Any:
-  """Imports 'package.module:NAME'; raises ImportError or AttributeError."""
+def _found(place: str) -> Any:
   module, _, path = place.partition(':')
   return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
 
@@ -56,16 +54,15 @@ def imported(flag: str, name: str) -> Any:
   if name.startswith('given:'):
     raise InputError(f'{flag} {name} is an object that a call in Python was given; give it again')
   module, _, path = name.partition(':')
-  here = os.getcwd()
-  if here not in sys.path and '' not in sys.path:
-    sys.path.append(here)  # Whichever way the command was started.
+  if not {'', os.getcwd()} & set(sys.path):
+    sys.path.append(os.getcwd())  # Whichever way the command was started.
   remedy = 'correct it, or run from its folder or with that in PYTHONPATH'
   with others_code(
     lambda said: InputError(f'{flag} {name} cannot be imported: {said}; {remedy}'), None
   ):
     importlib.import_module(module)
   try:
-    function = found(name)
+    function = _found(name)
   except AttributeError:
     file = getattr(sys.modules[module], '__file__', module)
     raise InputError(f'{flag} {name}: there is no {path} in {file}; name another') from None
@@ -77,32 +74,25 @@ def imported(flag: str, name: str) -> Any:
 @contextlib.contextmanager
 def others_code(
   fault: Callable[[str], Exception],
-  function: Any,
+  function: object,
   but: tuple[type[Exception], ...] = (SourceError,),
 ) -> Iterator[None]:
-  """A context for code that is not ours; in the main thread it keeps the working folder.
+  """A context for code that is not ours.
 
   Args:
-    fault: makes an exception of ours of what `described` says of theirs.
+    fault: makes an exception of ours of what is said of theirs.
     function: whose code it is; None: a module's, while it is imported.
     but: exceptions that pass.
   """
-  is_main = threading.current_thread() is threading.main_thread()
-  here = os.getcwd() if is_main else ''
   try:
     yield
-  except but:
-    raise
-  except BaseException as error:
-    if isinstance(error, KeyboardInterrupt) and is_main:
+  except BaseException as error:  # It may call sys.exit.
+    if isinstance(error, (KeyboardInterrupt, *but)):
       raise
-    raise fault(described(error, function)) from None
-  finally:
-    if is_main:
-      os.chdir(here)
+    raise fault(_described(error, function)) from None
 
 
-def described(error: BaseException, function: Any) -> str:
+def _described(error: BaseException, function: Any) -> str:
   """Describes an exception in one line: type, message, and the line of the user's file."""
   frames = [
     frame
@@ -112,11 +102,5 @@ def described(error: BaseException, function: Any) -> str:
   code = getattr(inspect.unwrap(function), '__code__', None)
   inside = [frame for frame in frames if code and frame.filename == code.co_filename] or frames
   where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''
-  try:
-    message = str(error)
-  except BaseException:
-    message = 'it has no message that can be shown'
-  # What a terminal or TensorFlow could not show: control characters, halves of surrogate pairs.
-  shown = ''.join(each if each.isprintable() else ' ' for each in message[:_MOST_SHOWN])
-  message = ' '.join(shown.split())
-  return f'{type(error).__name__:.80}{": " if message else ""}{message}{where}'
+  message = one_line(' '.join(str(error)[:300].split()))
+  return f'{type(error).__name__}{": " if message else ""}{message}{where}'

@@ -1,8 +1,12 @@
-"""A job's checkpoints: which one to use or to resume from, and which are damaged.
+"""A job's checkpoints: which one to use or to resume from, which are damaged, and JOB/best/.
 
 A checkpoint is MODEL.index, with the position of each tensor, and the tensors in MODEL.data-... It
 is whole if TensorFlow can read every tensor: it compares a checksum of each, and of each part of
-the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest one.
+the index. JOB/checkpoint is TensorFlow's list of checkpoints, with the latest one. JOB/best/ has
+copies of the best ones, and best.json the evaluations that chose them:
+
+  {"accuracy": 0.93, "global_step": 4000, ..., "checkpoint": "model.ckpt-4000",
+   "others": [the next best evaluation, ...]}
 """
 
 import contextlib
@@ -19,15 +23,16 @@ from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError, MisfitError
 from cifar10.core.logs import log, one_line
 
-BEST = 'best'  # The value of --checkpoint for the best checkpoint in JOB/best/.
+BEST = 'best'  # The folder, and the value of --checkpoint for the best one in it.
+BEST_NAME = 'best.json'
 # The name that TensorFlow gives its own averages, which other programs look for.
 EMA_SUFFIX = '/ExponentialMovingAverage'
 LIST = 'checkpoint'
 DAMAGED = 'damaged'  # The folder in the job dir to which damaged checkpoints are moved.
-_FILE = re.compile(r'(.*)\.(index|meta|data-\d{5}-of-\d{5})', re.DOTALL)
+_PART = re.compile(r'\.(index|meta|data-\d{5}-of-\d{5})')
 _OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
-_Signatures = tuple[tuple[str, int, int], ...]  # Of files: paths, and what changes when they do.
-_faults: dict[_Signatures, str] = {}  # Of those that this process has read or saved.
+
+Entry = dict[str, Any]  # An evaluation as the program prints it.
 
 
 class Survey(NamedTuple):
@@ -50,37 +55,37 @@ def survey(job_dir: str) -> Survey:
   """Surveys a job: the checkpoint listed as the latest, or else the newest whole one.
 
   Raises:
-    InputError: a file may not be read.
+    OSError: a file cannot be read now.
   """
   latest, by_step = listed(job_dir), all_by_step(job_dir)
+  newest_first = [path for _, path in sorted(by_step.items(), reverse=True)]
   damaged: dict[str, str] = {}
-  if latest:
-    damaged[latest] = fault_of(latest)
-    if not damaged[latest]:
-      return Survey(latest, {})
-    if listed(job_dir) != latest:  # The training has saved a newer one and deleted this one.
-      return survey(job_dir)
-  elif by_step:
+  if latest:  # What is newer than that was given up.
+    others = [each for each in newest_first if files.absolute(each) != files.absolute(latest)]
+    newest_first = [latest, *others]
+  elif newest_first:
     damaged[os.path.join(job_dir, LIST)] = 'it names no checkpoint'
-  for _, path in sorted(by_step.items(), reverse=True):
-    if not latest or files.absolute(path) != files.absolute(latest):
-      if not (fault := fault_of(path)):
-        return Survey(path, damaged)
-      damaged[path] = fault
+  for path in newest_first:
+    if not (fault := fault_of(path)):
+      return Survey(path, damaged)
+    if path == latest != listed(job_dir):  # A training has saved a newer one and deleted this one.
+      return survey(job_dir)
+    damaged[path] = fault
   is_begun = latest or any(by_step)  # Else killed during its first save, at step 0.
   return Survey(None, damaged if is_begun else {})
 
 
 def listed(job_dir: str) -> str | None:
   """Returns the latest checkpoint in TensorFlow's list, whole or not."""
-  state = None
   with contextlib.suppress(ValueError):  # It is no text.
-    state = tf.train.get_checkpoint_state(job_dir)
-  if state and state.model_checkpoint_path:
-    return state.model_checkpoint_path
+    if state := tf.train.get_checkpoint_state(job_dir):
+      return state.model_checkpoint_path or None
   with contextlib.suppress(FileNotFoundError):
     files.read(os.path.join(job_dir, LIST))  # Which may not be read: TensorFlow says nothing.
   return None
+
+
+_faults: dict[tuple[Any, ...], str] = {}  # By a checkpoint's files, with what changes when they do.
 
 
 def fault_of(checkpoint: str) -> str:
@@ -93,34 +98,23 @@ def fault_of(checkpoint: str) -> str:
     OSError: it cannot be read now, which says nothing of its content.
   """
   files.check_no_pattern(checkpoint)
-  there = _signed(checkpoint)
-  if not any(path.endswith('.index') for path, _, _ in there):
+  try:
+    there = tuple((path, files.signature(path)) for path in files_of(checkpoint))
+  except FileNotFoundError:  # The training has just deleted it.
+    return 'its index is missing'
+  if f'{checkpoint}.index' not in dict(there):
     return 'its index is missing'
   if there not in _faults:
-    fault = ''
     try:
       reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
       for name in reader.get_variable_to_shape_map():
         reader.get_tensor(name)
+      _faults[there] = ''
     except Exception as error:  # Of many kinds: a file that is too short is an IndexError.
-      for path, _, _ in there:  # What may not be read, or is out of reach, is not damaged.
+      for path, _ in there:  # What may not be read, or is out of reach, is not damaged.
         files.read(path)
-      fault = one_line(str(error).partition('\n')[0])
-    _faults[there] = fault
+      _faults[there] = one_line(str(error).partition('\n')[0])
   return _faults[there]
-
-
-def remember_whole(checkpoint: str) -> None:
-  """Tells this process that a checkpoint is whole, as long as it is the same: it has saved it."""
-  _faults[_signed(checkpoint)] = ''
-
-
-def _signed(checkpoint: str) -> _Signatures:
-  signatures = []
-  for path in files_of(checkpoint):
-    with contextlib.suppress(FileNotFoundError):  # The training has just deleted it.
-      signatures.append((path, *files.signature(path)))
-  return tuple(signatures)
 
 
 def step_of(checkpoint: str) -> int | None:
@@ -131,13 +125,12 @@ def step_of(checkpoint: str) -> int | None:
 
 def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
   """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
-  folder = os.path.dirname(checkpoint)
-  homes = (job_dir, os.path.join(job_dir, BEST))
-  # Each inside the other: the same one, by whatever name.
-  is_home = any(files.is_inside(folder, home) and files.is_inside(home, folder) for home in homes)
+  homes = [files.absolute(home) for home in (job_dir, os.path.join(job_dir, BEST))]
+  if files.absolute(os.path.dirname(checkpoint)) not in homes:
+    return False
   named = step_of(checkpoint)
   # Asynchronous workers make steps between the naming and the save.
-  return is_home and named is not None and named <= step
+  return named is not None and named <= step
 
 
 def find(job_dir: str, named: str | None) -> str:
@@ -147,8 +140,6 @@ def find(job_dir: str, named: str | None) -> str:
     InputError: it does not exist.
     DamagedError: it cannot be read; the message names the newest one that can.
   """
-  if named == BEST:
-    named = best(job_dir)
   if not named:
     surveyed = survey(job_dir)
     if surveyed.damaged:
@@ -156,37 +147,35 @@ def find(job_dir: str, named: str | None) -> str:
     if not surveyed.newest:
       raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
     return surveyed.newest
+  path = best(job_dir) if named == BEST else named
   try:
-    if not files_of(named):
-      raise InputError(f'--checkpoint {named} does not exist; leave it out for the latest')
-  except OSError as error:  # An error of a URL.
+    if not files_of(path):
+      raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
+  except OSError as error:  # Of a URL.
     raise InputError(
-      f'--checkpoint {named} cannot be read ({error.strerror}); name another'
+      f'--checkpoint {path} cannot be read ({error.strerror}); name another'
     ) from None
-  if fault := fault_of(named):
-    raise _damaged(job_dir, f'{named} ({fault})')
-  return named
+  if fault := fault_of(path):
+    raise _damaged(job_dir, f'{path} ({fault})')
+  return path
 
 
 def _damaged(job_dir: str, described: str) -> DamagedError:
   """Returns the error for a damaged checkpoint, with a whole one as the remedy."""
-  newest = survey(job_dir).newest
-  if not newest:
-    return DamagedError(f'damaged: {described}; no checkpoint of {job_dir} is whole: restore it')
-  return DamagedError(
-    f'damaged: {described}; the newest whole checkpoint is {newest}: name it with --checkpoint, or '
-    'train on, which starts there'
-  )
+  remedy = f'no checkpoint of --job-dir {job_dir} is whole: restore one, or name another folder'
+  if newest := survey(job_dir).newest:
+    remedy = (
+      f'the newest whole checkpoint is {newest}: name it with --checkpoint, or train on, which '
+      'starts there'
+    )
+  return DamagedError(f'damaged: {described}; {remedy}')
 
 
 def to_resume_from(job_dir: str) -> Survey:
   """Returns where training resumes; raises DamagedError if no checkpoint is whole."""
   surveyed = survey(job_dir)
   if surveyed.damaged and not surveyed.newest:
-    raise DamagedError(
-      f'damaged: {surveyed.described()}; no checkpoint of --job-dir {job_dir} is whole: restore '
-      'one, or name another folder'
-    )
+    raise _damaged(job_dir, surveyed.described())
   return surveyed
 
 
@@ -232,28 +221,24 @@ def latest_step(job_dir: str) -> int:
 
 def all_by_step(folder: str) -> dict[int, str]:
   """Returns the checkpoints of which index or data exist, by step."""
-  found = filter(None, map(_FILE.fullmatch, files.matching(folder, 'model.ckpt-*')))
-  paths = (named[1] for named in found if named[2] != 'meta')
+  paths = (path.rpartition('.')[0] for path in files.matching(folder, 'model.ckpt-*.[di]*'))
   return {step: path for path in paths if (step := step_of(path)) is not None}
 
 
 def files_of(checkpoint: str) -> list[str]:
   """Returns a checkpoint's existing files, sorted."""
   folder, name = os.path.split(checkpoint)
-  return [
-    path
-    for path in files.matching(folder, '*')
-    if (named := _FILE.fullmatch(os.path.basename(path))) and named[1] == name
-  ]
+  paths = files.matching(folder, '*')
+  return [path for path in paths if _PART.fullmatch(os.path.basename(path).removeprefix(name))]
 
 
 class Saver(tf.compat.v1.train.Saver):
   """TensorFlow's, with one line for what does not fit; what it saves survives a power failure."""
 
-  def restore(self, sess: Any, save_path: str) -> None:
+  def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
     """Raises MisfitError where the checkpoint lacks a variable, or has another shape or type."""
     try:
-      self._check_shapes(save_path)  # The one difference that TensorFlow lets pass.
+      self._check_shapes(save_path)
       super().restore(sess, save_path)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
       # The line before the operation's name; those above it say where the operation was made.
@@ -261,14 +246,16 @@ class Saver(tf.compat.v1.train.Saver):
       raise MisfitError(save_path, said[1] if said else str(error).partition('\n')[0]) from error
 
   def _check_shapes(self, path: str) -> None:
+    """Raises MisfitError for another shape, the one difference that TensorFlow lets pass."""
     there = tf.compat.v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
     named = self._var_list
     if not isinstance(named, dict):
       named = {each.name.partition(':')[0]: each for each in named or ()}
     for name, variable in named.items():
-      shape = variable.shape.as_list() if hasattr(variable, 'shape') else None  # None: a table.
-      if shape is not None and there.get(name, shape) != shape:
-        raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')
+      if hasattr(variable, 'shape'):  # A table has none.
+        shape = variable.shape.as_list()
+        if there.get(name, shape) != shape:
+          raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')
 
   def _RecordLastCheckpoint(self, latest_save_path: str) -> None:  # noqa: N802  (TensorFlow's name)
     # Before older ones are deleted: after a power failure the new one could be empty.
@@ -277,46 +264,26 @@ class Saver(tf.compat.v1.train.Saver):
     super()._RecordLastCheckpoint(latest_save_path)
 
 
-BEST_NAME = 'best.json'
-
-Entry = dict[str, Any]  # An evaluation as the program prints it.
-
-
-def read_best(job_dir: str) -> list[Entry]:
-  """As `read_best_folder` for JOB/best."""
-  return read_best_folder(os.path.join(job_dir, BEST))
-
-
-def read_best_folder(folder: str) -> list[Entry]:
+def read_best(job_dir: str, folder: str = BEST) -> list[Entry]:
   """Returns the evaluations of the best checkpoints, best first; [] if there are none.
 
   Raises:
     InputError: best.json is damaged.
   """
-  path = os.path.join(folder, BEST_NAME)
+  path = os.path.join(job_dir, folder, BEST_NAME)
   try:
-    best = json.loads(files.read_text(path))
-    entries = [best, *best.pop('others')]
+    content = json.loads(files.read_text(path))
+    entries = [content, *content.pop('others')]
     for entry in entries:
-      _check(entry)
+      if not {'accuracy', 'checkpoint', 'global_step'} <= entry.keys():
+        raise ValueError('an entry lacks its accuracy, checkpoint or global_step')
     return entries
   except FileNotFoundError:
     return []
-  except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+  except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
     raise InputError(
       f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses again'
     ) from None
-
-
-def _check(entry: Entry) -> None:
-  """Raises ValueError, KeyError or TypeError if it lacks a checkpoint, an accuracy or a step."""
-  name, accuracy, step = entry['checkpoint'], entry['accuracy'], entry['global_step']
-  if not isinstance(name, str) or os.path.basename(name) != name or not name:
-    raise ValueError(f'checkpoint is {name!r}')
-  if type(accuracy) not in (int, float) or not 0 <= accuracy <= 1:
-    raise ValueError(f'accuracy is {accuracy!r}')
-  if type(step) is not int:
-    raise ValueError(f'global_step is {step!r}')
 
 
 def best(job_dir: str) -> str:
@@ -345,33 +312,27 @@ def keep_best(
     FileNotFoundError: the checkpoint was deleted during its evaluation.
     OSError: the folder cannot be written.
   """
-  folder = os.path.join(job_dir, BEST)
-  name = os.path.basename(source)
-  before = [entry for entry in read_best(job_dir) if entry['checkpoint'] != name]
-  ranked = sorted(  # Among equals the earlier one stays first.
-    [*before, {**evaluation, 'checkpoint': name}], key=lambda entry: _rank(entry, by)
-  )[:count]
-  if all(entry['checkpoint'] != name for entry in ranked):
+
+  def rank(entry: Entry) -> float:
+    value = entry.get(by)  # An older program's entry lacks it.
+    if value is None or math.isnan(value):
+      return math.inf
+    return -value if by.startswith('accuracy') else value
+
+  name, folder = os.path.basename(source), os.path.join(job_dir, BEST)
+  entries = [entry for entry in read_best(job_dir) if entry['checkpoint'] != name]
+  # Among equals the earlier one stays first.
+  ranked = sorted([*entries, {**evaluation, 'checkpoint': name}], key=rank)[:count]
+  names = {entry['checkpoint'] for entry in ranked}
+  if name not in names:
     return False
   files.make_folder(folder)
-  # A checkpoint's index is deleted first: if it exists now, all was copied.
-  of_source = files.matching(os.path.dirname(source), f'{name}.[dm]*')
-  for path in [*of_source, f'{source}.index']:
-    if path.endswith(('.index', '.meta')) or '.data-' in path:
-      files.copy(path, os.path.join(folder, os.path.basename(path)))
-  best, *others = ranked
-  content = files.json_text({**best, 'others': others}, indent=2)
+  # A checkpoint's index is deleted first: if it exists after all others, all was copied.
+  for path in [*files_of(source), f'{source}.index']:
+    files.copy(path, os.path.join(folder, os.path.basename(path)))
+  content = files.json_text({**ranked[0], 'others': ranked[1:]}, indent=2)
   files.write_text(os.path.join(folder, BEST_NAME), content + '\n')
-  named = tuple(entry['checkpoint'] + '.' for entry in ranked)
   for path in files.matching(folder, 'model.ckpt-*'):
-    if not os.path.basename(path).startswith(named):
+    if _PART.sub('', os.path.basename(path)) not in names:
       files.remove(path)
-  return best['checkpoint'] == name
-
-
-def _rank(entry: Entry, by: str) -> float:
-  """Returns the sort key, least is best; infinite for an old entry that lacks the number."""
-  value = entry.get(by)
-  if not isinstance(value, (int, float)) or math.isnan(value):
-    return math.inf
-  return -value if by.startswith('accuracy') else value
+  return ranked[0]['checkpoint'] == name

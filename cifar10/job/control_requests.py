@@ -6,28 +6,24 @@ JOB/config.json.
 """
 
 import contextlib
-import itertools
+import math
 import os
-import socket
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.core.option import declarations
 from cifar10.job import job_config
 from cifar10.job.job_config import CONTROL
 from cifar10.job.stop_record import StopReason
 from cifar10.options import gone
-from cifar10.options.hparams import HParams
 
 VERBS = ('save', 'evaluate', 'stop', 'go-on')
 RATES = ('learning_rate', 'muon_learning_rate')
 SCHEDULE = 'schedule'
-
-_numbers = itertools.count()
 
 
 class Command(NamedTuple):
@@ -55,21 +51,20 @@ def parse(text: str) -> Command:
     raise InputError(f'{text!r} is no request: it must be one of {known}, {", ".join(VERBS)}')
   if value == SCHEDULE:
     return Command(verb)
-  [declared] = [each for each in declarations(HParams) if each.name == verb]
   try:
     number = float(value)
   except ValueError:
+    number = math.nan
+  if not 0 <= number < math.inf:
     raise InputError(
-      f'{verb}={value}: it must be a number, or {SCHEDULE} for the schedule of the options'
-    ) from None
-  if number:  # 0 may end a schedule; as the option it would train nothing.
-    declared.require(number)
+      f'{text}: it must be a number of 0 or more, or {SCHEDULE} for the schedule of the options'
+    )
   return Command(verb, number)
 
 
 def request(job_dir: str, command: Command) -> str:
   """Writes a request; returns its name, which sorts after earlier ones'. Raises OSError."""
-  name = f'{time.time_ns()}-{socket.gethostname()}-{os.getpid()}-{next(_numbers)}'
+  name = f'{time.time_ns()}-{uuid.uuid4().hex}'
   path = _path(job_dir, 'request', name)
   files.make_folder(os.path.dirname(path))
   files.write_text(path, files.json_text({'order': str(command), 'reason': command.reason}))
@@ -83,22 +78,25 @@ def withdraw(job_dir: str, name: str) -> None:
       files.remove(_path(job_dir, kind, name))
 
 
-def waits(job_dir: str, name: str) -> bool:
-  """Tells whether a request has not been taken yet."""
-  return files.exists(_path(job_dir, 'request', name))
-
-
 def take(job_dir: str) -> list[tuple[str, Command | None]]:
   """Takes all waiting requests, oldest first, by name; None stands for a damaged one."""
   requests: list[tuple[str, Command | None]] = []
   with contextlib.suppress(OSError):  # It passes, and another look follows soon.
     for path in files.matching(os.path.join(job_dir, CONTROL), 'request-*.json'):
-      name = os.path.basename(path)[len('request-') : -len('.json')]
       with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
-        command = _as_command(files.read_object(path))
+        command = _as_command(files.read_object(path) or {})
         files.remove(path)
-        requests.append((name, command))
+        requests.append((os.path.basename(path)[len('request-') : -len('.json')], command))
   return requests
+
+
+def _as_command(content: dict[str, Any]) -> Command | None:
+  try:
+    reason = content.get('reason')
+    command = parse(content['order'])
+    return command._replace(reason=StopReason(*reason)) if reason else command
+  except (AttributeError, KeyError, TypeError, ValueError):
+    return None
 
 
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
@@ -123,17 +121,12 @@ def read_rates(job_dir: str) -> dict[str, Any]:
   """
   rates = (job_config.read_config(job_dir) or {}).get(CONTROL, {})
   try:
-    if not isinstance(rates, dict):
-      raise InputError('it is no JSON object')
     commands = [parse(f'{name}={value}') for name, value in rates.items()]
-  except InputError as error:
-    path = os.path.join(job_dir, job_config.CONFIG_NAME)
-    raise InputError(
-      f'{path} is damaged (control: {error}); restore it or name another --job-dir'
-    ) from None
-  as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
+  except (AttributeError, InputError) as error:
+    raise job_config.damaged(job_dir, f'control: {error}') from None
   set_rates = {each.verb: each.value for each in commands if each.value is not None}
   for name, value in set_rates.items():
+    as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
     log.info(as_set, name, value, name, SCHEDULE)
   return set_rates
 
@@ -144,9 +137,10 @@ def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
   Raises:
     InputError: the folder cannot be written, or the configuration is damaged.
   """
-  before = job_config.read_config(job_dir) or {}
-  config = {key: value for key, value in before.items() if key != CONTROL}
-  job_config.write_config(job_dir, {**config, **({CONTROL: dict(rates)} if rates else {})})
+  config = {**(job_config.read_config(job_dir) or {}), CONTROL: dict(rates)}
+  if not rates:
+    del config[CONTROL]
+  job_config.write_config(job_dir, config)
 
 
 def who_trains(job_dir: str) -> str:
@@ -156,15 +150,3 @@ def who_trains(job_dir: str) -> str:
 
 def _path(job_dir: str, kind: str, name: str) -> str:
   return os.path.join(job_dir, CONTROL, f'{kind}-{name}.json')
-
-
-def _as_command(content: dict[str, Any] | None) -> Command | None:
-  """Returns the command of a file, checked like typed text; None if it is damaged."""
-  try:
-    command = parse((content or {})['order'])
-    if content and content.get('reason'):
-      name, message, value = content['reason']
-      return command._replace(reason=StopReason(str(name), str(message), float(value)))
-    return command
-  except (AttributeError, KeyError, TypeError, ValueError):
-    return None

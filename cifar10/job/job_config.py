@@ -1,4 +1,4 @@
-"""JOB/config.json: the configuration and the data set of a job's training."""
+"""JOB/config.json: the configuration and the data set of a job, and what a run of it adopts."""
 
 import contextlib
 import json
@@ -20,6 +20,14 @@ LOCK = 'lock'
 # The folder of requests (control_requests.py), and in the configuration the learning rates that
 # were set while the job trained: {'learning_rate': 0.05}.
 CONTROL = 'control'
+# Options that must fit others of the training, which a recipe sets in all modes.
+_OF_TRAINING = (
+  'lr_values',
+  'lr_boundaries_epochs',
+  'lr_boundaries_steps',
+  'lr_triangle',
+  'train_on',
+)
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
@@ -34,15 +42,6 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     if files.exists(job_dir) and not files.is_dir(job_dir):
       raise InputError(f'--job-dir {job_dir} is not a folder; name another')
     config = json.loads(files.read_text(path))
-    if not isinstance(config, dict) or not config:
-      raise ValueError('it is no JSON object with options')
-    data = config.get('data')
-    is_object = isinstance(data, dict) and all(isinstance(each, str) for each in data.values())
-    if data is not None and not is_object:
-      raise ValueError(f'data is {data!r:.60}: it must be the SHA-256 of each split')
-    return config
-  except InputError:
-    raise
   except FileNotFoundError:
     if files.exists(os.path.join(job_dir, 'checkpoint')):
       raise InputError(
@@ -52,8 +51,19 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     return None
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --job-dir') from None
-  except (ValueError, RecursionError) as error:
-    raise InputError(f'{path} is damaged ({error}); restore it or name another --job-dir') from None
+  except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    raise damaged(job_dir, error) from None
+  if not isinstance(config, dict) or not config:
+    raise damaged(job_dir, 'it is no JSON object with options')
+  if not isinstance(config.get('data'), (dict, type(None))):
+    raise damaged(job_dir, 'data must be the SHA-256 of each split')
+  return config
+
+
+def damaged(job_dir: str, fault: object) -> InputError:
+  """Returns the error for a configuration with this fault."""
+  path = os.path.join(job_dir, CONFIG_NAME)
+  return InputError(f'{path} is damaged ({fault}); restore it or name another --job-dir')
 
 
 def read_begun(job_dir: str) -> dict[str, Any] | None:
@@ -66,95 +76,6 @@ def read_begun(job_dir: str) -> dict[str, Any] | None:
   has_list = files.exists(os.path.join(job_dir, 'checkpoint'))
   saved = files.matching(job_dir, 'model.ckpt-*') + files.matching(f'{job_dir}/best', '*')
   return config if has_list or saved else None
-
-
-def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
-  """Returns the data set that a job classifies: its own; for a new job, that of the data dir.
-
-  An existing job needs no data dir. Raises InputError if the classes of data dir and job differ.
-  """
-  # Without a checkpoint nothing was trained, and another data set may take its place.
-  config = read_begun(job_dir) if data_dir else read_config(job_dir)
-  job = None
-  if config:  # A job without a data set is older than data sets other than CIFAR-10.
-    path = os.path.join(job_dir, CONFIG_NAME)
-    job = DatasetInfo.from_json(config.get('data_set'), f'data_set in {path}')
-  if data_dir is None:
-    assert job  # The command requires a data dir or a job.
-    return job
-  here = describe(data_dir)
-  # Parameter servers read no data; other processes report a missing folder when they read.
-  if job and job.classes != here.classes and files.is_dir(data_dir):
-    label = next(i for i, (a, b) in enumerate(zip_longest(job.classes, here.classes)) if a != b)
-    theirs, ours = (dict(enumerate(data.classes)).get(label, 'none') for data in (job, here))
-    raise InputError(
-      f'--job-dir {job_dir} was trained on {job.num_classes} classes of {job.name}, and --data-dir '
-      f'{data_dir} has {here.num_classes} of {here.name}: class {label} is {theirs} and {ours}; '
-      'name another of the two'
-    )
-  return job or here
-
-
-def update_config(
-  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
-) -> list[str]:
-  """Writes the configuration of this run into the job dir, if it has changed.
-
-  The job dir is new, or accepted by `adopt_config`; `data` are the digests of the record files by
-  split, None if unknown. Returns the differences from the last run: 'train_steps 100 -> 200'.
-
-  Raises:
-    InputError: the job was trained on other data, or the folder cannot be written.
-  """
-  before, now = before_and_now(job_dir, hparams, data_dir, data_set, data)
-  if now != before:
-    write_config(job_dir, now)
-  if not before:
-    return []
-  return changes(before, now, job_dir)
-
-
-def before_and_now(
-  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Returns the old configuration and this run's; raises InputError for other data."""
-  before = read_begun(job_dir) or {}
-  if data and before.get('data') not in (None, data):
-    raise InputError(
-      f'--job-dir {job_dir} was trained on other data than {data_dir}: their manifests differ; '
-      'name another folder'
-    )
-  now = {
-    **all_values(hparams),
-    'data_set': data_set.to_json(),
-    'data': data or before.get('data'),
-    **({CONTROL: before[CONTROL]} if CONTROL in before else {}),
-  }
-  return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
-
-
-def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:
-  """Returns a lock that lets only this process train in the job dir."""
-  refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
-  return lock.locked(os.path.join(job_dir, LOCK), refusal, os.path.join(job_dir, CONTROL))
-
-
-def write_config(job_dir: str, config: dict[str, Any]) -> None:
-  """Writes the configuration atomically; raises InputError if that is impossible."""
-  path = os.path.join(job_dir, CONFIG_NAME)
-  with files.refusing_errors('--job-dir', job_dir):
-    files.make_folder(job_dir)
-    files.write_text(path, files.json_text(config, indent=2) + '\n')
-
-
-# Options that must fit others of the training, which a recipe sets in all modes.
-_OF_TRAINING = (
-  'lr_values',
-  'lr_boundaries_epochs',
-  'lr_boundaries_steps',
-  'lr_triangle',
-  'train_on',
-)
 
 
 def adopt_config(
@@ -221,8 +142,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
     known = dict(from_json(classes, config))
     return all_values(from_values({'network': network, **known})), set(known)
   except InputError as error:
-    file = os.path.join(path, 'config.json')
-    raise InputError(f'{file} is damaged ({error}); restore it or name another --job-dir') from None
+    raise damaged(path, error) from None
 
 
 def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -234,11 +154,84 @@ def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[
       yield declared.name, tuple(value) if is_tuple else value
 
 
-def changes(before: dict[str, Any], now: dict[str, Any], job_dir: str) -> list[str]:
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
   """Returns what differs between two configurations of a job: 'train_steps 100 -> 200'."""
-  # A missing option had its default.
-  before = {**before, **_renamed(before, now['network'], job_dir)}
-  before = {**json.loads(json.dumps(_trained_with(before, job_dir)[0])), **before}
-  return [
-    f'{key} {before[key]} -> {now[key]}' for key in now if before.get(key, now[key]) != now[key]
-  ]
+  both = [key for key in now if key in before]
+  return [f'{key} {before[key]} -> {now[key]}' for key in both if before[key] != now[key]]
+
+
+def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
+  """Returns the data set that a job classifies: its own; for a new job, that of the data dir.
+
+  An existing job needs no data dir. Raises InputError if the classes of data dir and job differ.
+  """
+  # Without a checkpoint nothing was trained, and another data set may take its place.
+  config = read_begun(job_dir) if data_dir else read_config(job_dir)
+  job = None
+  if config:  # A job without a data set is older than data sets other than CIFAR-10.
+    path = os.path.join(job_dir, CONFIG_NAME)
+    job = DatasetInfo.from_json(config.get('data_set'), f'data_set in {path}')
+  if data_dir is None:
+    assert job  # The command requires a data dir or a job.
+    return job
+  here = describe(data_dir)
+  # Parameter servers read no data; other processes report a missing folder when they read.
+  if job and job.classes != here.classes and files.is_dir(data_dir):
+    [theirs, ours] = (f'{data.num_classes} classes of {data.name}' for data in (job, here))
+    pairs = enumerate(zip_longest(job.classes, here.classes))
+    label, (a, b) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
+    raise InputError(
+      f'--job-dir {job_dir} was trained on {theirs}, and --data-dir {data_dir} has {ours}: '
+      f'class {label} is {a} and {b}; name another of the two'
+    )
+  return job or here
+
+
+def update_config(
+  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
+) -> list[str]:
+  """Writes the configuration of this run into the job dir, if it has changed.
+
+  The job dir is new, or accepted by `adopt_config`; `data` are the digests of the record files by
+  split, None if unknown. Returns the differences from the last run: 'train_steps 100 -> 200'.
+
+  Raises:
+    InputError: the job was trained on other data, or the folder cannot be written.
+  """
+  before, now = before_and_now(job_dir, hparams, data_dir, data_set, data)
+  if now != before:
+    write_config(job_dir, now)
+  return changes(before, now)
+
+
+def before_and_now(
+  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Returns the old configuration and this run's; raises InputError for other data."""
+  before = read_begun(job_dir) or {}
+  if data and before.get('data') not in (None, data):
+    raise InputError(
+      f'--job-dir {job_dir} was trained on other data than {data_dir}: their manifests differ; '
+      'name another folder'
+    )
+  now = {
+    **all_values(hparams),
+    'data_set': data_set.to_json(),
+    'data': data or before.get('data'),
+    **({CONTROL: before[CONTROL]} if CONTROL in before else {}),
+  }
+  return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
+
+
+def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:
+  """Returns a lock that lets only this process train in the job dir."""
+  refusal = f'--job-dir {job_dir}: {{holder}} trains there; wait for its end, or name another'
+  return lock.locked(os.path.join(job_dir, LOCK), refusal, os.path.join(job_dir, CONTROL))
+
+
+def write_config(job_dir: str, config: dict[str, Any]) -> None:
+  """Writes the configuration atomically; raises InputError if that is impossible."""
+  with files.refusing_errors('--job-dir', job_dir):
+    files.make_folder(job_dir)
+    path = os.path.join(job_dir, CONFIG_NAME)
+    files.write_text(path, files.json_text(config, indent=2) + '\n')

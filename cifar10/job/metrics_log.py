@@ -1,7 +1,7 @@
-"""JOB/metrics.jsonl: the events of a job, one JSON object per line.
+"""JOB/metrics.jsonl, the events of a job, one JSON object a line; and TensorBoard's event files.
 
-The file describes one continuous training: a run that resumes from a checkpoint first removes the
-events of later steps, which it repeats. `docs/watching.md` lists the events.
+metrics.jsonl describes one continuous training: a run that resumes from a checkpoint first removes
+the events of later steps, which it repeats. `docs/watching.md` lists the events.
 
 Processes append to a local file under a lock of the file system, if it has locks. A URL has no such
 lock, and often cannot be appended to, so each file there has one writer, which rewrites it for each
@@ -23,25 +23,21 @@ import tensorflow as tf
 from cifar10.core import files
 
 NAME = 'metrics.jsonl'
-_OF_TASK = 'metrics-{}.jsonl'
-_OF_EVALUATORS = _OF_TASK.format('evaluator-*')
 # Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
-
 # Of a file system mounted without locks, as Lustre may be. Each line is then one write, and one
 # that another task writes just as a training resumes may be lost.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 Event = dict[str, Any]
 
 
 def read(job_dir: str) -> list[Event]:
   """Returns the events in order, without the half line of a killed process."""
-  events = _read_file(os.path.join(job_dir, NAME))
-  others = files.matching(job_dir, _OF_EVALUATORS)  # Also of a job that was at a URL.
+  path, *others = _paths(job_dir)
+  events = [event for each in (path, *others) for line in _lines(each) if (event := _parsed(line))]
   if others:
-    events += [event for path in others for event in _read_file(path)]
-    events.sort(key=_time)
+    events.sort(key=lambda event: event.get('time', 0))
   return events
 
 
@@ -52,30 +48,27 @@ def event(name: str, step: int, task: str, /, **rest: Any) -> Event:
 
 def append(job_dir: str, event: Mapping[str, Any]) -> None:
   """Appends one event as a whole line, whoever else appends meanwhile; raises OSError."""
+  path = os.path.join(job_dir, NAME)
   line = (files.json_text(event, separators=(',', ':')) + '\n').encode()
   if files.is_url(job_dir):
-    task = event['task']
-    name = NAME if task.startswith('chief') else _OF_TASK.format(task.replace(' ', '-'))
-    path = os.path.join(job_dir, name)
+    if not event['task'].startswith('chief'):
+      path = os.path.join(job_dir, f'metrics-{event["task"].replace(" ", "-")}.jsonl')
     _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
-    return
-  with _locked(os.path.join(job_dir, NAME)) as file:
-    _drop_half_line(file)
-    file.write(line)
+  else:
+    with _locked(path) as file:
+      _drop_half_line(file)
+      file.write(line)
 
 
 def is_evaluation(event: Event) -> bool:
   """Tells whether it is an evaluation with a split and an accuracy: others may write lines, too."""
-  has_accuracy = isinstance(event.get('accuracy'), (int, float))
-  return event['event'] == 'evaluate' and isinstance(event.get('subset'), str) and has_accuracy
+  return event['event'] == 'evaluate' and {'accuracy', 'subset'} <= event.keys()
 
 
 def has_evaluation(job_dir: str, step: int, split: str) -> bool:
   """Tells whether a training has evaluated this split at this step."""
-  return any(
-    event['event'] == 'evaluate' and event['step'] == step and event.get('subset') == split
-    for event in read(job_dir)
-  )
+  wanted = {'event': 'evaluate', 'step': step, 'subset': split}
+  return any(wanted.items() <= event.items() for event in read(job_dir))
 
 
 def go_back(job_dir: str, step: int) -> int:
@@ -84,21 +77,22 @@ def go_back(job_dir: str, step: int) -> int:
   Raises:
     OSError: the file cannot be written.
   """
-  path = os.path.join(job_dir, NAME)
-  has_lock = not files.is_url(job_dir) and files.exists(path)
-  with _locked(path) if has_lock else contextlib.nullcontext():
-    paths = [path, *files.matching(job_dir, _OF_EVALUATORS)]
-    reached = max(_go_back(each, step) for each in paths)
-  return max(reached - step, 0)
+  reached, path = step, os.path.join(job_dir, NAME)
+  if not files.exists(path):
+    return 0
+  with contextlib.nullcontext() if files.is_url(path) else _locked(path):
+    for each in _paths(job_dir):
+      lines = _lines(each)
+      steps = [_repeated_step(line) for line in lines]
+      reached = max([reached, *steps])
+      if max(steps, default=0) > step:
+        _write(each, [line for line, at in zip(lines, steps) if at <= step])
+  return reached - step
 
 
-def _go_back(path: str, step: int) -> int:
-  """Removes the events of later steps from one file; returns its last step."""
-  lines = _lines(path)
-  reached = max(map(_repeated_step, lines), default=0)
-  if reached > step:
-    _write(path, [line for line in lines if _repeated_step(line) <= step])
-  return reached
+def _paths(job_dir: str) -> list[str]:
+  """Returns the paths of the file, and of what evaluators wrote while the job was at a URL."""
+  return [os.path.join(job_dir, NAME), *files.matching(job_dir, 'metrics-evaluator-*.jsonl')]
 
 
 def _repeated_step(line: bytes) -> int:
@@ -107,21 +101,12 @@ def _repeated_step(line: bytes) -> int:
   return event['step'] if event and event['event'] not in _STAYS else 0
 
 
-def _read_file(path: str) -> list[Event]:
-  return [event for line in _lines(path) if (event := _parsed(line))]
-
-
 def _lines(path: str) -> list[bytes]:
   """Returns the lines with line ends; [] if there is no file."""
   try:
     return io.BytesIO(files.read(path)).readlines()
   except FileNotFoundError:
     return []
-
-
-def _time(event: Event) -> float:
-  time = event.get('time')
-  return time if isinstance(time, (int, float)) else 0
 
 
 def _write(path: str, lines: Iterable[bytes]) -> None:
@@ -133,10 +118,10 @@ def _parsed(line: bytes) -> Event | None:
   """Returns the event of a line; None if it is half a line or of another program."""
   try:
     event: Any = json.loads(line) if line.endswith(b'\n') else None
-  except (ValueError, RecursionError):
+  except ValueError:
     return None
-  is_named = isinstance(event, dict) and isinstance(event.get('event'), str)
-  return event if is_named and isinstance(event.get('step'), int) else None
+  is_event = isinstance(event, dict) and isinstance(event.get('event'), str)
+  return event if is_event and isinstance(event.get('step'), int) else None
 
 
 @contextlib.contextmanager
@@ -149,17 +134,11 @@ def _locked(path: str) -> Iterator[IO[bytes]]:
       except OSError as error:
         if error.errno not in _NO_LOCKS:
           raise
-      if _is_at(file, path):
-        yield file
-        return
-
-
-def _is_at(file: IO[bytes], path: str) -> bool:
-  """Tells whether the open file still has that name: `go_back` may have replaced it."""
-  try:
-    return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-  except FileNotFoundError:
-    return False
+      with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+          yield file
+          return
+      # `go_back` has replaced it meanwhile.
 
 
 def _drop_half_line(file: IO[bytes]) -> None:
@@ -171,13 +150,13 @@ def _drop_half_line(file: IO[bytes]) -> None:
 
 
 def write_scalars(folder: str, step: int, values: Mapping[str, float]) -> None:
-  """Adds a point to each of these curves."""
+  """Adds a point to each of these curves in TensorBoard."""
   listed = [tf.compat.v1.Summary.Value(tag=tag, simple_value=values[tag]) for tag in values]
   write_summary(folder, step, tf.compat.v1.Summary(value=listed))
 
 
-def write_summary(folder: str, step: int, summary: Any) -> None:
-  """Writes a summary of a step, a Summary or its bytes, at once."""
+def write_summary(folder: str, step: int, summary: tf.compat.v1.Summary | bytes) -> None:
+  """Writes a summary of a step at once."""
   summary_writer(folder).add_summary(summary, step)
   summary_writer(folder).flush()
 
@@ -189,6 +168,6 @@ def drop_summaries_from(folder: str, step: int) -> None:
 
 
 def summary_writer(folder: str) -> tf.compat.v1.summary.FileWriter:
-  """Returns the writer of a folder's event file, which the Estimator shares."""
+  """Returns the writer of a folder's event file, which all share that write there."""
   with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
     return tf.compat.v1.summary.FileWriterCache.get(folder)

@@ -13,12 +13,11 @@ import shutil
 import tempfile
 from typing import Any
 
+import cifar10
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import job_config
 from cifar10.options.run_options import RunOptions
-
-_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'pretrained')
 
 
 def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
@@ -43,10 +42,11 @@ def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
 
 def path(name: str) -> str:
   """Returns the path of a network's two files, without .npz and .json."""
-  return os.path.join(_FOLDER, name)
+  return os.path.join(cifar10.__path__[0], 'pretrained', name)
 
 
 def config(name: str) -> dict[str, Any]:
+  """Returns the configuration of a network's job."""
   record = json.loads(files.read_text(f'{path(name)}.json'))
   return {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
 

@@ -56,7 +56,6 @@ class Run:
   step: int = 0  # the last one that was made; the one of a checkpoint that was evaluated
   seconds_before: float = 0.0  # trained by earlier processes; `metrics` sets it
   _since: float = dataclasses.field(default_factory=time.monotonic)
-  _asked: str = ''  # an evaluator's request that training stops
 
   @property
   def job_dir(self) -> str:
@@ -126,10 +125,8 @@ class Run:
     """
     reason = StopReason(name, message, value)
     self.stop_request.request(reason)
-    # An evaluator asks the chief, which may be killed before it has obeyed.
-    if not (self.is_chief or control_requests.waits(self.job_dir, self._asked)):
-      command = control_requests.Command('stop', reason=reason)
-      self._asked = control_requests.request(self.job_dir, command)
+    if not self.is_chief:  # An evaluator asks it, again each time: it may have been killed.
+      control_requests.request(self.job_dir, control_requests.Command('stop', reason=reason))
 
   def set_rate(self, rate: float | None, name: str = 'learning_rate') -> None:
     """Sets a learning rate in place of the schedule's from the next step on, in all replicas.

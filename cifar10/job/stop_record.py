@@ -7,7 +7,7 @@ started with a higher --stop-at-accuracy, or without one.
 import contextlib
 import json
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
@@ -61,12 +61,12 @@ def read(job_dir: str) -> tuple[StopReason, int] | None:
   """
   path = os.path.join(job_dir, NAME)
   try:
-    record: Any = json.loads(files.read_text(path))
+    record = json.loads(files.read_text(path))
     reason = StopReason(str(record['name']), str(record['message']), float(record['value']))
     return reason, int(record['step'])
   except (FileNotFoundError, NotADirectoryError):
     return None
-  except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+  except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
     raise InputError(f'{path} is damaged ({error!r}); remove it, and the job continues') from None
 
 

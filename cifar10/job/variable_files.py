@@ -1,20 +1,17 @@
 """Reads variables from checkpoints and .npz files, and writes them."""
 
-import contextlib
 import errno
 import io
-import math
 import os
 import re
 import threading
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.core import files, limits
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import checkpoints, job_config, pretrained
 from cifar10.job.checkpoints import EMA_SUFFIX
@@ -67,7 +64,7 @@ class VariableFile(NamedTuple):
   @property
   def global_step(self) -> int:
     """Returns the step at which it was saved; 0 if the file has none."""
-    return int(self._read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
+    return int(self.read(_GLOBAL_STEP)) if _GLOBAL_STEP in self.all_shapes else 0
 
   @property
   def kinds(self) -> dict[str, str]:
@@ -86,26 +83,16 @@ class VariableFile(NamedTuple):
     """One variable, float32 or, of a counter, whole numbers.
 
     Raises:
-      InputError: it is damaged, or holds what is no finite number in float32.
+      InputError: it holds what is no finite number in float32.
     """
+    value = np.asarray(self.read(name))
     if self.dtypes[name].is_integer:
-      return self._read(name)
-    value = self._read(name) if self.dtypes[name].is_floating else np.array(np.nan)
+      return value
     with np.errstate(over='ignore'):  # float64 has larger numbers.
       value = value.astype(np.float32)
     if not np.isfinite(value).all():
       raise InputError(f'{self.named}: {name} holds what is no finite number; {_REMEDY}')
     return value
-
-  def _read(self, name: str) -> np.ndarray:
-    size = math.prod(self.all_shapes[name]) * self.dtypes[name].size
-    if size > limits.memory():
-      raise InputError(f'{self.named}: {name} has {size:,} bytes, more than can be had; {_REMEDY}')
-    try:
-      return np.asarray(self.read(name))
-    except Exception as error:  # Of many kinds: of zip, of what it packs with, of numpy.
-      fault = str(error).partition('\n')[0]
-      raise InputError(f'{self.named} is damaged at {name} ({fault}); {_REMEDY}') from None
 
 
 def open_source(path: str, flag: str = '') -> VariableFile:
@@ -118,15 +105,17 @@ def open_source(path: str, flag: str = '') -> VariableFile:
     InputError: it is none of these, or is damaged.
   """
   named = f'{flag} {path}'.strip()
-  try:
-    if path in PRETRAINED and not files.exists(path):
-      path = pretrained.path(path) + '.npz'
-    if files.is_file(path):
-      return _open_arrays(path, named)
+  if path in PRETRAINED and not files.exists(path):
+    path = pretrained.path(path) + '.npz'
+  if not files.is_file(path):
     return open_checkpoint(_checkpoint(path, named), named)
-  except InputError:
-    raise
-  except Exception as error:  # As above.
+  try:
+    with files.opened(path) as file, np.load(file) as archive:  # No pickle, which could run code.
+      arrays = dict(archive)
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    dtypes = {name: tf.as_dtype(array.dtype) for name, array in arrays.items()}
+    return VariableFile(named, path, shapes, dtypes, arrays.__getitem__)
+  except Exception as error:  # Of many kinds: of zip, of what it packs with, of numpy.
     fault = str(error).partition('\n')[0]
     raise InputError(f'{named} cannot be read ({fault}); {_REMEDY}') from None
 
@@ -139,42 +128,10 @@ def open_checkpoint(prefix: str, named: str) -> VariableFile:
   return VariableFile(named, prefix, shapes, dtypes, reader.get_tensor)
 
 
-def _open_arrays(path: str, named: str) -> VariableFile:
-  """Reads what the arrays say of themselves: one can say that it has more than there is memory."""
-  shapes, dtypes = {}, {}
-  with _zipped(path) as archive:
-    for member in archive.namelist():
-      name = member.removesuffix('.npy')
-      with archive.open(member) as file:
-        if name == member or np.lib.format.read_magic(file) != (1, 0):
-          raise ValueError(f'{member} is no array')
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-      shapes[name], dtypes[name] = list(shape), tf.as_dtype(dtype)
-  if not all(len(shape) <= 32 and min(shape, default=0) >= 0 for shape in shapes.values()):
-    raise ValueError('it has no arrays of such shapes')
-  if shapes.get(_GLOBAL_STEP) or not dtypes.get(_GLOBAL_STEP, tf.int64).is_integer:
-    raise ValueError(f'{_GLOBAL_STEP} is no number of steps')
-
-  def read(name: str) -> np.ndarray:
-    with _zipped(path) as archive, archive.open(f'{name}.npy') as file:
-      return np.lib.format.read_array(file)  # Never a pickle, which could run code.
-
-  return VariableFile(named, path, shapes, dtypes, read)
-
-
-@contextlib.contextmanager
-def _zipped(path: str) -> Iterator[zipfile.ZipFile]:
-  with files.opened(path) as file:
-    if not zipfile.is_zipfile(file):
-      raise ValueError('it is no .npz file')
-    with zipfile.ZipFile(file) as archive:
-      yield archive
-
-
 def _checkpoint(path: str, named: str) -> str:
   """Returns the checkpoint that a path stands for; raises InputError."""
-  if files.exists(os.path.join(path, checkpoints.BEST_NAME)):
-    path = os.path.join(path, checkpoints.read_best_folder(path)[0]['checkpoint'])
+  if best := checkpoints.read_best(path, ''):
+    path = os.path.join(path, best[0]['checkpoint'])
   if files.exists(path + '.index'):
     if fault := checkpoints.fault_of(path):
       raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
@@ -225,13 +182,14 @@ def write(
   folder = os.path.dirname(files.absolute(path))
   with files.naming_errors(flag, folder), files.refusing_errors(flag, path):
     files.make_folder(folder)
+    all_values = {**values, _GLOBAL_STEP: np.asarray(global_step, np.int64)}
     if path.endswith('.npz'):
       content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
-      np.savez(content, **{_GLOBAL_STEP: np.int64(global_step)}, **values)
+      np.savez(content, **all_values)
       with files.writing(path) as file:
         file.write(content.getbuffer())
     else:
-      _write_checkpoint(path, values, global_step)
+      _write_checkpoint(path, all_values)
 
 
 def check_new(path: str, flag: str = '--out') -> None:
@@ -246,17 +204,16 @@ def check_new(path: str, flag: str = '--out') -> None:
     raise InputError(f'{flag} {path} is there already; name another')
 
 
-def _write_checkpoint(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
+def _write_checkpoint(path: str, values: Mapping[str, np.ndarray]) -> None:
   """Writes a checkpoint, the index last: without it there is no checkpoint."""
-  names = [*values, _GLOBAL_STEP]
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    fed = [tf.compat.v1.placeholder(value.dtype) for value in values.values()]
-    fed.append(tf.compat.v1.placeholder(tf.int64))
+    tensors = [tf.compat.v1.placeholder(value.dtype) for value in values.values()]
+    slices = [''] * len(values)
     save = tf.raw_ops.SaveV2(
-      prefix=path, tensor_names=names, shape_and_slices=[''] * len(names), tensors=fed
+      prefix=path, tensor_names=list(values), shape_and_slices=slices, tensors=tensors
     )
     try:
-      session.run(save, dict(zip(fed, [*values.values(), global_step])))
+      session.run(save, dict(zip(tensors, values.values())))
     except tf.errors.OpError as error:
       message = error.message.partition('\n')[0]
       raise OSError(files.error_number(error) or errno.EIO, message) from error

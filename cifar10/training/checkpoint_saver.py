@@ -11,9 +11,7 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
 from cifar10.core import files
-from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
-from cifar10.job import checkpoints
 
 SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
@@ -150,24 +148,17 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
 
   def __init__(self, job_dir: str, callbacks: Sequence[Callback]):
     self._job_dir = job_dir
-    self._identity = files.identity(job_dir)
     self._callbacks = callbacks
     self.checkpoint = ''
     self.by_time = ''  # The same, if it was saved for its time alone.
     self.step = -1
 
   def before_save(self, session: Any, global_step_value: int) -> None:
-    # TensorFlow would make the folder again, or save in another one that has its name now.
-    files.check_identity('--job-dir', self._job_dir, self._identity)
+    # TensorFlow would make the folder again.
+    files.check_there('--job-dir', self._job_dir)
 
   def after_save(self, session: Any, global_step_value: int) -> None:
-    try:  # It may have gone meanwhile.
-      files.check_identity('--job-dir', self._job_dir, self._identity)
-    except StorageError:
-      self._undo(global_step_value)
-      raise
     self.checkpoint = tf.train.latest_checkpoint(self._job_dir)
-    checkpoints.remember_whole(self.checkpoint)
     if self.by_time not in ('', self.checkpoint):
       with contextlib.suppress(tf.errors.OpError):
         tf.compat.v1.train.remove_checkpoint(self.by_time)
@@ -175,10 +166,3 @@ class _Tells(tf.compat.v1.train.CheckpointSaverListener):
     self.step = int(global_step_value)
     for callback in self._callbacks:
       callback.on_save(self.checkpoint, self.step)
-
-  def _undo(self, step: int) -> None:
-    """Removes the folder that TensorFlow made for this checkpoint in place of the job dir."""
-    made = files.matching(self._job_dir, f'model.ckpt-{step}.*')
-    made.append(os.path.join(self._job_dir, checkpoints.LIST))
-    if files.is_dir(self._job_dir) and set(files.matching(self._job_dir, '*')) <= set(made):
-      files.remove_folder(self._job_dir)

@@ -90,7 +90,7 @@ def _check_job_dir(run: Run) -> bool:
   digests = manifest.digests(run.data_dir)
   before, now = job_config.before_and_now(run.job_dir, run.hparams, run.data_dir, run.data, digests)
   _check_writable(run.job_dir)
-  changes = job_config.changes(before, now, run.job_dir) if before else []
+  changes = job_config.changes(before, now)
   if changes:
     log.info('unlike before in this job: %s', ', '.join(changes))
   trainer.check_resumes(run.hparams, run.options)

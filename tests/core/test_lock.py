@@ -5,7 +5,6 @@ import errno
 import fcntl
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -141,26 +140,15 @@ def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, 
 
   monkeypatch.setattr(fcntl, 'flock', fail)
   with caplog.at_level('INFO', 'cifar10'), take(tmp_path):
-    assert caplog.messages == [
-      f'{tmp_path}/lock is not locked (No locks available): let no other process write there'
-    ]
+    [line] = caplog.messages
+    assert line.startswith(f'{tmp_path}/lock is not locked (No locks available): ')
     assert holder(tmp_path).startswith(f'process {os.getpid()} on ')
   assert holder(tmp_path) == ''
 
 
 def test_a_url_is_not_locked_and_says_who_is_there(caplog):
   with caplog.at_level('INFO', 'cifar10'), take('ram://bucket'):
-    assert caplog.messages == [
-      'ram://bucket is not locked, being a URL: let no other process write there'
-    ]
+    [line] = caplog.messages
+    assert line.startswith('ram://bucket/lock is not locked, being a URL: ')
     assert holder('ram://bucket').startswith(f'process {os.getpid()} on ')
   assert holder('ram://bucket') == ''
-
-
-def test_a_copy_of_a_folder_is_free(tmp_path):
-  (tmp_path / 'job').mkdir()
-  with holding(tmp_path / 'job') as process:
-    shutil.copytree(tmp_path / 'job', tmp_path / 'copy')
-    assert holder(tmp_path / 'copy') == ''
-    with take(tmp_path / 'copy'):
-      assert f'process {process.pid} ' in holder(tmp_path / 'job')

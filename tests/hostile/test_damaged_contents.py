@@ -159,7 +159,7 @@ def test_config(tmp_path, draw, network):
       job_config.described_data(path, None)
       control_requests.read_rates(path)
       before, now = job_config.before_and_now(path, hparams, 'data', info.CIFAR10, None)
-      job_config.changes(before, now, path)
+      job_config.changes(before, now)
 
 
 def test_ended(tmp_path, draw):

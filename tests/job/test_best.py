@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import checkpoints
 
@@ -88,15 +89,15 @@ def test_the_original_may_go(tmp_path, keep):
 def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call):
   """The copy's three files and best.json take their places one by one: the process dies at each."""
   keep(1, 0.5)
-  replace, calls = os.replace, []
+  move, calls = files.move, []
 
   def dying(*names):
     calls.append(names)
     if len(calls) > call:
       raise KeyboardInterrupt
-    replace(*names)
+    move(*names)
 
-  monkeypatch.setattr(os, 'replace', dying)
+  monkeypatch.setattr(files, 'move', dying)
   with pytest.raises(KeyboardInterrupt):
     keep(2, 0.6)
   monkeypatch.undo()

@@ -32,11 +32,8 @@ def test_orders(text, command):
   [
     ('', "'' is no request: it must be one of learning_rate=NUMBER|schedule"),
     ('momentum=0.5', "'momentum=0.5' is no request"),
-    ('save=1', "'save=1' is no request"),
     ('learning_rate', "'learning_rate' is no request"),
-    ('learning_rate=fast', 'learning_rate=fast: it must be a number, or schedule'),
-    ('learning_rate=-1', '--learning-rate is -1.0: it must be'),
-    ('learning_rate=nan', '--learning-rate is nan: it must be a finite number'),
+    *((f'learning_rate={value}', 'it must be a number') for value in ('fast', -1, 'nan', 'inf')),
     ('pause', 'pause is gone since version 2: stop, and later go-on'),
     ('shell', 'shell is gone since version 2: start with --callback debug_shell:DebugShell'),
   ],

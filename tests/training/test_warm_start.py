@@ -143,51 +143,17 @@ def test_what_differs_is_named_on_both_sides_and_left(other, run_here, data_dir,
   assert not np.array_equal(here[kernel], variables(other, 3)[kernel])
 
 
-def write_objects(path):
-  np.savez(path, **{f'{HEAD}/bias': np.array([print], dtype=object)})
-
-
-def write_one_array(path):
-  with open(path, 'wb') as file:
-    np.save(file, np.zeros(3))
-
-
 @pytest.mark.parametrize(
   ('write', 'said'),
   [
     (lambda path: path.write_bytes(b'no archive'), 'cannot be read'),
-    (write_objects, 'none of its 1 variables is'),
-    (write_one_array, 'it is no .npz file'),
-    (
-      lambda path: np.savez(path, **{'vgg/head/bias': np.zeros(3)}),
-      'none of its 1 variables is',
-    ),
-    (
-      lambda path: np.savez(path, **{f'{HEAD}/bias': np.zeros(10), 'global_step': np.zeros(2)}),
-      'global_step is no number',
-    ),
-    (
-      lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}),
-      f'{HEAD}/bias holds what is no finite number',
-    ),
-    (
-      lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, 1e39)}),
-      f'{HEAD}/bias holds what is no finite number',
-    ),
-    (lambda path: path.mkdir(), 'holds no checkpoint; name a job dir, its best/, a checkpoint or'),
-    (lambda path: None, 'does not exist; name a job dir, its best/, a checkpoint or an .npz'),
+    (lambda path: np.savez(path, **{HEAD: np.array([print])}), 'cannot be read'),
+    (lambda path: np.savez(path, **{'vgg/head/bias': np.zeros(3)}), 'none of its 1 variables is'),
+    (lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}), 'no finite number'),
+    (lambda path: path.mkdir(), 'holds no checkpoint'),
+    (lambda path: None, 'does not exist'),
   ],
-  ids=[
-    'no archive',
-    'objects',
-    'one array',
-    'other network',
-    'steps',
-    'nan',
-    'beyond float32',
-    'empty folder',
-    'missing',
-  ],
+  ids=['no archive', 'objects', 'other network', 'nan', 'empty folder', 'missing'],
 )
 def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data_dir, tmp_path):
   path, job = tmp_path / 'source.npz', tmp_path / 'job'
