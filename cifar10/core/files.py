@@ -139,6 +139,11 @@ def signature(path: str) -> tuple[int, int]:
   return (there.length, there.mtime_nsec) if is_url(path) else (there.st_size, there.st_mtime_ns)
 
 
+def is_replaceable(path: str) -> bool:
+  """Tells whether a local path is a file itself, no folder, link or device, or does not exist."""
+  return not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
+
+
 def size(path: str) -> int:
   """Returns the size of a file in bytes."""
   return signature(path)[0]

@@ -81,7 +81,7 @@ def check_out(path: str, *suffixes: str) -> None:
     raise InputError(f'--out {path}: there is no folder {folder}; make it')
   if files.is_dir(path):
     raise InputError(f'--out {path} is a folder; name a file')
-  if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+  if not files.is_replaceable(path):
     raise InputError(f'--out {path} is a link or a device, which a file would replace; name a file')
 
 
