@@ -9,9 +9,10 @@ from cifar10.cluster import tf_config
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files, limits
 from cifar10.core.errors import InputError
+from cifar10.core.logs import log
 from cifar10.core.option import picked
 from cifar10.job import job_config, pretrained
-from cifar10.options import checks, flags
+from cifar10.options import checks, flags, gone
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 
@@ -73,6 +74,9 @@ def _hparams(
 ) -> HParams:
   """Returns the given options, and for all others those of the job's configuration."""
   if config:
+    for name, unchanged in gone.LEARNING.items():
+      if config.get(name, unchanged) != unchanged:
+        log.warning('%s %s of this job is gone since version 2: ignored', name, config[name])
     return job_config.adopt_config(command.learning, config, job_dir, training=training)
   if not training:
     raise InputError(f'--job-dir {job_dir} holds no trained network; train one first')

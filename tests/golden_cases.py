@@ -64,7 +64,7 @@ OPTIONS = {
   'two-towers': '--num-cpu-towers 2',
   'two-towers-fast94': f'--recipe fast94 {RECIPES["fast94"]} --dtype float32 --num-cpu-towers 2',
   'two-towers-fast96': f'--recipe fast96 {RECIPES["fast96"]} --dtype float32 --num-cpu-towers 2',
-  'three-evaluations': '--eval-every-steps 8 --keep-best 2 --best-by cross_entropy',
+  'three-evaluations': '--eval-every-steps 8 --keep-best 2',
   'saves': '--save-every-steps 4 --keep-checkpoints 3',
   'rate-in-steps': '--lr-values 1,0.1,0.01 --lr-boundaries-steps 5,15',
   'rate-in-a-triangle': '--lr-triangle 0.2,0.3,0.1',
@@ -75,11 +75,11 @@ OPTIONS = {
   'ema': '--ema-decay 0.9 --use-ema',
   'lookahead': '--lookahead-steps 5',
   'ema-lookahead-muon': '--ema-decay 0.9 --lookahead-steps 5 --muon-learning-rate 0.02',
-  'muon': '--muon-learning-rate 0.02 --muon-momentum 0.7 --nesterov',
+  'muon': '--muon-learning-rate 0.02 --nesterov',
   'nesterov': '--nesterov --momentum 0.8 --weight-decay 0.01',
   'factors': '--head-lr-factor 3 --offset-lr-factor 2',
   'freeze': "--freeze 'resnet/(init|stage1)'",
-  'warm-start': f"--warm-start-from {CLASSIC} --warm-start-skip dense --seed 4 --freeze 'init'",
+  'warm-start': f"--warm-start-from {CLASSIC} --seed 4 --freeze 'init'",
   'warm-start-pretrained': '--warm-start-from resnet20 --num-layers 20',
   'label-smoothing': '--label-smoothing 0.2',
   'cutout-reflect': '--cutout 8 --padding-mode reflect --crop-padding 3',
@@ -89,15 +89,13 @@ OPTIONS = {
   'tta': '--tta mirror+8shifts --tta-below 0.5',
   'pre-activation': '--resnet-version 2',
   'bottleneck': '--resnet-version 2 --bottleneck --num-layers 11',
-  'wrn-dropout': f'--network wrn {RECIPES["wrn-28-10"]} --wrn-dropout 0.3',
-  'vgg-dropout': f'--network vgg {RECIPES["vgg16"]} --vgg-dropout 0.3',
   'own-source': '--source goldens:some_examples --examples-per-epoch 40',
   'own-network': '--network goldens:small_network',
 }
 for name, flags in OPTIONS.items():
   layers = '' if '--network' in flags or '--recipe' in flags else '--num-layers 8'
   CASES[name] = Case(f'{MAIN} {layers} {flags}', quick=name == 'two-towers')
-EPOCHS = '--train-epochs 1.5 --eval-every-epochs 1 --lr-boundaries-epochs 0.5,1,1.2'
+EPOCHS = '--train-epochs 1.5 --lr-boundaries-epochs 0.5,1,1.2'
 CASES['epochs'] = Case(f'{RESNET8} {EPOCHS}'.replace('--train-steps 20', ''))
 
 # Clusters: a chief with so many workers, and a parameter server.
@@ -143,7 +141,7 @@ CASES |= {
     f'cifar10_main.py --pretrained resnet20 --mode predict --images {{photos}}/a {THREADS}'
   ),
   'export': Case(f'{JOB} --mode export', start=CLASSIC),
-  'export-tta': Case(f'{JOB} --mode export --export-batch 8', start=FAST94),
+  'export-tta': Case(f'{JOB} --mode export', start=FAST94),
   'export-bfloat16': Case(f'{JOB} --mode export', start='{jobs}/vgg16-bfloat16'),
   'average': Case(
     f'-m cifar10.checkpoint average {CLASSIC} {CLASSIC}/model.ckpt-0 --job-dir {CLASSIC}'

@@ -81,7 +81,7 @@ def test_every_task_ends(cluster, ps, sync, workers):
 
 @long
 def test_the_chief_profiles_and_the_evaluator_draws(cluster):
-  more = ['--histograms', '--profile-steps', '2:4', '--sync']
+  more = ['--profile-steps', '2:4', '--sync']
   tasks = cluster('--train-steps', 6, '--eval-every-steps', 6, *more, evaluator=True)
   assert tasks.ended() == [0] * 4, tasks.text()
   job_dir = pathlib.Path(tasks.job_dir)
@@ -289,13 +289,13 @@ def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster)
 
 @long
 def test_an_evaluator_does_not_outlast_its_chief(cluster):
-  tasks = cluster('--train-steps', 20, '--evaluator-patience', 2, evaluator=True, starts=False)
+  tasks = cluster('--train-steps', 20, '--start-timeout', 2, evaluator=True, starts=False)
   tasks.start('evaluator 0')
   assert tasks.ended() == [TaskLostError.code]
   [line] = tasks.said('evaluator 0', 'error: .*')
   assert 'for 2 s' in line
   assert 'the chief cannot be reached' in line
-  assert '--evaluator-patience' in line
+  assert '--start-timeout' in line
 
 
 @long

@@ -1,4 +1,4 @@
-"""Summaries for TensorBoard: curves, images, histograms, hyper-parameters; and traces of steps.
+"""Summaries for TensorBoard: curves, images, hyper-parameters; and traces of steps.
 
 The Estimator itself writes the numbers of each evaluation, to JOB/validation and JOB/eval.
 """
@@ -64,9 +64,6 @@ class Summaries(Callback):
     norm = tf.linalg.global_norm([gradient for gradient, _ in graph.gradients])
     summary.scalar('optimizer/gradient_norm', norm, kept)
     summary.image('pictures/training', graph.images, _SHOWN_IMAGES, kept)
-    for gradient, variable in graph.gradients if self._run.options.histograms else ():
-      summary.histogram(f'weights/{variable.op.name}', _finite(variable), kept)
-      summary.histogram(f'weight_gradients/{variable.op.name}', _finite(gradient), kept)
 
   def after_create_session(
     self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
@@ -118,11 +115,6 @@ class Summaries(Callback):
 
   def _write(self, summary: bytes) -> None:
     metrics_log.summary_writer(self._run.job_dir).add_summary(summary, self._run.step)
-
-
-def _finite(values: tf.Tensor) -> tf.Tensor:
-  """The finite ones, flat: a histogram of others fails before the loss is seen to be NaN."""
-  return tf.boolean_mask(values, tf.math.is_finite(values))
 
 
 def _is_own(summary: tf.Tensor) -> bool:

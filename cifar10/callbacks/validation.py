@@ -28,17 +28,15 @@ class BestCheckpoint(Callback):
       return
     options, checkpoint, result = self._run.options, evaluation.checkpoint, evaluation.result
     try:
-      is_best = checkpoints.keep_best(
-        options.job_dir, checkpoint, result, options.keep_best, options.best_by
-      )
+      is_best = checkpoints.keep_best(options.job_dir, checkpoint, result, options.keep_best)
     except FileNotFoundError:
       if files.exists(f'{checkpoint}.index'):
         raise
       log.info('%s is not kept: it was deleted while it was evaluated', checkpoint)
       return
     if is_best:
-      value = result[options.best_by]
-      log.info('best so far: %s %.4f at step %s', options.best_by, value, f'{evaluation.step:,}')
+      step = f'{evaluation.step:,}'
+      log.info('best so far: accuracy %.4f at step %s', result['accuracy'], step)
 
 
 class EarlyStopping(Callback):

@@ -10,7 +10,6 @@ from typing import Any
 
 from cifar10.core import files
 from cifar10.core.logs import log
-from cifar10.data import input_pipeline
 from cifar10.exporters import freeze_graph, keras_file, onnx_file, saved_model
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
@@ -39,12 +38,7 @@ def _export(run: Run, checkpoint: str) -> dict[str, Any]:
   form = FORMATS[options.format]
   hparams = dataclasses.replace(run.hparams, dtype=form.dtype or run.hparams.dtype)
   form.check(hparams)
-  input_pipeline.check_memory(options.export_batch or 1, '--export-batch')
-  if options.export_batch:  # A fixed batch fixes all shapes; --tta-below needs any number.
-    hparams = dataclasses.replace(hparams, tta_below=1.0)
-  network = freeze_graph.freeze(
-    hparams, run.data, checkpoint, use_ema=options.use_ema, batch=options.export_batch
-  )
+  network = freeze_graph.freeze(hparams, run.data, checkpoint, use_ema=options.use_ema)
   step = checkpoints.global_step(checkpoint)
   weights = 'ema' if options.use_ema else 'last'
   made_from = {

@@ -26,7 +26,6 @@ class Frozen(NamedTuple):
 
   hparams: HParams
   data: DatasetInfo  # What it classifies.
-  batch: int | None  # How many images each call has; None: any number.
   graph: Any  # A GraphDef with the inputs and outputs that predictions.py names.
   values: Mapping[str, np.ndarray]  # float32 values of the network's variables.
 
@@ -52,12 +51,7 @@ class Format(NamedTuple):
 
 
 def freeze(
-  hparams: HParams,
-  data: DatasetInfo,
-  checkpoint: str,
-  *,
-  use_ema: bool = False,
-  batch: int | None = None,
+  hparams: HParams, data: DatasetInfo, checkpoint: str, *, use_ema: bool = False
 ) -> Frozen:
   """Freezes a checkpoint's network, with batch norm folded into the convolutions.
 
@@ -66,13 +60,12 @@ def freeze(
     data: the data set that the network classifies.
     checkpoint: the path of the checkpoint.
     use_ema: whether to use the moving averages of the variables.
-    batch: how many images each call has; None: any number.
 
   Raises:
     InputError: the network has a table, whose content no graph holds, or calls Python.
   """
   with devices.side_graph() as graph:
-    sizes = [batch, info.HEIGHT, info.WIDTH, info.DEPTH]
+    sizes = [None, info.HEIGHT, info.WIDTH, info.DEPTH]
     images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
     built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
@@ -91,7 +84,7 @@ def freeze(
   _check_is_whole(constants)
   for node in constants.node:  # Drops custom gradients of networks: inference needs none.
     node.attr.pop('_gradient_op_type', None)
-  return Frozen(hparams, data, batch, fold_batch_norm.folded(constants), values)
+  return Frozen(hparams, data, fold_batch_norm.folded(constants), values)
 
 
 def _check_is_whole(graph: Any) -> None:

@@ -34,7 +34,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
     made_from: what it was made from, for Keras's metadata.json in the file.
   """
   with context.eager_mode():  # Which a user's notebook may have switched off.
-    model = keras_networks.build(network.hparams, network.data, network.values, network.batch)
+    model = keras_networks.build(network.hparams, network.data, network.values)
     model.save(f'{path}.keras')
   with zipfile.ZipFile(f'{path}.keras') as saved, zipfile.ZipFile(path, 'w') as file:
     for name in saved.namelist():

@@ -30,19 +30,16 @@ _FILTERS = (16, 32, 64)  # Of a ResNet's stages.
 _KERAS_NAMES = {'scale': 'gamma', 'offset': 'beta'}  # The others are the program's.
 
 
-def build(
-  hparams: HParams, data: DatasetInfo, values: Mapping[str, np.ndarray], batch: int | None
-) -> keras.Model:
+def build(hparams: HParams, data: DatasetInfo, values: Mapping[str, np.ndarray]) -> keras.Model:
   """Returns the network from uint8 images [batch, 32, 32, 3] to probabilities.
 
   Args:
     hparams: the network's, which is of one of FAMILIES.
     data: the data set that it classifies.
     values: float32 values of its variables, by name.
-    batch: how many images each call has; None: any number.
   """
   layers = _Layers(hparams, data)
-  images = keras.Input([32, 32, 3], batch, dtype='uint8', name=IMAGES)
+  images = keras.Input([32, 32, 3], dtype='uint8', name=IMAGES)
   x = keras.layers.Rescaling(1 / 128, -1)(images)
   match hparams.family:
     case ResNetFamily() as family:
@@ -88,9 +85,6 @@ class _Layers:
   def bn_relu(self, x: tf.Tensor, scope: str) -> tf.Tensor:
     return keras.layers.ReLU()(self.batch_norm(x, scope))
 
-  def dropout(self, x: tf.Tensor, scope: str, rate: float) -> tf.Tensor:
-    return keras.layers.Dropout(rate, name=self.name(scope))(x) if rate else x
-
   def fully_connected(self, x: tf.Tensor, *, has_bias: bool = True) -> tf.Tensor:
     x = keras.layers.Activation('linear', name=FEATURES)(x)
     name = self.name('fully_connected')
@@ -123,8 +117,7 @@ def _wide_resnet(layers: _Layers, x: tf.Tensor, family: WideResNetFamily) -> tf.
     convs = [(3, filters * family.wrn_widen_factor)] * 2
     for block in range((family.wrn_depth - 4) // 6):
       scope, stride = f'stage{stage}/block{block}', 2 if stage > 1 and block == 0 else 1
-      dropout = family.wrn_dropout
-      x = _residual_v2(layers, x, scope, convs, stride, projects=True, dropout=dropout)
+      x = _residual_v2(layers, x, scope, convs, stride, projects=True)
   x = layers.bn_relu(x, 'final/batch_norm')
   return layers.fully_connected(keras.layers.GlobalAveragePooling2D()(x))
 
@@ -144,7 +137,6 @@ def _residual_v2(
   stride: int,
   *,
   projects: bool = False,
-  dropout: float = 0.0,
 ) -> tf.Tensor:
   """Applies bn, relu and a convolution (of a size and filters) several times, + shortcut.
 
@@ -162,7 +154,7 @@ def _residual_v2(
   x = layers.conv(activated, f'{scope}/conv1', *convs[0], stride)
   for number, conv in enumerate(convs[1:], 2):
     x = layers.bn_relu(x, f'{scope}/bn{number}')
-    x = layers.conv(layers.dropout(x, f'{scope}/dropout', dropout), f'{scope}/conv{number}', *conv)
+    x = layers.conv(x, f'{scope}/conv{number}', *conv)
   return keras.layers.Add()([x, shortcut])
 
 
@@ -183,8 +175,7 @@ def _vgg(layers: _Layers, x: tf.Tensor, family: VggFamily) -> tf.Tensor:
       x = layers.conv(x, f'group{group}/conv{number}', 3, width)
       x = layers.bn_relu(x, f'group{group}/bn{number}')
     x = keras.layers.MaxPooling2D(2)(x)
-  x = layers.dropout(keras.layers.GlobalAveragePooling2D()(x), 'dropout', family.vgg_dropout)
-  return layers.fully_connected(x)
+  return layers.fully_connected(keras.layers.GlobalAveragePooling2D()(x))
 
 
 def _fastnet(layers: _Layers, x: tf.Tensor, family: FastNetFamily) -> tf.Tensor:

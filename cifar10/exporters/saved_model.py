@@ -23,8 +23,8 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes the folder `path`, which does not exist yet."""
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     module = tf.Module()
-    images = tf.TensorSpec([network.batch, *_SIZES], tf.uint8, IMAGES)
-    encoded = tf.TensorSpec([network.batch], tf.string, ENCODED)
+    images = tf.TensorSpec([None, *_SIZES], tf.uint8, IMAGES)
+    encoded = tf.TensorSpec([None], tf.string, ENCODED)
 
     def infer(images: tf.Tensor) -> list[tf.Tensor]:
       outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
@@ -51,8 +51,8 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
       'encoded': tf.function(serve_encoded, [encoded], autograph=False),
     }
     tf.saved_model.save(module, path, signatures)
-    grey = tf.fill([network.batch or 1, *_SIZES], tf.constant(128, tf.uint8))
-    grey_file = tf.fill([network.batch or 1], tf.io.encode_png(grey[0]))
+    grey = tf.fill([1, *_SIZES], tf.constant(128, tf.uint8))
+    grey_file = tf.fill([1], tf.io.encode_png(grey[0]))
     extra = os.path.join(path, 'assets.extra')  # TensorFlow's name of it.
     os.makedirs(extra)
     with tf.io.TFRecordWriter(os.path.join(extra, 'tf_serving_warmup_requests')) as requests:

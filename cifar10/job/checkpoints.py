@@ -11,7 +11,6 @@ copies of the best ones, and best.json the evaluations that chose them:
 
 import contextlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -297,32 +296,24 @@ def best(job_dir: str) -> str:
   return os.path.join(job_dir, BEST, entries[0]['checkpoint'])
 
 
-def keep_best(
-  job_dir: str, source: str, evaluation: Mapping[str, Any], count: int, by: str = 'accuracy'
-) -> bool:
+def keep_best(job_dir: str, source: str, evaluation: Mapping[str, Any], count: int) -> bool:
   """Copies an evaluated checkpoint if it is among the `count` best; tells whether it is the best.
 
   best.json is written after the copy is complete, and checkpoints that it no longer names are
   removed after that: if the process is killed, every checkpoint that best.json names exists.
 
-  The evaluation is as the program prints it, with 'accuracy' and 'global_step'; `by` names the
-  number that ranks: an accuracy, or a loss, of which the lowest is best.
+  The evaluation is as the program prints it, with 'accuracy', which ranks, and 'global_step'.
 
   Raises:
     FileNotFoundError: the checkpoint was deleted during its evaluation.
     OSError: the folder cannot be written.
   """
-
-  def rank(entry: Entry) -> float:
-    value = entry.get(by)  # An older program's entry lacks it.
-    if value is None or math.isnan(value):
-      return math.inf
-    return -value if by.startswith('accuracy') else value
-
   name, folder = os.path.basename(source), os.path.join(job_dir, BEST)
   entries = [entry for entry in read_best(job_dir) if entry['checkpoint'] != name]
   # Among equals the earlier one stays first.
-  ranked = sorted([*entries, {**evaluation, 'checkpoint': name}], key=rank)[:count]
+  ranked = sorted(
+    [*entries, {**evaluation, 'checkpoint': name}], key=lambda entry: -entry['accuracy']
+  )[:count]
   names = {entry['checkpoint'] for entry in ranked}
   if name not in names:
     return False

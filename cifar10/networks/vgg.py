@@ -36,5 +36,4 @@ class Vgg(FamilyNetwork):
           x = self._conv_bn_relu(x, 3, width, number)
         x = self._max_pool(x, 2)
     x = self._global_avg_pool(x)  # [batch, 1, 1, width] -> [batch, width] float32
-    x = self._dropout(x, self._options.vgg_dropout)
     return self._fully_connected(x, self._num_classes)

@@ -39,7 +39,7 @@ class WideResNet(FamilyNetwork):
     return self._fully_connected(x, self._num_classes)
 
   def _wide_residual(self, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-    """Applies bn, relu, conv, bn, relu, dropout, conv, + shortcut (figure 1d).
+    """Applies bn, relu, conv, bn, relu, conv, + shortcut (figure 1b).
 
     A block that changes the shape has a 1x1 convolution of the activated input as its shortcut, as
     in the authors' code (models/wide-resnet.lua); any other block adds its input.
@@ -51,5 +51,4 @@ class WideResNet(FamilyNetwork):
       shortcut = x
     x = self._conv(activated, 3, filters, stride, name='conv1')
     x = self._relu(self._batch_norm(x, name='bn2'))
-    x = self._dropout(x, self._options.wrn_dropout)
     return self._add(self._conv(x, 3, filters, 1, name='conv2'), shortcut)

@@ -54,7 +54,7 @@ def check_mode(
 
 
 def _check_results(mode: str, options: RunOptions, images: Sequence[str], out: str) -> None:
-  for flag, value in (('format', options.format), ('export-batch', options.export_batch)):
+  for flag, value in (('format', options.format),):
     if value not in (None, 'saved_model') and mode != 'export':
       raise InputError(f'--{flag} {value} belongs to --mode export, not to {mode}')
   if mode == 'predict' and bool(images) == bool(options.subset):
@@ -87,7 +87,7 @@ def check_out(path: str, *suffixes: str) -> None:
 
 def check_units(given: Mapping[str, Any]) -> None:
   """Raises InputError for a number that is given in steps and in epochs."""
-  for name in ('train', 'eval_every', 'save_every'):
+  for name in ('train',):
     steps, epochs = given.get(f'{name}_steps'), given.get(f'{name}_epochs')
     if steps is not None and epochs is not None:
       flag = f'--{name.replace("_", "-")}'

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from cifar10.core import start_tensorflow
 from cifar10.core.errors import CommandError, InputError
 from cifar10.core.option import (
-  BELOW_ONE,
   FUNCTION,
   Check,
   Options,
@@ -351,9 +350,6 @@ class WideResNetFamily(Family):
     check=between(1, 100),
     fixed=True,
   )
-  wrn_dropout: float = option(
-    0.0, 'dropout rate between the convolutions of each block', check=BELOW_ONE
-  )
 
   def check(self) -> None:
     """Raises InputError if no wide ResNet has this depth."""
@@ -395,7 +391,6 @@ class VggFamily(Family):
     choices=tuple(VGG_CONVS_PER_GROUP),
     fixed=True,
   )
-  vgg_dropout: float = option(0.0, "dropout rate of the dense layer's inputs", check=BELOW_ONE)
 
   def describe(self) -> str:
     """Returns for example 'VGG-16'."""

@@ -13,12 +13,25 @@ _EXAMPLE = 'put the folder examples/ in PYTHONPATH'
 FLAGS: dict[str, str] = {
   '--data-service': 'a --source can take examples from other machines: examples/remote_source.py',
   '--data-workers': 'a --source can take examples from other machines: examples/remote_source.py',
+  '--best-by': 'best/ ranks by accuracy; metrics.jsonl has all numbers of each evaluation',
   '--debug-shell': f'--callback debug_shell:DebugShell opens a shell in a training; {_EXAMPLE}',
+  '--eval-every-epochs': '--eval-every-steps takes epochs x examples / --train-batch-size',
+  '--evaluator-patience': '--start-timeout is for evaluators, too',
+  '--export-batch': 'runtimes fix it: python -m onnxruntime.tools.make_dynamic_shape_fixed',
+  '--histograms': 'a callback may write them: tf.compat.v1.summary.histogram in on_graph',
+  '--muon-momentum': 'it is 0.6',
   '--on-end': f'--callback send_stat:SendStat runs a command at the end; {_EXAMPLE}',
   '--on-evaluation': f'--callback send_stat:SendStat runs a command after each; {_EXAMPLE}',
   '--print-completion': 'shtab completes by the same parser: docs/support.md',
+  '--save-every-epochs': '--save-every-steps takes epochs x examples / --train-batch-size',
   '--source-processes': 'a --source can start processes itself: examples/parallel_source.py',
+  '--vgg-dropout': 'a network of your own may drop, as examples/inception_v3.py does',
+  '--warm-start-skip': '--warm-start-from takes an .npz file of the variables that you choose',
+  '--wrn-dropout': 'a network of your own may drop, as examples/inception_v3.py does',
 }
+
+# Option of a training -> the value that changes nothing, in an old config.json.
+LEARNING = {'muon_momentum': 0.6, 'vgg_dropout': 0.0, 'wrn_dropout': 0.0}
 
 # Request of `control` -> as for flags.
 REQUESTS = {

@@ -170,7 +170,6 @@ class HParams(Options):
     check=at_least(0),
     switch=True,
   )
-  muon_momentum: float = option(0.6, 'Muon momentum', check=BELOW_ONE, needs='muon_learning_rate')
   label_smoothing: float = option(
     0.0,
     'label smoothing: part of the target that is spread evenly over the classes',

@@ -8,7 +8,6 @@ import re
 from cifar10.core.errors import InputError
 from cifar10.core.option import (
   FUNCTION,
-  PATTERN,
   Check,
   Options,
   above,
@@ -71,29 +70,14 @@ class RunOptions(Options):
     'later ones win',
     metavar='PATH',
   )
-  warm_start_skip: str | None = option(
-    None,
-    'a regular expression: variables whose names match are not taken from --warm-start-from',
-    check=PATTERN,
-    metavar='REGEX',
-    needs='warm_start_from',
-  )
   format: str = option(
     'saved_model',
     'the export format: saved_model for servers, onnx for other runtimes (needs tf2onnx), keras '
     'for further training',
     choices=('saved_model', 'onnx', 'keras'),
   )
-  export_batch: int | None = option(
-    None,
-    'the fixed batch size of an exported network (default: any batch size)',
-    check=at_least(1),
-  )
   eval_every_steps: int = option(
     1000, 'global steps between two evaluations during training', check=at_least(1)
-  )
-  eval_every_epochs: float | None = option(
-    None, 'epochs between two evaluations, in place of --eval-every-steps', check=above(0)
   )
   save_every_steps: int | None = option(
     None,
@@ -101,21 +85,11 @@ class RunOptions(Options):
     'task also ten minutes after the last one, until the next)',
     check=at_least(1),
   )
-  save_every_epochs: float | None = option(
-    None, 'epochs between two checkpoints, in place of --save-every-steps', check=above(0)
-  )
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))
   keep_best: int = option(
     1,
     'number of checkpoints to keep in best/: the best on the validation split',
     check=between(0, 1000),
-  )
-  best_by: str = option(
-    'accuracy',
-    'the number by which best/ ranks evaluations: the highest accuracy, or the lowest '
-    'cross_entropy or loss',
-    choices=('accuracy', 'accuracy_top5', 'cross_entropy', 'loss'),
-    needs='keep_best',
   )
   stop_at_accuracy: float | None = option(
     None,
@@ -142,9 +116,6 @@ class RunOptions(Options):
   )
   log_every: float = option(
     10.0, 'seconds between two progress lines in the log', check=above(0, ' seconds')
-  )
-  histograms: bool = option(
-    False, 'write TensorBoard histograms of weights and gradients every hundred steps'
   )
   profile_steps: str | None = option(
     None,
@@ -208,13 +179,8 @@ class RunOptions(Options):
   )
   start_timeout: float = option(
     600.0,
-    'seconds to wait for a needed task of the cluster to start, or to come back, before the '
-    'process ends',
-    check=above(0, ' seconds'),
-  )
-  evaluator_patience: float = option(
-    600.0,
-    'seconds for which an evaluator waits for a lost chief',
+    'seconds that a process of a cluster waits for a needed task to start, or to come back'
+    ', before it ends',
     check=above(0, ' seconds'),
   )
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')

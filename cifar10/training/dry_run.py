@@ -148,13 +148,10 @@ def _timed(run: Run) -> dict[str, Any]:
       backup_workers=0,
       max_minutes=None,  # All twenty steps are timed, and nothing is saved between them.
       eval_every_steps=_NEVER,
-      eval_every_epochs=None,
       save_every_steps=_NEVER,
-      save_every_epochs=None,
       profile_steps=None,
       # A training that goes on takes no values.
       warm_start_from=run.options.warm_start_from if is_new else (),
-      warm_start_skip=run.options.warm_start_skip if is_new else None,
     )
     enough = max(run.hparams.train_steps, num_steps)
     hparams = dataclasses.replace(run.hparams, train_steps=enough, train_epochs=None)

@@ -107,30 +107,21 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
 
 
 def for_training(run: Run, examples_per_epoch: int, *, with_evaluations: bool) -> Run:
-  """Returns the run with what only a training knows: its epoch, and all durations in steps.
+  """Returns the run with what only a training knows: its epoch, and its length in steps.
 
   Raises:
     InputError: the steps are too many, or do not fit each other.
   """
-  per_step = run.examples_per_step
-
-  def counted(given: Any, *names: str) -> Any:
-    steps = {}
-    for name in names:
-      if epochs := getattr(given, f'{name}_epochs'):
-        number = schedules.steps_of(epochs, examples_per_epoch, per_step)
-        if number >= 1 << 31:  # As options hold them.
-          flag = f'--{name.replace("_", "-")}-epochs'
-          raise InputError(f'{flag} {epochs:g}: its {number:,} steps are too many; lower it')
-        steps[f'{name}_steps'] = number
-    return dataclasses.replace(given, **steps)
-
-  hparams, options = counted(run.hparams, 'train'), counted(run.options, 'eval_every', 'save_every')
-  checks.check_profiled(options, hparams.train_steps)
+  hparams = run.hparams
+  if epochs := hparams.train_epochs:
+    steps = schedules.steps_of(epochs, examples_per_epoch, run.examples_per_step)
+    if steps >= 1 << 31:  # As options hold them.
+      raise InputError(f'--train-epochs {epochs:g}: its {steps:,} steps are too many; lower it')
+    hparams = dataclasses.replace(hparams, train_steps=steps)
+  checks.check_profiled(run.options, hparams.train_steps)
   return dataclasses.replace(
     run,
     hparams=hparams,
-    options=options,
     examples_per_epoch=examples_per_epoch,
     evaluates=with_evaluations and run.role.evaluates_on_the_way,
   )

@@ -22,13 +22,13 @@ def follow(run: Run) -> dict[str, Any]:
 
   Raises:
     InputError: the file of a split is missing or damaged.
-    TaskLostError: the chief is gone, and no checkpoint appeared for --evaluator-patience.
+    TaskLostError: the chief is gone, and no checkpoint appeared for --start-timeout.
     Terminated: the process received SIGTERM.
   """
   evaluator = Evaluator(run)
   evaluator.check(run.split_on_the_way, run.final_split)
   evaluator.callbacks += registry.make_all(run)
-  job_dir, patience = run.job_dir, run.options.evaluator_patience
+  job_dir, patience = run.job_dir, run.options.start_timeout
   seen, told, seen_at = '', '', time.monotonic()
   while True:
     run.monitor.check()
@@ -50,7 +50,7 @@ def follow(run: Run) -> dict[str, Any]:
     elif time.monotonic() - seen_at > patience:
       raise TaskLostError(
         f'no new checkpoint in {job_dir} for {patience:g} s, and the chief '
-        'cannot be reached; start it again, or raise --evaluator-patience'
+        'cannot be reached; start it again, or raise --start-timeout'
       )
     time.sleep(_LOOK_SECONDS)
 

@@ -23,6 +23,7 @@ from cifar10.training.towers import Gradients
 _DECAY = 0.95  # this, to the power of the steps between two averagings,
 _POWER = 3  # times this power of the finished fraction of training.
 # Muon's iterations make of a singular value s a polynomial, a s + b s^3 + c s^5.
+_MUON_MOMENTUM = 0.6  # airbench's.
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 3
 _TINY = 1e-7  # In place of a norm of 0.
@@ -88,7 +89,7 @@ def make_optimizer(
     rates.sgd, hparams.momentum, use_nesterov=hparams.nesterov
   )
   if hparams.muon_learning_rate:
-    muon = Muon(rates.muon, hparams.muon_momentum, tf.as_dtype(hparams.dtype))
+    muon = Muon(rates.muon, _MUON_MOMENTUM, tf.as_dtype(hparams.dtype))
     optimizer = MuonAndSgd(muon, optimizer, groups)
   if hparams.lookahead_steps:
     steps, last_step = hparams.lookahead_steps, hparams.train_steps

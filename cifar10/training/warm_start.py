@@ -44,7 +44,6 @@ def initializers_of_job(run: Run) -> dict[str, Initializer]:
   device = f'{role.cluster.job}/device:CPU:0'
   return initializers(
     options.warm_start_from,
-    options.warm_start_skip,
     shapes,
     device,
     lambda exported: fastnet.unfolded(exported, run.data),
@@ -53,7 +52,6 @@ def initializers_of_job(run: Run) -> dict[str, Initializer]:
 
 def initializers(
   paths: Sequence[str],
-  skipped: str | None,
   shapes: Mapping[str, list[int]],
   device: str,
   unfold: Unfold,
@@ -62,7 +60,6 @@ def initializers(
 
   Args:
     paths: the sources, as for `variable_files.open_source`; later ones win.
-    skipped: regular expression; variables whose names match are not taken.
     shapes: shapes of the network's variables, by name.
     device: this process's, for the values; no other task needs to see the sources.
     unfold: as `fastnet.unfolded`, for the variables of a .keras file.
@@ -77,7 +74,7 @@ def initializers(
   for path in paths:
     opened = _open_keras(path, shapes, unfold) if path.endswith('.keras') else None
     source = opened or variable_files.open_source(path, _FLAG)
-    taken = _taken(source, skipped, shapes)
+    taken = _taken(source, shapes)
     for name in taken:
       initializer_of[name] = _initializer(source.value(name), device)
   return initializer_of
@@ -113,23 +110,20 @@ def _open_keras(path: str, names: Iterable[str], unfold: Unfold) -> VariableFile
   return VariableFile(f'{_FLAG} {path}', path, shapes, dtypes, named.__getitem__)
 
 
-def _taken(source: VariableFile, skipped: str | None, shapes: Mapping[str, list[int]]) -> list[str]:
+def _taken(source: VariableFile, shapes: Mapping[str, list[int]]) -> list[str]:
   """Returns the names of variables that fit; logs those that do not, on both sides."""
   theirs = source.shapes
   # A counter of a user's network begins anew.
   common = [name for name in shapes if name in theirs and source.dtypes[name].is_floating]
-  left = [name for name in common if skipped is not None and re.search(skipped, name)]
-  other = [name for name in common if name not in left and theirs[name] != shapes[name]]
-  taken = [name for name in common if name not in left and name not in other]
+  other = [name for name in common if theirs[name] != shapes[name]]
+  taken = [name for name in common if name not in other]
   if not taken:
     raise InputError(
       f'--warm-start-from {source.path}: none of its {len(theirs)} variables is by name and '
-      f"shape one of this network's {len(shapes)}{' that are not skipped' if left else ''}; name "
-      'one of the same --network'
+      f"shape one of this network's {len(shapes)}; name one of the same --network"
     )
   not_taken = {
     'of another shape': [f'{name} {theirs[name]}, here {shapes[name]}' for name in other],
-    'skipped': left,
     'not there': [name for name in shapes if name not in theirs],
     'only there': [name for name in theirs if name not in shapes],
   }

@@ -28,7 +28,7 @@ def job(run_main, data_dir, tmp_path_factory):
   folder = tmp_path_factory.mktemp('jobs') / 'job'
   flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, '--eval-every-steps', 60]
   for steps in (110, 120):
-    succeeded(run_main(*flags, '--train-steps', steps, '--histograms'))
+    succeeded(run_main(*flags, '--train-steps', steps))
     if steps == 110:
       (folder / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-60"\n')
       os.remove(folder / 'model.ckpt-110.index')
@@ -113,18 +113,6 @@ def test_the_confusion_matrix_is_a_picture_and_nothing_else(job, ask):
     for event in tf.compat.v1.train.summary_iterator(str(path)):
       tensors = {value.tag for value in event.summary.value if value.HasField('tensor')}
       assert tensors <= {'checkpoint_path'}
-
-
-def test_histograms_of_weights_and_gradients(ask):
-  tags = json.loads(ask('histograms/tags'))
-  assert set(tags) == {'job'}
-  for kind in ('weights', 'weight_gradients'):
-    shown = json.loads(
-      ask('histograms/histograms', run='job', tag=f'{kind}/resnet/fully_connected/kernel')
-    )
-    assert [step for _, step, _ in shown] == [100, 120]
-    # [left, right, count] of each bar: 64 x 10 weights.
-    assert sum(count for *_, count in shown[0][2]) == pytest.approx(640)
 
 
 def test_hyper_parameters_and_results_stand_side_by_side(job, ask):

@@ -45,8 +45,6 @@ def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path,
     (VIEWS, ['--tta', 'mirror+shift', '--tta-below', 0.7], {'eval': 0.94}),
     (VIEWS, ['--tta', 'none'], {'eval': 0.93}),
     (VIEWS, ['--tta', 'mirror', '--tta-below', 0.7], {}),
-    # With a batch all images have all views: another network.
-    (VIEWS, ['--tta', 'mirror+shift', '--tta-below', 0.7, '--export-batch', 2], {}),
     (PLAIN, ['--tta', 'none'], {'eval': 0.94}),
     (PLAIN, ['--tta', 'mirror'], {}),
     ({**PLAIN, 'weights': 'ema'}, ['--tta', 'none'], {}),

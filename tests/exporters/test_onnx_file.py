@@ -51,14 +51,12 @@ def test_a_job_in_bfloat16_is_exported_in_float32(run_main, data_dir, tmp_path):
   flags = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 1, '--dtype', 'bfloat16']
   job = ['--job-dir', tmp_path]
   assert run_main('--data-dir', data_dir, *job, *flags, '--mode', 'train').returncode == 0
-  result = run_main(*job, '--mode', 'export', '--format', 'onnx', '--export-batch', 2)
+  result = run_main(*job, '--mode', 'export', '--format', 'onnx')
   exported = succeeded(result)
   assert exported['dtype'] == 'float32'
   # Processors without AVX-512 BF16 have a line more, on the job's dtype.
   lines = [line for line in result.stderr.splitlines() if 'bfloat16 is slow here' not in line]
   assert len(lines) == 1, result.stderr
-  session = onnxruntime.InferenceSession(exported['onnx'], providers=['CPUExecutionProvider'])
-  assert session.get_inputs()[0].shape == [2, 32, 32, 3]
 
 
 def test_without_tf2onnx_one_line_says_so(monkeypatch):

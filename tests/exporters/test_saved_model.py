@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import empty_pb2, unknown_fields
-from outcome import refused, succeeded
+from outcome import succeeded
 from tensorflow.core.framework import tensor_pb2
 
 from cifar10.job import metrics_log
@@ -100,16 +100,3 @@ def test_every_signature_has_a_request_that_warms_it_up(exported):
     assert {value.shape[0] for value in signatures[name](**images).values()} == {1}
     warmed.add(name)
   assert warmed == set(signatures) == {'serving_default', 'features', 'encoded'}
-
-
-def test_a_batch_size_of_its_own(job, run_here):
-  """With it every shape is fixed, so that each image is seen in every view."""
-  export = ['--job-dir', job, '--mode', 'export', '--tta', 'mirror', '--tta-below', 0.5]
-  said = refused(run_here(*export, '--export-batch', 2_000_000_000))
-  assert '--export-batch 2000000000: its images alone take' in said
-  path = succeeded(run_here(*export, '--export-batch', 3))
-  assert path['tta_below'] == 1
-  for signature in tf.saved_model.load(path['saved_model']).signatures.values():
-    _, given = signature.structured_input_signature
-    assert [spec.shape[0] for spec in given.values()] == [3]
-  assert succeeded(run_here(*export))['tta_below'] == 0.5

@@ -32,7 +32,6 @@ BOTTLENECK = {'resnet_version': 2, 'bottleneck': True}
     (WideResNetFamily, {'wrn_depth': 20}, r'--wrn-depth 20 is not 6n\+4 .*: 16 or 22$'),
     (WideResNetFamily, {'wrn_depth': 4}, '4 .*: 10$'),  # 6 x 0 + 4: no block.
     (WideResNetFamily, {'wrn_widen_factor': 0}, '--wrn-widen-factor is 0'),
-    (WideResNetFamily, {'wrn_dropout': 1}, '--wrn-dropout is 1'),
     (VggFamily, {'vgg_layers': 17}, '--vgg-layers is 17: it must be one of 11, 13, 16, 19'),
   ],
 )

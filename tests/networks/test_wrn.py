@@ -1,4 +1,4 @@
-"""Wide ResNets: depths, variable counts, a Keras twin, formats, dtypes, dropout."""
+"""Wide ResNets: depths, variable counts, a Keras twin, formats, dtypes."""
 
 import pytest
 import tensorflow as tf
@@ -103,18 +103,12 @@ def test_variable_names_of_the_first_block():
 
 @pytest.fixture(scope='module')
 def graph():
-  return twins.training_graph(build, dropout=0.3)
+  return twins.training_graph(build)
 
 
 def test_one_checkpoint_fits_all(graph):
   twins.assert_one_checkpoint_fits_all(build, graph)
   twins.assert_all_channels_first(graph)
-
-
-def test_drops_between_the_convolutions_of_every_block(graph):
-  stages = [[2, 32, 32, 32], [2, 64, 16, 16], [2, 128, 8, 8]]  # Channels come first.
-  assert twins.dropped_shapes(graph) == [shape for shape in stages for _ in range(2)]
-  assert twins.dropped_shapes(twins.training_graph(build)) == []
 
 
 # Logits.

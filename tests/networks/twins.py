@@ -35,12 +35,9 @@ def builder(network, family, **own):
     data_format='channels_last',
     reuse=False,
     dtype=tf.float32,
-    *,
-    dropout=None,
   ):
-    more = {} if dropout is None else {f'{family.NAME}_dropout': dropout}
     settings = model_base.LayerSettings(is_training, data_format, DECAY, EPSILON, dtype)
-    net = network(family(**{**own, **more}), settings, CIFAR10)
+    net = network(family(**own), settings, CIFAR10)
     with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=reuse):
       return net.forward_pass(images)
 
@@ -95,8 +92,8 @@ def copy_variables(params, twin):
 def assert_equals_twin(build, twin, is_training, bound):
   """Logits within 1e-4 of the largest, and in bfloat16 within `bound` of it.
 
-  By the moving averages, or in training by the batch. The twin has no dropout, which evaluation
-  must ignore. Seen over 4 seeds in float32: 0 in evaluation, where Keras runs the same kernels, and
+  By the moving averages, or in training by the batch. Seen over 4 seeds in float32: 0 in
+  evaluation, where Keras runs the same kernels, and
   at most 2e-5 in training.
 
   bfloat16 rounds each activation and kernel by up to 2^-9, 0.2 %. Batch statistics enlarge that in
@@ -115,10 +112,9 @@ def assert_equals_twin(build, twin, is_training, bound):
 
 def _logits(build, images, is_training):
   """Logits in float32 and in bfloat16, and the variables; in training checks the gradients."""
-  options = {'is_training': is_training, 'dropout': 0.0 if is_training else 0.5}
   with tf.Graph().as_default():
-    exact = build(tf.constant(images), **options)
-    rounded = build(tf.constant(images), reuse=True, dtype=tf.bfloat16, **options)
+    exact = build(tf.constant(images), is_training)
+    rounded = build(tf.constant(images), is_training, reuse=True, dtype=tf.bfloat16)
     variables = tf.compat.v1.trainable_variables()
     gradients = tf.gradients(rounded**2, variables) if is_training else []
     params = random_params(tf.compat.v1.global_variables())
@@ -133,11 +129,10 @@ def _logits(build, images, is_training):
 # Graphs that are not run.
 
 
-def training_graph(build, **options):
+def training_graph(build):
   """A network in training, for two images, in the format and the dtype that are not the default."""
   with tf.Graph().as_default() as graph:
-    options = {'data_format': 'channels_first', 'dtype': tf.bfloat16, **options}
-    logits = build(tf.zeros([2, 32, 32, 3]), is_training=True, **options)
+    logits = build(tf.zeros([2, 32, 32, 3]), True, 'channels_first', dtype=tf.bfloat16)
     assert (logits.shape, logits.dtype) == ([2, 10], tf.float32)
     tf.gradients(logits, tf.compat.v1.trainable_variables())
   return graph
@@ -148,12 +143,6 @@ def trainable_count(build):
   with tf.Graph().as_default():
     build(tf.zeros([1, 32, 32, 3]))
     return sum(v.shape.num_elements() for v in tf.compat.v1.trainable_variables())
-
-
-def dropped_shapes(graph):
-  """Shapes of what dropout draws random numbers for: kernels draw from normal distributions."""
-  draws = [op.outputs[0] for op in graph.get_operations() if op.type == 'StatelessRandomUniformV2']
-  return [draw.shape.as_list() for draw in draws]
 
 
 def assert_one_checkpoint_fits_all(build, graph):

