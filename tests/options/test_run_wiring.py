@@ -145,7 +145,7 @@ JOBS = [
   (
     {'eval_every_steps': 4, 'subset': 'eval'},  # splits: on the way, too; and none is chosen by it
     BASE,
-    {'saves', 'evaluations', 'kept', 'splits', 'best', 'ranked by'},
+    {'saves', 'evaluations', 'kept', 'splits', 'best'},
   ),
   ({'stop_at_accuracy': 0}, BASE, STOPS),
   ({'stop_without_gain': 3}, CONSTANT, {'the end'}),  # At the last step itself, and no later.
