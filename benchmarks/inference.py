@@ -31,9 +31,9 @@ import peers
 import tensorflow as tf
 
 from cifar10.core import cli
-from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.options import hparams
 from cifar10.training import model_fn
+from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
 from estimator_again import estimator as tf_estimator
 
 _WARM_UP = 15  # Calls.

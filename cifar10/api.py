@@ -30,9 +30,8 @@ from cifar10.options import families, flags, gone
 from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.training import experiment
+from cifar10.training.estimator import Answers, Predictor, with_checkpoint
 from cifar10.training.experiment import Experiment
-from cifar10.training.job_checkpoint import with_checkpoint
-from cifar10.training.predictor import Answers, Predictor
 
 # The flags of a command line that are not declared options, and their types.
 _OF_COMMANDS = {'network': str, 'recipe': str, 'out': str, 'verbose': bool, 'dry_run': bool}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cifar10.data.info import CIFAR10
 from cifar10.job.checkpoints import EMA_SUFFIX
-from cifar10.training import network_builder
+from cifar10.training import inference, network_builder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
 
@@ -28,7 +28,7 @@ def save(hparams, *, with_averages=False):
     tf.compat.v1.set_random_seed(1)  # The kernels are the same in every run.
     built = network_builder.build(hparams, CIFAR10, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      inferred = network_builder.infer(hparams, built, tf.constant(IMAGES))
+      inferred = inference.infer(hparams, built, tf.constant(IMAGES))
     variables = tf.compat.v1.global_variables()
     stored = {variable.op.name: variable for variable in variables}
     if with_averages:

@@ -8,7 +8,6 @@ FLOORS = (  # The highest first.
   'reporting',
   'exporters',
   'training',
-  'inference',
   'callbacks',
   'job',
   'cluster',

@@ -30,7 +30,7 @@ import traffic  # noqa: E402
 
 from cifar10.data.info import CIFAR10  # noqa: E402
 from cifar10.options import hparams  # noqa: E402
-from cifar10.training import network_builder  # noqa: E402
+from cifar10.training import inference, network_builder  # noqa: E402
 
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 CLUSTERS = {  # Flags, workers beside the chief, parameter servers.
@@ -110,7 +110,7 @@ def _network_bytes(num_layers):
   with tf.Graph().as_default():
     built = network_builder.build(chosen, CIFAR10, is_training=True)
     with tf.compat.v1.variable_scope(chosen.family.NAME):
-      network_builder.infer(chosen, built, tf.zeros([1, 32, 32, 3], tf.uint8))
+      inference.infer(chosen, built, tf.zeros([1, 32, 32, 3], tf.uint8))
     trainable = set(tf.compat.v1.trainable_variables())
     others = set(tf.compat.v1.global_variables()) - trainable
   return {

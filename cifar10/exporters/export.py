@@ -14,7 +14,7 @@ from cifar10.exporters import freeze_graph, keras_file, onnx_file, saved_model
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
 from cifar10.options.hparams import HParams
-from cifar10.training.job_checkpoint import with_checkpoint
+from cifar10.training.estimator import with_checkpoint
 
 FORMATS = {  # By --format.
   'saved_model': saved_model.FORMAT,

@@ -13,10 +13,10 @@ from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
 from cifar10.exporters import fold_batch_norm
-from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
 from cifar10.job.checkpoints import Saver
 from cifar10.options.hparams import HParams
-from cifar10.training import ema, network_builder
+from cifar10.training import inference, network_builder, optimizers
+from cifar10.training.inference import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
 _ELSEWHERE = re.compile('HashTable|PyFunc')  # Operations on what is in this process alone.
 
@@ -26,7 +26,7 @@ class Frozen(NamedTuple):
 
   hparams: HParams
   data: DatasetInfo  # What it classifies.
-  graph: Any  # A GraphDef with the inputs and outputs that predictions.py names.
+  graph: Any  # A GraphDef with the inputs and outputs that inference.py names.
   values: Mapping[str, np.ndarray]  # float32 values of the network's variables.
 
   @property
@@ -69,12 +69,12 @@ def freeze(
     images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
     built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      inferred = network_builder.infer(hparams, built, images)
+      inferred = inference.infer(hparams, built, images)
     tf.argmax(inferred.logits, 1, name=CLASSES)
     tf.nn.softmax(inferred.logits, name=PROBABILITIES)
     tf.identity(inferred.features, FEATURES)
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    saver = ema.scaffold().saver if use_ema else Saver(variables)
+    saver = optimizers.averages_saver() if use_ema else Saver(variables)
     with tf.compat.v1.Session(config=devices.session_config()) as session:
       saver.restore(session, checkpoint)
       values = session.run(variables)

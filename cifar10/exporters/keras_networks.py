@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow import keras  # Loaded with its first use: training has none.
 
 from cifar10.data.info import DatasetInfo
-from cifar10.inference.predictions import FEATURES, IMAGES, PROBABILITIES
 from cifar10.networks.fastnet import SHARPNESS, standardisation
 from cifar10.networks.vgg import Vgg
 from cifar10.options.families import (
@@ -24,6 +23,7 @@ from cifar10.options.families import (
   WideResNetFamily,
 )
 from cifar10.options.hparams import HParams
+from cifar10.training.inference import FEATURES, IMAGES, PROBABILITIES
 
 FAMILIES = (ResNetFamily, WideResNetFamily, VggFamily, FastNetFamily)
 _FILTERS = (16, 32, 64)  # Of a ResNet's stages.

@@ -7,8 +7,8 @@ from typing import Any
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.exporters.freeze_graph import Format, Frozen
-from cifar10.inference.predictions import CLASSES, FEATURES, IMAGES, PROBABILITIES
 from cifar10.options.hparams import HParams
+from cifar10.training.inference import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
 _OPSET = 17  # Of 2022; runtimes of the last years support it.
 _INSTALLED_BY = (  # In any folder.

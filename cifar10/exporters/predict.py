@@ -18,11 +18,10 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.core.logs import log
 from cifar10.data import image_files, input_pipeline, records
-from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.job.run import Run
-from cifar10.training import examples
-from cifar10.training.estimator import inference_estimator
-from cifar10.training.job_checkpoint import with_checkpoint
+from cifar10.training import evaluator
+from cifar10.training.estimator import inference_estimator, with_checkpoint
+from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
 
 _BATCH = 100
 _SHAPE = (records.HEIGHT, records.WIDTH, records.DEPTH)
@@ -52,7 +51,7 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   """
   classes, split = run.data.classes, run.options.subset
   if split:
-    pixels, labels = examples.held_out(run, split).all_examples()
+    pixels, labels = evaluator.held_out(run, split).all_examples()
     count: int | None = len(labels)
 
     def read() -> Iterator[Image]:

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 from cifar10.core import files
 from cifar10.data import image_files, info
 from cifar10.exporters.freeze_graph import Format, Frozen
-from cifar10.inference.predictions import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
+from cifar10.training.inference import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
 _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
 

@@ -20,9 +20,8 @@ from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import stats
 from cifar10.reporting.stats import Calibration, ClassResult, Interval
-from cifar10.training import ema, examples
-from cifar10.training.job_checkpoint import with_checkpoint
-from cifar10.training.predictor import Predictor
+from cifar10.training import evaluator, optimizers
+from cifar10.training.estimator import Predictor, with_checkpoint
 
 _NUM_MISTAKES, _LIKELIEST = 40, 3
 _TOP = 5
@@ -169,7 +168,7 @@ def collect(
     )
   use_ema = any(event.get('weights') == 'ema' for event in history.evaluations()[-1:])
   if use_ema and checkpoint:  # It may be one that `checkpoint dump` wrote.
-    use_ema = ema.is_in(checkpoints.find(path, checkpoint))
+    use_ema = optimizers.has_averages(checkpoints.find(path, checkpoint))
   options = RunOptions(
     job_dir=path, data_dir=data_dir, subset=split, checkpoint=checkpoint, use_ema=use_ema
   )
@@ -198,7 +197,7 @@ def collect(
 
 def _evaluated(run: Run, split: str) -> Evaluation:
   """Evaluates the predictions of the run's checkpoint for all images of a split."""
-  images, labels = examples.held_out(run, split).all_examples()
+  images, labels = evaluator.held_out(run, split).all_examples()
   network = Predictor(run)
   checkpoint, step = with_checkpoint(
     run, lambda path: (network.restore(path), checkpoints.global_step(path))

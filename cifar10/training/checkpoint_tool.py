@@ -3,16 +3,21 @@
 import argparse
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from cifar10.core import logs
+import model_base
+from cifar10.core import devices, logs
 from cifar10.core.errors import InputError
+from cifar10.data import input_pipeline
+from cifar10.data.info import DatasetInfo
 from cifar10.job import job_config, variable_files
-from cifar10.training import batch_norm_recalibration, network_size
-
-_WIDEST = 120  # Names in the table.
+from cifar10.networks import families
+from cifar10.options.hparams import HParams
+from cifar10.training import network_builder
 
 
 def list_variables(command: argparse.Namespace) -> dict[str, Any]:
@@ -20,7 +25,7 @@ def list_variables(command: argparse.Namespace) -> dict[str, Any]:
   source = variable_files.open_source(command.path)
   kinds = source.kinds
   sums: dict[str, dict[str, int]] = {}
-  width = min(max(map(len, source.all_shapes), default=0), _WIDEST)
+  width = min(max(map(len, source.all_shapes), default=0), 120)
   for name, shape in sorted(source.all_shapes.items()):
     dtype, count = source.dtypes[name], math.prod(shape)
     size = count * dtype.size
@@ -64,17 +69,15 @@ def average(command: argparse.Namespace) -> dict[str, Any]:
     )
   data = job_config.described_data(command.job_dir, command.data_dir)
   sources = [variable_files.open_source(path) for path in command.paths]
-  shapes, trained = network_size.variable_shapes(hparams, data)
+  shapes, _ = network_builder.variable_shapes(hparams, data)
   for source in sources:
     variable_files.check_network(source, shapes, hparams.family.NAME)
-    if whole := [name for name in sorted(trained) if source.dtypes[name].is_integer]:
-      raise InputError(f'{source.named} has {whole[0]} in whole numbers; name another')
   # In float64: a float32 sum of many nearly equal values would lose digits.
   means = {}
   for name in shapes:
     values = [source.value(name) for source in sources]
     means[name] = np.mean(values, 0, np.float64).astype(values[0].dtype)
-  averaged = batch_norm_recalibration.recomputed(hparams, data, command.data_dir, means)
+  averaged = with_moving_averages(hparams, data, command.data_dir, means)
   return _written(command.out, averaged, max(source.global_step for source in sources))
 
 
@@ -83,3 +86,57 @@ def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict
   numbers = sum(value.size for value in values.values())
   print(f'wrote {len(values)} variables, {numbers:,} numbers, to {path}', file=sys.stderr)
   return {'out': path, 'global_step': global_step, 'variables': len(values), 'numbers': numbers}
+
+
+def with_moving_averages(
+  hparams: HParams, data: DatasetInfo, data_dir: str, values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """Returns the variables with batch norm's moving averages over one epoch, not augmented.
+
+  The average of several checkpoints' weights has other activations than each of them, so the
+  average of their moving averages does not fit it: Izmailov et al. 2018, 'Averaging Weights Leads
+  to Wider Optima and Better Generalization' (arXiv 1803.05407), section 3.2.
+
+  Args:
+    hparams: the network, its training split and its batch size.
+    data: the data set.
+    data_dir: has the training split.
+    values: float32 values of all variables of the network, by name.
+
+  Returns:
+    The values, with each moving mean and variance replaced by its mean over the epoch's batches;
+      those of a batch norm that --freeze fixes are unchanged.
+  """
+  train_set = input_pipeline.Cifar10DataSet(data_dir, hparams.train_on, use_distortion=False)
+  num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)
+  with devices.side_graph():
+    batches = train_set.make_batch(hparams.train_batch_size, hparams.seed)
+    iterator = tf.compat.v1.data.make_initializable_iterator(
+      input_pipeline.without_autotune(batches)
+    )
+    images, _ = iterator.get_next()
+    # A batch is a step, as in training: dropout drops other elements in each.
+    step = tf.compat.v1.train.create_global_step()
+    # The average of n batches is their mean, as the decay of batch number n is 1 - 1 / n.
+    decay = 1 - 1 / (tf.cast(step, tf.float32) + 1)
+    settings = network_builder.layer_settings(hparams, is_training=True)
+    built = families.build(hparams.family, settings._replace(batch_norm_decay=decay), data)
+    built.freeze(hparams.freeze)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
+    with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+      count = step.assign_add(1)
+    everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
+    variables = {name: everything[name] for name in built.roles}
+    # Not by feeding initial values, which several variables may share.
+    fed = {name: tf.compat.v1.placeholder(each.dtype) for name, each in variables.items()}
+    load = [each.assign(fed[name], read_value=False) for name, each in variables.items()]
+    moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
+    num_gpus = len(tf.config.list_physical_devices('GPU'))
+    config = devices.session_config(num_gpus=num_gpus)
+    with tf.compat.v1.Session(config=config) as session:
+      session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
+      session.run(load, {fed[name]: values[name] for name in variables})
+      for _ in logs.bar(range(num_batches), desc='averaging', disable=None):
+        session.run(count)
+      return {**values, **session.run({name: variables[name] for name in moving})}

@@ -20,9 +20,9 @@ from cifar10.data import manifest
 from cifar10.job import checkpoints, job_config
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
-from cifar10.training import experiment, network_size, schedules, trainer
+from cifar10.training import experiment, network_builder, schedules, trainer
 from cifar10.training.evaluator import Evaluator
-from cifar10.training.examples import training_examples
+from cifar10.training.experiment import training_examples
 
 _WARM_UP_STEPS = 5  # TensorFlow allocates memory, compiles and chooses kernels in the first steps.
 _TIMED_STEPS = 20
@@ -68,7 +68,7 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
 
 
 def _described_network(run: Run) -> dict[str, Any]:
-  size = network_size.network_size(run.hparams, run.data)
+  size = network_builder.network_size(run.hparams, run.data)
   name = run.hparams.family.describe()
   counted = f'{size.macs / 1e6:.3g} M' if size.macs is not None else 'an unknown number of'
   uncounted = f' ({", ".join(size.uncounted)} is not counted)' if size.uncounted else ''

@@ -1,26 +1,39 @@
-"""Estimators of a job: their configuration, and the one that evaluates and predicts."""
+"""The Estimators of a job, and a checkpoint's network in a session of its own."""
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import NamedTuple, TypeVar
 
-from cifar10.cluster import roles
+import numpy as np
+import tensorflow as tf
+
+from cifar10.cluster.roles import ALONE
 from cifar10.cluster.tf_config import Cluster
+from cifar10.core import files
+from cifar10.core.errors import InputError
+from cifar10.core.logs import log
+from cifar10.job import checkpoints, variable_files
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.job.run import Run
-from cifar10.training import model_fn
+from cifar10.networks import own_network
+from cifar10.training import model_fn, network_builder, optimizers
+from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
 from estimator_again import estimator as tf_estimator
 
+_Result = TypeVar('_Result')
 
-def inference_estimator(run: Run) -> Any:
+
+def inference_estimator(run: Run) -> tf_estimator.Estimator:
   """Returns an Estimator that evaluates and predicts; it knows no training data and no tasks."""
   return tf_estimator.Estimator(
-    model_function(run), config=run_config(run, roles.ALONE), params=run.hparams
+    model_function(run), config=run_config(run, ALONE), params=run.hparams
   )
 
 
-def model_function(run: Run, training: model_fn.Training | None = None) -> Callable[..., Any]:
+def model_function(
+  run: Run, training: model_fn.Training | None = None
+) -> Callable[..., tf_estimator.EstimatorSpec]:
   """Returns the job's model function; of one that trains, with what it must know of that."""
   placement = run.placement
   return model_fn.get_model_fn(
@@ -35,7 +48,7 @@ def model_function(run: Run, training: model_fn.Training | None = None) -> Calla
   )
 
 
-def run_config(run: Run, cluster: Cluster) -> Any:
+def run_config(run: Run, cluster: Cluster) -> tf_estimator.RunConfig:
   """Returns the Estimator's RunConfig for this task of a cluster, whose tasks all train."""
   with tf_config(cluster):
     return tf_estimator.RunConfig(
@@ -52,29 +65,127 @@ def run_config(run: Run, cluster: Cluster) -> Any:
     )
 
 
-# TF_CONFIG as it was, and of each context, of which the last is in force: those of calls in several
-# threads may end in another order.
-_tf_configs: dict[object, str | None] = {}
-_lock = threading.Lock()
-
-
 @contextlib.contextmanager
 def tf_config(cluster: Cluster) -> Iterator[None]:
   """A context with TF_CONFIG set for the Estimator, which reads nothing but the environment."""
-  own = object()
-  with _lock:
-    if not _tf_configs:
-      _tf_configs[None] = os.environ.get('TF_CONFIG')
-    _tf_configs[own] = os.environ['TF_CONFIG'] = cluster.tf_config
+  before, own = os.environ.get('TF_CONFIG'), cluster.tf_config
+  if own == ('{}' if before is None else before):
+    # Outside a cluster nothing changes in what threads share.
+    yield
+    return
+  os.environ['TF_CONFIG'] = own
   try:
     yield
   finally:
-    with _lock:
-      del _tf_configs[own]
-      last = [*_tf_configs.values()][-1]
-      if len(_tf_configs) == 1:
-        _tf_configs.clear()
-      if last is None:
-        os.environ.pop('TF_CONFIG', None)  # A user's code may have cleared it.
-      else:
-        os.environ['TF_CONFIG'] = last
+    os.environ.pop('TF_CONFIG', None)
+    if before is not None:
+      os.environ['TF_CONFIG'] = before
+
+
+def checkpoint(run: Run) -> str:
+  """Returns the named or latest checkpoint.
+
+  Raises:
+    InputError: there is none, it is of another network, or it has no averages for --use-ema.
+  """
+  named = run.options.checkpoint
+  path = checkpoints.find(run.job_dir, named)
+  if named and named != checkpoints.BEST:  # It may belong to another job.
+    source = variable_files.open_checkpoint(path, f'--checkpoint {named}')
+    shapes, _ = network_builder.variable_shapes(run.hparams, run.data)
+    variable_files.check_network(source, shapes, run.hparams.family.NAME)
+  if run.options.use_ema and not optimizers.has_averages(path):
+    raise InputError(
+      f'checkpoint {path} has no average of the weights: its job was trained without --ema-decay; '
+      'leave --use-ema out'
+    )
+  return path
+
+
+def with_checkpoint(run: Run, use: Callable[[str], _Result]) -> _Result:
+  """Returns what `use` makes of the named or latest checkpoint; raises InputError without one.
+
+  A training that keeps few checkpoints may delete one before it is read: then the next is taken.
+  """
+  while True:
+    path = _pointed_at(run)
+    try:
+      return use(checkpoint(run))
+    except Exception:
+      if not path or files.exists(f'{path}.index') or path == _pointed_at(run):
+        raise
+    log.info('%s was deleted before it was read; taking the next', path)
+
+
+def _pointed_at(run: Run) -> str:
+  """Returns the checkpoint to use, which may be deleted already; '' if there is none."""
+  named = run.options.checkpoint
+  if named == checkpoints.BEST:
+    return checkpoints.best(run.job_dir)
+  return named or checkpoints.listed(run.job_dir) or ''
+
+
+class Answers(NamedTuple):
+  """A network's answers for n images."""
+
+  classes: np.ndarray  # int64 [n]
+  probabilities: np.ndarray  # float32 [n, classes]
+
+
+class Predictor:
+  """A job's network in a session, to be called with images; it begins without values."""
+
+  def __init__(self, run: Run):
+    """Builds the graph."""
+    self._run = run
+    estimator = inference_estimator(run)
+    with tf.Graph().as_default() as graph:
+      tf.compat.v1.set_random_seed(run.hparams.seed)
+      tf.compat.v1.train.create_global_step()
+      self._images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3])
+      predict = tf_estimator.ModeKeys.PREDICT
+      spec = estimator.model_fn({IMAGES: self._images}, None, predict, estimator.config)
+      self._outputs = [spec.predictions[CLASSES], spec.predictions[PROBABILITIES]]
+      scaffold = spec.scaffold.finalize()
+      self._saver = scaffold.saver
+      self._variables = tf.compat.v1.global_variables()
+      self._session = tf.compat.v1.Session(graph=graph, config=run.session_config())
+    self._session.run(scaffold.local_init_op)  # Tables of a user's network.
+
+  def restore(self, checkpoint: str) -> str:
+    """Takes the values of a checkpoint; returns its path."""
+    with self._session.graph.as_default():  # In which the saver words its errors.
+      self._saver.restore(self._session, checkpoint)
+    return checkpoint
+
+  def take(self, session: tf.compat.v1.Session) -> None:
+    """Takes the values that the variables have in a training's session; averages for --use-ema."""
+    variables = session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    trained = {variable.op.name: variable for variable in variables}
+    if self._run.options.use_ema:
+      averages = {name: trained.get(name + EMA_SUFFIX) for name in trained}
+      trained |= {name: average for name, average in averages.items() if average is not None}
+    values = session.run([trained[variable.op.name] for variable in self._variables])
+    fed = {each.initializer.inputs[1]: value for each, value in zip(self._variables, values)}
+    self._session.run([variable.initializer for variable in self._variables], fed)
+
+  def __call__(self, images: np.ndarray) -> Answers:
+    """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
+    if hasattr(images, 'numpy'):  # A tensor.
+      images = images.numpy()
+    is_array = isinstance(images, np.ndarray) and images.dtype == np.uint8
+    if not is_array or images.shape[1:] != (32, 32, 3):
+      kind = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
+      raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
+    # Not every operation accepts an empty batch.
+    padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
+    size = self._run.hparams.eval_batch_size
+    batches = [padded[i : i + size] for i in range(0, len(padded), size)]
+    with own_network.naming_failures(self._run.hparams.family):
+      answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
+    classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
+    return Answers(classes, probabilities)
+
+  def close(self) -> None:
+    """Closes the session."""
+    self._session.close()

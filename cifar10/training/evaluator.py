@@ -10,12 +10,29 @@ from cifar10.core import files
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
+from cifar10.data.input_pipeline import Cifar10DataSet
+from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
 from cifar10.training import evaluation
-from cifar10.training.estimator import inference_estimator
-from cifar10.training.examples import Examples, held_out
-from cifar10.training.job_checkpoint import with_checkpoint
+from cifar10.training.estimator import inference_estimator, with_checkpoint
+
+Examples = Cifar10DataSet | PythonSource
+
+
+def held_out(run: Run, subset: str) -> Examples:
+  """Returns a subset's examples: of its records, or of --validation-source.
+
+  Raises:
+    InputError: the subset is missing or damaged, or a batch does not fit into the memory.
+  """
+  source = run.hparams.validation_source
+  found: Examples = Cifar10DataSet(run.data_dir, subset)
+  if subset == 'validation' and source:
+    found = PythonSource('--validation-source', source, run.data.num_classes, examples_per_epoch=0)
+  count = found.num_examples_per_epoch()
+  input_pipeline.check_memory(min(count, run.hparams.eval_batch_size), '--eval-batch-size')
+  return found
 
 
 class Evaluator:

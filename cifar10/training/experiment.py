@@ -8,19 +8,19 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline
+from cifar10.data.input_pipeline import Cifar10DataSet
+from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints
 from cifar10.job.run import Run
 from cifar10.networks import families
 from cifar10.networks.fastnet import Start
 from cifar10.options import checks
 from cifar10.training import schedules, warm_start
-from cifar10.training.estimator import tf_config
-from cifar10.training.examples import Examples, training_examples
-from cifar10.training.job_checkpoint import checkpoint
-from cifar10.training.job_estimator import JobEstimator
+from cifar10.training.estimator import checkpoint, tf_config
+from cifar10.training.evaluator import Examples
 from cifar10.training.model_fn import Training
-from cifar10.training.network_size import OwnNetworkHook
-from cifar10.training.trainer import Trainer
+from cifar10.training.network_builder import OwnNetworkHook
+from cifar10.training.trainer import JobEstimator
 from estimator_again import estimator as tf_estimator
 
 
@@ -50,30 +50,27 @@ def train_and_evaluate(run: Run) -> dict[str, Any]:
   experiment = make_experiment(run)
   with tf_config(run.cluster):
     tf_estimator.train_and_evaluate(*experiment)
-  trainer = experiment.estimator.trainer
-  if not run.role.saves:
-    return {'task': run.cluster.name, 'steps': trainer.steps}
+  estimator = experiment.estimator
   if not run.role.evaluates_at_the_end:
-    return {**_saved(run), 'ended_by': trainer.ended_by}
-  return {**trainer.evaluator.evaluated(run.final_split), 'ended_by': trainer.ended_by}
+    return _trained(run, estimator)
+  return {**estimator.evaluator.evaluated(run.final_split), 'ended_by': estimator.ended_by}
 
 
 def train(run: Run, hooks: Sequence[Any] = ()) -> dict[str, Any]:
   """Trains to the last step with more hooks, without evaluations; returns the last checkpoint."""
-  experiment = make_experiment(run, with_evaluations=False)
+  estimator, spec, _ = make_experiment(run, with_evaluations=False)
   with tf_config(run.cluster):
-    spec = experiment.train_spec
-    experiment.estimator.train(spec.input_fn, [*spec.hooks, *hooks], max_steps=spec.max_steps)
-  trainer = experiment.estimator.trainer
+    estimator.train(spec.input_fn, [*spec.hooks, *hooks], max_steps=spec.max_steps)
+  return _trained(run, estimator)
+
+
+def _trained(run: Run, estimator: JobEstimator) -> dict[str, Any]:
+  """Returns what was trained, as the program prints it."""
   if not run.role.saves:
-    return {'task': run.cluster.name, 'steps': trainer.steps}
-  return {**_saved(run), 'ended_by': trainer.ended_by}
-
-
-def _saved(run: Run) -> dict[str, Any]:
-  """Returns the last checkpoint, as the program prints it."""
+    return {'task': run.cluster.name, 'steps': estimator.steps}
   path = checkpoint(run)
-  return {'global_step': checkpoints.global_step(path), 'checkpoint': path}
+  step = checkpoints.global_step(path)
+  return {'global_step': step, 'checkpoint': path, 'ended_by': estimator.ended_by}
 
 
 def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
@@ -91,18 +88,39 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   examples = training_examples(run)
   training = _check_data(run, examples)
   run = for_training(run, training.examples_per_epoch, with_evaluations=with_evaluations)
-  trainer = Trainer(run, examples, with_evaluations=with_evaluations)
+  estimator = JobEstimator(run, training, examples, with_evaluations=with_evaluations)
+  evaluator = estimator.evaluator
   if with_evaluations and run.role.evaluates_at_the_end:
     # Here, so that a damaged split is found before training.
-    trainer.evaluator.check(run.split_on_the_way, run.final_split)
+    evaluator.check(run.split_on_the_way, run.final_split)
   hooks = []
   if run.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
     hooks.append(OwnNetworkHook(run.hparams, run.data))
   return Experiment(
-    JobEstimator(run, training._replace(on_graph=trainer.on_graph), trainer),
+    estimator,
     tf_estimator.TrainSpec(input_fn(run, examples), max_steps=run.last_step, hooks=hooks),
     # Each checkpoint that is saved for it, on every example of the split.
-    tf_estimator.EvalSpec(trainer.evaluator.input_fn, steps=None, throttle_secs=0),
+    tf_estimator.EvalSpec(evaluator.input_fn, steps=None, throttle_secs=0),
+  )
+
+
+def training_examples(run: Run) -> Examples:
+  """Returns the examples to train on; raises InputError if a source cannot be found."""
+  hparams = run.hparams
+  if not hparams.source:
+    return Cifar10DataSet(
+      run.data_dir,
+      hparams.train_on,
+      hparams.use_distortion_for_training,
+      augmentation=hparams.augmentation,
+    )
+  return PythonSource(
+    '--source',
+    hparams.source,
+    run.data.num_classes,
+    num_workers=run.cluster.num_workers,
+    examples_per_epoch=hparams.examples_per_epoch,
+    augmentation=hparams.augmentation if hparams.use_distortion_for_training else None,
   )
 
 

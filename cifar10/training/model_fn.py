@@ -13,16 +13,14 @@ from cifar10.cluster.roles import ALONE, Role
 from cifar10.data import input_pipeline
 from cifar10.data.info import CIFAR10, DatasetInfo
 from cifar10.data.input_pipeline import Cifar10DataSet
-from cifar10.inference.predictions import CLASSES, IMAGES, PROBABILITIES
 from cifar10.job.checkpoints import Saver
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams, from_params
-from cifar10.training import ema, evaluation, network_builder, towers
-from cifar10.training.gpu_prefetch import staged
+from cifar10.training import evaluation, network_builder, towers
 from cifar10.training.hard_examples import HardExamples
-from cifar10.training.network_builder import Inferred, infer
-from cifar10.training.optimizers import Groups, make_optimizer
+from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES, Inferred, infer
+from cifar10.training.optimizers import Groups, averages_saver, make_optimizer
 from cifar10.training.schedules import Rates, learning_rates
 from cifar10.training.towers import Gradients, Shards, Tower
 from estimator_again import estimator as tf_estimator
@@ -92,9 +90,8 @@ def get_model_fn(
       logits = _inferred(hparams, placement, network, features[IMAGES]).logits
       predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
       spec = tf_estimator.EstimatorSpec(mode, predictions=predictions)
-    if use_ema:
-      return spec._replace(scaffold=ema.scaffold())
-    return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=Saver(allow_empty=True)))
+    saver = averages_saver() if use_ema else Saver(allow_empty=True)
+    return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=saver))
 
   return model_fn
 
@@ -123,7 +120,7 @@ class _Step:
     hooks, puts = [], []
     if self._placement.prefetches_to_gpu:
       devices = [self._cluster.job + device for device in self._placement.tower_devices]
-      shards, put, hook = staged(shards, devices)
+      shards, put, hook = towers.staged(shards, devices)
       puts.append(put)
       hooks.append(hook)
     built = self._towers(shards)

@@ -1,12 +1,17 @@
-"""Builds a job's network from its hyper-parameters, and classifies images with it."""
+"""Builds a job's network from its hyper-parameters; aside, to count and to check what it has."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 import model_base
-from cifar10.data import input_pipeline
+from cifar10.core import devices
+from cifar10.core.errors import InputError
+from cifar10.data import info
 from cifar10.data.info import DatasetInfo
-from cifar10.inference import tta
-from cifar10.inference.predictions import Inferred
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
@@ -47,15 +52,83 @@ def layer_settings(
   )
 
 
-def infer(hparams: HParams, network: model_base.Layers, images: tf.Tensor) -> Inferred:
-  """Normalises uint8 images [n, 32, 32, 3] and classifies them; batch norm uses moving averages."""
+class NetworkSize(NamedTuple):
+  """The size of a network, and of its forward pass in evaluation without test-time views."""
 
-  def classify(seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    logits = network.forward_pass(input_pipeline.normalise(seen, tf.as_dtype(hparams.dtype)))
-    # The input of the last layer is not known of every network of a user's own.
-    return logits, logits if network.features is None else network.features
+  trainable_parameters: int
+  # Multiply-accumulates of convolutions and matrix products for one image, as in papers; None where
+  # a user's network has others, of these kinds.
+  macs: int | None
+  uncounted: Sequence[str] = ()
 
-  if hparams.tta != 'none':
-    return tta.infer(classify, images, hparams.tta, hparams.tta_below)
-  logits, features = classify(images)
-  return Inferred(logits, logits, features)
+
+def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
+  """Builds the network for one image in a separate graph and counts; computes nothing."""
+  with _built_aside(hparams, data):
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    counts = {operation: _multiplications(operation) for operation in operations}
+    uncounted = sorted({operation.type for operation, n in counts.items() if n is None})
+    return NetworkSize(
+      sum(variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()),
+      None if uncounted else sum(filter(None, counts.values())),
+      uncounted,
+    )
+
+
+def variable_shapes(
+  hparams: HParams, data: DatasetInfo, num_images: int | None = 1
+) -> tuple[dict[str, list[int]], set[str]]:
+  """Returns the shapes of all variables of the network by name, and the trained ones' names."""
+  with _built_aside(hparams, data, num_images):
+    trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
+    step = tf.compat.v1.train.get_global_step()
+    variables = [each for each in tf.compat.v1.global_variables() if each is not step]
+    return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
+
+
+class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
+  """Checks a user's network: its evaluation when it is made, the training when its graph is."""
+
+  def __init__(self, hparams: HParams, data: DatasetInfo):
+    """Raises InputError if the network fails in evaluation."""
+    self._family = hparams.family
+    self._evaluated, _ = variable_shapes(hparams, data, num_images=None)
+
+  def begin(self) -> None:
+    """Raises InputError if the evaluation has variables that the training does not have."""
+    trained = {each.op.name: each.shape.as_list() for each in tf.compat.v1.global_variables()}
+    for name, shape in self._evaluated.items():
+      if trained.get(name) != shape:
+        found = f'of {trained[name]}' if name in trained else 'missing'
+        raise InputError(
+          f'--network {self._family.PLACE} has {name} of {shape} in evaluation, which is {found} '
+          "in training; make the same in both, by tf.compat.v1.get_variable or a layer's _variable"
+        )
+
+
+@contextlib.contextmanager
+def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1) -> Iterator[None]:
+  """A context whose default graph has the network, as it evaluates so many images."""
+  if hparams.dtype == 'auto':  # Not yet decided.
+    hparams = dataclasses.replace(hparams, dtype='float32')
+  with devices.side_graph():
+    tf.compat.v1.train.create_global_step()  # A user's network may read it.
+    built = build(hparams, data, is_training=False)
+    with tf.compat.v1.variable_scope(hparams.family.NAME):
+      shape = [num_images, info.HEIGHT, info.WIDTH, info.DEPTH]
+      built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))
+    yield
+
+
+def _multiplications(operation: tf.Operation) -> int | None:
+  """Returns an operation's outputs times the multiplications for each; None: it is not known."""
+  kind = operation.type
+  if kind in ('Conv2D', 'DepthwiseConv2dNative'):
+    height, width, channels, _ = operation.inputs[1].shape
+    each = height * width * (channels if kind == 'Conv2D' else 1)
+  elif kind in ('MatMul', 'BatchMatMulV2'):
+    is_turned = operation.get_attr('transpose_a' if kind == 'MatMul' else 'adj_x')
+    each = operation.inputs[0].shape[-2 if is_turned else -1]
+  else:
+    return None if any(word in kind for word in ('Conv', 'MatMul', 'Einsum')) else 0
+  return operation.outputs[0].shape.num_elements() * each

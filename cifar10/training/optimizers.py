@@ -12,10 +12,9 @@ from typing import Protocol
 import tensorflow as tf
 
 from cifar10.core.errors import InputError
-from cifar10.job.checkpoints import EMA_SUFFIX
+from cifar10.job.checkpoints import EMA_SUFFIX, Saver
 from cifar10.options.families import Group
 from cifar10.options.hparams import HParams
-from cifar10.training import ema
 from cifar10.training.schedules import Rates
 from cifar10.training.towers import Gradients
 
@@ -61,17 +60,17 @@ class Groups:
 
   def scaled(self, gradients: Gradients) -> Gradients:
     """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
-    return [(_scaled(gradient, self.of(variable)), variable) for gradient, variable in gradients]
-
-
-def _scaled(gradient: tf.Tensor, group: Group) -> tf.Tensor:
-  factor = group.learning_rate_factor
-  with tf.device(gradient.device):  # So that it does not travel to be scaled.
-    scaled = gradient if factor == 1 else gradient * factor
-    if not group.learns_until:
-      return scaled
-    learns = tf.compat.v1.train.get_or_create_global_step() < group.learns_until
-    return tf.where(learns, scaled, tf.zeros_like(scaled))  # The weight decay stops, too.
+    made: Gradients = []
+    for gradient, variable in gradients:
+      group, scaled = self.of(variable), gradient
+      with tf.device(gradient.device):  # So that it does not travel to be scaled.
+        if group.learning_rate_factor != 1:
+          scaled = gradient * group.learning_rate_factor
+        if group.learns_until:  # The weight decay stops, too.
+          learns = tf.compat.v1.train.get_or_create_global_step() < group.learns_until
+          scaled = tf.where(learns, scaled, tf.zeros_like(scaled))
+      made.append((scaled, variable))
+    return made
 
 
 def make_optimizer(
@@ -199,8 +198,7 @@ class Lookahead:
 
   def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     pairs = list(gradients)
-    moving = [average for average in ema.moving_averages() if average.dtype.is_floating]
-    fast = [variable for _, variable in pairs] + moving
+    fast = [variable for _, variable in pairs] + _moving_averages()
     slow = [_companion(variable, '/slow') for variable in fast]
     applied = self._optimizer.apply_gradients(pairs, global_step)
     with tf.control_dependencies([applied, *self._after]):
@@ -222,6 +220,33 @@ class Lookahead:
     # Before the first averaging the slow variables have their initial values.
     ends = (step >= self._last_step) & (self._last_step >= self._steps)
     return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op
+
+
+def _moving_averages() -> list[tf.Variable]:
+  """Returns batch norm's moving averages in this graph, and what else has no gradient."""
+  kept = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.MODEL_VARIABLES)
+  return [variable for variable in kept if variable.dtype.is_floating]  # No counters.
+
+
+def averaged_variables() -> list[tf.Variable]:
+  """Returns what --ema-decay averages: trained variables and batch norm's moving averages.
+
+  The latter as in TensorFlow's EfficientNet (tensorflow/tpu, `get_ema_vars` in utils.py).
+  """
+  return [*tf.compat.v1.trainable_variables(), *_moving_averages()]
+
+
+def averages_saver() -> Saver:
+  """Returns a saver that restores averages in place of their variables, for --use-ema."""
+  averaged = {variable.op.name for variable in averaged_variables()}
+  names = {each.op.name: each for each in tf.compat.v1.global_variables()}
+  return Saver({name + EMA_SUFFIX if name in averaged else name: v for name, v in names.items()})
+
+
+def has_averages(checkpoint: str) -> bool:
+  """Tells whether a checkpoint has moving averages of the weights."""
+  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
 class MovingAverage:
@@ -246,7 +271,7 @@ class MovingAverage:
     with tf.control_dependencies([applied, *self._after]):
       step = tf.cast(global_step.read_value(), tf.float32)
       part = tf.maximum(1 - self._decay, 9 / (10 + step))  # 1 - d, without rounding.
-      return tf.group(*(_move(variable, part) for variable in ema.averaged_variables()))
+      return tf.group(*(_move(variable, part) for variable in averaged_variables()))
 
 
 def _move(variable: tf.Variable, part: tf.Tensor) -> tf.Operation:

@@ -1,45 +1,53 @@
-"""What surrounds the Estimator's loop in a training: lock, configuration, hooks, and the end."""
+"""The Estimator that trains a job: under its lock, with its configuration, hooks, and end."""
+
+from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from cifar10.callbacks import registry
-from cifar10.callbacks.base import Meter, TrainingGraph
+from cifar10.callbacks.base import Callback, Meter, TrainingGraph
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
+from cifar10.core.errors import CommandError, InputError, MisfitError, StorageError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import manifest
 from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.job.run import Run
+from cifar10.job.stop_record import StopReason
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, ema, faults
-from cifar10.training.evaluator import Evaluator
-from cifar10.training.examples import Examples
-from cifar10.training.predictor import Predictor
+from cifar10.training import checkpoint_saver, optimizers
+from cifar10.training.estimator import Predictor, model_function, run_config
+from cifar10.training.evaluator import Evaluator, Examples
+from cifar10.training.model_fn import Training
+from estimator_again import estimator as tf_estimator
 
-_LAST_STEP = stop_record.StopReason('train_steps', 'the last step was made')
 
+class JobEstimator(tf_estimator.Estimator):
+  """An Estimator whose `train` and `evaluate` are the job's.
 
-class Trainer:
-  """A job's training in this process.
+  `train` trains as the command does: with the job's lock, its configuration and the record of an
+  early end. `evaluate` restores a checkpoint into a session that it keeps: TensorFlow's builds the
+  graph and a session each time, which takes seconds.
 
   Attributes:
     evaluator: evaluates on the way, and calls the training's callbacks.
     ended_by: why training ended, once it has.
   """
 
-  def __init__(self, run: Run, examples: Examples, *, with_evaluations: bool):
+  def __init__(self, run: Run, training: Training, examples: Examples, *, with_evaluations: bool):
     """Writes nothing.
 
     Args:
       run: from `experiment.for_training`.
+      training: what the model function must know of the training.
       examples: the training's.
       with_evaluations: whether checkpoints are saved for evaluations, in this process or beside it.
     """
@@ -51,22 +59,30 @@ class Trainer:
     self._callbacks = self.evaluator.callbacks  # Filled when the job is this process's.
     self._meter = Meter(run, ())
     self._task_hook = _TaskHook(run.role)
+    function = model_function(run, training._replace(on_graph=self._on_graph))
+    super().__init__(function, config=run_config(run, run.cluster), params=run.hparams)
+
+  @staticmethod
+  def _assert_members_are_not_overridden(estimator: Any) -> None:
+    """Allows `train` and `evaluate` below, which TensorFlow refuses in subclasses."""
+
+  def _on_graph(self, graph: TrainingGraph) -> None:
+    self._meter.on_graph(graph)
 
   @property
   def steps(self) -> int:
     """Returns how many steps this process has made."""
     return self._task_hook.steps
 
-  def on_graph(self, graph: TrainingGraph) -> None:
-    """Takes the training step's graph, for callbacks and the meter."""
-    self._meter.on_graph(graph)
-
-  @contextlib.contextmanager
-  def training(self, session_config: Any) -> Iterator[list[Any] | None]:
-    """A context in which the Estimator trains; yields its hooks, or None if the job has ended.
-
-    Args:
-      session_config: the ConfigProto of the training's session.
+  def train(
+    self,
+    input_fn: Callable[..., Any],
+    hooks: Sequence[Any] | None = None,
+    steps: int | None = None,
+    max_steps: int | None = None,
+    saving_listeners: Sequence[Any] | None = None,
+  ) -> JobEstimator:
+    """As TensorFlow's, unless the job has ended early and that still holds.
 
     Raises:
       InputError: the job belongs to another configuration, or the loss became NaN.
@@ -77,29 +93,65 @@ class Trainer:
     if reason := still_ended(run.options):
       run.role.announce_done()
       self.ended_by = reason.name
-      yield None
-      return
-    with _lock(run):
+      return self
+    with _locked(run):
       _claim(run)
       _log_start(run)
-      savers = self._saver_hooks()
-      if savers:
-        run.save, run.predictor = savers[0].save_now, self._predictor
-      others = registry.make_all(run)
-      self._meter = Meter(run, others)
-      self._callbacks[:] = [self._meter, *others]
-      # The meter and the callbacks precede the savers, so that on_step_end runs before a save. The
-      # control hooks, which end training, come after all that may request an end.
-      hooks = [*run.role.first_hooks(), *self._callbacks, *savers, self._task_hook]
-      hooks += run.role.control_hooks(run.stop_request)
+      own_hooks = self._make_hooks()
       try:
         self._make_up_for_an_evaluation()
-        with self._examples.reading(), run.role.connected(session_config):
-          yield hooks
+        with self._examples.reading(), run.role.connected(self.config.session_config):
+          super().train(input_fn, [*own_hooks, *(hooks or [])], steps, max_steps, saving_listeners)
       except BaseException as error:
-        faults.tell(error, run, self._callbacks, run.step)
+        tell_of_error(error, run, self._callbacks)
         raise
       self.ended_by = self._end()
+    return self
+
+  def evaluate(
+    self,
+    input_fn: Callable[..., Any],
+    steps: int | None = None,
+    hooks: Sequence[Any] | None = None,
+    checkpoint_path: str | None = None,
+    name: str | None = None,
+  ) -> Mapping[str, Any]:
+    """Returns the metrics by name, 'global_step' among them.
+
+    The job's own evaluation, of the split on the way, counts: callbacks hear of it, best/ is kept.
+    Another input is evaluated as TensorFlow does.
+    """
+    if input_fn is not self.evaluator.input_fn:
+      return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)
+    return self.evaluator.on_the_way(checkpoint_path or self.latest_checkpoint())
+
+  def _make_hooks(self) -> list[Any]:
+    """Returns the job's hooks, in the order of their calls."""
+    run = self._run
+    savers = [self._saver()] if run.role.saves else []
+    for saver in savers:
+      run.save, run.predictor = saver.save_now, self._predictor
+    others = registry.make_all(run)
+    self._meter = Meter(run, others)
+    self._callbacks[:] = [self._meter, *others]
+    # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
+    # control hooks, which end training, come after all that may request an end.
+    hooks = [*run.role.first_hooks(), *self._callbacks, *savers, self._task_hook]
+    return [*hooks, *run.role.control_hooks(run.stop_request)]
+
+  def _saver(self) -> checkpoint_saver.SaveHook:
+    options, role = self._run.options, self._run.role
+    save_every = options.save_every_steps or options.eval_every_steps
+    # An evaluator evaluates all checkpoints: early stopping counts them.
+    is_by_steps = options.save_every_steps or role.cluster.has_evaluator
+    return checkpoint_saver.SaveHook(
+      options.job_dir,
+      options.eval_every_steps if self._with_evaluations else save_every,
+      self._callbacks,
+      others_every_steps=save_every,
+      every_seconds=math.inf if is_by_steps else checkpoint_saver.SECONDS,
+      updates_later=role.updates_later,
+    )
 
   def _predictor(self) -> Callable[[np.ndarray], np.ndarray]:
     network = Predictor(self._run)
@@ -116,59 +168,33 @@ class Trainer:
     TensorFlow evaluates none that a training begins with.
     """
     run = self._run
-    if not run.evaluates:
-      return
-    step = checkpoints.latest_step(run.job_dir)
+    step = checkpoints.latest_step(run.job_dir) if run.evaluates else 0
     is_due = step > 0 and (step % run.options.eval_every_steps == 0 or step >= run.last_step)
     if is_due and not metrics_log.has_evaluation(run.job_dir, step, run.split_on_the_way):
       self.evaluator.evaluated(run.split_on_the_way, on_the_way=True)
 
-  def _saver_hooks(self) -> list[checkpoint_saver.SaveHook]:
-    """Returns the savers: the first one's checkpoints are evaluated, a second one's are not."""
-    options, role = self._run.options, self._run.role
-    if not role.saves:
-      return []
-    steps = [options.save_every_steps or options.eval_every_steps]
-    if self._with_evaluations:
-      steps.insert(0, options.eval_every_steps)
-    # An evaluator evaluates all checkpoints: early stopping counts them.
-    is_by_steps = options.save_every_steps or role.cluster.has_evaluator
-    return [
-      checkpoint_saver.SaveHook(
-        options.job_dir,
-        every,
-        self._callbacks,
-        every_seconds=math.inf if is_by_steps else checkpoint_saver.SECONDS,
-        updates_later=role.updates_later,
-      )
-      for every in dict.fromkeys(steps)
-    ]
-
   def _end(self) -> str:
     """Calls callbacks, records an early end, releases the servers; returns the reason."""
     run, step = self._run, self._run.step
+    reason = run.stop_request.reason
     run.monitor.closed()
-    if (
-      run.is_chief
-    ):  # A finished job made no step, a synchronous chief no update of its last batch.
+    if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
       step = checkpoints.latest_step(run.job_dir)
-      if run.stop_request.reason:
-        stop_record.write(run.job_dir, run.stop_request.reason, step)
+      if reason:
+        stop_record.write(run.job_dir, reason, step)
     if run.monitor.stopping:
-      faults.tell_stop(self._callbacks, run.monitor, step)
+      _tell_all(self._callbacks, *_why_stopped(run), step)
       run.monitor.check()
-    reason = run.stop_request.reason or _LAST_STEP
-    if reason is _LAST_STEP and run.is_chief and step < run.last_step:
-      reason = stop_record.StopReason(
-        stop_record.BY_CALLBACK, f'a callback ended it at step {step:,}'
-      )
+    if not reason and run.is_chief and step < run.last_step:
+      reason = StopReason(stop_record.BY_CALLBACK, f'a callback ended it at step {step:,}')
+    reason = reason or StopReason('train_steps', 'the last step was made')
     for callback in self._callbacks:
       callback.on_train_end(reason.name, reason.message, step)
     run.role.announce_done()
     return reason.name
 
 
-def still_ended(options: RunOptions) -> stop_record.StopReason | None:
+def still_ended(options: RunOptions) -> StopReason | None:
   """Returns the reason of the job's early end if it still holds with these options; logs it."""
   ended = stop_record.read(options.job_dir)
   if not ended or (surveyed := checkpoints.survey(options.job_dir)).is_new:
@@ -191,8 +217,11 @@ def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Su
     InputError: a file there is damaged, or the checkpoints lack the averages of --ema-decay.
   """
   surveyed = checkpoints.to_resume_from(options.job_dir)
-  if hparams.ema_decay:
-    ema.check_resumes(options.job_dir, surveyed.newest, hparams.ema_decay)
+  if hparams.ema_decay and surveyed.newest and not optimizers.has_averages(surveyed.newest):
+    raise InputError(
+      f'--ema-decay {hparams.ema_decay} and --job-dir {options.job_dir} was trained without; leave '
+      'it out or name another folder'
+    )
   if options.keep_best:
     checkpoints.read_best(options.job_dir)
   if job_config.CONTROL not in (job_config.read_config(options.job_dir) or {}):
@@ -201,16 +230,13 @@ def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Su
 
 
 @contextlib.contextmanager
-def _lock(run: Run) -> Iterator[None]:
+def _locked(run: Run) -> Iterator[None]:
   """The chief's lock on the job dir: prevents a second training; `control` reads it."""
-  if not run.role.saves:
-    yield
-    return
-  folder = run.job_dir
   with contextlib.ExitStack() as stack:
-    with files.refusing_errors('--job-dir', folder):
-      stack.enter_context(job_config.training_lock(folder))
-    checkpoint_saver.remove_half_saved(folder)
+    if run.role.saves:
+      with files.refusing_errors('--job-dir', run.job_dir):
+        stack.enter_context(job_config.training_lock(run.job_dir))
+      checkpoint_saver.remove_half_saved(run.job_dir)
     yield
 
 
@@ -275,3 +301,61 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 
   def end(self, session: Any) -> None:
     self._monitor.progressed()
+
+
+def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback]) -> None:
+  """Tells callbacks of an end by an error or a signal; raises InputError for a user's mistake."""
+  if isinstance(error, Terminated):  # It came while a checkpoint was evaluated.
+    if run.is_chief and run.stop_request.reason:
+      with contextlib.suppress(OSError):
+        last_step = checkpoints.latest_step(run.job_dir)
+        stop_record.write(run.job_dir, run.stop_request.reason, last_step)
+    _tell_all(callbacks, *_why_stopped(run), run.step)
+  elif isinstance(error, KeyboardInterrupt):  # The second Ctrl-C, for which nothing is saved.
+    _tell_all(callbacks, 'SIGINT', 'SIGINT came twice', run.step)
+  else:
+    first_line = str(error).partition('\n')[0]
+    _tell_all(callbacks, 'error', f'{type(error).__name__}: {first_line}', run.step)
+    if mistake := _mistake(error, run):
+      raise InputError(mistake) from None
+
+
+def _why_stopped(run: Run) -> tuple[str, str]:
+  """Returns name and message of an end by a signal, or by the loss of another task."""
+  lost, heard = run.monitor.lost, run.monitor.heard
+  return ('task_lost', lost) if lost else (heard, f'{heard} came')
+
+
+def _tell_all(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
+  """Tells all callbacks, which cannot make another end of it."""
+  for callback in callbacks:
+    try:
+      callback.on_train_end(reason, message, step)
+    except (OSError, StorageError, tf.errors.OpError):
+      pass  # Where no file can be written, this one cannot write either; the next may still tell.
+    except CommandError as error:
+      log.error('error: %s', error)
+
+
+def _mistake(error: BaseException, run: Run) -> str:
+  """Returns the mistake of the user's that TensorFlow's error shows; '' if it shows none."""
+  if isinstance(error, MisfitError):  # A user's network or callback has others now.
+    return (
+      f'--job-dir {run.job_dir} was trained with other variables: {error.checkpoint} does not fit '
+      f'({error.fault}); undo what changed them, or name another folder'
+    )
+  if isinstance(error, tf.errors.InvalidArgumentError):  # Of a user's network or callback.
+    for line in str(error).splitlines():
+      if 'in summary histogram' in line:
+        return f'{line}: give it finite values, or lower --learning-rate'
+  if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
+    for name, rate in run.control.state.rates().items():
+      return (
+        f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
+        f'{run.job_dir} {name}=schedule` goes back to the options'
+      )
+    return (
+      f'the loss became NaN with --learning-rate {run.hparams.learning_rate}; lower it, name a new '
+      '--job-dir or resume from the last checkpoint'
+    )
+  return ''

@@ -17,7 +17,7 @@ from cifar10.job import checkpoints, variable_files
 from cifar10.job.run import Run
 from cifar10.job.variable_files import VariableFile
 from cifar10.networks import fastnet
-from cifar10.training import network_size
+from cifar10.training import network_builder
 from model_base import Initializer
 
 _FLAG = '--warm-start-from'
@@ -34,7 +34,7 @@ def initializers_of_job(run: Run) -> dict[str, Initializer]:
   Checks both before any write. The other tasks get the chief's values.
   """
   options, role = run.options, run.role
-  shapes, trained = network_size.variable_shapes(run.hparams, run.data)
+  shapes, trained = network_builder.variable_shapes(run.hparams, run.data)
   check_frozen(run.hparams.freeze, shapes, trained)
   if not (options.warm_start_from and role.saves):
     return {}

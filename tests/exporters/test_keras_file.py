@@ -13,7 +13,7 @@ from random_checkpoint import IMAGES, save
 from cifar10.data.info import CIFAR10
 from cifar10.exporters import freeze_graph, keras_file
 from cifar10.options.hparams import from_values
-from cifar10.training import network_builder
+from cifar10.training import inference, network_builder
 
 IS_KERAS_2 = keras.__version__.startswith('2.')
 FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32), 'convs_per_group': 3}
@@ -54,7 +54,7 @@ def averages_after_a_step(hparams, checkpoint):
   with tf.Graph().as_default():
     built = network_builder.build(hparams, CIFAR10, is_training=True)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      network_builder.infer(hparams, built, tf.constant(IMAGES))
+      inference.infer(hparams, built, tf.constant(IMAGES))
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     with tf.compat.v1.Session() as session:
       tf.compat.v1.train.Saver(variables).restore(session, checkpoint)

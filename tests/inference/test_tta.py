@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
-from cifar10.inference import tta
+from cifar10.training import inference
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -26,12 +26,12 @@ BEGINS = {
 )
 def test_views_and_their_mean(views, weights):
   images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3]).astype(np.uint8)
-  seen = run(tta.further_views(tf.constant(images), views))
+  seen = run(inference.further_views(tf.constant(images), views))
   padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
   expected = [images, *(padded[:, y : y + 32, x : x + 32] for y, x in BEGINS.get(views, []))]
   expected += [view[:, :, ::-1] for view in expected]
   np.testing.assert_array_equal(seen, np.concatenate(expected[1:]))
   logits = np.random.default_rng(1).normal(size=[5 * len(weights), 10]).astype(np.float32)
-  mean = run(tta.mean_of_views(tf.constant(logits), views))
+  mean = run(inference.mean_of_views(tf.constant(logits), views))
   by_hand = sum(w * logits[5 * i : 5 * i + 5] for i, w in enumerate(weights))
   np.testing.assert_allclose(mean, by_hand, rtol=1e-5, atol=1e-6)

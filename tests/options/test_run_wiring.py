@@ -24,7 +24,7 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import experiment
-from cifar10.training.examples import training_examples
+from cifar10.training.experiment import training_examples
 
 
 @pytest.fixture(autouse=True)

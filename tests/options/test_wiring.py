@@ -22,7 +22,7 @@ from cifar10.networks.fastnet import Start
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import Augmentation, HParams, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import examples, experiment, model_fn
+from cifar10.training import experiment, model_fn
 from cifar10.training.evaluator import Evaluator
 from estimator_again import estimator as tf_estimator
 
@@ -112,7 +112,7 @@ def observe_input(hparams, data_dir):
   work = job_run.begin(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
   seen = {}
   for kind, make in (
-    ('batches', experiment.input_fn(work, examples.training_examples(work))),
+    ('batches', experiment.input_fn(work, experiment.training_examples(work))),
     ('evaluation batches', Evaluator(work).input_fn_of('eval')),
     ('validation batches', Evaluator(work).input_fn_of('validation')),
   ):

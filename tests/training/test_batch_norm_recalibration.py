@@ -10,7 +10,7 @@ from cifar10.core import devices
 from cifar10.data import manifest, records
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
-from cifar10.training import batch_norm_recalibration, network_builder
+from cifar10.training import checkpoint_tool, network_builder
 
 WRN = {'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1, 'train_batch_size': 4}
 MEAN = 'wrn/final/batch_norm/moving_mean'
@@ -30,7 +30,7 @@ def new_values(hparams):
 def moving_mean(hparams, values, folder, num_images):
   images = np.tile(np.arange(3072) % 251, [num_images, 1]).astype(np.uint8)
   records.write_records(manifest.record_path(str(folder), 'train'), images, [0] * num_images)
-  return batch_norm_recalibration.recomputed(hparams, CIFAR10, str(folder), values)[MEAN]
+  return checkpoint_tool.with_moving_averages(hparams, CIFAR10, str(folder), values)[MEAN]
 
 
 def test_variables_may_share_an_initial_value(tmp_path, monkeypatch):
@@ -42,7 +42,7 @@ def test_variables_may_share_an_initial_value(tmp_path, monkeypatch):
   values['network/variance'] += 3
   images = np.zeros([4, 3072], np.uint8)
   records.write_records(manifest.record_path(str(tmp_path), 'train'), images, [0] * 4)
-  found = batch_norm_recalibration.recomputed(hparams, CIFAR10, str(tmp_path), values)
+  found = checkpoint_tool.with_moving_averages(hparams, CIFAR10, str(tmp_path), values)
   assert {name: value.flat[0] for name, value in found.items()} == {
     'network/scale': 2,
     'network/variance': 5,

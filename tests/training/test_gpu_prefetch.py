@@ -6,14 +6,14 @@ import tensorflow as tf
 from recomputed import assert_close, assert_equal
 
 from cifar10.cluster import placement
-from cifar10.training import gpu_prefetch
+from cifar10.training import towers
 
 
 def staged_numbers(devices):
   """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> what a step runs, its hooks."""
   numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
   images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
-  shards, put, hook = gpu_prefetch.staged(list(zip(images, labels))[: len(devices)], devices)
+  shards, put, hook = towers.staged(list(zip(images, labels))[: len(devices)], devices)
   return [[images for images, _ in shards], put], [hook]
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
-from cifar10.training import network_builder
+from cifar10.training import inference, network_builder
 
 FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}
 IMAGES = np.random.default_rng(0).integers(0, 256, [40, 32, 32, 3]).astype(np.uint8)
@@ -22,7 +22,7 @@ def answers():
       hparams = from_values({**FASTNET, 'tta_below': below})
       built = network_builder.build(hparams, CIFAR10, is_training=False)
       with tf.compat.v1.variable_scope('fastnet', reuse=bool(inferred)):
-        inferred[below] = network_builder.infer(hparams, built, tf.constant(IMAGES))
+        inferred[below] = inference.infer(hparams, built, tf.constant(IMAGES))
     session.run(tf.compat.v1.global_variables_initializer())
     variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
     kernel = variables['fastnet/whitening/kernel']

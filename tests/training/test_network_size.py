@@ -8,7 +8,7 @@ from cifar10.data.info import CIFAR10
 from cifar10.networks import families
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import from_values
-from cifar10.training.network_size import network_size
+from cifar10.training.network_builder import network_size
 
 SMALL = {
   'resnet': {'num_layers': 29, 'resnet_version': 2, 'bottleneck': True},

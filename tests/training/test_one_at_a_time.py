@@ -6,9 +6,8 @@ import shutil
 import pytest
 from outcome import refused, succeeded
 
-from cifar10.job import job_config, metrics_log
-from cifar10.training import job_checkpoint
-from cifar10.training.evaluation import KeptEvaluation
+from cifar10.job import job_config
+from cifar10.training import estimator
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -66,7 +65,7 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
 ):
   """As by a training that keeps one, between the look for the latest and the reading of it."""
   point_at(job, 2)
-  original, calls = job_checkpoint.checkpoint, []
+  original, calls = estimator.checkpoint, []
 
   def checkpoint(run):
     found = original(run)
@@ -76,7 +75,7 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
     calls.append(found)
     return found
 
-  monkeypatch.setattr(job_checkpoint, 'checkpoint', checkpoint)
+  monkeypatch.setattr(estimator, 'checkpoint', checkpoint)
   more = ['--subset', 'eval'] if mode == 'predict' else []
   result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', mode, *more)
   assert succeeded(result).get('global_step', 4) == 4
@@ -90,27 +89,3 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
 def test_one_that_is_gone_for_good_is_no_endless_look(run_here, data_dir, job):
   point_at(job, 6)
   refused(run_here('--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate'))
-
-
-@pytest.mark.long
-def test_training_goes_on_where_a_checkpoint_is_deleted_before_its_evaluation(
-  run_here, data_dir, tmp_path, monkeypatch
-):
-  """By hand: the second of three."""
-  job = tmp_path / 'job'
-  original = KeptEvaluation.evaluate
-
-  def evaluate(kept, checkpoint, after_batch):
-    if checkpoint.endswith('-4'):
-      delete(job, 4)
-    return original(kept, checkpoint, after_batch)
-
-  monkeypatch.setattr(KeptEvaluation, 'evaluate', evaluate)
-  more = ['--train-steps', 6, '--eval-every-steps', 2]
-  result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *more)
-  assert succeeded(result)['global_step'] == 6
-  assert f'{job}/model.ckpt-4 was deleted before it was evaluated; training goes on' in (
-    result.stderr
-  )
-  evaluated = [e['step'] for e in metrics_log.read(str(job)) if e['event'] == 'evaluate']
-  assert evaluated == [2, 6, 6]

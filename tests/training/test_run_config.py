@@ -11,7 +11,7 @@ from cifar10.core import devices
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training.estimator import run_config, tf_config
+from cifar10.training.estimator import run_config
 
 TF_CONFIG = (
   '{"cluster": {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]},'
@@ -81,24 +81,6 @@ def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
   assert config.session_config.device_filters == ['/job:ps', '/job:worker/task:0']
   assert config.experimental_max_worker_delay_secs == 0
   assert os.environ['TF_CONFIG'] == TF_CONFIG  # As it was.
-
-
-@pytest.mark.parametrize('before', [None, '{"of": "the user"}'])
-def test_calls_of_several_threads_leave_the_environment_as_it_was(monkeypatch, before):
-  """Whichever ends first; and within a call of a cluster's task one may be alone."""
-  monkeypatch.delenv('TF_CONFIG', raising=False)
-  if before:
-    monkeypatch.setenv('TF_CONFIG', before)
-  alone, task = Cluster(), Cluster({'chief': ('a:1',), 'worker': ('b:1',)})
-  one, two, inner = tf_config(task), tf_config(alone), tf_config(task)
-  for context in (one, two, inner):
-    context.__enter__()
-  one.__exit__(None, None, None)
-  assert os.environ['TF_CONFIG'] == task.tf_config
-  inner.__exit__(None, None, None)
-  assert os.environ['TF_CONFIG'] == alone.tf_config
-  two.__exit__(None, None, None)
-  assert os.environ.get('TF_CONFIG') == before
 
 
 def test_an_evaluator_is_alone(tmp_path, monkeypatch):

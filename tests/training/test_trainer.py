@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import json
-import math
 import os
 import re
 import shlex
@@ -24,18 +23,16 @@ from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback
-from cifar10.cluster import roles
-from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files
 from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
 from cifar10.data import info, records
 from cifar10.data.build import synthetic
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.job import run as job_run
-from cifar10.options.hparams import HParams, from_values
+from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, experiment, faults, trainer
-from cifar10.training.examples import training_examples
+from cifar10.training import checkpoint_saver, experiment, trainer
+from cifar10.training.experiment import training_examples
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -89,35 +86,39 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   assert os.path.isdir(os.path.join(folder, 'eval'))
 
 
-@pytest.mark.parametrize('is_told', [False, True])
-def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, is_told):
+EVALUATED = {
+  'cluster': {'chief': ['127.0.0.1:1'], 'evaluator': ['127.0.0.1:2']},
+  'task': {'type': 'chief', 'index': 0},
+}
+
+
+@pytest.mark.parametrize(
+  'how',
+  [
+    ([], '', [0, 1, 2, 3, 4, 5]),
+    (['--save-every-steps', 2], '', [0, 2, 3, 4, 5]),
+    # An evaluator evaluates all checkpoints, and --stop-without-gain counts its evaluations.
+    ([], json.dumps(EVALUATED), [0, 3, 5]),
+  ],
+)
+def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, how):
   """Ten minutes are none here: each step ends with a checkpoint, unless told how many steps do."""
+  more, tf_config, steps = how
   monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
-  flags = ['--train-steps', 5, '--eval-every-steps', 3, '--keep-checkpoints', 9]
-  flags += ['--save-every-steps', 2] if is_told else []
+  monkeypatch.setenv('TF_CONFIG', tf_config)
+  flags = [*more, '--train-steps', 5, '--eval-every-steps', 3, '--keep-checkpoints', 9]
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
   assert succeeded(result)['global_step'] == 5
-  events = metrics_log.read(str(tmp_path))
-  saved = [event for event in events if event['event'] == 'save']
-  assert [event['step'] for event in saved] == ([0, 2, 3, 4, 5] if is_told else [*range(6)])
-  seconds = [event['seconds'] for event in saved]  # A run that resumes there counts from them.
+  saves = [event for event in metrics_log.read(str(tmp_path)) if event['event'] == 'save']
+  assert [event['step'] for event in saves] == steps
+  seconds = [event['seconds'] for event in saves]  # A run that resumes there counts from them.
   assert seconds == sorted(set(seconds))
   # What is saved for its time alone is not evaluated, and makes room for the next one.
-  assert re.findall(r'evaluated at step (\d+)', result.stderr) == ['3', '5', '5']
+  evaluated = re.findall(r'evaluated at step (\d+)', result.stderr)
+  assert evaluated == ([] if tf_config else ['3', '5', '5'])
   left = {name for name in os.listdir(tmp_path) if name.endswith('.index')}
-  assert left == {
-    f'model.ckpt-{step}.index' for step in ((0, 2, 3, 4, 5) if is_told else (0, 3, 5))
-  }
-
-
-@pytest.mark.parametrize(('has_evaluator', 'seconds'), [(False, 600), (True, math.inf)])
-def test_an_evaluator_finds_only_what_steps_saved(data_dir, tmp_path, has_evaluator, seconds):
-  """It evaluates all checkpoints, and --stop-without-gain counts its evaluations."""
-  role = roles.Role(Cluster(has_evaluator=has_evaluator))
-  run = job_run.begin(HParams(), RunOptions(str(tmp_path), data_dir, num_gpus=0), role)
-  made = trainer.Trainer(run, training_examples(run), with_evaluations=False)
-  [hook] = made._saver_hooks()
-  assert hook._every_seconds == seconds
+  kept = [0, 3, 5] if 1 in steps else steps
+  assert left == {f'model.ckpt-{step}.index' for step in kept}
 
 
 def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
@@ -264,7 +265,7 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   options = RunOptions(str(tmp_path), str(tmp_path), num_gpus=0)
   run = dataclasses.replace(job_run.begin(from_values({}), options), stop_request=stop_request)
   monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
-  faults.tell(Terminated(), run, [], 4)
+  trainer.tell_of_error(Terminated(), run, [])
   assert stop_record.read(str(tmp_path)) == (stop_request.reason, 3)
 
 
@@ -279,14 +280,14 @@ class _Fails(Callback):
 def test_an_error_of_a_callback_hides_no_other(caplog):
   errors = OSError('full'), CallbackError('no mail'), InputError('no checkpoint')
   callbacks = [_Fails(each) for each in errors]
-  faults.tell(ZeroDivisionError(), types.SimpleNamespace(), callbacks, 3)
+  trainer.tell_of_error(ZeroDivisionError(), types.SimpleNamespace(step=3), callbacks)
   assert caplog.messages == ['error: no mail', 'error: no checkpoint']
 
 
 def test_other_variables_are_refused_in_a_training():
   misfit = MisfitError('job/model.ckpt-4', 'it has w of [3], not [4]')
   with pytest.raises(InputError, match=r'--job-dir job was trained with other variables: .*\[4\]'):
-    faults.tell(misfit, types.SimpleNamespace(job_dir='job'), [], 4)
+    trainer.tell_of_error(misfit, types.SimpleNamespace(job_dir='job', step=4), [])
 
 
 def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
@@ -297,7 +298,7 @@ def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
   ):
     session.run(tf.compat.v1.summary.histogram('own', [np.nan]))
   with pytest.raises(InputError) as refused:
-    faults.tell(failed.value, types.SimpleNamespace(), [], 3)
+    trainer.tell_of_error(failed.value, types.SimpleNamespace(step=3), [])
   [line] = str(refused.value).splitlines()
   assert line.startswith('Nan in summary histogram for: own')
   assert line.endswith(': give it finite values, or lower --learning-rate')

@@ -14,7 +14,7 @@ from recomputed import variables
 from cifar10.core.errors import InputError
 from cifar10.data.info import CIFAR10
 from cifar10.options.hparams import from_values
-from cifar10.training import model_fn, network_size, warm_start
+from cifar10.training import model_fn, network_builder, warm_start
 from estimator_again import estimator as tf_estimator
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--mode', 'train']
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_is_named(other, tmp_path):
   for suffix in ('index', 'data-00000-of-00001'):
     shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
   os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
-  shapes, _ = network_size.variable_shapes(from_values({'num_layers': 8}), CIFAR10)
+  shapes, _ = network_builder.variable_shapes(from_values({'num_layers': 8}), CIFAR10)
   with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged \('):
     warm_start.initializers([str(tmp_path / 'model.ckpt-3')], None, shapes, '/device:CPU:0', dict)
 

@@ -1,1 +1,0 @@
-"""Inference: predictions of a trained network, and test-time augmentation."""
