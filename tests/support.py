@@ -12,12 +12,13 @@ import argparse
 import concurrent.futures
 import json
 import os
+import shutil
 import subprocess
 import sys
 
-from checkout import ROOT
+from checkout import ROOT, run
 
-RECORD = os.path.join(ROOT, 'benchmarks', 'results', 'support.json')
+RECORD = 'benchmarks/results/support.json'
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
 FORMS = {  # The targets of the Makefile, test-full and so on, and what they run.
   'full': 'all tests but the long ones',
@@ -39,24 +40,20 @@ def main():
     version, _, form = wanted.partition(':')
     # The newest may have been asked for by its number, too: the first form counts.
     forms.setdefault(present[-1] if version == 'newest' else version, form)
-  outcomes = {}
+  outcomes = {version: {'outcome': NOT_TESTED} for version in forms}
+  tested = [version for version in forms if version in present]
   with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:  # Beside the tests.
-    installed = {version: pool.submit(install, version) for version in forms if version in present}
-    for version, form in forms.items():
-      if version in present:
-        installed[version].result()
-      outcomes[version] = test(version, form) if version in present else {'outcome': NOT_TESTED}
+    installed = {version: pool.submit(make, version, 'install', True) for version in tested}
+    for version in tested:
+      installed[version].result()
+      outcomes[version] = test(version, forms[version])
       print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
-  tested = [version for version, outcome in outcomes.items() if 'tensorflow' in outcome]
   if len(tested) > 1:
     outcomes['across'] = test_across(tested[0], tested[-1])
   if flags.write:
-    ask = ['git', 'rev-parse', '--short', 'HEAD']
-    commit = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    with open(RECORD, 'w', encoding='utf-8') as file:
-      record = {'name': 'support', 'commit': commit.strip(), 'pythons': outcomes}
-      json.dump(record, file, indent=1)
-      file.write('\n')
+    record = {'name': 'support', 'commit': commit(), 'pythons': outcomes}
+    with open(os.path.join(ROOT, RECORD), 'w', encoding='utf-8') as file:
+      file.write(json.dumps(record, indent=1) + '\n')
   print(json.dumps(outcomes))
   bad = ('failed',) if flags.write else ('failed', NOT_TESTED)
   sys.exit(any(outcome['outcome'].startswith(bad) for outcome in outcomes.values()))
@@ -64,53 +61,43 @@ def main():
 
 def is_present(version):
   """Whether it runs: version managers put names on PATH that do not."""
-  try:
-    command = [f'python{version}', '-c', '']
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-  except OSError:
-    return False
+  return bool(shutil.which(f'python{version}')) and not run(f'python{version}', '-c', '').returncode
 
 
-def environment(version):
-  return os.path.join(ROOT, f'.venv-{version}')
+def commit():
+  return run('git', 'rev-parse', '--short', 'HEAD').stdout.strip()
 
 
-def make(version, target, check):
-  """`make` with this Python in its own environment."""
-  command = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}', target]
-  return subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=check)
+def python_of(version):
+  return os.path.join(ROOT, f'.venv-{version}', 'bin', 'python')
 
 
-def install(version):
-  """Makes the environment where it is missing."""
-  make(version, 'install', check=True)
+def make(version, target, must_succeed=False):
+  """`make` with this Python in its own environment -> the exit code."""
+  words = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}', target]
+  return subprocess.run(words, cwd=ROOT, stdout=sys.stderr, check=must_succeed).returncode
 
 
 def test(version, form):
   """Tests one -> its TensorFlow, its outcome."""
-  code = make(version, f'test-{form}', check=False).returncode
+  code = make(version, f'test-{form}')
   ask = 'from importlib.metadata import version; print(version("tensorflow"))'
-  python = os.path.join(environment(version), 'bin', 'python')
-  asked = subprocess.run([python, '-c', ask], check=True, capture_output=True, text=True)
+  asked = run(python_of(version), '-c', ask, must_succeed=True)
   outcome = f'failed (code {code}): {FORMS[form]}' if code else f'passed: {FORMS[form]}'
   return {'tensorflow': asked.stdout.strip(), 'outcome': outcome}
 
 
 def test_across(one, other):
   """What is written under one is read under the other, both ways."""
-  code = 0
+  failed = False
   for here, there in ((one, other), (other, one)):
-    python = os.path.join(environment(here), 'bin', 'python')
-    variables = {**os.environ, 'OTHER_PYTHON': os.path.join(environment(there), 'bin', 'python')}
-    code |= subprocess.run(
-      [python, '-m', 'pytest', 'tests/test_across.py'],
-      cwd=ROOT,
-      env=variables,
-      check=False,
-      stdout=sys.stderr,
-    ).returncode
+    command = [python_of(here), '-m', 'pytest', 'tests/test_across.py']
+    variables = {**os.environ, 'OTHER_PYTHON': python_of(there)}
+    failed |= bool(
+      subprocess.run(command, cwd=ROOT, env=variables, check=False, stdout=sys.stderr).returncode
+    )
   what = f'checkpoints and SavedModels between Python {one} and {other}'
-  return {'outcome': f'failed: {what}' if code else f'passed: {what}'}
+  return {'outcome': f'{"failed" if failed else "passed"}: {what}'}
 
 
 if __name__ == '__main__':

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import signal
 import statistics
 import sys
 
@@ -20,7 +19,6 @@ from cifar10.options import families
 sys.path.append(os.path.join(checkout.ROOT, 'benchmarks'))
 
 import commands
-import networks
 import records
 import report
 import turns
@@ -107,18 +105,6 @@ def test_a_records_command_can_be_run_again(monkeypatch):
   )
 
 
-def test_networks_with_twins():
-  for wrong in ('resnet20', 'resnet-21', 'wrn-16', 'wrn-17-4'):
-    with pytest.raises(argparse.ArgumentTypeError, match=f"'{wrong}'"):
-      networks.name(wrong)
-  assert networks.options('resnet-20') == {'network': 'resnet', 'num_layers': 20}
-  assert networks.options('wrn-16-4') == {
-    'network': 'wrn',
-    'wrn_depth': 16,
-    'wrn_widen_factor': 4,
-  }
-
-
 @pytest.mark.skipif(not importlib.util.find_spec('matplotlib'), reason='needs matplotlib')
 @pytest.mark.slow
 def test_pictures_say_the_results_and_are_the_same_each_time(tmp_path):
@@ -200,25 +186,6 @@ def test_processes_take_turns_and_none_remains(tmp_path):
   assert 5 <= changes <= 5 + 2 * 8
   assert len(ended) > 2 * changes
   assert not any(is_alive(noted(path)[0]) for path in paths.values())
-
-
-@pytest.mark.parametrize(
-  ('seconds', 'expected'),
-  [
-    # The turn begins at 10: a step of 9 was printed before it. The step that ends at 11 was cut.
-    # Steps of a second: 12, 13, 14 and 15, which is 5 seconds after the beginning.
-    (5, 4 / (15 - 11)),
-    (0.5, 3 / (14 - 11)),  # Three at least.
-  ],
-)
-def test_a_turn_measures_whole_steps_of_its_own(monkeypatch, seconds, expected):
-  process = object.__new__(turns._Process)
-  signals, moments = [], iter([9, 11, 12, 13, 14, 15, 16])
-  monkeypatch.setattr(process, '_signal', signals.append, raising=False)
-  monkeypatch.setattr(process, '_step', lambda: next(moments), raising=False)
-  monkeypatch.setattr(turns.time, 'perf_counter', lambda: 10)
-  assert process.turn(seconds) == expected
-  assert signals == [signal.SIGCONT, signal.SIGSTOP]
 
 
 def test_a_process_that_ends_is_told_and_the_others_end_too(tmp_path):

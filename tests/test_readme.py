@@ -1,4 +1,4 @@
-"""What the documents say holds: commands run, links lead somewhere, no file is left out.
+"""What the documents say holds: commands run, links lead somewhere, what they name is there.
 
 The documents are README.md, CONTRIBUTING.md and docs/*.md.
 """
@@ -23,6 +23,17 @@ import tensorflow as tf
 from checkout import ROOT
 
 MOST_LINES, LONGEST_LINE = 130, 120  # Of the README.
+# What users write, what the old program had, and what is at an earlier commit.
+ELSEWHERE = """
+my_source.py my_network.py program.py cifar10.py cifar10_model.py cifar10_utils.py lines.py
+with_flags.py onednn.py cluster_accuracy.py soak_memory.py python_calls.py loader_peer.py
+python_source.py
+"""
+# Flags of Slurm, Docker and TensorBoard, and one of ours with its no.
+OTHER_FLAGS = """
+--nodes --ntasks-per-node --gpus-per-node --gpus-per-task --cpus-per-task --gpus --build-arg
+--requeue --logdir --no-nesterov
+"""
 
 
 def documents():
@@ -168,6 +179,48 @@ def headings(path):
 def test_the_architecture_names_every_file():
   page = checkout.read(structure.PAGE)
   assert structure.documented(page) == page, 'run make docs'
+
+
+def unknown(pattern, known):
+  """What the lines of the pages name as code, by the pattern's group, and nobody knows."""
+  for path, text in documents().items():
+    lines = re.sub(r'^```.*?^```', '', text, flags=re.S | re.M)
+    for code in re.findall(r'`([^`]+)`', lines):
+      yield from ((path, name) for name in re.findall(pattern, code) if not known(name))
+
+
+def test_files_that_the_pages_name_are_there():
+  """By their path or its end."""
+  known = ''.join(f'/{path}\n' for path in structure.tracked('*'))
+  lost = unknown(
+    r'(?<![\w/.-])((?:[\w-]+/)*\w+\.py)\b',
+    lambda name: f'/{name}\n' in known or name in ELSEWHERE.split(),
+  )
+  assert list(lost) == []
+
+
+def test_modules_and_names_that_the_pages_name_are_there():
+  modules = checkout.modules()
+
+  def is_there(place):
+    module, names = place, ['']
+    while module not in modules:
+      module, _, name = module.rpartition('.')
+      names.append(name)
+    return re.search(rf'\b{names[-1]}\b', checkout.read(modules[module]))
+
+  lost = unknown(r'(?<![\w/.-])(cifar10(?!\.json|\.lock)(?:\.\w+)+)', is_there)
+  assert list(lost) == []
+
+
+def test_flags_that_the_pages_name_are_there():
+  """The options' are in docs/flags.md; the other commands' in the code that declares them."""
+  known = set(re.findall(r'`(--[a-z-]+)`', checkout.read('docs/flags.md')))
+  for path in structure.tracked('*.py'):
+    if not path.startswith('tests/') and not path.endswith('gone.py'):
+      known |= set(re.findall(r"'(--[a-z][a-z-]*)'", checkout.read(path)))
+  known |= set(OTHER_FLAGS.split())
+  assert list(unknown(r'(?<![\w-])(--[a-z][a-z-]+)', known.__contains__)) == []
 
 
 @pytest.mark.parametrize(
