@@ -13,11 +13,12 @@ Records = Mapping[str, dict]  # By their files' names.
 
 
 def read() -> dict[str, dict]:
-  """All results, in the order of their files' names."""
+  """All results, in the order of their files' names; each knows its `file`."""
   records = {}
   for path in sorted(glob.glob(os.path.join(RESULTS, '*.json'))):
+    name = os.path.basename(path)
     with open(path, encoding='utf-8') as file:
-      records[os.path.splitext(os.path.basename(path))[0]] = json.load(file)
+      records[name.removesuffix('.json')] = {**json.load(file), 'file': name}
   return records
 
 

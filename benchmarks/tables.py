@@ -55,7 +55,7 @@ def tables(results: Records) -> dict[str, str]:
   first = foremost(results).values()
   made = {
     'summary': _summary(first, on_cpus),
-    'trained': f'{_trained(ordered)}\nThe README shows the trainings on {_machines(first)}.\n',
+    'trained': _trained(ordered),
     'time_to_accuracy': _time_to_accuracy(timed) + _notes(timed),
     'training': _training(speeds) + _notes(speeds),
     'shapes': _shapes(shapes) + _notes(shapes),
@@ -74,7 +74,7 @@ def _named(results: Records, name: str) -> list[dict]:
 
 
 def _notes(records: Iterable[dict]) -> str:
-  """Of each record where, by what and how it was measured, and what is said of it."""
+  """Of each record where, by what and how it was measured."""
   lines = []
   for record in records:
     often = ''
@@ -83,10 +83,14 @@ def _notes(records: Iterable[dict]) -> str:
     elif 'turns' in record:
       often = f'; medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
     versions = ', '.join([_environment(record), *_peers(record)])
-    said = f' {record["note"]}' if 'note' in record else ''
-    command = f'`{record["command"]}`'
-    lines.append(f'- {versions}, commit `{record["commit"]}`{often}: {command}.{said}\n')
+    said = f'{versions}, commit `{record["commit"]}`{often}: `{record["command"]}`'
+    lines.append(f'- {said}{_remark(record)}.\n')
   return '\n' + ''.join(lines)
+
+
+def _remark(record: dict) -> str:
+  """Where its record says more of a run, as that it was paused."""
+  return f' (see the note in `{record["file"]}`)' if 'note' in record else ''
 
 
 def _summary(trained: Iterable[dict], speeds: Sequence[dict]) -> str:
@@ -98,12 +102,6 @@ def _summary(trained: Iterable[dict], speeds: Sequence[dict]) -> str:
   )
   heads = 'trained | test accuracy, mean | standard deviation | runs | minutes each'
   return _markdown(heads, rows) + (f'\n{_times(speeds)}\n' if speeds else '')
-
-
-def _machines(trained: Iterable[dict]) -> str:
-  """Where the trainings of the README's table were measured."""
-  every = [each for record in trained for each in (record, *record.get('others', ()))]
-  return '; '.join(dict.fromkeys(_environment(record) for record in every))
 
 
 def _deviation(record: dict) -> str:
@@ -140,10 +138,10 @@ def _trained(trained: Iterable[dict]) -> str:
     name = title(r) + (f', {r["form"]}' if 'form' in r else '')
     rows += f'| {name} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {hardware(r)} |\n'
     if not r.get('twins'):  # The table of those with peers says it.
-      versions, said = r['versions'], f' {r["note"]}' if 'note' in r else ''
+      versions = r['versions']
       notes += (
         f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
-        f'`{r["commit"]}`; `{r["command"]}`.{said}\n'
+        f'`{r["commit"]}`; `{r["command"]}`{_remark(r)}.\n'
       )
   heads = '| trained | on the 10,000 test images | runs | minutes each | on |\n'
   return f'{heads}|---|---|---:|---:|---|\n{rows}\n{notes}'
