@@ -179,11 +179,6 @@ def wrong_shape():
   yield np.zeros([28, 28], np.uint8), 1
 
 
-def wrong_label_between():
-  yield from listed()[:3]
-  yield image(3), True
-
-
 def late_label():
   """The second batch's 6th, which is the 46th."""
   for images, labels in batches():

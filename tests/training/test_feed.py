@@ -64,18 +64,10 @@ def test_python_takes_a_function_and_an_iterable_as_it_stands(data_dir, tmp_path
     cifar10.train(job, data_dir, train_steps=6, **given)
 
 
-def test_an_epoch_of_another_length_is_told(train):
-  result = train('Flow', '--examples-per-epoch', 80, '--train-steps', 20)
-  assert result.returncode == 0, result.stderr
-  assert 'Flow: an epoch has 96 examples, and training counts 80 as one' in result.stderr
-  assert result.stderr.count('an epoch has 96 examples') == 1
-
-
 def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path):
   for source, message in [
     ('missing', 'there is no missing in'),
     ('raises_first', "KeyError: 'no such thing'"),
-    ('wrong_dtype', 'its image is float32'),
     ('ones', 'add --examples-per-epoch'),
   ]:
     line = refused(train(source), at_once=True)
@@ -85,20 +77,16 @@ def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path)
   assert 'it must be package.module:function' in refused(train(None, '--source', 'no function'))
 
 
-@pytest.mark.parametrize(
-  ('source', 'message'),
-  [
-    ('late_label', 'example 46 (counted from 1): its label is 10, not 0 to 9'),
-    ('raises_late', "example 97 (counted from 1): KeyError: 'no such thing' ("),
-  ],
-)
-def test_what_goes_wrong_while_training_is_one_line(train, source, message, tmp_path):
-  result = train(source, '--train-steps', 10**6, '--examples-per-epoch', 96)
-  assert result.returncode == 1
-  lines = result.stderr.splitlines()
-  assert lines[-1].startswith(f'error: --source given_sources:{source}: {message}')
-  assert 'Traceback' not in result.stderr
-  [end] = [e for e in metrics_log.read(str(tmp_path / 'job')) if e['event'] == 'end']
+def test_what_goes_wrong_while_training_is_one_line(data_dir, tmp_path):
+  flags = ['--train-steps', 10**6, '--examples-per-epoch', 96]
+  process = started(data_dir, tmp_path, 'given_sources:raises_late', *flags)
+  with followed(process):
+    _, log = process.communicate(timeout=100)
+  assert process.returncode == 1, log
+  said = 'error: --source given_sources:raises_late: example 97 (counted from 1): KeyError: '
+  assert log.splitlines()[-1].startswith(said)
+  assert 'Traceback' not in log
+  [end] = [e for e in metrics_log.read(str(tmp_path)) if e['event'] == 'end']
   assert end['reason'] == 'error'
   assert end['message'].startswith('SourceError: --source given_sources:')
 
@@ -134,21 +122,13 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
     assert found == pytest.approx(evaluated[name], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-  ('source', 'code', 'says'),
-  [
-    ('no_pair', 2, 'example 1 (counted from 1): it is a dict'),
-    ('late_label', 1, 'example 46 (counted from 1): its label is 10, not 0 to 9'),
-    ('missing', 2, 'there is no missing in'),
-  ],
-)
-def test_what_is_wrong_with_it_is_one_line(run_here, data_dir, tmp_path, *, source, code, says):
+@pytest.mark.parametrize(('source', 'code'), [('no_pair', 2), ('late_label', 1)])
+def test_what_is_wrong_with_it_is_one_line(run_here, data_dir, tmp_path, source, code):
   name = f'given_sources:{source}'
   where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 2]
   result = run_here(*where, *SMALL, '--validation-source', name)
   assert result.returncode == code, result.stderr
-  assert result.stderr.splitlines()[-1].startswith(f'error: --validation-source {name}')
-  assert says in result.stderr.splitlines()[-1]
+  assert result.stderr.splitlines()[-1].startswith(f'error: --validation-source {name}: example ')
   assert (tmp_path / 'job').exists() == (code == 1)
 
 
