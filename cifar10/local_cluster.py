@@ -12,7 +12,6 @@ import ctypes
 import functools
 import itertools
 import json
-import math
 import os
 import signal
 import socket
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from cifar10 import plan
@@ -31,12 +30,11 @@ from cifar10.options import flags
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
-_FAREWELL_SECONDS = 90  # For all to exit after the chief; servers wait a minute for slower workers.
-_MAX_RESTARTS = 10  # Of all tasks together; the next failure ends the cluster.
+_FAREWELL_SECONDS = 60  # For slower workers after the chief is done.
+_MAX_RESTARTS = 10  # Of all tasks together.
 _LOOK_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
-_MOST_TASKS = 100  # Of one kind: each task is a process with its own TensorFlow.
 
 
 def show(name: str, line: str) -> None:
@@ -74,22 +72,20 @@ class LocalCluster:
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
-    self.names = [f'{job} {index}' for job, count in counts.items() for index in range(count)]
-    self._reserved = {name: _reserve_port() for name in self.names}
+    self._reserved = {
+      f'{job} {index}': _reserve_port() for job, count in counts.items() for index in range(count)
+    }
+    self.names = list(self._reserved)
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
     self.results: dict[str, str] = {}
     self._readers: list[threading.Thread] = []
 
-  def address(self, name: str) -> str:
-    """Returns the 'host:port' of a task."""
-    return f'127.0.0.1:{self._reserved[name].getsockname()[1]}'
-
   def tf_config(self, name: str) -> str:
     """Returns the TF_CONFIG of a task."""
     cluster: dict[str, list[str]] = {}
-    for each in self.names:
-      cluster.setdefault(each.split()[0], []).append(self.address(each))
+    for each, reserved in self._reserved.items():
+      cluster.setdefault(each.split()[0], []).append(f'127.0.0.1:{reserved.getsockname()[1]}')
     job, index = name.split()
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
@@ -107,7 +103,7 @@ class LocalCluster:
         'PYTHONUNBUFFERED': '1',
         'PYTHONPATH': os.pathsep.join(filter(None, [_ROOT, os.environ.get('PYTHONPATH')])),
       }
-      process = subprocess.Popen(
+      process = self.processes[name] = subprocess.Popen(
         self.command(name),
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -118,9 +114,8 @@ class LocalCluster:
         start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
         preexec_fn=_end_with_parent,  # noqa: PLW1509  (it saves if this process is killed)
       )
-      self.processes[name] = process
       self._show(name, f'started as process {process.pid}')
-      for stream, use in ((process.stderr, self._show), (process.stdout, self._keep)):
+      for stream, use in ((process.stderr, self._show), (process.stdout, self.results.__setitem__)):
         self._readers.append(threading.Thread(target=_read, args=[stream, name, use], daemon=True))
         self._readers[-1].start()
 
@@ -136,15 +131,10 @@ class LocalCluster:
       time.sleep(_LOOK_SECONDS)
     return codes
 
-  def send(self, names: Iterable[str], number: int) -> None:
-    """Sends a signal to those of the named tasks that run."""
-    for name in names:
-      if name in self.processes and self.processes[name].poll() is None:
-        self.processes[name].send_signal(number)
-
   def end(self, number: int = signal.SIGTERM) -> None:
     """Sends a signal to all running tasks, and kills those that have not ended in time."""
-    self.send(self.names, number)
+    for process in self.processes.values():
+      process.send_signal(number)  # Nothing to one that has ended.
     self.wait(_GRACE_SECONDS)
     for process in self.processes.values():
       process.kill()
@@ -156,13 +146,10 @@ class LocalCluster:
     return self
 
   def __exit__(self, *exception: object) -> None:
-    """After a signal, as after an error, the tasks can save."""
+    """After a signal or an error the tasks can save."""
     self.end(signal.SIGTERM if any(exception) else signal.SIGKILL)
     for reserved in self._reserved.values():
       reserved.close()
-
-  def _keep(self, name: str, line: str) -> None:
-    self.results[name] = line
 
 
 def _read(stream: IO[str], name: str, use: Callable[[str, str], None]) -> None:
@@ -198,7 +185,8 @@ def main() -> None:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
   with cli.ended_by_signals(), cluster:
     cluster.start()
-    code = _supervise(cluster, options.restart)
+    code = _supervise(cluster, _MAX_RESTARTS * options.restart)
+    cluster.end()
   if code == 0:  # The context has ended, so all output of the tasks is read.
     cli.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
@@ -216,64 +204,40 @@ def _check(words: Sequence[str], tf_config: str) -> None:
     raise InputError(f'--mode {mode} belongs to one process; give it to python cifar10_main.py')
 
 
-def _supervise(cluster: LocalCluster, restart: bool) -> int:
-  """Waits until all tasks end, or one fails without restart; returns the exit code."""
-  num_restarts = 0
-  others = [name for name in cluster.names if name.split()[0] in ('worker', 'ps')]
-  ends_at = math.inf
+def _supervise(cluster: LocalCluster, restarts_left: int) -> int:
+  """Waits until the training has ended, or a task fails for good; returns the exit code."""
+  results = {'chief 0', 'evaluator 0'} & set(cluster.names)
   while True:
     codes = cluster.codes()
-    failed = {name: code for name, code in codes.items() if code}
-    if restart and codes.get('chief 0') == 0:  # Who is started again would wait for the chief.
-      ends_at = min(ends_at, time.monotonic() + _FAREWELL_SECONDS)
-      if time.monotonic() > ends_at:
-        cluster.send(others, signal.SIGTERM)
-      failed = {name: code for name, code in failed.items() if name not in others}
-    if not failed and len(codes) == len(cluster.names):
+    if all(codes.get(name) == 0 for name in results):
+      cluster.wait(_FAREWELL_SECONDS)  # Who was started again too late would wait for the chief.
       return 0
-    for name, code in failed.items():
+    for name, code in codes.items():
+      if code == 0 or (codes.get('chief 0') == 0 and name not in results):
+        continue
       end = f'signal {-code}' if code < 0 else f'code {code}'
       # Code 2 is a mistake in the flags, which a restart would repeat.
-      if not restart or code == 2 or num_restarts == _MAX_RESTARTS:
+      if code == 2 or not restarts_left:
         show(name, f'ended with {end}; ending all tasks')
-        cluster.end()
         return 128 - code if code < 0 else code
-      num_restarts += 1
+      restarts_left -= 1
       show(name, f'ended with {end}; starting it again')
-      again = [name]
-      if name == 'chief 0':  # It goes on from its last checkpoint, maybe steps before they ended.
-        again += [each for each, code in codes.items() if not code and each != 'evaluator 0']
-      cluster.start(*again)
+      # A chief goes on from its last checkpoint, maybe steps before others ended.
+      cluster.start(*(codes.keys() - {'evaluator 0'} if name == 'chief 0' else [name]))
+      break
     time.sleep(_LOOK_SECONDS)
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(
-    usage='%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS',
-    description=__doc__,
-  )
-  parser.add_argument(
-    '--workers', type=_count, default=1, help='workers beside the chief (default: 1)'
-  )
-  parser.add_argument('--ps', type=_count, default=1, help='parameter servers (default: 1)')
-  parser.add_argument(
-    '--evaluator',
-    action='store_true',
-    help='start a task that evaluates checkpoints while training runs',
-  )
+  usage = '%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS'
+  parser = cli.OneLineParser(usage=usage, description=__doc__)
+  parser.add_argument('--workers', type=int, default=1, help='beside the chief (default: 1)')
+  parser.add_argument('--ps', type=int, default=1, help='parameter servers (default: 1)')
+  parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
-  parser.add_argument(
-    '--restart',
-    action='store_true',
-    help='restart a task that fails, 10 times in all and not after code 2',
-  )
+  restart = f'start tasks that fail again, {_MAX_RESTARTS} times in all, not after code 2'
+  parser.add_argument('--restart', action='store_true', help=restart)
   return parser
-
-
-def _count(text: str) -> int:
-  if not text.isdecimal() or len(text) > 3 or int(text) > _MOST_TASKS:
-    raise argparse.ArgumentTypeError(f'{text!r} is not a number of 0 to {_MOST_TASKS}')
-  return int(text)
 
 
 run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.

@@ -194,26 +194,6 @@ def test_jobs_on_the_same_nodes_have_ports_of_their_own():
   assert address == 'a:2222'
 
 
-@pytest.mark.parametrize(
-  ('rank', 'given', 'gpus'),
-  [
-    # Two nodes of two tasks, and four GPUs: node a has the chief and a worker.
-    (0, {}, '0,1'),
-    (2, {}, '2,3'),
-    # Node b has a worker, which takes all that Slurm shows, and a parameter server.
-    (1, {}, None),
-    (3, {}, None),
-    # Slurm has shared them already.
-    (0, {'SLURM_GPUS_PER_TASK': '2'}, None),
-    (0, {'CUDA_VISIBLE_DEVICES': ''}, None),
-  ],
-)
-def test_replicas_of_a_slurm_node_share_its_gpus(rank, given, gpus):
-  asked = {'HOSTS': 'a b', 'SLURM_NTASKS': '4', 'SLURM_PROCID': str(rank), 'EVALUATOR': '0'}
-  made = settings(**{**asked, 'CUDA_VISIBLE_DEVICES': '0,1,2,3', **given})
-  assert made.get('CUDA_VISIBLE_DEVICES') == gpus
-
-
 @pytest.mark.parametrize(('hosts', 'tasks'), [('a b', 2), ('a b c', 4)])
 def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks):
   """Too few for a worker, and none that fills the nodes evenly."""

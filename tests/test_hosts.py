@@ -203,14 +203,25 @@ def test_the_document_fences_a_cluster_with_a_network_of_its_own(data_dir, tmp_p
 
 
 @pytest.mark.slow
-def test_the_bytes_of_a_step_are_as_reckoned(data_dir):
-  """docs/clusters.md, beside TCP's headers and a few scalars."""
-  flags = ['--data-dir', data_dir, '--only', 'sync, 2 workers', '--steps', 50]
-  record = succeeded(checkout.python('tests/wire.py', *flags, timeout=500))
-  name = 'sync, 2 workers, 1 server'
-  reckoned = record['reckoned'][name]
-  # ResNet-20: 3 x 3 x (3 x 16 + 6 x 16 x 16 + 16 x 32 + 5 x 32 x 32 + 32 x 64 + 5 x 64 x 64) in
-  # kernels, 2 x (7 x 16 + 6 x 32 + 6 x 64) in batch norm, 64 x 10 + 10 in the head; 4 bytes each.
-  assert reckoned['worker'][1] == 4 * (267_696 + 1_376 + 650)
-  for task, counted in record['bytes_per_step'][name].items():
-    assert counted == pytest.approx(reckoned[task.split()[0].replace('chief', 'worker')], rel=0.1)
+def test_the_bytes_of_a_step_are_as_reckoned(cluster):
+  """docs/clusters.md, beside TCP's headers and a few scalars: all parameters there and back.
+
+  ResNet-20: 3 x 3 x (3 x 16 + 6 x 16 x 16 + 16 x 32 + 5 x 32 x 32 + 32 x 64 + 5 x 64 x 64) in
+  kernels, 2 x (7 x 16 + 6 x 32 + 6 x 64) in batch norm, 64 x 10 + 10 in the head; 4 bytes each.
+  """
+  more = ['--num-layers', 20, '--train-batch-size', 1, '--log-every', 1]
+  tasks = cluster('--train-steps', 10**6, '--eval-every-steps', 10**6, *more, '--sync')
+
+  def step():
+    return int((tasks.said('chief 0', r'step ([\d,]+) of') or ['0'])[-1].replace(',', ''))
+
+  def received():
+    path = '/sys/class/net/eth0/statistics/rx_bytes'
+    return step(), int(tasks.network.run('worker 0', 'cat', path))
+
+  tasks.until(lambda: step() > 10, START_SECONDS)  # Far from the start.
+  first, before = received()
+  tasks.until(lambda: step() >= first + 100, START_SECONDS)
+  last, after = received()
+  expected = 4 * (267_696 + 1_376 + 650)
+  assert (after - before) / (last - first) == pytest.approx(expected, rel=0.1)

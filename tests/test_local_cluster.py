@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -77,25 +76,6 @@ def test_every_task_ends(cluster, ps, sync, workers):
     made = json.loads(tasks.results[f'worker {worker}'])
     assert made['task'] == f'worker {worker}'
     assert 0 <= made['steps'] <= 21
-
-
-@long
-def test_the_chief_profiles_and_the_evaluator_draws(cluster):
-  more = ['--profile-steps', '2:4', '--sync']
-  tasks = cluster('--train-steps', 6, '--eval-every-steps', 6, *more, evaluator=True)
-  assert tasks.ended() == [0] * 4, tasks.text()
-  job_dir = pathlib.Path(tasks.job_dir)
-  traced = (job_dir / 'profile').glob('timeline-*.json')
-  text = next(traced).read_text()
-  assert '/job:chief' in text and '/job:ps' in text
-  tags = {'': set(), 'validation': set(), 'eval': set()}
-  for run, shown in tags.items():
-    for path in (job_dir / run).glob('events.*'):
-      for event in tf.compat.v1.train.summary_iterator(str(path)):
-        shown.update(value.tag for value in event.summary.value)
-  of_training = {'loss', 'resources/images_per_second', 'weights/resnet/fully_connected/kernel'}
-  assert of_training <= tags['']
-  assert 'pictures/confusion_matrix' in tags['validation'] & tags['eval']
 
 
 def test_towers_of_a_worker_lie_on_devices_of_their_own(cluster):
@@ -339,19 +319,6 @@ def test_a_killed_worker_that_synchronous_training_needs(cluster):
   tasks.until_step(step + 20)
 
 
-@long
-def test_a_worker_that_starts_late(cluster):
-  tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync', starts=False)
-  tasks.start('chief 0', 'ps 0')
-  tasks.until(lambda: tasks.said('chief 0', 'waiting for worker 0'))
-  time.sleep(5)
-  assert tasks.step() <= 0
-  tasks.start('worker 0')
-  assert tasks.ended() == [0, 0, 0], tasks.text()
-  assert json.loads(tasks.results['chief 0'])['global_step'] == 20
-  assert json.loads(tasks.results['worker 0'])['steps'] == 20  # One batch for each update.
-
-
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 @pytest.mark.parametrize('victim', ['chief 0', 'ps 1'])
 def test_all_go_on_from_the_checkpoint_after_a_kill(cluster, victim, sync):
@@ -440,12 +407,6 @@ def test_orders_reach_every_task(cluster, flags):
   )
   tasks.order('stop')
   check_ended(tasks, 'control')
-
-
-@long
-def test_minutes_end_a_cluster(cluster):
-  tasks = cluster(*MANY, '--max-minutes', 0.05)
-  check_ended(tasks, 'max_minutes')
 
 
 @long

@@ -12,6 +12,7 @@ import tensorflow as tf
 from cifar10.cluster.control import ControlState, SharedControl, from_vector
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.tf_config import Cluster
+from cifar10.core.logs import log
 
 
 class Sums:
@@ -39,13 +40,13 @@ class Sums:
       parts = tf.split(total, [value.shape.num_elements() for value in values])
     return [tf.reshape(part, value.shape) for part, value in zip(parts, values)]
 
-  def share_variables(self, *, is_from_here: bool) -> list[tf.Tensor]:
-    """Returns what sets all processes' variables to those of the one process that says so."""
+  def share_variables(self, *, are_here: bool) -> list[tf.Tensor]:
+    """Returns what sets all processes' variables to those of the one where `are_here` is True."""
     shared: list[tf.Tensor] = []
     by_type = sorted(tf.compat.v1.global_variables(), key=lambda each: each.dtype.name)
     for _, group in itertools.groupby(by_type, lambda each: each.dtype):
       variables = list(group)
-      if is_from_here:
+      if are_here:
         shared += self.of([variable.read_value() for variable in variables])
       else:  # What this process's own variables hold is not read.
         nothing = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
@@ -71,7 +72,7 @@ class SummedControl(SharedControl):
     self._fed = tf.compat.v1.placeholder_with_default(nothing, nothing.shape, 'orders')
     [self.values] = self._sums.of([self._fed])
 
-  def tell(self, session: Any) -> None:
+  def tell(self, session: tf.compat.v1.Session) -> None:
     """Does nothing: the next step distributes the state."""
 
   def end(self, run_context: Any) -> None:
@@ -92,7 +93,6 @@ class AgreementHook(tf.compat.v1.train.SessionRunHook):
   """
 
   def __init__(self, monitor: LivenessMonitor, control: SummedControl):
-    """`monitor` and `control`: of the role."""
     self._monitor = monitor
     self._control = control
 
@@ -104,7 +104,8 @@ class AgreementHook(tf.compat.v1.train.SessionRunHook):
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self._monitor.in_step = False
     *orders, num_stopping = run_values.results
-    if num_stopping:
-      self._monitor.stop_with_others()
+    if num_stopping and not self._monitor.stopping:
+      log.info('another task was told to end: this one ends, too')
+      self._monitor.stopping = True
     if num_stopping or from_vector(orders).ends:
       run_context.request_stop()

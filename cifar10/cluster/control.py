@@ -36,8 +36,7 @@ class ControlState(NamedTuple):
 
   def vector(self) -> np.ndarray:
     """Returns float32 [3]; -1 stands for the schedule's rate."""
-    rates = (-1.0 if rate is None else rate for rate in self[1:])
-    return np.array([self.ends, *rates], np.float32)
+    return np.array([-1 if value is None else value for value in self], np.float32)
 
 
 def from_vector(values: Sequence[float]) -> ControlState:
@@ -73,21 +72,19 @@ class SharedControl:
   def read(self) -> tf.Tensor:
     """Reads the vector when this runs: for parts of the graph that wait before they read."""
     with tf.device(self._device):
-      is_there = tf.raw_ops.VarIsInitializedOp(resource=self._handle)
       return tf.cond(
-        is_there,
+        tf.raw_ops.VarIsInitializedOp(resource=self._handle),
         lambda: tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.float32),
         lambda: tf.constant(ControlState().vector()),
       )
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns both learning rates, or the values set in their places: float32 scalars."""
-    ordered = self.values[1], self.values[2]
-    rates = (learning_rate, muon_learning_rate)
-    first, second = (tf.where(rate >= 0, rate, plan) for rate, plan in zip(ordered, rates))
+    planned = (self.values[1], learning_rate), (self.values[2], muon_learning_rate)
+    first, second = (tf.where(rate >= 0, rate, plan) for rate, plan in planned)
     return first, second
 
-  def tell(self, session: Any) -> None:
+  def tell(self, session: tf.compat.v1.Session) -> None:
     """Writes this process's state where the other replicas read it."""
     session.run(self._assign, {self._fed: self.state.vector()})
 

@@ -12,7 +12,6 @@ be shared.
 """
 
 import dataclasses
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +26,6 @@ from cifar10.core.logs import log
 
 BUCKET_BYTES = 4 * 2**20  # At most; a larger tensor has a bucket of its own.
 _LOOK_SECONDS = 0.25
-_FAREWELL_SECONDS = 60  # How long a server waits for slower workers after the chief is done.
 # How long a server waits for the chief after SIGTERM or the loss of a task, of which all tasks hear
 # at about the same time: the chief still saves the variables that are here.
 _SAVE_SECONDS = 12
@@ -106,17 +104,16 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
     queue = _done_queue(cluster.task_index)
     size, take = queue.size(), queue.dequeue()
     done: set[int] = set()
-    leave_at = math.inf
-    while not (0 in done and (_all_left(cluster, done) or time.monotonic() > leave_at)):
+    while not (0 in done and _all_left(cluster, done)):
       if monitor.stopping:
-        _wait_for_the_chief(cluster)
+        deadline = time.monotonic() + _SAVE_SECONDS
+        while time.monotonic() < deadline and reachable(cluster.addresses['chief'][0]):
+          time.sleep(_LOOK_SECONDS)
         monitor.check()
       if monitor.is_lost(CHIEF) and _all_left(cluster, done):
         raise TaskLostError(f'nobody trains: {monitor.lost_tasks([CHIEF])}')
       time.sleep(_LOOK_SECONDS)
       done.update(session.run(take) for _ in range(session.run(size)))
-      if 0 in done:
-        leave_at = min(leave_at, time.monotonic() + _FAREWELL_SECONDS)
   return {'task': cluster.name}
 
 
@@ -147,9 +144,3 @@ def _all_left(cluster: Cluster, done: set[int]) -> bool:
   """Tells whether each worker is done or gone."""
   workers = enumerate(cluster.addresses.get('worker', ()), start=1)
   return all(worker in done or not reachable(address) for worker, address in workers)
-
-
-def _wait_for_the_chief(cluster: Cluster) -> None:
-  deadline = time.monotonic() + _SAVE_SECONDS
-  while time.monotonic() < deadline and reachable(cluster.addresses['chief'][0]):
-    time.sleep(_LOOK_SECONDS)

@@ -45,12 +45,9 @@ def num_gpus(options: RunOptions, visible: int) -> int:
     raise InputError(
       f'--num-cpu-towers {options.num_cpu_towers} and {count} GPUs; add --num-gpus 0'
     )
-  if options.variable_strategy == 'GPU' and not count:
-    raise InputError('--variable-strategy GPU needs a GPU and there is none; use CPU')
-  if options.data_format == 'channels_first' and not count:
-    raise InputError(
-      '--data-format channels_first needs a GPU and there is none; use channels_last'
-    )
+  for flag, value in (('variable-strategy', 'GPU'), ('data-format', 'channels_first')):
+    if getattr(options, flag.replace('-', '_')) == value and not count:
+      raise InputError(f'--{flag} {value} needs a GPU and there is none; leave it out')
   return count
 
 
@@ -69,11 +66,8 @@ def with_dtype(hparams: HParams, num_gpus: int) -> HParams:
   """Resolves --dtype auto for these devices; logs if the given dtype is slow here."""
   fast, reason = devices.fast_dtype(num_gpus)
   if hparams.dtype == 'bfloat16' and fast != 'bfloat16':
-    log.warning(
-      '--dtype bfloat16 is slow here, on a CPU about a fifth as fast as float32: %s; --dtype auto '
-      'would take float32',
-      reason,
-    )
+    slow = '--dtype bfloat16 is slow here, on a CPU about a fifth as fast as float32'
+    log.warning('%s: %s; --dtype auto would take float32', slow, reason)
   if hparams.dtype != 'auto':
     return hparams
   log.info('--dtype auto is %s: %s', fast, reason)

@@ -38,6 +38,11 @@ class Role:
     monitor: hears SIGTERM and, in a cluster, watches the other tasks.
     control: the orders that the chief gives between steps.
     gradients_per_update: of workers, in synchronous training; 0: each is applied as it comes.
+    saves: whether it writes the job dir: configuration, checkpoints, summaries.
+    evaluates_on_the_way: whether training in this process evaluates its checkpoints.
+    evaluates_at_the_end: whether this process makes the last evaluation.
+    updates_moving_averages: whether this process updates batch norm's moving averages.
+    counts_steps: whether each run of this process's session makes one global step.
     updates_later: whether a hook after a step makes its update, as in synchronous training.
     ends_by_itself: whether it may end at a step of its own choice.
   """
@@ -51,42 +56,22 @@ class Role:
     options: RunOptions = _DEFAULTS,
     monitor: SignalMonitor | None = None,
   ):
-    """Args:
-    cluster: all tasks, with this process's own.
-    options: how the tasks share an update.
-    monitor: one that the process already has.
-    """
+    """`options` say how the tasks share an update; `monitor`: one that the process already has."""
     self.cluster = cluster
     waits = cluster.num_workers > 1 and (options.sync or options.distribute)
     self.gradients_per_update = cluster.num_workers - options.backup_workers if waits else 0
-    spare = options.backup_workers if waits else cluster.num_workers
-    if not monitor:
-      watches = bool(cluster.addresses)
-      timeout = options.start_timeout
-      monitor = LivenessMonitor(cluster, spare, timeout) if watches else SignalMonitor()
-    self.monitor = monitor
+    if not monitor and cluster.addresses:
+      spare = options.backup_workers if waits else cluster.num_workers
+      monitor = LivenessMonitor(cluster, spare, options.start_timeout)
+    self.monitor = monitor or SignalMonitor()
     server = '/job:ps/task:0' if cluster.is_distributed and cluster.num_ps else ''
     self.control = SharedControl(f'{server}/device:CPU:0')
-
-  @property
-  def saves(self) -> bool:
-    """Tells whether it writes the job dir: configuration, checkpoints, summaries."""
-    return self.cluster.is_chief
-
-  @property
-  def evaluates_on_the_way(self) -> bool:
-    """Tells whether training in this process evaluates its checkpoints."""
-    return not (self.cluster.is_distributed or self.cluster.has_evaluator)
-
-  @property
-  def evaluates_at_the_end(self) -> bool:
-    """Tells whether this process makes the last evaluation."""
-    return self.saves and not self.cluster.has_evaluator
-
-  @property
-  def updates_moving_averages(self) -> bool:
-    """Tells whether this process updates batch norm's moving averages."""
-    return self.saves or not self.gradients_per_update
+    self._in_order = options.deterministic
+    self.saves = cluster.is_chief
+    self.evaluates_on_the_way = not (cluster.is_distributed or cluster.has_evaluator)
+    self.evaluates_at_the_end = self.saves and not cluster.has_evaluator
+    self.updates_moving_averages = self.saves or not self.gradients_per_update
+    self.counts_steps = not cluster.is_distributed or (self.saves and self.gradients_per_update > 0)
 
   def examples_per_step(self, batch_size: int) -> int:
     """Returns how many examples one global step learns from, all workers together.
@@ -96,11 +81,6 @@ class Role:
     worker's batch is a step of its own. The schedule and the examples/s counter both call this.
     """
     return batch_size * (self.gradients_per_update or 1)
-
-  @property
-  def counts_steps(self) -> bool:
-    """Tells whether each run of this process's session makes one global step."""
-    return not self.cluster.is_distributed or (self.saves and self.gradients_per_update > 0)
 
   def described(self) -> str:
     """Returns ', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
@@ -112,25 +92,19 @@ class Role:
     return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
   def scaffold(self) -> tf.compat.v1.train.Scaffold | None:
-    """How the training's session begins; None: as the Estimator does.
-
-    Here this process initialises or restores all variables: none is asked whether it is
-    initialised, which takes a quarter of a second in all.
-    """
-    return _unasked()
+    """How the training's session begins; None: as the Estimator does, a worker after the chief."""
+    return _scaffold_of_all()
 
   def batches_done(self, global_step: Any) -> Any:
     """Returns how many batches this process has taken at a global step."""
     return global_step
 
-  def optimizer(self, optimizer: Any) -> Any:
-    """Returns what makes updates with `apply_gradients(gradients, global_step)`."""
-    return optimizer
+  def optimizer(self, optimizer: Any, last_step: int) -> Any:
+    """Returns what makes updates with `apply_gradients(gradients, global_step)`.
 
-  def training_hooks(self, optimizer: Any, last_step: int) -> Hooks:
-    """Returns the session hooks that the update needs; `optimizer` was returned by that method."""
-    del optimizer, last_step
-    return []
+    Where `updates_later`, it is a session hook, too.
+    """
+    return optimizer
 
   def first_hooks(self) -> Hooks:
     """Returns the session hooks that precede all others."""
@@ -141,12 +115,7 @@ class Role:
     return [ChiefControlHook(self.control, stop_request)]
 
   def connected(self, session_config: Any) -> contextlib.AbstractContextManager[None]:
-    """A context in which this process can train, with the tasks that it needs.
-
-    Args:
-      session_config: the ConfigProto of the training's session, and of a server that is started.
-    """
-    del session_config
+    """A context in which this process can train; the ConfigProto is of session and server."""
     return contextlib.nullcontext()
 
   def announce_done(self) -> None:
@@ -157,13 +126,13 @@ class Replica(Role):
   """The chief or a worker of asynchronous training: its gradients are applied when they arrive."""
 
   def scaffold(self) -> None:
-    """A worker waits until the chief has initialised the variables."""
+    return None
 
   def batches_done(self, global_step: Any) -> Any:
     """Returns about that many: each worker has its own pace."""
     return global_step // self.cluster.num_workers
 
-  def optimizer(self, optimizer: Any) -> Any:
+  def optimizer(self, optimizer: Any, last_step: int) -> Any:
     return _AfterExchange(optimizer, parameter_server.push)
 
   def control_hooks(self, stop_request: StopRequested) -> Hooks:
@@ -183,21 +152,21 @@ class SyncReplica(Replica):
 
   updates_later = True
 
-  def __init__(self, cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None):
-    super().__init__(cluster, options, monitor)
-    self._in_order = options.deterministic
-
   def batches_done(self, global_step: Any) -> Any:
     return global_step
 
-  def optimizer(self, optimizer: Any) -> Any:
+  def optimizer(self, optimizer: Any, last_step: int) -> sync.SyncReplicas:
     """Returns the optimizer that gathers gradients; the chief's applies their mean."""
-    return sync.SyncReplicas(
-      optimizer, self.cluster, self.gradients_per_update, self.control, in_order=self._in_order
+    kind = sync.SyncChief if self.cluster.is_chief else sync.SyncWorker
+    return kind(
+      optimizer,
+      self.cluster,
+      needed=self.gradients_per_update,
+      control=self.control,
+      monitor=self.monitor,
+      last_step=last_step,
+      in_order=self._in_order,
     )
-
-  def training_hooks(self, optimizer: Any, last_step: int) -> Hooks:
-    return [optimizer.make_hook(last_step, self.monitor)]
 
 
 class MultiWorker(Role):
@@ -215,9 +184,9 @@ class MultiWorker(Role):
   def scaffold(self) -> tf.compat.v1.train.Scaffold:
     """Begins a session with the chief's variables, which it has initialised or restored."""
     begin = [tf.compat.v1.train.Scaffold.default_local_init_op()]
-    return _unasked(tf.group(*begin, *self._sums.share_variables(is_from_here=self.saves)))
+    return _scaffold_of_all(tf.group(*begin, *self._sums.share_variables(are_here=self.saves)))
 
-  def optimizer(self, optimizer: Any) -> Any:
+  def optimizer(self, optimizer: Any, last_step: int) -> Any:
     """Returns one that makes the update with the mean of all processes' gradients."""
     return _AfterExchange(optimizer, lambda own, to: zip(self._sums.of(own, mean=True), to))
 
@@ -248,12 +217,11 @@ class MultiWorker(Role):
 
 def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None = None) -> Role:
   """The role of a task under these options; arguments are as for `Role`."""
-  if not cluster.is_distributed:
-    return Role(cluster, options, monitor)
-  if options.distribute:
-    return MultiWorker(cluster, options, monitor)
-  is_sync = options.sync and cluster.num_workers > 1
-  return (SyncReplica if is_sync else Replica)(cluster, options, monitor)
+  kind: type[Role] = Role
+  if cluster.is_distributed:
+    is_sync = options.sync and cluster.num_workers > 1
+    kind = MultiWorker if options.distribute else SyncReplica if is_sync else Replica
+  return kind(cluster, options, monitor)
 
 
 def start_server(cluster: Cluster, session_config: Any) -> tf.distribute.Server:
@@ -262,8 +230,8 @@ def start_server(cluster: Cluster, session_config: Any) -> tf.distribute.Server:
   The Estimator's own would have no more of the configuration than the GPUs' options: neither
   threads nor virtual CPUs. `Cluster.tf_config` keeps it from starting one.
   """
-  # A worker's session then looks every second, not every 30, whether the chief has initialised the
-  # model; MonitoredTrainingSession creates its session manager without passing on an interval.
+  # A worker then looks every second, not every 30, whether the chief has initialised the model:
+  # MonitoredTrainingSession creates its session manager without passing on an interval.
   manager = tf.compat.v1.train.SessionManager
   if not isinstance(vars(manager)['__init__'], functools.partialmethod):
     manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
@@ -283,8 +251,11 @@ class _AfterExchange:
     return self._optimizer.apply_gradients(self._exchange(*zip(*gradients)), global_step)
 
 
-def _unasked(local_init_op: tf.Operation | None = None) -> tf.compat.v1.train.Scaffold:
-  """Returns a scaffold that asks no variable whether it is initialised."""
+def _scaffold_of_all(local_init_op: tf.Operation | None = None) -> tf.compat.v1.train.Scaffold:
+  """Of a process that initialises or restores all variables: it asks none whether it has a value.
+
+  To ask takes a quarter of a second in all.
+  """
   none = tf.constant([], tf.string)
   return tf.compat.v1.train.Scaffold(
     local_init_op=local_init_op, ready_op=none, ready_for_local_init_op=none

@@ -4,6 +4,7 @@ The main thread spends its time inside TensorFlow, where Python runs no signal h
 second thread receives the signals.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -21,7 +22,7 @@ _STOP_SECONDS = 14  # After a signal, for the step and a checkpoint; then the pr
 class SignalMonitor:
   """A context manager that receives the signals that end a run; without entering it does nothing.
 
-  In a cluster a `LivenessMonitor` also watches the other tasks; here its methods do nothing.
+  In a cluster a `LivenessMonitor` also watches the other tasks.
 
   Attributes:
     stopping: a signal came, or tasks are lost: finish the step, save, and leave.
@@ -46,15 +47,15 @@ class SignalMonitor:
     self._wakeup_before = signal.set_wakeup_fd(self._sender)
     # Ignored signals stay so: Ctrl-C behind a shell's `&`, SIGHUP behind `nohup`.
     before = {number: signal.getsignal(number) for number in _HEARD}
-    self._handlers_before = {n: was for n, was in before.items() if was is not signal.SIG_IGN}
-    for number in self._handlers_before:
+    self._before = {each: was for each, was in before.items() if was is not signal.SIG_IGN}
+    for number in self._before:
       signal.signal(number, self._handle)
     threading.Thread(target=self._run, args=[receiver], daemon=True).start()
     return self
 
   def __exit__(self, *exception: object) -> None:
     self._left.set()
-    for number, handler in self._handlers_before.items():
+    for number, handler in self._before.items():
       signal.signal(number, handler or signal.SIG_DFL)  # Of C code, which Python cannot restore.
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
@@ -78,22 +79,25 @@ class SignalMonitor:
 
   def end_or_exit(self, message: str, code: int) -> None:
     """Wakes the main thread, and exits the process if it does not end in time."""
+
+    def wake() -> None:
+      with contextlib.suppress(Exception):  # The session may be broken or closed.
+        self._on_stop()
+
     # In a thread: where a task is cut off, its session waits for an answer.
-    threading.Thread(target=self._wake, daemon=True).start()
+    threading.Thread(target=wake, daemon=True).start()
     if not self._left.wait(_STOP_SECONDS):
       end_process(message, code)
-
-  def _wake(self) -> None:
-    try:
-      self._on_stop()
-    except Exception as error:  # The session may be broken or closed; the rest does not need it.
-      log.debug('could not wake the main thread: %s', error)
 
   def _handle(self, number: int, frame: FrameType | None) -> None:
     """The main thread's handler: a second Ctrl-C raises KeyboardInterrupt."""
     self._hear(number)
     if number == signal.SIGINT:
-      signal.signal(signal.SIGINT, self._handlers_before[signal.SIGINT])
+      signal.signal(signal.SIGINT, self._before[signal.SIGINT])
+
+  def _hear(self, number: int) -> None:
+    if not self.stopping:
+      self.heard, self.stopping = signal.Signals(number).name, True
 
   def _run(self, receiver: int) -> None:
     announced = False
@@ -102,7 +106,7 @@ class SignalMonitor:
       received = os.read(receiver, 64) if ready else b''
       if ready and not received:  # The context has ended.
         break
-      for number in [each for each in self._handlers_before if each in received]:
+      for number in [each for each in self._before if each in received]:
         self._hear(number)
         if not announced:
           announced = True
@@ -116,10 +120,6 @@ class SignalMonitor:
           )
       self._look()
     os.close(receiver)
-
-  def _hear(self, number: int) -> None:
-    if not self.stopping:
-      self.heard, self.stopping = signal.Signals(number).name, True
 
   def _look(self) -> None:
     """Makes the thread's other checks, about every second."""

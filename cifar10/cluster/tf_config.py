@@ -20,15 +20,13 @@ _EXAMPLE = '{"type": "worker", "index": 0}'
 class Cluster:
   """The tasks of a run. Without TF_CONFIG: a chief alone.
 
-  Attributes:
-    addresses: host:port of each 'chief', 'worker' and 'ps' task; an evaluator does not train.
-    has_evaluator: whether TF_CONFIG lists one.
+  `addresses` are host:port of each 'chief', 'worker' and 'ps' task; an evaluator does not train.
   """
 
   addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   task_type: str = 'chief'
   task_index: int = 0
-  has_evaluator: bool = False
+  has_evaluator: bool = False  # whether TF_CONFIG lists one
 
   @property
   def is_distributed(self) -> bool:
@@ -110,11 +108,9 @@ class Cluster:
 def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
   """Returns the cluster that the text of TF_CONFIG describes; '' is a single process.
 
-  Args:
-    text: a JSON object with 'cluster' (job -> addresses) and 'task' ('type', 'index'). A 'master'
-      is read as a chief. Other keys, which some services add, are ignored.
-    job_dir: 'model_dir', if given, must be the same.
-    num_ps_needed: parameter servers that several workers must have.
+  The text is a JSON object with 'cluster' (job -> addresses) and 'task' ('type', 'index'). A
+  'master' is read as a chief. 'model_dir', if given, must be the job dir. Other keys, which some
+  services add, are ignored. Several workers need `num_ps_needed` parameter servers.
 
   Raises:
     InputError: the first mistake, with key, value and remedy.
@@ -176,9 +172,8 @@ def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
     if listed:
       addresses[name] = tuple(listed)
   everyone = list(itertools.chain(*addresses.values()))
-  for address in everyone:
-    if everyone.count(address) > 1:
-      _refuse('cluster', address, 'give each task an address of its own')
+  if len(set(everyone)) < len(everyone):
+    _refuse('cluster', jobs, 'give each task an address of its own')
   return addresses
 
 
@@ -200,46 +195,36 @@ def _refuse(key: str, value: object, remedy: str) -> NoReturn:
 
 def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
   """Raises InputError for options that do not fit the tasks; see `options.checks.check_run`."""
-  together = options.sync or options.distribute or not cluster.is_distributed
-  backups, workers = options.backup_workers, cluster.num_workers
-  stops = '' if cluster.task_type == 'ps' else ''.join(early_stopping_rules(options)[:1])
-  needs_evaluator = cluster.is_distributed and not cluster.has_evaluator
-  is_shared = options.deterministic and workers > 1
-  of_any = [
+  workers, backups = cluster.num_workers, options.backup_workers
+  is_async = cluster.is_distributed and not (options.sync or options.distribute)
+  trains = mode.startswith('train')
+  reduces = f'--distribute {options.distribute}' if options.distribute and trains else ''
+  repeats = options.deterministic and workers > 1 and trains
+  stops = early_stopping_rules(options) if trains and cluster.task_type != 'ps' else []
+  unheard = stops if cluster.is_distributed and not cluster.has_evaluator else []
+  rules = [
+    (backups >= workers, f'--backup-workers {backups} of {workers} with the chief; leave one'),
     (
-      backups >= workers,
-      f'--backup-workers {backups} of {workers} worker(s), the chief among them; leave one',
-    ),
-    (
-      hparams.lookahead_steps and not together,
+      hparams.lookahead_steps and is_async,
       f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
       'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0',
     ),
-  ]
-  of_training = [
     (
-      options.distribute and cluster.num_ps,
-      f'--distribute {options.distribute} uses no parameter servers and TF_CONFIG lists '
-      f'{cluster.num_ps}; leave one out',
+      reduces and cluster.num_ps,
+      f'{reduces} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out',
     ),
     (
-      options.distribute and workers == 1,
-      f'--distribute {options.distribute} needs a TF_CONFIG with a chief and workers; on one host '
-      'leave it out, and give --num-gpus or --num-cpu-towers',
+      reduces and workers == 1,
+      f'{reduces} needs a TF_CONFIG with a chief and workers; on one host leave it out, and give '
+      '--num-gpus or --num-cpu-towers',
     ),
-    (stops and needs_evaluator, f'{stops} needs an evaluator in a cluster; add one to TF_CONFIG'),
+    (unheard, f'{", ".join(unheard)} needs an evaluator in a cluster; add one to TF_CONFIG'),
+    (repeats and is_async, '--deterministic, but workers update as they come along; add --sync'),
     (
-      is_shared and not together,
-      f'--deterministic, but {workers} workers update asynchronously, as fast as each comes along; '
-      'add --sync',
-    ),
-    (
-      is_shared and backups,
-      f'--deterministic, but with --backup-workers {backups} the workers that come first make each '
-      'update; leave --backup-workers out',
+      repeats and backups,
+      f'--deterministic, but with --backup-workers {backups} who comes first makes each update',
     ),
   ]
-  trains = mode.startswith('train')
-  for is_broken, message in [*of_any, *(of_training if trains else [])]:
+  for is_broken, message in rules:
     if is_broken:
       raise InputError(message)

@@ -184,10 +184,12 @@ class _Step:
     # synchronous training updates variables after a step, which includes them.
     is_over = role.updates_later or not role.updates_moving_averages
     before = () if is_over else update_ops
-    optimizer = role.optimizer(make_optimizer(self._hparams, rates, self._groups, before))
+    optimizer = role.optimizer(
+      make_optimizer(self._hparams, rates, self._groups, before), self._hparams.train_steps
+    )
     global_step = tf.compat.v1.train.get_or_create_global_step()
     train_op = optimizer.apply_gradients(self._groups.scaled(gradients), global_step)
-    hooks = role.training_hooks(optimizer, self._hparams.train_steps)
+    hooks = [optimizer] if role.updates_later else []
     if role.updates_moving_averages:
       # Beside the update, not before it: a synchronous chief runs the update alone, between two
       # batches, and would have to compute another batch if the update waited for the averages.

@@ -31,7 +31,7 @@ class Task:
       self.role.control.build()
       matrix = tf.compat.v1.get_variable('matrix', initializer=tf.fill([2, 3], start))
       scalar = tf.compat.v1.get_variable('scalar', initializer=start)
-      optimizer = self.role.optimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0))
+      optimizer = self.role.optimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0), 3)
       pairs = [(tf.fill([2, 3], gradient), matrix), (tf.constant(10 * gradient), scalar)]
       self._update = optimizer.apply_gradients(pairs, step)
       self._values = [matrix, scalar, step]

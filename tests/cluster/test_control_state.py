@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import roles
 from cifar10.cluster.control import ControlState, SharedControl, from_vector
-from cifar10.cluster.tf_config import Cluster
-from cifar10.options.run_options import RunOptions
 
 ORDERS = [
   ControlState(),
@@ -48,12 +45,3 @@ def test_orders_are_in_no_collection():
   with tf.Graph().as_default() as graph:
     SharedControl().build()
     assert graph.get_all_collection_keys() == []
-
-
-def test_a_cluster_keeps_them_on_its_first_parameter_server():
-  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'd:1')}, 'worker', 0)
-  role = roles.choose(cluster, RunOptions('job'))
-  with tf.Graph().as_default() as graph:
-    role.control.build()
-    devices = {op.device for op in graph.get_operations() if op.type == 'VarHandleOp'}
-  assert devices == {'/job:ps/task:0/device:CPU:0'}

@@ -65,5 +65,5 @@ def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
 def test_a_process_alone_and_an_evaluator_watch_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
   evaluator = roles.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
-  assert evaluator.monitor._peers == {}
+  assert evaluator.cluster.peers == {}
   assert type(roles.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor

@@ -27,11 +27,13 @@ class Acted(local_cluster.LocalCluster):
     return [sys.executable, '-c', self.acts[name].pop(0)]
 
 
-def supervised(acts, restart=True):
+def supervised(acts, restarts=10):
   """-> the code, the programs that nobody started, and how the tasks ended."""
   with Acted(acts) as cluster:
     cluster.start()
-    return local_cluster._supervise(cluster, restart), cluster.acts, cluster.codes()
+    code = local_cluster._supervise(cluster, restarts)
+    cluster.end()
+    return code, cluster.acts, cluster.codes()
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +70,8 @@ def test_a_chief_that_dies_is_started_again(tmp_path):
 
 
 def test_without_restart_a_death_ends_all():
-  acts = {'chief 0': [ENDS], 'worker 0': [STAYS], 'ps 0': [DIES]}
-  assert supervised(acts, restart=False)[0] == 137
+  acts = {'chief 0': [STAYS], 'worker 0': [STAYS], 'ps 0': [DIES]}
+  assert supervised(acts, restarts=0)[0] == 137
 
 
 def test_a_signal_ends_all():
@@ -78,7 +80,7 @@ def test_a_signal_ends_all():
   threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
   with pytest.raises(SystemExit) as end, cli.ended_by_signals(), cluster:
     cluster.start()
-    local_cluster._supervise(cluster, False)
+    local_cluster._supervise(cluster, 0)
   assert end.value.code == 128 + signal.SIGTERM
   assert cluster.codes() == dict.fromkeys(cluster.names, -signal.SIGTERM)
 
@@ -88,7 +90,7 @@ def test_what_a_task_leaves_running_is_not_waited_for():
   leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
   with Acted({'chief 0': [leaves], 'worker 0': [ENDS], 'ps 0': [ENDS]}) as cluster:
     cluster.start()
-    code = local_cluster._supervise(cluster, False)
+    code = local_cluster._supervise(cluster, 0)
   left = psutil.Process(int(cluster.results['chief 0']))
   try:
     assert code == 0

@@ -61,9 +61,9 @@ def test_a_step_that_a_worker_made_during_the_save_is_in_the_last_checkpoint(tmp
 
 
 def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
-  """The last checkpoint, of step 4, can be read at the third look; one line tells of the others."""
+  """The last checkpoint, of step 4, can be read at the third look."""
   save(f'{tmp_path}/model.ckpt-4', 4)
-  looks, evaluated, said = [], [], []
+  looks, evaluated = [], []
 
   def fault_of(checkpoint):
     looks.append(checkpoint)
@@ -85,11 +85,6 @@ def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
   monkeypatch.setattr(follow, 'Evaluator', Evaluator)
   monkeypatch.setattr(follow.registry, 'make_all', lambda *_: ())
   monkeypatch.setattr(follow, '_LOOK_SECONDS', 0)
-  monkeypatch.setattr(follow.log, 'info', lambda line, *values: said.append(line % values))
   found = follow.follow(run_of(tmp_path, train_steps=4))
   assert found == {'accuracy': 0.5, 'ended_by': 'train_steps'}
   assert evaluated == [('validation', True), ('eval', False)]
-  assert len(looks) > 3
-  [line] = said
-  assert line.startswith(f'{tmp_path}/model.ckpt-4 cannot be read (')
-  assert line.endswith('Stale file handle); looking again')
