@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.util import _pywrap_util_port
 
 from cifar10.core import limits
@@ -23,13 +22,10 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
     return ('bfloat16' if capability >= (8, 0) else 'float32'), named
   if not _pywrap_util_port.IsMklEnabled():  # TensorFlow's own bfloat16 is slow everywhere.
     return 'float32', described_kernels()
-  described = _cpuinfo()
-  if not described:
-    return 'float32', 'this system does not say what its processor can do'
-  fast = sorted({'avx512_bf16', 'amx_bf16'}.intersection(described.split()))
+  fast = sorted({'avx512_bf16', 'amx_bf16'}.intersection(_cpuinfo().split()))
   if fast:
     return 'bfloat16', f'this processor has {" and ".join(fast)}'
-  return 'float32', 'this processor has neither avx512_bf16 nor amx_bf16'
+  return 'float32', 'this processor does not say that it has avx512_bf16 or amx_bf16'
 
 
 def has_unused_gpu() -> bool:
@@ -66,55 +62,35 @@ def described_hardware() -> dict[str, Any]:
 
 def _cpuinfo() -> str:
   """Returns Linux's description of the processors; '' if there is none."""
-  try:
-    with open('/proc/cpuinfo', encoding='utf-8') as file:
-      return file.read()
-  except OSError:
-    return ''
+  with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8') as file:
+    return file.read()
+  return ''
 
 
 def session_config(
   num_cpu_towers: int = 1,
+  num_gpus: int = 0,
   num_intra_threads: int = 0,
   num_inter_threads: int = 0,
-  log_device_placement: bool = False,
   device_filters: Sequence[str] = (),
-  *,
-  num_gpus: int = 0,
-  group_leader: str = '',
-  fuses: bool = True,
-) -> Any:
-  """Returns the ConfigProto of every session; 0 threads: one per core.
-
-  `group_leader` numbers the steps of an all-reduce. Without `fuses` TensorFlow joins no operations
-  into one.
-  """
+) -> tf.compat.v1.ConfigProto:
+  """Returns the settings that every session has; 0 threads: one per core."""
   config = tf.compat.v1.ConfigProto(
     allow_soft_placement=True,  # Some operations have no GPU kernel.
-    log_device_placement=log_device_placement,
     intra_op_parallelism_threads=limits.threads(num_intra_threads),
     inter_op_parallelism_threads=limits.threads(num_inter_threads),
     # Or operations that have no device would run on a GPU that is not this program's.
     device_count={'CPU': num_cpu_towers, 'GPU': num_gpus},
-    # The Estimator sets its own only if no configuration is passed.
     device_filters=device_filters,
   )
   # By default one process allocates all memory of every GPU, and a second one fails.
   config.gpu_options.allow_growth = True
-  config.experimental.collective_group_leader = group_leader
-  if not fuses:
-    off = rewriter_config_pb2.RewriterConfig.OFF
-    config.graph_options.rewrite_options.remapping = off
   return config
 
 
 @contextlib.contextmanager
 def side_graph() -> Iterator[tf.Graph]:
-  """A separate default graph, to inspect a network or data.
-
-  It has a seed, because without one TensorFlow refuses, under --deterministic, to build what could
-  be random, such as initial values and iterators, though nothing random is used here.
-  """
+  """A separate default graph, to inspect a network or data."""
   with tf.Graph().as_default() as graph:
-    tf.compat.v1.set_random_seed(0)
+    tf.compat.v1.set_random_seed(0)  # Without one --deterministic refuses what could be random.
     yield graph

@@ -37,12 +37,7 @@ _REMEDIES = {  # TensorFlow's texts are searched in this order.
 
 def is_url(path: str) -> bool:
   """Tells whether a path is a URL of another filesystem: 'gs://bucket/job'."""
-  return bool(_scheme(path))
-
-
-def _scheme(path: str) -> str:
-  match = re.match(r'([A-Za-z][A-Za-z0-9.]*)://', os.fspath(path))  # As TensorFlow reads it.
-  return match[1] if match else ''
+  return re.match('[A-Za-z][A-Za-z0-9.]*://', os.fspath(path)) is not None  # As TensorFlow does.
 
 
 @functools.cache
@@ -54,12 +49,10 @@ def _gfile(scheme: str) -> Any:
   if scheme not in gfile.get_registered_schemes():
     with contextlib.suppress(Exception):  # Incompatible packages raise many kinds of errors.
       import tensorflow_io  # noqa: F401, PLC0415  (it registers more filesystems)
-  known = gfile.get_registered_schemes()
-  if scheme not in known:
+  if scheme not in gfile.get_registered_schemes():
     raise InputError(
-      f'{scheme}:// is no filesystem that TensorFlow knows (it knows '
-      f'{", ".join(sorted(f"{each}://" for each in known if each))}); run: pip install '
-      'tensorflow-io, which brings s3://, hdfs:// and others, or name another folder'
+      f'{scheme}:// is no filesystem that TensorFlow knows; run: pip install tensorflow-io, which '
+      'brings s3://, hdfs:// and others, or name another folder'
     )
   return gfile
 
@@ -73,8 +66,7 @@ def _python_errors(path: str) -> Iterator[None]:
     if not type(error).__module__.startswith('tensorflow'):
       raise
     number = _NUMBERS.get(type(error).__name__, errno.EIO)
-    message = str(error).partition('\n')[0] or os.strerror(number)
-    raise OSError(number, message, path) from error
+    raise OSError(number, str(error).partition('\n')[0], path) from error
 
 
 def _either(local: Callable[..., _T], remote: str, **settings: bool) -> Callable[..., _T]:
@@ -83,7 +75,7 @@ def _either(local: Callable[..., _T], remote: str, **settings: bool) -> Callable
   def call(*paths: str) -> Any:
     for url in filter(is_url, paths):
       with _python_errors(url):
-        return getattr(_gfile(_scheme(url)), remote)(*paths, **settings)
+        return getattr(_gfile(url.partition('://')[0]), remote)(*paths, **settings)
     return local(*paths)
 
   return call
@@ -173,7 +165,7 @@ def copy(path: str, new: str) -> None:
 def opened(path: str) -> IO[bytes]:
   """Opens a file for reading, with seeks."""
   if is_url(path):
-    with _python_errors(path), _gfile(_scheme(path)).GFile(path, 'rb') as remote:
+    with _python_errors(path), _gfile(path.partition('://')[0]).GFile(path, 'rb') as remote:
       return io.BytesIO(remote.read())
   return open(path, 'rb')
 

@@ -10,6 +10,7 @@ copies of the best ones, and best.json the evaluations that chose them:
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -51,20 +52,15 @@ class Survey(NamedTuple):
 
 
 def survey(job_dir: str) -> Survey:
-  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one.
-
-  Raises:
-    OSError: a file cannot be read now.
-  """
+  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one."""
   latest, by_step = listed(job_dir), all_by_step(job_dir)
-  newest_first = [path for _, path in sorted(by_step.items(), reverse=True)]
-  damaged: dict[str, str] = {}
-  if latest:  # What is newer than that was given up.
-    others = [each for each in newest_first if files.absolute(each) != files.absolute(latest)]
-    newest_first = [latest, *others]
-  elif newest_first:
+  paths = [path for _, path in sorted(by_step.items(), reverse=True)]
+  damaged = {}
+  if latest:  # Whoever wrote the list anew has given up what is newer.
+    paths = [latest, *(each for each in paths if files.absolute(each) != files.absolute(latest))]
+  elif paths:
     damaged[os.path.join(job_dir, LIST)] = 'it names no checkpoint'
-  for path in newest_first:
+  for path in paths:
     if not (fault := fault_of(path)):
       return Survey(path, damaged)
     if path == latest != listed(job_dir):  # A training has saved a newer one and deleted this one.
@@ -84,9 +80,6 @@ def listed(job_dir: str) -> str | None:
   return None
 
 
-_faults: dict[tuple[Any, ...], str] = {}  # By a checkpoint's files, with what changes when they do.
-
-
 def fault_of(checkpoint: str) -> str:
   """Returns what is wrong with a checkpoint; '' if it is whole.
 
@@ -97,23 +90,26 @@ def fault_of(checkpoint: str) -> str:
     OSError: it cannot be read now, which says nothing of its content.
   """
   files.check_no_pattern(checkpoint)
+  signatures = {}
+  with contextlib.suppress(FileNotFoundError):  # The training has just deleted it.
+    signatures = {path: files.signature(path) for path in files_of(checkpoint)}
+  if not any(path.endswith('.index') for path in signatures):
+    return 'its index is missing'
+  return _fault_in(checkpoint, *signatures.items())
+
+
+@functools.cache
+def _fault_in(checkpoint: str, *signatures: tuple[str, tuple[int, int]]) -> str:
+  """As `fault_of`; the checkpoint's files have these signatures."""
   try:
-    there = tuple((path, files.signature(path)) for path in files_of(checkpoint))
-  except FileNotFoundError:  # The training has just deleted it.
-    return 'its index is missing'
-  if f'{checkpoint}.index' not in dict(there):
-    return 'its index is missing'
-  if there not in _faults:
-    try:
-      reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-      for name in reader.get_variable_to_shape_map():
-        reader.get_tensor(name)
-      _faults[there] = ''
-    except Exception as error:  # Of many kinds: a file that is too short is an IndexError.
-      for path, _ in there:  # What may not be read, or is out of reach, is not damaged.
-        files.read(path)
-      _faults[there] = one_line(str(error).partition('\n')[0])
-  return _faults[there]
+    reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
+    for name in reader.get_variable_to_shape_map():
+      reader.get_tensor(name)
+    return ''
+  except Exception as error:  # Of many kinds: a file that is too short is an IndexError.
+    for path, _ in signatures:  # What may not be read, or is out of reach, is not damaged.
+      files.read(path)
+    return one_line(str(error).partition('\n')[0])
 
 
 def step_of(checkpoint: str) -> int | None:
@@ -147,13 +143,9 @@ def find(job_dir: str, named: str | None) -> str:
       raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
     return surveyed.newest
   path = best(job_dir) if named == BEST else named
-  try:
+  with files.refusing_errors('--checkpoint', path):
     if not files_of(path):
       raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
-  except OSError as error:  # Of a URL.
-    raise InputError(
-      f'--checkpoint {path} cannot be read ({error.strerror}); name another'
-    ) from None
   if fault := fault_of(path):
     raise _damaged(job_dir, f'{path} ({fault})')
   return path
@@ -179,11 +171,7 @@ def to_resume_from(job_dir: str) -> Survey:
 
 
 def set_aside(job_dir: str, surveyed: Survey) -> None:
-  """Moves damaged checkpoints to JOB/damaged/, where no save replaces them; lists the others.
-
-  Raises:
-    OSError: the folder cannot be written.
-  """
+  """Moves damaged checkpoints to JOB/damaged/, where no save replaces them; lists the others."""
   newest = surveyed.newest
   assert newest
   folder = os.path.join(job_dir, DAMAGED)
@@ -264,18 +252,14 @@ class Saver(tf.compat.v1.train.Saver):
 
 
 def read_best(job_dir: str, folder: str = BEST) -> list[Entry]:
-  """Returns the evaluations of the best checkpoints, best first; [] if there are none.
-
-  Raises:
-    InputError: best.json is damaged.
-  """
+  """Returns the evaluations of the best checkpoints, best first; raises InputError for damage."""
   path = os.path.join(job_dir, folder, BEST_NAME)
   try:
     content = json.loads(files.read_text(path))
     entries = [content, *content.pop('others')]
     for entry in entries:
-      if not {'accuracy', 'checkpoint', 'global_step'} <= entry.keys():
-        raise ValueError('an entry lacks its accuracy, checkpoint or global_step')
+      if missing := {'accuracy', 'checkpoint', 'global_step'} - entry.keys():
+        raise ValueError(f'it lacks {missing}')
     return entries
   except FileNotFoundError:
     return []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from cifar10.cluster import placement
 from cifar10.cluster.control import SharedControl
@@ -151,21 +152,22 @@ class Run:
     folder = self.job_dir if self.is_chief else os.path.join(self.job_dir, self.split_on_the_way)
     metrics_log.write_scalars(folder, self.step, {name: float(value)})
 
-  def session_config(self, cluster: Cluster = ALONE) -> Any:
-    """Returns the ConfigProto of sessions: this machine's threads, and the visible tasks."""
+  def session_config(self, cluster: Cluster = ALONE) -> tf.compat.v1.ConfigProto:
+    """Returns the settings of sessions: this machine's threads, and the visible tasks."""
     options = self.options
-    return devices.session_config(
+    config = devices.session_config(
       options.num_cpu_towers,
+      self.placement.num_gpus,
       options.num_intra_threads,
       options.num_inter_threads,
-      options.log_device_placement,
       cluster.device_filters,
-      num_gpus=self.placement.num_gpus,
-      group_leader=cluster.group_leader,
-      # In a cluster TensorFlow would join operations in bfloat16 into some that it can run in a
-      # single process only.
-      fuses=not (cluster.is_distributed and self.hparams.dtype == 'bfloat16'),
     )
+    config.log_device_placement = options.log_device_placement
+    config.experimental.collective_group_leader = cluster.group_leader
+    if cluster.is_distributed and self.hparams.dtype == 'bfloat16':
+      # TensorFlow would join operations into some that it can run in a single process only.
+      config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    return config
 
 
 def begin(

@@ -21,9 +21,8 @@ class Task:
 
   def __init__(self, cluster, start, gradient):
     self.role = roles.choose(cluster, OPTIONS)
-    config = devices.session_config(
-      device_filters=cluster.device_filters, group_leader=cluster.group_leader
-    )
+    config = devices.session_config(device_filters=cluster.device_filters)
+    config.experimental.collective_group_leader = cluster.group_leader
     servers = tf.train.ClusterSpec(cluster.addresses)
     self._server = tf.distribute.Server(servers, cluster.task_type, 0, config=config)
     with tf.Graph().as_default() as graph, tf.device(f'{cluster.job}/device:CPU:0'):

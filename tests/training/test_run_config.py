@@ -25,11 +25,10 @@ def make(tmp_path, cluster):
 
 
 def test_threads_devices_and_logging_reach_the_session():
-  config = devices.session_config(3, 5, 7, True, num_gpus=2)
+  config = devices.session_config(3, 2, 5, 7)
   assert config.device_count == {'CPU': 3, 'GPU': 2}
   assert config.intra_op_parallelism_threads == 5
   assert config.inter_op_parallelism_threads == 7
-  assert config.log_device_placement
   assert config.allow_soft_placement
   assert config.gpu_options.allow_growth
 
