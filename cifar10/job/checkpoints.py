@@ -143,9 +143,8 @@ def find(job_dir: str, named: str | None) -> str:
       raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
     return surveyed.newest
   path = best(job_dir) if named == BEST else named
-  with files.refusing_errors('--checkpoint', path):
-    if not files_of(path):
-      raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
+  if not files_of(path):
+    raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
   if fault := fault_of(path):
     raise _damaged(job_dir, f'{path} ({fault})')
   return path
