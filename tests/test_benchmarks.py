@@ -20,7 +20,6 @@ sys.path.append(os.path.join(checkout.ROOT, 'benchmarks'))
 
 import commands
 import records
-import report
 import turns
 
 long = pytest.mark.long
@@ -29,6 +28,7 @@ OTHERS = [name for name in ('onnxruntime', 'openvino') if importlib.util.find_sp
 RATES = 2 * (2 + len(OTHERS))
 TURN = ['--turns', '1', '--seconds', '1', '--dtypes', 'float32']
 RESNET8 = ['--network', 'resnet-8', '--batch-size', '16']
+SMALL = ['--num-layers', '8', '--batch-size', '16']
 TINY = ['--pairs', '1', '--dtypes', 'float32']
 # Prints when its steps of so many seconds end, and notes its process and them in a file.
 STEPS = """
@@ -54,7 +54,7 @@ while True:
     pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1'], 0, marks=long),
-    pytest.param('cluster', ['--pairs', '1', '--lines', '1'], 4, marks=long),
+    pytest.param('cluster', [*SMALL, '--pairs', '1', '--lines', '1'], 4, marks=long),
   ],
   ids=lambda value: value if isinstance(value, str) else '',
 )
@@ -71,16 +71,6 @@ def test_a_benchmark_prints_its_record(data_dir, name, flags, rates):
 @pytest.mark.parametrize('script', ['report.py', 'pictures.py'])
 def test_the_documents_show_what_is_committed(script):
   checkout.python(f'benchmarks/{script}', '--check', must_succeed=True)
-
-
-def test_every_table_has_a_place_and_every_place_a_table():
-  text = '# A\n<!-- made: one -->\nold\n<!-- /made -->\nB\n'
-  filled = report.fill({'a.md': text}, {'one': '| 1 |\n'})
-  assert filled == {'a.md': '# A\n<!-- made: one -->\n| 1 |\n<!-- /made -->\nB\n'}
-  with pytest.raises(ValueError, match=r'a\.md has a place for one'):
-    report.fill({'a.md': text}, {})
-  with pytest.raises(ValueError, match='two has no place'):
-    report.fill({'a.md': text}, {'one': '', 'two': ''})
 
 
 def test_the_foremost_training_of_a_recipe_has_the_most_runs():

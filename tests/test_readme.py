@@ -13,8 +13,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 
 import checkout
 import pytest
@@ -109,17 +107,6 @@ def check_ended(process, words):
   output, log = process.communicate(timeout=180)
   assert process.returncode == 0, (words, log)
   json.loads(output.splitlines()[-1])
-
-
-def shows_training(address):
-  """Whether this TensorBoard comes to list a training run's scalars."""
-  deadline = time.monotonic() + 60
-  while time.monotonic() < deadline:
-    with urllib.request.urlopen(f'{address}data/plugin/scalars/tags', timeout=10) as response:
-      if 'optimizer/learning_rate' in json.load(response).get('.', {}):
-        return True
-    time.sleep(0.5)
-  return False
 
 
 def make(*arguments):
@@ -231,7 +218,7 @@ def test_flags_that_the_pages_name_are_there():
   ],
 )
 @pytest.mark.timeout(900)
-def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
+def test_every_command_runs(pages, at_least, tmp_path):
   """Those of the README alone, and of it and all other pages, which use what it makes.
 
   Without TensorBoard and `make` they are 9, and 40.
@@ -254,17 +241,14 @@ def test_every_command_runs(pages, at_least, tmp_path, serve_tensorboard):
   running = []
   try:
     for words in commands(checkout.read(page) for page in pages):
-      if words[0] == 'tensorboard':
-        with serve_tensorboard(*words[1:], cwd=tmp_path) as address:
-          assert shows_training(address)
-      elif 'python' in words:
+      if 'python' in words:
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
           check_ended(running[-1], words)
           running.pop()
           ran += 1
       else:
-        assert words[0] == 'make' or words == ['.', '.venv/bin/activate'], words
+        assert words[0] in ('make', 'tensorboard') or words == ['.', '.venv/bin/activate'], words
   finally:
     for process in running:
       process.terminate()  # A cluster ends its own processes.
