@@ -14,9 +14,8 @@
   write why it ended                -> on_train_end
   evaluate the test set             -> on_evaluate_end
 
-The names without an arrow are those of TensorFlow's session hooks, which every callback is; a plain
-`SessionRunHook` is taken in its place. In a cluster the chief's callbacks hear of its own steps,
-and where an evaluator is a task, its callbacks hear of the evaluations.
+The names without an arrow are those of TensorFlow's session hooks, which every callback is. In a
+cluster the chief's callbacks hear of its own steps, an evaluator's of the evaluations.
 
 A callback gets the run (job/run.py): `run.stop(message)` ends training after this step,
 `run.set_rate(rate)` sets the learning rate, `run.put_scalar(name, value)` adds a point to a curve,
@@ -27,8 +26,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.compat.v1 import Session
 from tensorflow.compat.v1.train import SessionRunArgs, SessionRunContext, SessionRunValues
+from tensorflow.train import Coordinator
 
 from cifar10.job.run import Run
 
@@ -110,30 +112,25 @@ class Callback(tf.compat.v1.train.SessionRunHook):
 
 
 class Window:
-  """Some steps: sums of their values, and the time that they took, without evaluations."""
+  """Some steps after a global step: means, and the time they took without evaluations."""
 
   def __init__(self, step: int):
-    """Begins after this global step."""
     self.step = self._before = step
     self._since = self._heard = time.monotonic()
-    self._count = 0
-    self._sums = {'loss': 0.0, 'accuracy': 0.0}
-    self._rate = 0.0
+    self._count, self._sums, self._rate = 0, np.zeros(2), 0.0
 
   def add(self, step: Step) -> None:
     """Adds a step that has just ended."""
     self._heard = time.monotonic()
     self.step = step.step
     self._count += 1
-    for name in self._sums:
-      self._sums[name] += float(step.values[name])
+    self._sums += (step.values['loss'], step.values['accuracy'])
     self._rate = float(step.values['learning_rate'])
 
   def leave_out(self) -> None:
     """Leaves out the time since the last step, or the last call: that of an evaluation."""
     now = time.monotonic()
-    self._since += now - self._heard
-    self._heard = now
+    self._since, self._heard = self._since + now - self._heard, now
 
   @property
   def seconds(self) -> float:
@@ -144,22 +141,20 @@ class Window:
     """Returns the means over its steps; None if it has none yet."""
     if self.step <= self._before:
       return None
-    values = {name: total / self._count for name, total in self._sums.items()}
-    values['learning_rate'] = self._rate
+    loss, accuracy = (self._sums / self._count).tolist()
+    values = {'loss': loss, 'accuracy': accuracy, 'learning_rate': self._rate}
     return Means(self.step, values, (self.step - self._before) / max(self.seconds, 1e-9))
 
 
 class Meter(Callback):
-  """Reads each step's numbers and tells the other callbacks; it is a training's first one.
+  """A training's first callback: reads each step's numbers and tells the others.
 
   Attributes:
     session: the training's, once it has begun.
   """
 
   def __init__(self, run: Run, callbacks: Sequence[Callback]):
-    """`run`: its step is kept here; `callbacks`: the others."""
-    super().__init__()
-    self.session: tf.compat.v1.Session | None = None
+    self.session: Session | None = None
     self._run = run
     self._callbacks = callbacks
     self._scalars: Mapping[str, tf.Tensor] = {}
@@ -173,9 +168,7 @@ class Meter(Callback):
   def begin(self) -> None:
     self._global_step = tf.compat.v1.train.get_global_step()
 
-  def after_create_session(
-    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-  ) -> None:
+  def after_create_session(self, session: Session, coord: Coordinator) -> None:
     self.session = session
     self._run.step = int(session.run(self._global_step))
     self._window = Window(self._run.step)

@@ -3,10 +3,11 @@
 JOB/hyper.txt is tensorpack's format: lines like 'learning_rate:0.05', read when the file changes.
 """
 
+import contextlib
 import os
 import time
 
-import tensorflow as tf
+from tensorflow.compat.v1 import Session
 from tensorflow.compat.v1.train import SessionRunContext, SessionRunValues
 
 from cifar10.callbacks.base import Callback, Evaluation
@@ -41,40 +42,36 @@ class Control(Callback):
       return
     self._looked = time.monotonic()
     for name, command in control_requests.take(self._run.job_dir):
-      ok, text = False, 'the request is damaged'
-      if command:
-        ok, text = self._obey(command, run_context.session)
+      try:
+        text, ok = self._obey(command, run_context.session), True
+      except ValueError as error:  # InputError among them.
+        text, ok = str(error), False
       control_requests.answer(self._run.job_dir, name, ok, text)
     before, self._hyper_text = self._hyper_text, self._read_hyper()
     for line in self._hyper_text.split() if self._hyper_text != before else ():
       try:
-        command = control_requests.parse(line.replace(':', '=', 1))
-        ok, text = self._obey(command, run_context.session)
-      except InputError as error:
-        ok, text = False, str(error)
-      if not ok:
-        log.info('%s: %s', self._hyper, text)
+        self._obey(control_requests.parse(line.replace(':', '=', 1)), run_context.session)
+      except ValueError as error:
+        log.info('%s: %s', self._hyper, error)
 
   def _read_hyper(self) -> str:
-    try:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
       return files.read_text(self._hyper)
-    except (OSError, UnicodeDecodeError):
-      return ''
+    return ''
 
-  def _obey(self, command: Command, session: tf.compat.v1.Session) -> tuple[bool, str]:
-    """Carries out a command; returns whether it succeeded, and a message."""
-    try:
-      text = self._do(command, session)
-    except ValueError as error:  # InputError among them.
-      return False, str(error)
+  def _obey(self, command: Command | None, session: Session) -> str:
+    """Carries out a command; returns the answer, or raises ValueError."""
+    if not command:
+      raise InputError('the request is damaged')
+    text = self._do(command, session)
     log.info('control: %s: %s', command, text)
     event = metrics_log.event(
       'control', self._run.step, self._run.cluster.name, command=str(command), answer=text
     )
     metrics_log.append(self._run.job_dir, event)
-    return True, text
+    return text
 
-  def _do(self, command: Command, session: tf.compat.v1.Session) -> str:
+  def _do(self, command: Command, session: Session) -> str:
     run, at = self._run, f'step {self._run.step:,}'
     if command.verb in RATES:
       run.set_rate(command.value, command.verb)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compat.v1 import Session
+from tensorflow.train import Coordinator
 
 import cifar10
 from cifar10.callbacks.base import Callback, Evaluation, Means
@@ -24,9 +26,7 @@ class Metrics(Callback):
     self._started = False
     self._saved_at = -1
 
-  def after_create_session(
-    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-  ) -> None:
+  def after_create_session(self, session: Session, coord: Coordinator) -> None:
     step = self._run.step
     events = metrics_log.read(self._run.job_dir)  # Those of lost steps, too.
     steps_lost = metrics_log.go_back(self._run.job_dir, step)

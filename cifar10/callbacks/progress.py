@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compat.v1 import Session
+from tensorflow.train import Coordinator
 
 from cifar10.callbacks.base import Callback, Evaluation, Means, Step, Window
 from cifar10.core import logs
@@ -14,12 +16,6 @@ from cifar10.job.run import Run
 
 _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
-
-
-def make(run: Run) -> Callback:
-  """A bar on a terminal and in a notebook, where this process is alone; lines elsewhere."""
-  shows_bar = _shows_bars() and not run.cluster.is_distributed
-  return ProgressBar(run) if shows_bar else ProgressLines(run)
 
 
 @contextlib.contextmanager
@@ -35,77 +31,57 @@ def _shows_bars() -> bool:
   return in_notebook or sys.stderr.isatty()
 
 
-class ProgressLines(Callback):
-  """Logs the step at which training begins, then the means of every few seconds as lines."""
+class Progress(Callback):
+  """Shows the means over the steps since it last did: every few seconds as lines of the log.
+
+  On a terminal and in a notebook, where this process is alone, it is a bar in the last line.
+  """
 
   def __init__(self, run: Run):
     self._run = run
-    self._every_seconds: float = run.options.log_every
+    self._has_bar = _shows_bars() and not run.cluster.is_distributed
+    self._every_seconds: float = _REDRAW_SECONDS if self._has_bar else run.options.log_every
     self._window = Window(0)
     self._began_at = 0  # The step at which this process's latest session began.
+    self._bar: Any = None
 
-  def after_create_session(
-    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-  ) -> None:
-    step = self._run.step
+  def after_create_session(self, session: Session, coord: Coordinator) -> None:
+    step, last_step = self._run.step, self._run.last_step
     self._window = Window(step)
     if step != self._began_at:  # While a task is away, sessions are created again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
-      log.info('%s at step %s of %s', verb, f'{step:,}', f'{self._run.last_step:,}')
+      log.info('%s at step %s of %s', verb, f'{step:,}', f'{last_step:,}')
     self._began_at = step
+    self._close()
+    if self._has_bar:
+      self._bar = logs.bar(
+        total=last_step, initial=step, bar_format=_BAR, dynamic_ncols=True, leave=False
+      )
 
   def on_step_end(self, step: Step) -> None:
     is_due = self._window.seconds >= self._every_seconds
     self._window.add(step)
     if is_due and (means := self._window.means()):
       self._window = Window(means.step)
-      self.show(means)
+      self._show(means)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     self._window.leave_out()
 
-  def described(self, means: Means) -> str:
-    """Returns 'loss 1.234  accuracy 0.5  learning_rate 0.1  1200 images/s  2 min left'."""
+  def _show(self, means: Means) -> None:
+    run = self._run
     shown = '  '.join(f'{name} {value:.4g}' for name, value in means.values.items())
-    images_per_second = means.steps_per_second * self._run.examples_per_step
-    seconds_left = max(self._run.last_step - means.step, 0) / means.steps_per_second
-    return f'{shown}  {images_per_second:.0f} images/s  {format_duration(seconds_left)} left'
-
-  def show(self, means: Means) -> None:
-    """Shows the means over the steps since the last call."""
-    log.info(
-      'step %s of %s  %s', f'{means.step:,}', f'{self._run.last_step:,}', self.described(means)
-    )
-
-
-class ProgressBar(ProgressLines):
-  """Shows a bar in the last line of the terminal; the log's other lines appear above it."""
-
-  def __init__(self, run: Run):
-    super().__init__(run)
-    self._every_seconds = _REDRAW_SECONDS
-    self._bar: Any = None
-
-  def after_create_session(
-    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-  ) -> None:
-    super().after_create_session(session, coord)
-    self._close()
-    self._bar = logs.bar(
-      total=self._run.last_step,
-      initial=self._run.step,
-      bar_format=_BAR,
-      dynamic_ncols=True,
-      leave=False,
-      mininterval=0,
-    )
-
-  def show(self, means: Means) -> None:
-    epoch = means.step * self._run.examples_per_step / self._run.examples_per_epoch
+    images_per_second = means.steps_per_second * run.examples_per_step
+    left = format_duration(max(run.last_step - means.step, 0) / means.steps_per_second)
+    shown += f'  {images_per_second:.0f} images/s  {left} left'
+    if self._bar is None:
+      log.info('step %s of %s  %s', f'{means.step:,}', f'{run.last_step:,}', shown)
+      return
+    epoch = means.step * run.examples_per_step / run.examples_per_epoch
     self._bar.n = means.step
-    self._bar.set_description_str(f'epoch {epoch:.1f}  {self.described(means)}')
+    self._bar.set_description_str(f'epoch {epoch:.1f}  {shown}')
 
-  def end(self, session: tf.compat.v1.Session) -> None:
+  def end(self, session: Session) -> None:
     self._close()
 
   def on_train_end(self, reason: str, message: str, step: int) -> None:

@@ -1,20 +1,22 @@
 """All callbacks of a process in the order of their calls, the user's own at the end."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.compat.v1.train import SessionRunHook
 
-from cifar10.callbacks import progress
 from cifar10.callbacks.base import Callback
 from cifar10.callbacks.control import Control
 from cifar10.callbacks.metrics import Metrics
+from cifar10.callbacks.progress import Progress
 from cifar10.callbacks.summaries import Profile, Summaries
 from cifar10.callbacks.validation import BestCheckpoint, EarlyStopping
 from cifar10.core.errors import CallbackError, InputError
 from cifar10.core.user_code import imported, others_code
 from cifar10.job.run import Run
+from cifar10.options.run_options import first_and_last
 
 # A callback's name, and the function that makes it; a Callback is a session hook, too.
 Own = tuple[str, Callable[[Run], SessionRunHook | None]]
@@ -25,7 +27,7 @@ _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
 def make_all(run: Run) -> list[Callback]:
   """Returns the callbacks that have something to do in this process."""
   if not _hears(run):
-    return [progress.make(run)]
+    return [Progress(run)]
   options = run.options
   callbacks: list[Callback] = []
   if options.keep_best:
@@ -39,8 +41,8 @@ def make_all(run: Run) -> list[Callback]:
   if run.is_chief:
     callbacks.append(Control(run))
     if options.profile_steps:
-      callbacks.append(Profile(run.job_dir, options.profile_steps))
-  return [*callbacks, progress.make(run), *make_own(run)]
+      callbacks.append(Profile(run.job_dir, *first_and_last(options.profile_steps)))
+  return [*callbacks, Progress(run), *make_own(run)]
 
 
 def make_own(run: Run) -> list[Callback]:
@@ -66,15 +68,15 @@ def named_or_given(names: Sequence[str], objects: Any) -> list[Own]:
   Raises:
     InputError: a name cannot be imported, or an object is no callback.
   """
-  given = list(objects) if isinstance(objects, Iterable) else [objects]
-  return [
-    *((f'--callback {name}', imported('--callback', name)) for name in names),
-    *((f'callback {type(each).__name__}', _giving(_checked('callbacks', each))) for each in given),
-  ]
+  own: list[Own] = [(f'--callback {name}', imported('--callback', name)) for name in names]
+  for each in objects if isinstance(objects, Iterable) else [objects]:
+    _checked('callbacks', each)
+    own.append((f'callback {type(each).__name__}', functools.partial(_given, each)))
+  return own
 
 
-def _giving(hook: SessionRunHook) -> Callable[[Run], SessionRunHook]:
-  return lambda run: hook
+def _given(hook: SessionRunHook, run: Run) -> SessionRunHook:
+  return hook
 
 
 def _checked(name: str, hook: Any) -> SessionRunHook | None:

@@ -14,20 +14,15 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFont
 from tensorboard.plugins.hparams import api_pb2, summary
-from tensorflow.compat.v1.train import (
-  ProfilerHook,
-  SecondOrStepTimer,
-  SessionRunArgs,
-  SessionRunContext,
-  SessionRunValues,
-)
+from tensorflow.compat.v1 import Session
+from tensorflow.compat.v1.train import SessionRunArgs, SessionRunContext, SessionRunValues
+from tensorflow.train import Coordinator
 
 from cifar10.callbacks.base import EVERY_STEPS, Callback, Evaluation, Means, Step, TrainingGraph
 from cifar10.core.logs import log
 from cifar10.job import metrics_log
 from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
-from cifar10.options.run_options import first_and_last
 
 # TensorBoard sorts groups by name and opens the first two: accuracy and loss, which have no
 # others beside them. So all other summaries are in groups whose names sort after these.
@@ -35,20 +30,14 @@ _TAGS = {'learning_rate': 'optimizer/learning_rate'}
 _SHOWN_IMAGES = 4  # Augmented training images in a summary.
 _OWN = tf.compat.v1.GraphKeys.SUMMARIES  # The summaries of users' networks and callbacks.
 _SAMPLED = 'sampled_summaries'  # Not the Estimator's collection, which it runs at each step.
-# Of the picture of a confusion matrix:
-_MOST_CLASSES = (
-  200  # With more of them, a cell is a pixel: a picture with words would have gigabytes.
-)
+_MOST_CLASSES = 200  # Of a matrix's picture with words: one of more would have gigabytes.
 _MARGIN = 3  # Pixels around each text: TensorBoard shrinks wide pictures.
 _DARKEST = (8, 48, 107)  # Blue, the colour of a cell that has all examples of its row.
 _DARK = 144  # Of red: on darker cells digits are white, from 45 % of the row on.
 
 
 class Summaries(Callback):
-  """Writes means over steps as curves; images, gradients and the like of a window's last step.
-
-  Of each evaluation it writes the confusion matrix as a picture.
-  """
+  """Writes means over steps as curves, images and gradients of their last step, and matrices."""
 
   def __init__(self, run: Run):
     self._run = run
@@ -57,7 +46,6 @@ class Summaries(Callback):
     self._summaries: list[tf.Tensor] = []
 
   def on_graph(self, graph: TrainingGraph) -> None:
-    """Adds the summaries of single steps; they run only at steps that are written."""
     summary, kept = tf.compat.v1.summary, [_SAMPLED]
     for name, part in graph.loss_parts.items():
       summary.scalar(f'loss_parts/{name}', part, kept)
@@ -65,14 +53,11 @@ class Summaries(Callback):
     summary.scalar('optimizer/gradient_norm', norm, kept)
     summary.image('pictures/training', graph.images, _SHOWN_IMAGES, kept)
 
-  def after_create_session(
-    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-  ) -> None:
+  def after_create_session(self, session: Session, coord: Coordinator) -> None:
     self._sampled_at = self._run.step
     collected = session.graph.get_collection
     self._summaries = [*collected(_SAMPLED), *filter(_is_own, collected(_OWN))]
-    # TensorBoard then drops what an earlier process wrote of this step and later ones, which this
-    # process makes again.
+    # TensorBoard drops what an earlier process wrote of later steps, which are made again.
     metrics_log.drop_summaries_from(self._run.job_dir, self._run.step + 1)
 
   def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
@@ -136,14 +121,10 @@ def _start(run: Run) -> bytes:
 
 
 def confusion_picture(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> Image.Image:
-  """Draws the counts in cells; a cell is the darker the larger its count's share of its row.
+  """Draws [true class][predicted class]: a cell is the darker the larger its share of its row.
 
-  Args:
-    matrix: [true class][predicted class], counts.
-    classes: the names, by label: names and labels stand beside the rows, labels above the columns.
-
-  Returns:
-    An RGB picture; with more than 200 classes only shades, a pixel a cell.
+  Names and labels stand beside the rows, labels above the columns. Of more than 200 classes the
+  RGB picture has only shades, a pixel a cell.
   """
   counts = np.asarray(matrix).astype(int)
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -179,35 +160,16 @@ def to_png(picture: Image.Image) -> bytes:
   return file.getvalue()
 
 
-class Profile(ProfilerHook, Callback):
-  """Traces the steps from FIRST to LAST, both included: JOB/profile/timeline-STEP.json.
+class Profile(tf.compat.v1.train.ProfilerHook, Callback):
+  """Traces the chief's steps from `first` to `last`: JOB/profile/timeline-STEP.json."""
 
-  In a cluster it traces the chief's own steps among these, at least one.
-  """
-
-  def __init__(self, job_dir: str, asked: str):
+  def __init__(self, job_dir: str, first: int, last: int):
     folder = os.path.join(job_dir, 'profile')
     with tf.Graph().as_default():  # In which TensorFlow makes a writer.
-      ProfilerHook.__init__(self, save_steps=1, output_dir=folder)
-    self._asked, self._timer = asked, _Between(*first_and_last(asked))
+      tf.compat.v1.train.ProfilerHook.__init__(self, save_steps=1, output_dir=folder)
+    self._timer.should_trigger_for_step = lambda step: first <= step <= last
     log.info('a trace of each step goes to %s; https://ui.perfetto.dev opens it', folder)
 
-  def after_create_session(
-    self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
-  ) -> None:
-    step = int(session.run(self._global_step_tensor))
-    self._next_step = step + 1  # Else TensorFlow would not trace the first step.
-    self._timer.update_last_triggered_step(step)
-    if step >= self._timer.last:
-      log.info('--profile-steps %s: these steps are already done', self._asked)
-
-
-class _Between(SecondOrStepTimer):
-  """Triggers from the step `first` on, until `last` has been reached."""
-
-  def __init__(self, first: int, last: int):
-    super().__init__(every_steps=1)
-    self.first, self.last = first, last
-
-  def should_trigger_for_step(self, step: int) -> bool:
-    return step >= self.first and self.last_triggered_step() < self.last
+  def after_create_session(self, session: Session, coord: Coordinator) -> None:
+    # Else TensorFlow would not trace the first step.
+    self._next_step = int(session.run(self._global_step_tensor)) + 1

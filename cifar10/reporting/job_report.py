@@ -1,9 +1,9 @@
 """Collects what a report says of a job: its history, and an evaluation of one checkpoint."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,33 +34,30 @@ class History:
   events: list[Event]
 
   def of(self, kind: str) -> list[Event]:
-    """Returns the events of one kind; of starts and ends, which all tasks write, the chief's."""
-    return [event for event in self.events if event['event'] == kind and _counts(event)]
+    """Returns the events of one kind."""
+    return [event for event in self.events if event['event'] == kind]
 
-  def started_with(self, name: str) -> Any:
-    """Returns what the last start recorded: 'data_dir', 'options', ...; {} if nothing."""
-    return next((start[name] for start in self.of('start')[-1:] if start.get(name)), {})
-
-  def evaluations(self) -> list[Event]:
-    """Returns the evaluations of all splits, without those that callbacks may have written."""
-    return [event for event in self.events if metrics_log.is_evaluation(event)]
+  @property
+  def start(self) -> Event:
+    """Returns what the last start recorded: 'data_dir', 'options', ...; {} without one."""
+    return (self.of('start') or [{}])[-1]
 
   def splits(self) -> list[str]:
     """Returns the evaluated splits in the order of their first evaluations."""
-    return list(dict.fromkeys(event['subset'] for event in self.evaluations()))
+    return list(dict.fromkeys(event['subset'] for event in self.of('evaluate')))
 
   def curve(self, name: str, split: str | None = None) -> list[tuple[int, float]]:
     """Returns (step, number) of the evaluations of a split; without one, of the training."""
-    of_split = [event for event in self.evaluations() if event['subset'] == split]
-    events = of_split if split else self.of('train')
-    points = {event['step']: event[name] for event in events if event.get(name) is not None}
+    events = self.of('evaluate' if split else 'train')
+    of_split = [event for event in events if event.get('subset') == split]
+    points = {event['step']: event[name] for event in of_split if event.get(name) is not None}
     return sorted(points.items())
 
   @property
   def last_step(self) -> int:
     """Returns the last step made; commands and earlier starts may be of steps that were lost."""
     made = [event for event in self.events if event['event'] not in ('control', 'start')]
-    return max((event['step'] for event in made + self.of('start')[-1:]), default=0)
+    return max(event['step'] for event in [*made, {'step': 0, **self.start}])
 
   @property
   def seconds(self) -> float | None:
@@ -75,33 +72,27 @@ class History:
   def moments(self) -> list[tuple[str, int, str, str]]:
     """Returns starts, restarts, commands and ends: time (UTC), step, what it was, and details."""
     moments, is_running = [], False
-    for event in filter(_counts, self.events):
-      if event['event'] == 'start':
-        what, detail = 'started', ''
+    for event in self.events:
+      kind, detail = event['event'], ''
+      if kind == 'start':
+        what = 'went on' if event.get('resumed') else 'started'
         if event.get('resumed'):
-          what, detail = 'went on', f'{event["steps_lost"]:,} steps were made again'
+          detail = f'{event["steps_lost"]:,} steps were made again'
         if is_running:
           detail += '; the run before was killed, failed, or its machine went down'
-        is_running = True
-      elif event['event'] == 'end':
+      elif kind == 'end':
         what, detail = f'ended ({event["reason"]})', event.get('message', '')
-        is_running = False
-      elif event['event'] == 'control':
+      elif kind == 'control':
         what, detail = f'control: {event["command"]}', event['answer']
       else:
         continue
+      is_running = kind != 'end'
       time = datetime.datetime.fromtimestamp(event['time'], datetime.timezone.utc)
       moments.append((f'{time:%Y-%m-%d %H:%M:%S}', event['step'], what, detail))
     return moments
 
 
-def _counts(event: Event) -> bool:
-  by_chief = event.get('task', 'chief 0').startswith('chief')
-  return by_chief or event['event'] not in ('start', 'end')
-
-
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(NamedTuple):
   """A wrongly classified image."""
 
   place: int  # Index in the split's file, from 0.
@@ -126,11 +117,22 @@ class Evaluation:
   confusion_matrix: np.ndarray  # int64 [classes, classes]
   classes: dict[str, ClassResult]
   calibration: Calibration
-  mistakes: Sequence[Mistake]
+  mistakes: Sequence[Mistake]  # The worst first.
+
+  @property
+  def wrong(self) -> np.ndarray:
+    """The confusion matrix without the right answers."""
+    return self.confusion_matrix - np.diag(self.confusion_matrix.diagonal())
+
+  def confusions(self, count: int) -> Iterator[tuple[str, str, int]]:
+    """Yields the most frequent mistakes: class, what it was taken for, and how often."""
+    names = list(self.classes)
+    for place in np.argsort(-self.wrong, axis=None, kind='stable')[:count].tolist():
+      label, predicted = divmod(place, len(names))
+      yield names[label], names[predicted], self.wrong[label, predicted]
 
 
-@dataclass(frozen=True)
-class JobReport:
+class JobReport(NamedTuple):
   """One job."""
 
   letter: str  # The job's name in a comparison: A, B, ...
@@ -161,12 +163,12 @@ def collect(
     raise InputError(f"{path} holds no job: it has no config.json; name a job's folder")
   hparams = job_config.adopt_config({}, config, path, training=False)
   history = History(metrics_log.read(path))
-  data_dir = data_dir or history.started_with('data_dir')
+  data_dir = data_dir or history.start.get('data_dir')
   if not data_dir or not files.is_dir(data_dir):
     raise InputError(
       f'the data dir of {path} is not there ({data_dir or "not known"}); give --data-dir DIR'
     )
-  use_ema = any(event.get('weights') == 'ema' for event in history.evaluations()[-1:])
+  use_ema = any(event.get('weights') == 'ema' for event in history.of('evaluate')[-1:])
   if use_ema and checkpoint:  # It may be one that `checkpoint dump` wrote.
     use_ema = optimizers.has_averages(checkpoints.find(path, checkpoint))
   options = RunOptions(
@@ -188,7 +190,7 @@ def collect(
     path,
     history,
     run.data,
-    {**history.started_with('options'), **all_values(hparams)},
+    {**history.start.get('options', {}), **all_values(hparams)},
     _evaluated(run, split),
     next(iter(checkpoints.read_best(path)), None),
     notes,
@@ -205,23 +207,23 @@ def _evaluated(run: Run, split: str) -> Evaluation:
   log.info('evaluating %s on %s', checkpoint, split)
   predicted, probabilities = network(images)
   network.close()
-  classes = run.data.classes
+  classes, count = run.data.classes, len(labels)
   matrix = stats.confusion_matrix(labels, predicted, len(classes))
   in_top5 = int(stats.is_among(labels, probabilities, _TOP).sum())
   mistakes = []
-  for index in stats.worst_mistakes(labels, predicted, probabilities, _NUM_MISTAKES):
+  for index in stats.worst_mistakes(labels, predicted, probabilities, _NUM_MISTAKES).tolist():
     likeliest = np.argsort(-probabilities[index], kind='stable')[:_LIKELIEST]
     shown = {classes[i]: float(probabilities[index, i]) for i in (*likeliest, labels[index])}
     label, answer = classes[labels[index]], classes[predicted[index]]
-    mistakes.append(Mistake(int(index), images[index], label, answer, shown))
+    mistakes.append(Mistake(index, images[index], label, answer, shown))
   return Evaluation(
     subset=split,
     checkpoint=checkpoint,
     step=step,
     weights='ema' if run.options.use_ema else 'last',
-    examples=len(labels),
-    accuracy=stats.wilson(int(matrix.trace()), len(labels)),
-    accuracy_top5=stats.wilson(in_top5, len(labels)) if len(classes) > _TOP else None,
+    examples=count,
+    accuracy=stats.wilson(int(matrix.trace()), count),
+    accuracy_top5=stats.wilson(in_top5, count) if len(classes) > _TOP else None,
     cross_entropy=stats.cross_entropy(labels, probabilities),
     confusion_matrix=matrix,
     classes=stats.by_class(matrix, classes),

@@ -27,8 +27,6 @@ from cifar10.reporting.job_report import History, JobReport
 from cifar10.reporting.stats import NUM_BINS, Calibration
 from cifar10.reporting.summary import percent, split_name
 
-_MOST_CLASSES_OF_A_TABLE = 20  # Of larger confusion matrices the page has the largest numbers.
-_MOST_CONFUSIONS = 20
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
 _INK, _MUTED, _, _ACCENT = _COLOURS
@@ -66,43 +64,24 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     trim_blocks=True,
     lstrip_blocks=True,
   )
-  environment.filters.update(percent=percent, rate=summary.rate, split=split_name)
+  environment.filters.update(
+    percent=percent, rate=summary.rate, split=split_name, png=_png, shell=shlex.join
+  )
+  environment.globals.update(
+    curves=_learning_curves,
+    reliability=_reliability,
+    options=summary.options,
+    environment=summary.environment,
+  )
   style = resources.files('cifar10.reporting') / 'charts.mplstyle'
   with resources.as_file(style) as path, matplotlib.style.context(path, after_reset=True):
     return environment.get_template('page.html').render(
       jobs=jobs,
-      sections=[_section(job) for job in jobs],
       compared=summary.numbers(jobs),
       differences=summary.differences(jobs),
-      curves=_compared_curves(jobs) if len(jobs) > 1 else [],
+      compared_curves=_compared_curves(jobs) if len(jobs) > 1 else [],
       made=made,
     )
-
-
-def _section(job: JobReport) -> dict[str, Any]:
-  """Returns the template's values for one job."""
-  evaluation = job.evaluation
-  matrix, classes = evaluation.confusion_matrix, list(evaluation.classes)
-  wrong = matrix - np.diag(matrix.diagonal())
-  order = np.argsort(-wrong, axis=None, kind='stable')[:_MOST_CONFUSIONS].tolist()
-  pairs = [divmod(place, len(classes)) for place in order]
-  has_table = len(classes) <= _MOST_CLASSES_OF_A_TABLE
-  argvs = [event['command'] for event in job.history.of('start') if event.get('command')]
-  return {
-    'job': job,
-    'evaluation': evaluation,
-    'curves': _learning_curves(job.history),
-    'num_mistakes': int(wrong.sum()),
-    'most_mistakes': int(wrong.max()),
-    'matrix': dict(zip(classes, matrix.tolist())) if has_table else {},
-    'confusions': [(classes[i], classes[j], int(wrong[i, j])) for i, j in pairs if wrong[i, j]],
-    'diagram': _reliability(evaluation.calibration),
-    'pictures': [(each, _png(each.image)) for each in evaluation.mistakes],
-    'moments': job.history.moments(),
-    'commands': list(dict.fromkeys(map(shlex.join, argvs))),
-    'options': summary.options(job),
-    'environment': summary.environment(job),
-  }
 
 
 def _png(image: np.ndarray) -> str:

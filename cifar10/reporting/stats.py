@@ -81,10 +81,8 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResul
   """Returns the results of every class from a confusion matrix."""
   results = {}
   for name, *counts in zip(classes, matrix.diagonal(), matrix.sum(1), matrix.sum(0)):
-    right, examples, answers = map(int, counts)
-    accuracy = wilson(right, examples) if examples else None
-    precision = wilson(right, answers) if answers else None
-    results[name] = ClassResult(examples, accuracy, precision)
+    right, *totals = map(int, counts)  # Examples of the class, and answers with it.
+    results[name] = ClassResult(totals[0], *(wilson(right, n) if n else None for n in totals))
   return results
 
 

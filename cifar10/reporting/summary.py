@@ -20,9 +20,9 @@ def split_name(name: str) -> str:
   return {'train': 'training split', 'eval': 'test'}.get(name, name)
 
 
-def percent(rate: float | None) -> str:
+def percent(rate: float) -> str:
   """Formats 0.9162 as '91.62 %'."""
-  return UNKNOWN if rate is None else f'{100 * rate:.2f} %'
+  return f'{100 * rate:.2f} %'
 
 
 def rate(interval: Interval | None) -> tuple[str, str]:
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 Rows = Mapping[str, Row]  # By label.
 
 
-def rows(job: JobReport) -> Rows:
+def _rows(job: JobReport) -> Rows:
   """Returns all known numbers, in the same order for every job."""
   evaluation, past, entropy = job.evaluation, job.history, job.evaluation.cross_entropy
   found = {
@@ -70,7 +70,7 @@ def rows(job: JobReport) -> Rows:
 
 def to_json(job: JobReport) -> dict[str, Any]:
   """Returns the same numbers unrounded, and those of each class; None for unknown numbers."""
-  evaluation = dataclasses.asdict(dataclasses.replace(job.evaluation, mistakes=()))
+  evaluation = dataclasses.asdict(job.evaluation)
   del evaluation['mistakes']
   evaluation['calibration_error'] = evaluation.pop('calibration')['error']
   evaluation['confusion_matrix'] = job.evaluation.confusion_matrix.tolist()
@@ -85,15 +85,14 @@ def to_json(job: JobReport) -> dict[str, Any]:
   }
 
 
-def side_by_side(of_jobs: Sequence[Mapping[str, Any]], missing: Any) -> dict[str, list[Any]]:
-  """Returns the jobs' values by label, each with one value of every job."""
+def _side_by_side(of_jobs: Sequence[Rows]) -> dict[str, list[Row]]:
   labels = dict.fromkeys(label for of_job in of_jobs for label in of_job)
-  return {label: [of_job.get(label, missing) for of_job in of_jobs] for label in labels}
+  return {label: [of_job.get(label, Row(UNKNOWN)) for of_job in of_jobs] for label in labels}
 
 
 def numbers(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
   """Returns the numbers by label, each with one row of every job."""
-  return side_by_side([rows(job) for job in jobs], Row(UNKNOWN))
+  return _side_by_side([_rows(job) for job in jobs])
 
 
 def differences(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
@@ -103,10 +102,8 @@ def differences(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
     | {'data set': Row(job.data.name), **environment(job)}
     for job in jobs
   ]
-  compared = side_by_side(settings, Row(UNKNOWN))
-  return {
-    name: of_jobs for name, of_jobs in compared.items() if len({*of_jobs} - {Row(UNKNOWN)}) > 1
-  }
+  compared = _side_by_side(settings).items()
+  return {name: row for name, row in compared if len({*row} - {Row(UNKNOWN)}) > 1}
 
 
 def options(job: JobReport) -> Rows:
@@ -125,7 +122,7 @@ def environment(job: JobReport) -> Rows:
   return {
     name.replace('_gib', ', GiB'): Row(_option(value))
     for part in ('versions', 'hardware', 'cluster')
-    for name, value in job.history.started_with(part).items()
+    for name, value in job.history.start.get(part, {}).items()
     if value is not None
   }
 
@@ -144,14 +141,11 @@ def _option(value: Any) -> str:
 def terminal_table(jobs: Sequence[JobReport]) -> str:
   """Returns a text table: jobs, numbers with intervals, differences and notes."""
   lines = [['', *(f'{job.letter}: {job.name}' for job in jobs)]]
-  lines += [[label, *map('  '.join, of_jobs)] for label, of_jobs in numbers(jobs).items()]
+  table = numbers(jobs)
   if len(jobs) > 1:
-    differing = differences(jobs).items()
-    lines += [
-      ['What differs'],
-      *([name, *(row.value for row in found)] for name, found in differing),
-    ]
-  lines = [[one_line(cell) for cell in line] for line in lines]
+    table |= {'What differs': [], **differences(jobs)}
+  lines += [[label, *map('  '.join, of_jobs)] for label, of_jobs in table.items()]
+  lines = [[one_line(cell).rstrip() for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in itertools.zip_longest(*lines, fillvalue='')]
   text = ['  '.join(map(str.ljust, line, widths)).rstrip() for line in lines]
   return '\n'.join([*text, *(f'{job.letter}: {note}' for job in jobs for note in job.notes)])

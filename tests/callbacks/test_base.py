@@ -69,7 +69,7 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
   run = types.SimpleNamespace(
     options=types.SimpleNamespace(log_every=10), examples_per_step=256, last_step=100
   )
-  lines = progress.ProgressLines(run)
+  lines = progress.Progress(run)
   for step in range(1, 41):
     now['time'] += 0.5
     lines.on_step_end(Step(step, {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}))

@@ -10,7 +10,7 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-ALWAYS = {'BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'ProgressLines'}
+ALWAYS = {'BestCheckpoint', 'Metrics', 'Summaries', 'Control', 'Progress'}
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
 
 
@@ -22,7 +22,7 @@ CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
     ('', {'profile_steps': '2:3'}, ALWAYS | {'Profile'}),
     ('', {'stop_at_accuracy': 0.0}, ALWAYS | {'EarlyStopping'}),  # Zero is a value like others.
     ('', {'max_minutes': 1.0}, ALWAYS | {'EarlyStopping'}),
-    ('worker', {'max_minutes': 1.0, 'profile_steps': '2:3'}, {'ProgressLines'}),
+    ('worker', {'max_minutes': 1.0, 'profile_steps': '2:3'}, {'Progress'}),
     ('evaluator', {'profile_steps': '2:3'}, ALWAYS - {'Control'}),
   ],
 )
