@@ -47,7 +47,7 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   with start_main(*flags) as process:
     until(lambda: learning_rates(job), 200)
     assert learning_rates(job)[0] == pytest.approx(0.1)
-    assert 'it is 0.025 after step' in obeyed(job, 'learning_rate=0.025')
+    assert 'learning_rate=0.025 after step' in obeyed(job, 'learning_rate=0.025')
     until(lambda: learning_rates(job)[-1] == pytest.approx(0.025), 200)
     assert json.loads((job / 'config.json').read_text())['control'] == {'learning_rate': 0.025}
 

@@ -19,9 +19,6 @@ from cifar10.job.control_requests import RATES, Command
 from cifar10.job.run import Run
 from cifar10.job.stop_record import BY_CONTROL, StopReason
 
-_LOOK_SECONDS = 0.5
-_URL_LOOK_SECONDS = 10  # Training waits while it looks: 0.1 s with an object store.
-
 
 class Control(Callback):
   """The chief's: looks for requests after a step, carries them out and writes the answers."""
@@ -29,9 +26,9 @@ class Control(Callback):
   def __init__(self, run: Run):
     self._run = run
     self._looked = 0.0
-    self._look_seconds = _URL_LOOK_SECONDS if files.is_url(run.job_dir) else _LOOK_SECONDS
+    # Training waits while it looks: 0.1 s with an object store.
+    self._look_seconds = 10 if files.is_url(run.job_dir) else 0.5
     self._evaluation: Evaluation | None = None
-    self._hyper = os.path.join(run.job_dir, 'hyper.txt')
     self._hyper_text = self._read_hyper()  # What it holds by now is not meant for this training.
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
@@ -52,31 +49,30 @@ class Control(Callback):
       try:
         self._obey(control_requests.parse(line.replace(':', '=', 1)), run_context.session)
       except ValueError as error:
-        log.info('%s: %s', self._hyper, error)
+        log.info('hyper.txt: %s', error)
 
   def _read_hyper(self) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-      return files.read_text(self._hyper)
+      return files.read_text(os.path.join(self._run.job_dir, 'hyper.txt'))
     return ''
 
   def _obey(self, command: Command | None, session: Session) -> str:
     """Carries out a command; returns the answer, or raises ValueError."""
     if not command:
       raise InputError('the request is damaged')
-    text = self._do(command, session)
+    text, run = self._do(command, session), self._run
     log.info('control: %s: %s', command, text)
-    event = metrics_log.event(
-      'control', self._run.step, self._run.cluster.name, command=str(command), answer=text
+    said = {'command': str(command), 'answer': text}
+    metrics_log.append(
+      run.job_dir, metrics_log.event('control', run.step, run.cluster.name, **said)
     )
-    metrics_log.append(self._run.job_dir, event)
     return text
 
   def _do(self, command: Command, session: Session) -> str:
     run, at = self._run, f'step {self._run.step:,}'
     if command.verb in RATES:
       run.set_rate(command.value, command.verb)
-      rate = 'it follows the schedule' if command.value is None else f'it is {command.value:g}'
-      return f'{rate} after {at}'
+      return f'{command} after {at}'
     if command.verb == 'stop':
       reason = command.reason or StopReason(BY_CONTROL, f'stopped by control at {at}')
       if not stop_record.holds(reason, run.options):  # It waited while nobody trained.
@@ -86,9 +82,7 @@ class Control(Callback):
     if command.verb == 'go-on':
       raise InputError('go-on: this job trains; when it has ended early, that lifts its end')
     checkpoint = run.save(session, command.verb == 'evaluate')
-    if command.verb == 'save':
-      return f'saved {checkpoint}'
-    if not self._evaluation or self._evaluation.checkpoint != checkpoint:
-      return f'saved {checkpoint}; this process evaluates nothing, an evaluator would'
-    accuracy, split = self._evaluation.result['accuracy'], self._evaluation.split
-    return f'accuracy {accuracy:.4f} on {split} with {checkpoint}'
+    evaluated = self._evaluation
+    if command.verb == 'save' or not evaluated or evaluated.checkpoint != checkpoint:
+      return f'saved {checkpoint}'  # Of a cluster's chief an evaluator evaluates it.
+    return f'accuracy {evaluated.result["accuracy"]:.4f} on {evaluated.split} with {checkpoint}'

@@ -15,13 +15,8 @@ class BestCheckpoint(Callback):
     self._run = run
 
   def begin(self) -> None:
-    run, train_on, subset = self._run, self._run.hparams.train_on, self._run.options.subset
-    if train_on != 'train':
+    if (train_on := self._run.hparams.train_on) != 'train':
       log.info('no best/: with --train-on %s no split is left to choose by', train_on)
-    elif subset not in (None, 'validation'):
-      log.info('no best/: --subset %s is not the split to choose by', subset)
-    elif not run.evaluates and not run.cluster.has_evaluator:
-      log.info('no best/: nothing evaluates on the way')
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     if not evaluation.chooses:

@@ -19,7 +19,7 @@ from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
 from cifar10.reporting import stats
-from cifar10.reporting.stats import Calibration, ClassResult, Interval
+from cifar10.reporting.stats import Bin, ClassResult, Interval
 from cifar10.training import evaluator, optimizers
 from cifar10.training.estimator import Predictor, with_checkpoint
 
@@ -34,7 +34,6 @@ class History:
   events: list[Event]
 
   def of(self, kind: str) -> list[Event]:
-    """Returns the events of one kind."""
     return [event for event in self.events if event['event'] == kind]
 
   @property
@@ -66,7 +65,6 @@ class History:
 
   @property
   def restarts(self) -> list[int]:
-    """Returns the steps at which training resumed."""
     return [event['step'] for event in self.of('start') if event.get('resumed')]
 
   def moments(self) -> list[tuple[str, int, str, str]]:
@@ -116,7 +114,8 @@ class Evaluation:
   cross_entropy: Interval
   confusion_matrix: np.ndarray  # int64 [classes, classes]
   classes: dict[str, ClassResult]
-  calibration: Calibration
+  calibration: Sequence[Bin]
+  calibration_error: float
   mistakes: Sequence[Mistake]  # The worst first.
 
   @property
@@ -210,6 +209,7 @@ def _evaluated(run: Run, split: str) -> Evaluation:
   classes, count = run.data.classes, len(labels)
   matrix = stats.confusion_matrix(labels, predicted, len(classes))
   in_top5 = int(stats.is_among(labels, probabilities, _TOP).sum())
+  bins = stats.calibration(probabilities.max(1), predicted == labels)
   mistakes = []
   for index in stats.worst_mistakes(labels, predicted, probabilities, _NUM_MISTAKES).tolist():
     likeliest = np.argsort(-probabilities[index], kind='stable')[:_LIKELIEST]
@@ -227,6 +227,7 @@ def _evaluated(run: Run, split: str) -> Evaluation:
     cross_entropy=stats.cross_entropy(labels, probabilities),
     confusion_matrix=matrix,
     classes=stats.by_class(matrix, classes),
-    calibration=stats.calibration(probabilities.max(1), predicted == labels),
+    calibration=bins,
+    calibration_error=stats.calibration_error(bins),
     mistakes=mistakes,
   )

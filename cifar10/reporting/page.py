@@ -11,20 +11,19 @@ import itertools
 import re
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
 import jinja2
-import matplotlib.image
 import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
+from PIL import Image
 
 from cifar10.reporting import summary
 from cifar10.reporting.job_report import History, JobReport
-from cifar10.reporting.stats import NUM_BINS, Calibration
 from cifar10.reporting.summary import percent, split_name
 
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
@@ -61,25 +60,20 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     loader=jinja2.PackageLoader('cifar10', 'reporting'),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
   )
   environment.filters.update(
     percent=percent, rate=summary.rate, split=split_name, png=_png, shell=shlex.join
-  )
-  environment.globals.update(
-    curves=_learning_curves,
-    reliability=_reliability,
-    options=summary.options,
-    environment=summary.environment,
   )
   style = resources.files('cifar10.reporting') / 'charts.mplstyle'
   with resources.as_file(style) as path, matplotlib.style.context(path, after_reset=True):
     return environment.get_template('page.html').render(
       jobs=jobs,
-      compared=summary.numbers(jobs),
+      numbers=summary.numbers(jobs),
       differences=summary.differences(jobs),
-      compared_curves=_compared_curves(jobs) if len(jobs) > 1 else [],
+      options=summary.options,
+      environment=summary.environment,
+      curves=_learning_curves,
+      compared_curves=_compared_curves,
       made=made,
     )
 
@@ -87,59 +81,59 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
 def _png(image: np.ndarray) -> str:
   """Returns an image, uint8 [32, 32, 3], as the source of an <img>."""
   file = io.BytesIO()
-  matplotlib.image.imsave(file, image, format='png', metadata={'Software': ''})
+  Image.fromarray(image).save(file, 'PNG')
   return 'data:image/png;base64,' + base64.b64encode(file.getvalue()).decode('ascii')
 
 
-def _learning_curves(history: History) -> list[_Chart]:
+def _learning_curves(history: History) -> Iterator[_Chart]:
   """Draws one job's training and evaluations, with vertical lines at restarts and commands."""
-  commands = [event['step'] for event in history.of('control')]
-  charts = []
-  for name, title in _TITLES.items():
-    curves = {split: history.curve(name, split) for split in history.splits()}
+  marks = {
+    'restart': history.restarts,
+    'command': [event['step'] for event in history.of('control')],
+  }
+  for name in _TITLES:
     lines = [
       _Line(split_name(split), points, look)
-      for (split, points), look in zip(curves.items(), _LOOKS)
+      for split, look in zip(history.splits(), _LOOKS)
+      if (points := history.curve(name, split))
     ]
-    look = _PALE if any(curves.values()) else _LOOKS[0]
-    lines.insert(0, _Line('training', history.curve(name), look))
-    charts += _line_chart(name, title, lines, restart=history.restarts, command=commands)
-  return charts
+    training = _Line('training', history.curve(name), _PALE if lines else _LOOKS[0])
+    yield from _line_chart(name, [training, *lines], marks)
 
 
-def _compared_curves(jobs: Sequence[JobReport]) -> list[_Chart]:
+def _compared_curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
   """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
-  charts = []
-  for name, title in _TITLES.items():
+  for name in _TITLES:
     lines = []
     for job, look in zip(jobs, itertools.cycle(_LOOKS)):
       # On the split evaluated first: validation, if the job has that.
       split = next(iter(job.history.splits()), None) if name == 'accuracy' else None
       label = f'{job.letter}, {split_name(split or "training")}'
       lines.append(_Line(label, job.history.curve(name, split), look))
-    charts += _line_chart(name, title, lines)
-  return charts
+    yield from _line_chart(name, lines)
 
 
 def _line_chart(
-  name: str, title: str, lines: Sequence[_Line], **marks: Sequence[int]
-) -> list[_Chart]:
+  name: str, lines: Sequence[_Line], marks: Mapping[str, Sequence[int]] = {}
+) -> Iterator[_Chart]:
   """Draws numbers by step: one chart, or none if there is nothing to draw.
 
   `marks` are the steps of vertical lines by label. The group of line i has the id `line-i`.
   """
   lines = [line for line in lines if line.points]
   if not lines:
-    return []
+    return
   figure = Figure(figsize=_INCHES, layout='constrained')
   axes = figure.add_subplot(xlabel='step')
   words = []
   for number, (label, points, look) in enumerate(lines):
     marker = 'o' if len(points) <= _MOST_DOTS else ''
     axes.plot(*zip(*points), marker=marker, label=label, gid=f'line-{number}', **look)
-    shown = [percent(value) if name == 'accuracy' else f'{value:.4g}' for _, value in points]
-    ends = {f'{text} at step {step:,}': None for text, (step, _) in zip(shown, points)}
-    words.append(f'{label}: {", ".join([*ends][:: max(len(ends) - 1, 1)])}')
+    ends = [
+      f'{percent(value) if name == "accuracy" else f"{value:.4g}"} at step {step:,}'
+      for step, value in [points[0], points[-1]][: len(points)]
+    ]
+    words.append(f'{label}: {", ".join(ends)}')
   for dashes, (label, steps) in zip(_DASHES[1:], marks.items()):
     if steps:
       words.append(f'{len(steps)} {label}(s)')
@@ -155,33 +149,8 @@ def _line_chart(
     axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=' %'))
   if name in ('learning_rate', 'images_per_second'):
     axes.set_ylim(bottom=0)
-  return [_Chart(title, _svg(figure), f'{title} by step. {"; ".join(words)}.')]
-
-
-def _reliability(calibration: Calibration) -> _Chart:
-  """Draws accuracy by confidence, and below it the number of predictions by confidence."""
-  figure = Figure(figsize=(_INCHES[0], 3.6), layout='constrained')
-  above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-  filled = np.flatnonzero(calibration.counts)
-  counts, confidences, accuracies = (
-    each[filled] for each in (calibration.counts, calibration.confidences, calibration.accuracies)
-  )
-  bars: dict[str, Any] = {'x': filled / NUM_BINS, 'width': 1 / NUM_BINS, 'align': 'edge'}
-  above.bar(height=accuracies, color=_ACCENT, alpha=0.4, **bars)
-  above.plot([0, 1], [0, 1], color=_MUTED, ls=(0, (2, 2)), lw=1, label='perfectly calibrated')
-  above.plot(confidences, accuracies, 'o', color=_INK, label='mean confidence, accuracy')
-  above.set(ylim=(0, 1), ylabel='accuracy')
-  above.legend(loc='upper left')
-  below.bar(height=counts, color=_MUTED, **bars)
-  below.set(xlim=(0, 1), xlabel='confidence', ylabel='answers')
-  below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-  for axis in (below.xaxis, above.yaxis):
-    axis.set_major_formatter(PercentFormatter(1, 0, symbol=' %'))
-  words = '; '.join(
-    f'{percent(accuracy)} of {count:,} right at {percent(confidence)} confidence'
-    for accuracy, count, confidence in zip(accuracies, counts, confidences)
-  )
-  return _Chart('Accuracy by confidence', _svg(figure), f'Reliability diagram. {words}.')
+  title = _TITLES[name]
+  yield _Chart(title, _svg(figure), f'{title} by step. {"; ".join(words)}.')
 
 
 def _svg(figure: Figure) -> str:

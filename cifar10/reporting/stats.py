@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +29,12 @@ class ClassResult:
   precision: Interval | None  # Of the examples predicted as this class; None: there are none.
 
 
-@dataclass(frozen=True)
-class Calibration:
-  """Predictions in bins by confidence: of those with 80 % confidence, 80 % should be right."""
+class Bin(NamedTuple):
+  """Predictions of about the same confidence: of those with 80 %, 80 % should be right."""
 
-  counts: np.ndarray  # int [NUM_BINS]
-  confidences: np.ndarray  # float [NUM_BINS]: means; NaN for an empty bin
-  accuracies: np.ndarray  # float [NUM_BINS]
-  error: float  # The expected calibration error.
+  answers: int
+  confidence: float  # Their mean.
+  accuracy: float
 
 
 def wilson(successes: int, trials: int) -> Interval:
@@ -86,18 +85,23 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResul
   return results
 
 
-def calibration(confidences: np.ndarray, is_right: np.ndarray) -> Calibration:
-  """Bins confidences by equal width, and averages the distance from confidence to accuracy.
+def calibration(confidences: np.ndarray, is_right: np.ndarray) -> list[Bin]:
+  """Sorts answers by confidence into bins of equal width; returns those that have answers.
 
   `confidences` are the probabilities of the predicted classes: float [n]; `is_right`: bool [n].
   """
-  bins = np.clip(np.ceil(np.nan_to_num(confidences) * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-  counts = np.bincount(bins, minlength=NUM_BINS)
-  with np.errstate(invalid='ignore'):  # An empty bin has no mean.
-    means = np.bincount(bins, confidences, NUM_BINS) / counts
-    accuracies = np.bincount(bins, is_right, NUM_BINS) / counts
-  error = (counts * np.abs(accuracies - means))[counts > 0].sum() / len(confidences)
-  return Calibration(counts, means, accuracies, float(error))
+  upper = np.clip(np.ceil(np.nan_to_num(confidences) * NUM_BINS), 1, NUM_BINS)
+  inside = [upper == bound for bound in np.unique(upper)]
+  return [
+    Bin(int(each.sum()), float(confidences[each].mean()), float(is_right[each].mean()))
+    for each in inside
+  ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+  """Returns the mean distance from confidence to accuracy, weighted by answers."""
+  distances = sum(each.answers * abs(each.accuracy - each.confidence) for each in bins)
+  return distances / sum(each.answers for each in bins)
 
 
 def worst_mistakes(

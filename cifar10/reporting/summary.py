@@ -49,7 +49,7 @@ def _rows(job: JobReport) -> Rows:
     'Accuracy': Row(*rate(evaluation.accuracy)),
     'Top-5 accuracy': Row(*rate(evaluation.accuracy_top5)),
     'Cross-entropy': Row(f'{entropy.value:.4g}', f'{entropy.low:.4f} to {entropy.high:.4f}'),
-    'Expected calibration error': Row(percent(evaluation.calibration.error)),
+    'Expected calibration error': Row(percent(evaluation.calibration_error)),
     'Split': Row(split_name(evaluation.subset)),
     'Examples': Row(f'{evaluation.examples:,}'),
     'Evaluated at step': Row(f'{evaluation.step:,}'),
@@ -71,8 +71,7 @@ def _rows(job: JobReport) -> Rows:
 def to_json(job: JobReport) -> dict[str, Any]:
   """Returns the same numbers unrounded, and those of each class; None for unknown numbers."""
   evaluation = dataclasses.asdict(job.evaluation)
-  del evaluation['mistakes']
-  evaluation['calibration_error'] = evaluation.pop('calibration')['error']
+  del evaluation['mistakes'], evaluation['calibration']
   evaluation['confusion_matrix'] = job.evaluation.confusion_matrix.tolist()
   return {
     'job': job.path,

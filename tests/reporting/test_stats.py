@@ -64,19 +64,17 @@ def test_classes_are_rows_of_the_confusion_matrix():
 def test_calibration_error_by_hand():
   """Bins of 1/15: 0.96 and 0.98 are in (14/15, 1], 0.62 in (9/15, 10/15]."""
   found = stats.calibration(np.array([0.96, 0.98, 0.62, 0.61]), np.array([1, 0, 1, 1], bool))
-  # Bin 15: two answers, accuracy 0.5, confidence 0.97: 0.47. Bin 10: 1 and 0.615: 0.385.
-  assert found.error == pytest.approx((2 * 0.47 + 2 * 0.385) / 4)
-  assert found.counts.tolist() == [0] * 9 + [2, 0, 0, 0, 0, 2]
-  assert found.accuracies[14] == 0.5
-  assert math.isnan(found.accuracies[0])
+  assert found == [(2, pytest.approx(0.615), 1.0), (2, pytest.approx(0.97), 0.5)]
+  assert stats.calibration_error(found) == pytest.approx((2 * 0.47 + 2 * 0.385) / 4)
   ends = stats.calibration(np.array([1 / 15, 0.0, 1.0]), np.array([True, True, True]))
-  assert ends.counts.tolist() == [2, *[0] * 13, 1]  # A bin holds its upper end.
+  assert [each.answers for each in ends] == [2, 1]  # A bin holds its upper end.
 
 
 def test_probabilities_that_are_no_numbers_are_no_merit():
   nan = np.full([3, 10], np.nan)
   assert not stats.is_among(np.array([0, 1, 2]), nan, 5).any()
-  assert math.isnan(stats.calibration(nan[:, 0], np.array([True, False, False])).error)
+  bins = stats.calibration(nan[:, 0], np.array([True, False, False]))
+  assert math.isnan(stats.calibration_error(bins))
 
 
 def test_worst_mistakes_give_the_truth_least():
