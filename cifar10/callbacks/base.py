@@ -1,4 +1,4 @@
-"""The base class of callbacks, what they hear of, and the meter that tells them. In a training:
+"""The base class of callbacks, what they hear of, and the meter that tells them.
 
   build the graph of a step         -> on_graph
   begin, after_create_session       (each time that a session begins)

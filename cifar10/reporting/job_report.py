@@ -27,8 +27,7 @@ _NUM_MISTAKES, _LIKELIEST = 40, 3
 _TOP = 5
 
 
-@dataclass(frozen=True)
-class History:
+class History(NamedTuple):
   """What happened in a job: the events of its metrics.jsonl in order."""
 
   events: list[Event]
@@ -38,8 +37,24 @@ class History:
 
   @property
   def start(self) -> Event:
-    """Returns what the last start recorded: 'data_dir', 'options', ...; {} without one."""
+    """The last one, which recorded 'data_dir', 'options', ...; {} if none is known."""
     return (self.of('start') or [{}])[-1]
+
+  @property
+  def restarts(self) -> list[int]:
+    """The steps at which training resumed."""
+    return [event['step'] for event in self.of('start') if event.get('resumed')]
+
+  @property
+  def last_step(self) -> int:
+    """The last step made; commands and earlier starts may be of steps that were lost."""
+    made = [event for event in self.events if event['event'] not in ('control', 'start')]
+    return max(event['step'] for event in [*made, {'step': 0, **self.start}])
+
+  @property
+  def seconds(self) -> float | None:
+    """The training time of all runs together; None if it was not recorded."""
+    return max((event['seconds'] for event in self.events if event.get('seconds')), default=None)
 
   def splits(self) -> list[str]:
     """Returns the evaluated splits in the order of their first evaluations."""
@@ -52,24 +67,9 @@ class History:
     points = {event['step']: event[name] for event in of_split if event.get(name) is not None}
     return sorted(points.items())
 
-  @property
-  def last_step(self) -> int:
-    """Returns the last step made; commands and earlier starts may be of steps that were lost."""
-    made = [event for event in self.events if event['event'] not in ('control', 'start')]
-    return max(event['step'] for event in [*made, {'step': 0, **self.start}])
-
-  @property
-  def seconds(self) -> float | None:
-    """Returns the training time of all runs together; None if it was not recorded."""
-    return max((event['seconds'] for event in self.events if event.get('seconds')), default=None)
-
-  @property
-  def restarts(self) -> list[int]:
-    return [event['step'] for event in self.of('start') if event.get('resumed')]
-
-  def moments(self) -> list[tuple[str, int, str, str]]:
-    """Returns starts, restarts, commands and ends: time (UTC), step, what it was, and details."""
-    moments, is_running = [], False
+  def moments(self) -> Iterator[tuple[str, int, str, str]]:
+    """Yields starts, restarts, commands and ends: time (UTC), step, what it was, and details."""
+    is_running = False
     for event in self.events:
       kind, detail = event['event'], ''
       if kind == 'start':
@@ -86,8 +86,7 @@ class History:
         continue
       is_running = kind != 'end'
       time = datetime.datetime.fromtimestamp(event['time'], datetime.timezone.utc)
-      moments.append((f'{time:%Y-%m-%d %H:%M:%S}', event['step'], what, detail))
-    return moments
+      yield f'{time:%Y-%m-%d %H:%M:%S}', event['step'], what, detail
 
 
 class Mistake(NamedTuple):
@@ -174,7 +173,6 @@ def collect(
     job_dir=path, data_dir=data_dir, subset=split, checkpoint=checkpoint, use_ema=use_ema
   )
   run = job_run.begin(hparams, options)
-
   notes = []
   if split in hparams.train_on.split('+') and not hparams.source:
     notes.append(f'The numbers are of images that the network was trained with: {split}.')

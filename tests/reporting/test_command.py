@@ -1,4 +1,4 @@
-"""The command: its numbers are the program's own, and mistakes are refused in one line."""
+"""The command: numbers and history are the program's own; mistakes are refused in one line."""
 
 import importlib.util
 import json
@@ -15,8 +15,9 @@ from outcome import refused, succeeded
 import cifar10.report
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.exporters import onnx_file
-from cifar10.job import checkpoints
+from cifar10.job import checkpoints, metrics_log
 from cifar10.reporting import job_report
+from cifar10.reporting.job_report import History
 
 
 @pytest.fixture
@@ -103,8 +104,9 @@ def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir, run_here,
 def test_doubts_are_named(make_job, data_dir, report, tmp_path):
   """A training split tells nothing of new images; other images are not the job's."""
   path = make_job()
-  [found], _ = report(path, '--subset', 'train')
+  [found], _ = report(path, '--subset', 'train', '--checkpoint', 'best')
   assert 'was trained with' in found['notes'][0]
+  assert found['evaluation']['checkpoint'] == os.path.join(path, 'best', 'model.ckpt-8')
   other = shutil.copytree(data_dir, tmp_path / 'data')
   shutil.copy(other / 'validation.tfrecords', other / 'eval.tfrecords')
   content = json.loads((other / 'cifar10.json').read_text())
@@ -123,12 +125,6 @@ def test_what_differs_is_named(make_job, report):
   differences = said.split('What differs')[1].splitlines()[1:]
   assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]
   assert len(found) == 2
-
-
-def test_the_best_checkpoint(make_job, report):
-  path = make_job()
-  [found], _ = report(path, '--checkpoint', 'best')
-  assert found['evaluation']['checkpoint'] == os.path.join(path, 'best', 'model.ckpt-8')
 
 
 def test_mistakes_are_refused(make_job, refusal, tmp_path, monkeypatch):
@@ -168,3 +164,44 @@ def test_numbers_need_no_libraries(make_job):
     runpy.run_module('cifar10.report', run_name='__main__')
   """
   assert len(succeeded(checkout.python('-c', code, make_job(), '--table'))['jobs']) == 1
+
+
+def test_curves_are_of_training_or_of_a_split(make_job):
+  found = History(metrics_log.read(make_job()))
+  assert found.curve('accuracy') == [(2, 0.1), (4, 0.2), (6, 0.3), (8, 0.4)]
+  assert found.curve('accuracy', 'validation') == [(4, 0.25), (8, 0.5)]
+  assert found.curve('accuracy', 'eval') == []
+  assert found.splits() == ['validation']
+  assert (found.last_step, found.seconds, found.restarts) == (8, 80, [4])
+
+
+def test_moments_name_a_restart_and_what_was_lost(make_job):
+  moments = list(History(metrics_log.read(make_job())).moments())
+  assert [(step, what) for _, step, what, _ in moments] == [
+    (0, 'started'),
+    (4, 'went on'),
+    (5, 'control: learning_rate=0.05'),
+    (8, 'ended (train_steps)'),
+  ]
+  assert moments[0][0] == '2027-01-15 08:00:00'  # 1.8e9 seconds
+  assert moments[1][3].startswith('1 steps were made again; the run before was killed')
+
+
+def happened(*events):
+  """A history of events of these kinds, at these steps."""
+  return History([{'event': kind, 'step': step, 'time': 1, **rest} for kind, step, rest in events])
+
+
+def test_what_counts():
+  resumed = {'resumed': True, 'steps_lost': 0}
+  found = happened(('start', 0, {}), ('end', 4, {'reason': 'SIGTERM'}), ('start', 4, resumed))
+  assert list(found.moments())[-1][2:] == (
+    'went on',
+    '0 steps were made again',
+  )  # It was not killed.
+  # Killed after a command at step 40, gone on from step 20: commands and starts are kept.
+  events = [('start', 0), ('start', 35), ('control', 40), ('start', 20), ('train', 30)]
+  assert happened(*((*each, {}) for each in events)).last_step == 30
+  # None is what JSON has of a network that has diverged.
+  found = happened(*(('train', step, {'loss': loss}) for step, loss in enumerate((1.0, None, 2.0))))
+  assert found.curve('loss') == [(0, 1.0), (2, 2.0)]
