@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from PIL import Image
 
+from cifar10.callbacks.summaries import to_png
 from cifar10.reporting import summary
 from cifar10.reporting.job_report import History, JobReport
 from cifar10.reporting.summary import percent, split_name
@@ -80,9 +81,8 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
 
 def _png(image: np.ndarray) -> str:
   """Returns an image, uint8 [32, 32, 3], as the source of an <img>."""
-  file = io.BytesIO()
-  Image.fromarray(image).save(file, 'PNG')
-  return 'data:image/png;base64,' + base64.b64encode(file.getvalue()).decode('ascii')
+  png = to_png(Image.fromarray(image))
+  return 'data:image/png;base64,' + base64.b64encode(png).decode('ascii')
 
 
 def _learning_curves(history: History) -> Iterator[_Chart]:

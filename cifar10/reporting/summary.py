@@ -12,7 +12,15 @@ from cifar10.options.run_options import RunOptions
 from cifar10.reporting.job_report import JobReport
 from cifar10.reporting.stats import Interval
 
-UNKNOWN = '\u2013'
+
+class Row(NamedTuple):
+  """A value of a job, and its 95 % interval or what else is to be said of it."""
+
+  value: str = '\u2013'  # Of what is not known.
+  more: str = ''
+
+
+Rows = Mapping[str, Row]  # By label.
 
 
 def split_name(name: str) -> str:
@@ -25,29 +33,19 @@ def percent(rate: float) -> str:
   return f'{100 * rate:.2f} %'
 
 
-def rate(interval: Interval | None) -> tuple[str, str]:
+def rate(interval: Interval | None) -> Row:
   """Formats a rate and its interval as '91.62 %' and '91.06 to 92.15 %'."""
   if interval is None:
-    return UNKNOWN, UNKNOWN
-  return percent(interval.value), f'{100 * interval.low:.2f} to {percent(interval.high)}'
-
-
-class Row(NamedTuple):
-  """A value of a job, and its 95 % interval or what else is to be said of it."""
-
-  value: str
-  more: str = ''
-
-
-Rows = Mapping[str, Row]  # By label.
+    return Row(more=Row().value)
+  return Row(percent(interval.value), f'{100 * interval.low:.2f} to {percent(interval.high)}')
 
 
 def _rows(job: JobReport) -> Rows:
   """Returns all known numbers, in the same order for every job."""
   evaluation, past, entropy = job.evaluation, job.history, job.evaluation.cross_entropy
   found = {
-    'Accuracy': Row(*rate(evaluation.accuracy)),
-    'Top-5 accuracy': Row(*rate(evaluation.accuracy_top5)),
+    'Accuracy': rate(evaluation.accuracy),
+    'Top-5 accuracy': rate(evaluation.accuracy_top5),
     'Cross-entropy': Row(f'{entropy.value:.4g}', f'{entropy.low:.4f} to {entropy.high:.4f}'),
     'Expected calibration error': Row(percent(evaluation.calibration_error)),
     'Split': Row(split_name(evaluation.subset)),
@@ -63,7 +61,7 @@ def _rows(job: JobReport) -> Rows:
     speeds = sorted(value for _, value in past.curve('images_per_second'))
     found['Steps made'] = Row(f'{past.last_step:,}')
     found['Time of training'] = Row(format_duration(past.seconds or 0))
-    found['Images per second'] = Row(f'{speeds[len(speeds) // 2]:,.0f}' if speeds else UNKNOWN)
+    found['Images per second'] = Row(f'{speeds[len(speeds) // 2]:,.0f}') if speeds else Row()
     found['Restarts'] = Row(f'{len(past.restarts)}')
   return found
 
@@ -86,7 +84,7 @@ def to_json(job: JobReport) -> dict[str, Any]:
 
 def _side_by_side(of_jobs: Sequence[Rows]) -> dict[str, list[Row]]:
   labels = dict.fromkeys(label for of_job in of_jobs for label in of_job)
-  return {label: [of_job.get(label, Row(UNKNOWN)) for of_job in of_jobs] for label in labels}
+  return {label: [of_job.get(label, Row()) for of_job in of_jobs] for label in labels}
 
 
 def numbers(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
@@ -102,7 +100,7 @@ def differences(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
     for job in jobs
   ]
   compared = _side_by_side(settings).items()
-  return {name: row for name, row in compared if len({*row} - {Row(UNKNOWN)}) > 1}
+  return {name: row for name, row in compared if len({*row} - {Row()}) > 1}
 
 
 def options(job: JobReport) -> Rows:

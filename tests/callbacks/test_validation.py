@@ -99,10 +99,10 @@ def test_minutes_end_it(run, minutes, ends):
 def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):
   """One that took the request may have been killed before it ended the job."""
   process = run('evaluator', stop_at_accuracy=0.5)
-  for heard in ((0.75, 0.8), (0.7,)):
-    hear(process, *heard)
+  for heard in (0.75, 0.8):
+    hear(process, heard)
     [(_, command)] = control_requests.take(str(tmp_path))
-    assert (command.verb, command.reason[::2]) == ('stop', ('stop_at_accuracy', heard[0]))
+    assert (command.verb, command.reason[::2]) == ('stop', ('stop_at_accuracy', heard))
 
 
 @pytest.mark.parametrize(
