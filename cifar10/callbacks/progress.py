@@ -101,8 +101,7 @@ class ExamplesPerSecondHook(tf.compat.v1.train.StepCounterHook):
   ):
     """A line every so many steps, or seconds; a global step learns from `batch_size` examples."""
     super().__init__(None if every_n_secs else every_n_steps, every_n_secs)
-    self._batch_size = batch_size
-    self._steps, self._seconds = 0, 0.0
+    self._batch_size, self._steps, self._seconds = batch_size, 0, 0.0
 
   def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
     self._steps += elapsed_steps

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
@@ -205,11 +206,13 @@ def _evaluated(run: Run, split: str) -> Evaluation:
   predicted, probabilities = network(images)
   network.close()
   classes, count = run.data.classes, len(labels)
-  matrix = stats.confusion_matrix(labels, predicted, len(classes))
-  in_top5 = int(stats.is_among(labels, probabilities, _TOP).sum())
+  matrix = tf.math.confusion_matrix(labels, predicted, len(classes), dtype=tf.int64).numpy()
+  in_top5 = int(tf.reduce_sum(tf.cast(tf.math.in_top_k(labels, probabilities, _TOP), tf.int32)))
   bins = stats.calibration(probabilities.max(1), predicted == labels)
   mistakes = []
-  for index in stats.worst_mistakes(labels, predicted, probabilities, _NUM_MISTAKES).tolist():
+  wrong = np.flatnonzero(labels != predicted)
+  worst_first = np.argsort(probabilities[wrong, labels[wrong]], kind='stable')
+  for index in wrong[worst_first][:_NUM_MISTAKES].tolist():
     likeliest = np.argsort(-probabilities[index], kind='stable')[:_LIKELIEST]
     shown = {classes[i]: float(probabilities[index, i]) for i in (*likeliest, labels[index])}
     label, answer = classes[labels[index]], classes[predicted[index]]

@@ -161,7 +161,6 @@ def _svg(figure: Figure) -> str:
   svg = svg[svg.index('<svg') :]
   svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
   svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
-  svg = svg.replace('xlink:href', 'href')  # xlink would need a namespace.
   svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
   for colour, variable in _COLOURS.items():
     svg = svg.replace(colour, f'var({variable})')

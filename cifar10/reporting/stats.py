@@ -1,4 +1,4 @@
-"""Statistics of predictions: rates with intervals, classes, calibration, worst mistakes."""
+"""Statistics of predictions: rates with intervals, classes, calibration."""
 
 import math
 from collections.abc import Sequence
@@ -59,23 +59,6 @@ def cross_entropy(labels: np.ndarray, probabilities: np.ndarray) -> Interval:
   return Interval(mean, mean - half, mean + half)
 
 
-def is_among(labels: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
-  """Tells whether the label is among the `count` most probable classes: bool [n].
-
-  Equally probable classes count as more probable, as in tf.math.in_top_k; a label is not among
-  probabilities that are no finite numbers.
-  """
-  of_label = probabilities[np.arange(len(labels)), labels]
-  is_among = (probabilities > of_label[:, np.newaxis]).sum(1) < count
-  return is_among & np.isfinite(probabilities).all(1)
-
-
-def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-  """Counts how often each class (row) was predicted as each (column): int64 [classes, classes]."""
-  pairs = np.bincount(labels * num_classes + predicted, minlength=num_classes**2)
-  return pairs.reshape(num_classes, num_classes)
-
-
 def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResult]:
   """Returns the results of every class from a confusion matrix."""
   results = {}
@@ -102,16 +85,3 @@ def calibration_error(bins: Sequence[Bin]) -> float:
   """Returns the mean distance from confidence to accuracy, weighted by answers."""
   distances = sum(each.answers * abs(each.accuracy - each.confidence) for each in bins)
   return distances / sum(each.answers for each in bins)
-
-
-def worst_mistakes(
-  labels: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray, count: int
-) -> np.ndarray:
-  """Returns the indices of the wrong predictions with the least probability of the true class.
-
-  They are int [count or fewer]; of equals the more confident one comes first, then the earlier.
-  """
-  wrong = np.flatnonzero(labels != predicted)
-  of_label = probabilities[wrong, labels[wrong]]
-  of_answer = probabilities[wrong, predicted[wrong]]
-  return wrong[np.lexsort((wrong, -of_answer, of_label))][:count]
