@@ -19,12 +19,12 @@ def main() -> None:
   command = flags.parse(__doc__)
   planned = plan.check(command)
   start_tensorflow.start(command.verbose)  # So late that --help and refusals do not wait.
-  from cifar10 import modes  # noqa: PLC0415  (all that needs TensorFlow)
+  from cifar10 import api  # noqa: PLC0415  (all that needs TensorFlow)
 
   logs.set_up(command.verbose)
   writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
   with cli.ended_by_signals() if writes_once else contextlib.nullcontext():
-    for result in modes.results(planned):
+    for result in api.results(planned):
       cli.print_result(files.json_text(result))
 
 

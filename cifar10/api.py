@@ -1,4 +1,4 @@
-"""The Python API: `import cifar10`, then `cifar10.train` and other calls.
+"""The Python API: `import cifar10`, then `cifar10.train` and other calls; and what runs a plan.
 
 Each call does what the command does in that mode, with the same options: --train-steps is
 `train_steps`. Where the command refuses something, the call raises `InputError`.
@@ -11,30 +11,36 @@ import difflib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 import tensorflow as tf
 
 import generate_cifar10_tfrecords
-from cifar10 import modes, plan
+from cifar10 import plan
 from cifar10.callbacks import registry
-from cifar10.cluster import roles
+from cifar10.cluster import parameter_server, roles
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, logs, option, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
 from cifar10.core.logs import log
+from cifar10.exporters import export as exporting
+from cifar10.exporters import predict as predicting
 from cifar10.job import run as job_run
+from cifar10.job.run import Run
+from cifar10.networks import own_network
 from cifar10.options import families, flags, gone
 from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
-from cifar10.training import experiment
+from cifar10.plan import Plan
+from cifar10.training import dry_run, evaluator, experiment, follow
 from cifar10.training.estimator import Answers, Predictor, with_checkpoint
 from cifar10.training.experiment import Experiment
 
-# The flags of a command line that are not declared options, and their types.
-_OF_COMMANDS = {'network': str, 'recipe': str, 'out': str, 'verbose': bool, 'dry_run': bool}
+# The flags of a command line that are not declared options.
+_OF_COMMANDS = {'network', 'recipe', 'out', 'verbose', 'dry_run'}
 
 
 class Evaluated(TypedDict, total=False):
@@ -54,56 +60,14 @@ class Evaluated(TypedDict, total=False):
   ended_by: str  # Of a training.
 
 
-class Converted(TypedDict, total=False):
-  """Record files, as the command prints it; what else tells their source among it."""
-
-  data_dir: str
-  name: str
-  source: str
-  num_classes: int
-  examples: dict[str, int]
-  unreadable: int
+Result = dict[str, Any]  # Anything else that a command prints as one JSON object.
 
 
-# This has the key 'class', which cannot be a name in Python.
-Predicted = TypedDict(
-  'Predicted',
-  {
-    'file': str,
-    'class': str,
-    'probabilities': dict[str, float],
-    'error': str,
-    # With `out`.
-    'out': str,
-    'images': int,
-    'unreadable': int,
-    'accuracy': float,
-  },
-  total=False,
-)
-
-
-class Exported(TypedDict, total=False):
-  """An export: its path, under the name of the format, and what it was made from."""
-
-  saved_model: str
-  onnx: str
-  keras: str
-  checkpoint: str
-  global_step: int
-  network: str
-  weights: str
-  data_set: str
-  classes: list[str]
-  accuracy: dict[str, float]
-  dtype: str
-  tta: str
-  tta_below: float
-  sha256_of_variables: str
-
-
-def convert(data_dir: Any = '.', **options: Any) -> Converted:
+def convert(data_dir: Any = '.', **options: Any) -> Result:
   """Makes record files where they are missing, as generate_cifar10_tfrecords.py with its options.
+
+  Returns:
+    The manifest, as the command prints it: name, source, the examples of each split, ...
 
   Raises:
     InputError: an option or a source is refused, or the folder holds other records.
@@ -111,18 +75,16 @@ def convert(data_dir: Any = '.', **options: Any) -> Converted:
   if data_dir is None:
     raise InputError('data_dir is None; name a folder')
   command = generate_cifar10_tfrecords  # Whose parser has the checks.
-  _check_names(options, vars(command.parse([])))
+  _check_names(options, set(vars(command.parse([]))))
   words = []
   for name, value in {'data_dir': data_dir, **options}.items():
-    flag, plain = '--' + name.replace('_', '-'), _plain(value)
-    text = ','.join(map(str, plain)) if isinstance(plain, tuple) else str(plain)
+    flag, plain = option.flag_of(name), _plain(value)
     if plain is not None and plain is not False:
-      words.append(flag if plain is True else f'{flag}={text}')
+      words.append(flag if plain is True else f'{flag}={option.as_text(plain)}')
   parsed = command.parse(words)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  with _log_shown():
-    made: Any = command.generate(parsed)
-    return made
+  _show_log()
+  return command.generate(parsed)
 
 
 def train(
@@ -196,7 +158,7 @@ def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Evaluated:
   return result
 
 
-def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Predicted]:
+def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Result]:
   """Classifies images by a job's network.
 
   Args:
@@ -214,17 +176,13 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Pr
       return network(images)
   is_one = isinstance(images, (str, os.PathLike)) or not isinstance(images, Iterable)
   listed = [images] if is_one else list(images)
-  wrong = [each for each in listed if not isinstance(each, (str, os.PathLike))]
-  if wrong:
-    raise InputError(
-      f'images has an item of type {type(wrong[0]).__name__}; give one array uint8 [n, 32, 32, 3], '
-      'or paths'
-    )
+  if not all(isinstance(each, (str, os.PathLike)) for each in listed):
+    raise InputError('images must be paths, or one array uint8 [n, 32, 32, 3]')
   return _call('predict', {**options, 'job_dir': job_dir}, list(map(_plain, listed)))
 
 
-def export(job_dir: Any, **options: Any) -> Exported:
-  """Exports a job's network in the format that `format` names."""
+def export(job_dir: Any, **options: Any) -> Result:
+  """Exports a job's network in the format that `format` names; its path stands under that name."""
   [result] = _call('export', {**options, 'job_dir': job_dir})
   return result
 
@@ -242,16 +200,16 @@ class Network:
     if options.get('out') is not None:
       raise InputError('out is for images in files; it cannot take the answers to an array')
     planned = plan.check(_command('predict', options, ['of an array']))
+    _show_log(planned.command.verbose)
+    run = job_run.begin(planned.hparams, planned.options)
+    self.classes = run.data.classes
     self._is_closed = False
-    with _log_shown(planned.command.verbose):
-      run = job_run.begin(planned.hparams, planned.options)
-      self.classes = run.data.classes
-      self._predictor = Predictor(run)
-      try:
-        self.checkpoint = with_checkpoint(run, self._predictor.restore)
-      except BaseException:
-        self._predictor.close()
-        raise
+    self._predictor = Predictor(run)
+    try:
+      self.checkpoint = with_checkpoint(run, self._predictor.restore)
+    except BaseException:
+      self._predictor.close()
+      raise
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
@@ -271,104 +229,117 @@ class Network:
     self.close()
 
 
+def results(
+  planned: Plan, callbacks: Sequence[Any] = (), monitor: SignalMonitor | None = None
+) -> Iterator[Result]:
+  """Runs a plan, for the command, too; yields the JSON objects to print, the result last.
+
+  Args:
+    planned: a checked command.
+    callbacks: the user's, beside those of --callback.
+    monitor: of a single process, in place of a SignalMonitor.
+  """
+  command, hparams, options, cluster = planned
+  own = registry.named_or_given(options.callback, callbacks)
+  watches_others = cluster.addresses and not command.dry_run
+  role = roles.choose(cluster, options, None if watches_others else monitor or SignalMonitor())
+  # Only the main thread can receive signals; prediction and export have no step to finish.
+  hears = threading.current_thread() is threading.main_thread()
+  ends_when_told = hears and command.mode not in ('predict', 'export')
+  with (
+    own_network.naming_failures(hparams.family),
+    files.naming_errors('--job-dir', options.job_dir),
+    role.monitor if ends_when_told else contextlib.nullcontext(),
+  ):
+    yield from _results(command, job_run.begin(hparams, options, role, own))
+
+
+def _results(command: flags.Command, run: Run) -> Iterable[Result]:
+  """Runs one mode, or one task's part of it."""
+  if command.dry_run:
+    is_whole = command.mode == 'train_and_evaluate'
+    return [dry_run.dry_run(run, with_evaluations=is_whole)]
+  if run.cluster.task_type == 'ps' and isinstance(run.monitor, LivenessMonitor):
+    return [parameter_server.serve(run.cluster, run.monitor)]
+  if run.cluster.task_type == 'evaluator':
+    return [follow.follow(run)]
+  if command.mode == 'predict':
+    return predicting.run(run, command.images, command.out)
+  modes: dict[str, Callable[[Run], Result]] = {
+    'train_and_evaluate': experiment.train_and_evaluate,
+    'train': experiment.train,
+    'evaluate': evaluator.evaluate_once,
+    'export': exporting.export,
+  }
+  return [modes[command.mode](run)]
+
+
 def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
-  """Runs one mode and returns all its results; leaves the process's state unchanged."""
+  """Runs one mode and returns all its results."""
   callbacks = given.pop('callbacks', None) or ()
   if callbacks and mode in ('predict', 'export'):
     raise InputError(f'callbacks hear of training and evaluation, not of {mode}; leave them out')
   planned = plan.check(_command(mode, given, images))
+  _show_log(planned.command.verbose)
   monitor = SignalMonitor(kills_after_ctrl_c=False)  # It may be a notebook's process.
-  results = []
-  with _log_shown(planned.command.verbose):
-    # Each writer has a thread; one job's may be of a training in whose callback this call is.
-    _end_of_calls.callback(tf.compat.v1.summary.FileWriterCache.clear)
-    try:
-      for result in modes.results(planned, callbacks, monitor):
-        results.append(result)
-    except SomeFailedError:  # The results have the errors, or with `out` their number.
-      pass
-    except Terminated as end:
-      if end.heard == 'SIGINT':
-        raise KeyboardInterrupt from None
-      raise
+  found: list[Result] = []
+  try:
+    for result in results(planned, callbacks, monitor):
+      found.append(result)
+  except SomeFailedError:  # The results have the errors, or with `out` their number.
+    pass
+  except Terminated as end:
+    if end.heard == 'SIGINT':
+      raise KeyboardInterrupt from None
+    raise
+  finally:
+    if mode.startswith('train'):  # Each writer has a thread.
+      tf.compat.v1.summary.FileWriterCache.clear()
   if monitor.heard == 'SIGINT':
     raise KeyboardInterrupt
-  return results
+  return found
 
 
-_calls = 0  # How many are under way: those of several threads share one log.
-_end_of_calls = contextlib.ExitStack()
-_counting = threading.RLock()
-
-
-@contextlib.contextmanager
-def _log_shown(verbose: bool = False) -> Iterator[None]:
-  """A context with the command's log, unless the user has configured the program's log."""
-  global _calls  # noqa: PLW0603
-  with _counting:
-    _calls += 1
-    if _calls == 1:
-      _end_of_calls.enter_context(_log_set_up(verbose))
-  try:
-    yield
-  finally:
-    with _counting:
-      _calls -= 1
-      if not _calls:
-        _end_of_calls.close()
-
-
-@contextlib.contextmanager
-def _log_set_up(verbose: bool) -> Iterator[None]:
-  tensorflows = logging.getLogger('tensorflow')
-  before = tensorflows.level, log.level, log.propagate
-  handlers = [] if log.handlers or log.level else [logs.AboveBars()]
-  tensorflows.setLevel(logging.INFO if verbose else logging.ERROR)
-  for handler in handlers:
-    log.addHandler(handler)
+def _show_log(verbose: bool = False) -> None:
+  """Shows the command's log from the first call on, unless the user has configured it."""
+  logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
+  if not (log.handlers or log.level):
+    log.addHandler(logs.AboveBars())
     log.setLevel(logging.INFO)
     log.propagate = False
-  try:
-    yield
-  finally:
-    level, log.level, log.propagate = before
-    tensorflows.setLevel(level)
-    for handler in handlers:
-      log.removeHandler(handler)
 
 
 def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
   """Returns the command for these options; raises InputError for invalid ones."""
   values = {name: _plain(value) for name, value in given.items() if value is not None}
-  named = values.get('job_dir')
-  if named in PRETRAINED and not mode.startswith('train') and not files.exists(named):
+  if values.get('job_dir') in PRETRAINED and not (
+    mode.startswith('train') or files.exists(values['job_dir'])
+  ):
     values['pretrained'] = values.pop('job_dir')
-  if 'network' in values:
-    values['network'] = _place(values['network'])
-  for name in ('source', 'validation_source'):
+  for name in ('network', 'source', 'validation_source'):
     if name in values and not isinstance(values[name], str):
       values[name] = user_code.given(given[name])
-  for name, kind in _OF_COMMANDS.items():
-    if not isinstance(values.get(name, kind()), kind):
-      raise InputError(f'{name} is {values[name]!r:.60}: it must be {option.described_kind(kind)}')
-  if values.get('recipe', flags.DEFAULT_RECIPE) not in families.RECIPES:
+  network = values.get('network', families.DEFAULT)
+  if isinstance(network, user_code.Given):
     raise InputError(
-      f'--recipe is {values["recipe"]!r}: it must be one of {", ".join(families.RECIPES)}'
+      f'network is a {network}, which cannot be found again by its name; put a function, or a '
+      'subclass of cifar10.Family, at the top of a module'
     )
-  _check_names(values, _names(values.get('network', families.DEFAULT)))
-  listed = {each.name for each in option.declarations(RunOptions) if each.kind == tuple[str, ...]}
-  for name in listed & set(values):  # One of them alone will do.
-    values[name] = (values[name],) if isinstance(values[name], str) else values[name]
+  if values.get('recipe', flags.DEFAULT_RECIPE) not in families.RECIPES:
+    listed = ', '.join(families.RECIPES)
+    raise InputError(f'--recipe is {values["recipe"]!r:.60}: it must be one of {listed}')
+  own = [families.find(network)] if families.is_known(network) else []
+  known = option.names(RunOptions, HParams, Augmentation, *families.BUILT_IN.values(), *own)
+  _check_names(values, known | _OF_COMMANDS)
+  for name in ('callback', 'warm_start_from'):  # One of them alone will do.
+    if isinstance(values.get(name), str):
+      values[name] = (values[name],)
   defaults = {'mode': mode, 'recipe': None, 'dry_run': False, 'verbose': False}
   return flags.command_of({**defaults, 'images': list(images), **values})
 
 
 def _plain(value: Any) -> Any:
-  """Returns the value as a command line would give it: text for paths, tuples for lists.
-
-  Raises:
-    InputError: a text has what no command line, and no name of a file, can have.
-  """
+  """Returns the value as a command line would give it: text for paths, tuples for lists."""
   if isinstance(value, (np.generic, np.ndarray)):
     return _plain(value.tolist())
   if isinstance(value, (list, tuple)):
@@ -379,29 +350,9 @@ def _plain(value: Any) -> Any:
   return plain
 
 
-def _place(network: Any) -> str:
-  """Returns the name by which a job finds a user's family or function again."""
-  if isinstance(network, str):
-    return network
-  place = user_code.given(network)
-  if not isinstance(place, user_code.Given):
-    return place
-  raise InputError(
-    f'network is {network!r:.60}, which cannot be found again by its name; put a function, or a '
-    'subclass of cifar10.Family, at the top of a module'
-  )
-
-
-def _names(network: str) -> set[str]:
-  """Of all options, those of this network among them."""
-  own = [families.find(network)] if families.is_known(network) else []
-  declared = option.names(RunOptions, HParams, Augmentation, *families.BUILT_IN.values(), *own)
-  return declared | set(_OF_COMMANDS)
-
-
-def _check_names(given: Iterable[str], known: Iterable[str]) -> None:
+def _check_names(given: Iterable[str], known: set[str]) -> None:
   """Raises InputError for a name of no option."""
-  for name in set(given) - set(known):
-    gone.refuse(['--' + name.replace('_', '-')])
+  for name in set(given) - known:
+    gone.refuse([option.flag_of(name)])
     nearest = difflib.get_close_matches(name, sorted(known), 1, 0)
     raise InputError(f'there is no option {name}; the nearest is {nearest[0]}')

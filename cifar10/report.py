@@ -17,10 +17,10 @@ import sys
 from typing import Any
 
 import cifar10
+from cifar10 import plan
 from cifar10.core import cli, files, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import SUBSETS
-from cifar10.options import checks
 
 _INSTALLED_BY = "pip install 'jinja2>=3.1.5,<4' 'matplotlib>=3.10,<3.11'"  # In any folder.
 
@@ -31,7 +31,7 @@ def main() -> None:
   if command.out:
     if not all(importlib.util.find_spec(name) for name in ('jinja2', 'matplotlib')):
       raise InputError(f'--out {command.out}: a page needs what this installs: {_INSTALLED_BY}')
-    checks.check_out(command.out)
+    plan.check_out(command.out)
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   os.environ['MPLBACKEND'] = 'agg'  # A notebook names one of its own, which need not be installed.
   start_tensorflow.start()  # Late, so that --help and errors are fast.

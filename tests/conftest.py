@@ -32,6 +32,7 @@ os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PY
 import tensorflow as tf  # noqa: E402
 
 from cifar10.core import cli, limits  # noqa: E402
+from cifar10.core.logs import log  # noqa: E402
 from cifar10.data import info, manifest, records  # noqa: E402
 from cifar10.data.build import synthetic  # noqa: E402
 
@@ -48,6 +49,14 @@ def pytest_configure():
 def pytest_xdist_auto_num_workers():
   """How many tests run at once: one more than there are cores, since each waits now and then."""
   return limits.cores() + 1
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_log():
+  """What a call in Python or a command sets up for its log is no other test's."""
+  log.handlers.clear()
+  log.setLevel(logging.NOTSET)
+  log.propagate = True
 
 
 @pytest.fixture(scope='session')

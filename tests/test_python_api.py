@@ -78,10 +78,8 @@ def test_an_array_is_answered_as_its_files_are(job, tmp_path):
   'options',
   [
     {'learning_rate': -1.0},
-    {'lr_values': (1, 2)},
     {'vgg_layers': 13},
     {'num_cpu_towers': 3},
-    {'callback': 'nowhere'},
   ],
 )
 def test_what_the_command_refuses_is_an_input_error(options, data_dir, tmp_path, run_here):
@@ -125,22 +123,18 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
   [
     ('train', {'learning_rat': 1}, 'there is no option learning_rat; the nearest is learning_rate'),
     ('train', {'recipe': 'fast93'}, 'recipe'),
-    ('train', {'recipe': ['fast94']}, 'recipe'),
     ('train', {'train_steps': 'ten'}, '--train-steps'),
     ('train', {'network': lambda images, is_training, num_classes: None}, 'network'),
     ('train', {'mode': 'evaluate'}, 'mode'),
-    ('train', {'dry_run': np.array([1, 2])}, 'dry_run'),
     ('train', {'job_dir': np.array([1, 2])}, '--job-dir'),
     ('train', {'callbacks': [print]}, 'callbacks'),
     ('predict', {'images': None}, 'images'),
     ('predict', {'images': [np.zeros([32, 32, 3], np.uint8)]}, 'images'),
     ('predict', {'images': ['a\0.png']}, 'NUL'),
     ('predict', {'images': np.zeros([1, 32, 32, 3], np.uint8), 'out': 'answers.csv'}, 'out'),
-    ('predict', {'images': 'a.png', 'out': 5}, 'out'),
     ('predict', {'images': 'a.png', 'num_layers': np.array([1, 2])}, '--num-layers'),
     ('predict', {'images': 'a.png', 'callbacks': [cifar10.Callback()]}, 'callbacks'),
     ('convert', {'images': 'a\0b'}, 'NUL'),
-    ('convert', {'h': True}, 'there is no option h'),
     ('convert', {'forc': None}, 'there is no option forc; the nearest is force'),
     ('convert', {'data_dir': None}, 'data_dir'),
   ],
@@ -269,12 +263,11 @@ def test_several_threads_may_make_the_first_call():
   assert done.stdout == '[10, 10, 10] True\n', done.stderr
 
 
-def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd, monkeypatch):
+def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd):
   folder, _ = job
-  monkeypatch.setattr(log, 'level', logging.NOTSET)
   cifar10.evaluate(folder, data_dir)
   assert 'evaluated at step 4' in capfd.readouterr().err
-  monkeypatch.setattr(log, 'level', logging.ERROR)
+  log.setLevel(logging.ERROR)
   cifar10.evaluate(folder, data_dir)
   assert 'evaluated at step 4' not in capfd.readouterr().err
 

@@ -8,7 +8,6 @@ from typing import NoReturn
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import ADDRESS
-from cifar10.options.checks import early_stopping_rules
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -194,14 +193,14 @@ def _refuse(key: str, value: object, remedy: str) -> NoReturn:
 
 
 def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
-  """Raises InputError for options that do not fit the tasks; see `options.checks.check_run`."""
+  """Raises InputError for options that do not fit the tasks; see `plan.check`."""
   workers, backups = cluster.num_workers, options.backup_workers
   is_async = cluster.is_distributed and not (options.sync or options.distribute)
   trains = mode.startswith('train')
   reduces = f'--distribute {options.distribute}' if options.distribute and trains else ''
   repeats = options.deterministic and workers > 1 and trains
-  stops = early_stopping_rules(options) if trains and cluster.task_type != 'ps' else []
-  unheard = stops if cluster.is_distributed and not cluster.has_evaluator else []
+  stops = options.stops_by if trains and cluster.task_type != 'ps' else ''
+  is_unheard = cluster.is_distributed and not cluster.has_evaluator
   rules = [
     (backups >= workers, f'--backup-workers {backups} of {workers} with the chief; leave one'),
     (
@@ -218,7 +217,7 @@ def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode:
       f'{reduces} needs a TF_CONFIG with a chief and workers; on one host leave it out, and give '
       '--num-gpus or --num-cpu-towers',
     ),
-    (unheard, f'{", ".join(unheard)} needs an evaluator in a cluster; add one to TF_CONFIG'),
+    (stops and is_unheard, f'{stops} needs an evaluator in a cluster; add one to TF_CONFIG'),
     (repeats and is_async, '--deterministic, but workers update as they come along; add --sync'),
     (
       repeats and backups,

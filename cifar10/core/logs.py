@@ -50,16 +50,16 @@ def one_line(text: str) -> str:
   return ''.join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-class AboveBars(logging.StreamHandler):
-  """A log handler that writes above a progress bar."""
+class AboveBars(logging.Handler):
+  """A log handler that writes on standard error, above a progress bar."""
 
   def __init__(self) -> None:
     super().__init__()
     self.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
 
   def emit(self, record: logging.LogRecord) -> None:
-    with tqdm.tqdm.external_write_mode(self.stream):
-      super().emit(record)
+    with contextlib.suppress(OSError):  # Of a full disk, which is no reason to end.
+      tqdm.tqdm.write(self.format(record), file=sys.stderr)
 
 
 def set_up(verbose: bool = False) -> None:
@@ -72,12 +72,7 @@ def set_up(verbose: bool = False) -> None:
 def images_bar(total: int | None, desc: str, *, disable: bool = False) -> tqdm.tqdm:
   """A bar of images, which vanishes at the end."""
   return bar(
-    total=total,
-    desc=desc,
-    disable=disable,
-    bar_format=_IMAGES_BAR,
-    dynamic_ncols=True,
-    leave=False,
+    total=total, desc=desc, disable=disable, bar_format=_IMAGES_BAR, dynamic_ncols=True, leave=False
   )
 
 

@@ -8,7 +8,6 @@ this declaration.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import re
 import types
@@ -18,12 +17,19 @@ from typing import Any, NamedTuple
 
 from cifar10.core.errors import InputError
 
-_ADDRESS = re.compile(
-  r'(?:[\w-]{1,63}(?:\.[\w-]{1,63})*\.?|\[(?P<ipv6>[^]]+)\]):(?P<port>[0-9]{1,6})', re.ASCII
-)
 # TensorFlow holds most numbers in 32 bits.
 _LARGEST = 1 << 31  # Of whole numbers.
 _LARGEST_FLOAT = 3.4e38
+# The types that a flag can have, alone or with | None, and their names.
+_KINDS: dict[Any, str] = {
+  int: f'a whole number below {_LARGEST:,}',
+  float: 'a finite number',
+  str: 'text in UTF-8, without NUL',
+  bool: 'True or False',
+  tuple[int, ...]: 'whole numbers with commas between',
+  tuple[float, ...]: 'finite numbers with commas between',
+  tuple[str, ...]: 'texts',
+}
 
 
 class Check(NamedTuple):
@@ -66,17 +72,14 @@ def between(low: float, high: float, unit: str = '') -> Check:
 
 
 def _is_address(text: str) -> bool:
-  match = _ADDRESS.fullmatch(text)
-  if not match or not 0 < int(match['port']) < 65536:
-    return False
-  return not match['ipv6'] or _reads(ipaddress.IPv6Address, match['ipv6'])
+  match = re.fullmatch(r'(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})', text, re.ASCII)
+  return match is not None and 0 < int(match[1]) < 65536
 
 
-def _reads(read: Callable[[str], Any], text: str) -> bool:
-  """Tells whether `read` accepts the text and finds something in it."""
+def _is_pattern(text: str) -> bool:
   try:
-    return bool(read(text))
-  except (ValueError, re.error, RecursionError, OverflowError):
+    return bool(re.compile(text))
+  except (re.error, RecursionError, OverflowError):
     return False
 
 
@@ -88,7 +91,7 @@ FUNCTION = Check(
 ADDRESS = Check(
   _is_address, 'must be HOST:PORT, with a port of 1 to 65535, an IPv6 address in brackets'
 )
-PATTERN = Check(lambda text: _reads(re.compile, text), 'must be a regular expression')
+PATTERN = Check(_is_pattern, 'must be a regular expression')
 
 
 class Options:
@@ -108,7 +111,7 @@ class Declaration(NamedTuple):
   """An option of an options class."""
 
   name: str
-  kind: Any  # int, float, str, bool or tuple[...] of them
+  kind: Any  # One of _KINDS.
   is_optional: bool  # Accepts None, too.
   default: Any
   option: Option
@@ -116,41 +119,57 @@ class Declaration(NamedTuple):
   @property
   def flag(self) -> str:
     """Returns the flag: '--learning-rate'."""
-    return '--' + self.name.replace('_', '-')
+    return flag_of(self.name)
 
-  def require(self, value: Any) -> None:
+  def require(self, value: object) -> None:
     """Raises InputError unless the option accepts the value."""
+    choices, check = self.option.choices, self.option.check
     if value is None and self.is_optional:
       return
     if not _is_a(value, self.kind):
-      raise InputError(f'{self.flag} is {_shown(value)}: it must be {described_kind(self.kind)}')
-    if self.option.choices and value not in self.option.choices:
-      listed = ', '.join(map(str, self.option.choices))
-      raise InputError(f'{self.flag} is {_shown(value)}: it must be one of {listed}')
-    if self.option.check and not self.option.check.accepts(value):
-      raise InputError(f'{self.flag} is {_shown(value)}: it {self.option.check.remedy}')
+      remedy = f'must be {_KINDS[self.kind]}'
+    elif choices and value not in choices:
+      remedy = f'must be one of {", ".join(map(str, choices))}'
+    elif check and not check.accepts(value):
+      remedy = check.remedy
+    else:
+      return
+    shown = json.dumps(value) if isinstance(value, str) else as_text(value)
+    raise InputError(f'{self.flag} is {shown}: it {remedy}')
 
 
-def declarations(cls: type) -> tuple[Declaration, ...]:
-  """Returns the options that a class and its bases declare, in order."""
-  kinds = typing.get_type_hints(cls)
+def declarations(*classes: type) -> tuple[Declaration, ...]:
+  """Returns the options that classes and their bases declare, in order."""
   return tuple(
     Declaration(field.name, *_kind(field.name, kinds[field.name]), field.default, declared)
+    for cls in classes
+    for kinds in [typing.get_type_hints(cls)]
     for field in dataclasses.fields(cls)
     if (declared := field.metadata.get('option'))
   )
 
 
+def _kind(name: str, hint: Any) -> tuple[Any, bool]:
+  """Returns (int, True) for int | None; raises InputError for a type that no flag can have."""
+  is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+  kinds = set(typing.get_args(hint)) - {types.NoneType} if is_union else {hint}
+  kind = kinds.pop()
+  if kinds or kind not in _KINDS:
+    raise InputError(
+      f'option {name} has the type {hint}; give it int, float, str, bool or tuple[int, ...], alone '
+      'or with | None'
+    )
+  return kind, is_union
+
+
 def names(*classes: type) -> set[str]:
   """Returns the names of all options of these classes."""
-  return {declared.name for cls in classes for declared in declarations(cls)}
+  return {declared.name for declared in declarations(*classes)}
 
 
-def values(options: Any) -> dict[str, Any]:
+def values(options: Options) -> dict[str, Any]:
   """Returns the values of an instance's own options, by name."""
-  return {
-    declared.name: getattr(options, declared.name) for declared in declarations(type(options))
-  }
+  return {each.name: getattr(options, each.name) for each in declarations(type(options))}
 
 
 def picked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,52 +178,27 @@ def picked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
   return {name: value for name, value in given.items() if name in own}
 
 
-def described_kind(kind: Any) -> str:
-  """Describes a type: 'a whole number', 'numbers with commas between'."""
-  if kind == tuple[str, ...]:
-    return 'texts'
-  if typing.get_origin(kind) is tuple:
-    whole = typing.get_args(kind)[0] is int
-    return f'{"whole" if whole else "finite"} numbers with commas between'
-  return {
-    int: f'a whole number below {_LARGEST:,}',
-    float: 'a finite number',
-    str: 'text in UTF-8, without NUL',
-    bool: 'True or False',
-  }[kind]
+def flag_of(name: str) -> str:
+  """Returns the flag of an option: '--learning-rate'."""
+  return f'--{name.replace("_", "-")}'
 
 
-def _kind(name: str, hint: Any) -> tuple[Any, bool]:
-  """Returns (int, True) for int | None; raises InputError for a type that no flag can have."""
-  is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-  kinds = [each for each in typing.get_args(hint) if each is not types.NoneType] if is_union else []
-  kind = kinds[0] if len(kinds) == 1 else hint
-  is_tuple = typing.get_origin(kind) is tuple
-  of_items = set(typing.get_args(kind)) - {...} if is_tuple else {kind}
-  if len(of_items) != 1 or not of_items <= {int, float, str, *([] if is_tuple else [bool])}:
-    raise InputError(
-      f'option {name} has the type {hint}; give it int, float, str, bool or tuple[int, ...], alone '
-      'or with | None'
-    )
-  return kind, is_union
+def as_text(value: object) -> str:
+  """Returns a value as it is typed on the command line: '1,0.1' for (1.0, 0.1)."""
+  if isinstance(value, tuple):
+    return ','.join(map(as_text, value))
+  return f'{value:g}' if isinstance(value, float) and value == float(f'{value:g}') else str(value)
 
 
-def _is_a(value: Any, kind: Any) -> bool:
+def _is_a(value: object, kind: Any) -> bool:
   if typing.get_origin(kind) is tuple:
     return isinstance(value, tuple) and all(_is_a(each, typing.get_args(kind)[0]) for each in value)
+  if kind is bool or isinstance(value, bool):
+    return kind is bool and isinstance(value, bool)
   if kind is float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) <= _LARGEST_FLOAT  # NaN is not.
+    return isinstance(value, (int, float)) and abs(value) <= _LARGEST_FLOAT  # NaN is not.
   if kind is int:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
-  if kind is str:  # Python has bytes that are no UTF-8 as what cannot be encoded; NUL ends a path.
-    is_utf8 = isinstance(value, str) and value.encode('utf-8', 'ignore').decode() == value
-    return is_utf8 and '\0' not in value
-  return isinstance(value, kind)
-
-
-def _shown(value: Any) -> str:
-  """Returns text as JSON has it, so that it differs from numbers, and lists as typed."""
-  if isinstance(value, tuple):
-    return ','.join(str(each) or '""' for each in value)
-  return json.dumps(value) if isinstance(value, str) else str(value)
+    return isinstance(value, int) and abs(value) < _LARGEST
+  # Python has bytes that are no UTF-8 as what cannot be encoded; NUL ends a path.
+  is_utf8 = isinstance(value, str) and value.encode('utf-8', 'ignore').decode() == value
+  return is_utf8 and '\0' not in str(value)

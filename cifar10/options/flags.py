@@ -1,4 +1,7 @@
-"""Parses the command line of training: its own flags, and one flag for each declared option."""
+"""Parses the command line of training: its own flags, and one flag for each declared option.
+
+python -m cifar10.options.flags > docs/flags.md
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from cifar10.core.cli import OneLineParser, print_result
 from cifar10.core.errors import InputError
-from cifar10.core.option import Declaration, declarations, picked
-from cifar10.options import checks, families, gone
+from cifar10.core.option import Declaration, as_text, declarations, flag_of, picked
+from cifar10.options import families, gone
 from cifar10.options.families import Family
 from cifar10.options.hparams import Augmentation, HParams, family_of, recipe_values
 from cifar10.options.run_options import RunOptions
 
+MODES = ('train_and_evaluate', 'train', 'evaluate', 'predict', 'export')
 DEFAULT_RECIPE = 'classic'  # It sets no options.
 # The groups of options for all networks: a title, and the class that declares the options.
 COMMON: dict[str, type] = {
@@ -55,6 +59,21 @@ def parse(description: str) -> Command:
   return command_of(vars(full_parser(description, own).parse_args(words)))
 
 
+def command_of(given: dict[str, Any]) -> Command:
+  """The values that a parser has found, by name, as what they ask for; raises InputError."""
+  if {'train_steps', 'train_epochs'} <= set(given):
+    steps, epochs = given['train_steps'], given['train_epochs']
+    raise InputError(f'--train-steps {steps} and --train-epochs {epochs}: give one of the two')
+  learning = {name: given[name] for name in set(given) - set(picked(RunOptions, given))}
+  mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
+  images, out = learning.pop('images', []), learning.pop('out', None)
+  if out == '':
+    raise InputError('--out is empty; name a file')
+  if recipe:
+    learning = recipe_values(recipe, learning)
+  return Command(mode, images, out or '', dry_run, verbose, given, learning)
+
+
 def full_parser(
   description: str | None = None, own: type[Family] | None = None
 ) -> argparse.ArgumentParser:
@@ -66,15 +85,7 @@ def full_parser(
       may have the names of its own.
   """
   parser = OneLineParser(description=description)
-  group = parser.add_argument_group('what it does')
-  add_own_flags(group)
-  group.add_argument(
-    '--list-recipes',
-    action=_ListRecipes,
-    nargs=0,
-    default=argparse.SUPPRESS,
-    help='list all recipes with their accuracy',
-  )
+  _add_own_flags(parser.add_argument_group('what it does'))
   titled = {f'--network {own.PLACE}: {own.TITLE}': own} if own else FAMILIES
   for title, cls in {**COMMON, **titled}.items():
     group = parser.add_argument_group(title)
@@ -83,37 +94,10 @@ def full_parser(
   return parser
 
 
-class _ListRecipes(argparse.Action):
-  """Prints each recipe with accuracy, cost and flags, and ends the process, like --help."""
-
-  def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
-    for name in families.RECIPES:
-      accuracy, cost, defaults = families.recipe(name)
-      flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
-      print_result(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
-    parser.exit()
-
-
-def command_of(given: dict[str, Any]) -> Command:
-  """The values that a parser has found, by name, as what they ask for; raises InputError."""
-  checks.check_units(given)
-  learning = dict(given)
-  mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
-  images, out = learning.pop('images', []), learning.pop('out', None)
-  if out == '':
-    raise InputError('--out is empty; name a file')
-  for name in picked(RunOptions, given):
-    del learning[name]
-  if recipe:
-    learning = recipe_values(recipe, learning)
-  return Command(mode, images, out or '', dry_run, verbose, given, learning)
-
-
-def add_own_flags(group: Any) -> None:
+def _add_own_flags(group: argparse._ArgumentGroup) -> None:
   """Adds the command's flags that are not declared options."""
-  modes = ['train_and_evaluate', 'train', 'evaluate', 'predict', 'export']
   group.add_argument(
-    '--mode', choices=modes, default=modes[0], help='what to do (default: %(default)s)'
+    '--mode', choices=MODES, default=MODES[0], help='what to do (default: %(default)s)'
   )
   group.add_argument(
     '--recipe',
@@ -122,10 +106,9 @@ def add_own_flags(group: Any) -> None:
   )
   group.add_argument(
     '--network',
-    type=_parse_network,
-    choices=_Networks(families.BUILT_IN),
+    type=_network,
     default=argparse.SUPPRESS,
-    help='the family of networks, or your own as package.module:NAME (docs/python.md; default: '
+    help=f'the family of networks: {families.CHOICES} (docs/python.md; default: '
     f'{families.DEFAULT})',
   )
   group.add_argument(
@@ -151,17 +134,31 @@ def add_own_flags(group: Any) -> None:
     'nothing to the job dir',
   )
   group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
+  listing = 'list all recipes with their accuracy'
+  unset = argparse.SUPPRESS
+  group.add_argument('--list-recipes', action=_ListRecipes, nargs=0, default=unset, help=listing)
 
 
-def _add_flag(group: Any, declared: Declaration) -> None:
-  default = described_default(declared)
+class _ListRecipes(argparse.Action):
+  """Prints each recipe with accuracy, cost and flags, and ends the process, like --help."""
+
+  def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
+    for name in families.RECIPES:
+      accuracy, cost, defaults = families.recipe(name)
+      flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
+      print_result(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
+    parser.exit()
+
+
+def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
+  default = _shown_default(declared)
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
     'help': declared.option.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
   }
   if declared.kind is bool:
-    group.add_argument(declared.flag, nargs='?', const=True, type=_parse_bool, **settings)
+    group.add_argument(declared.flag, nargs='?', const=True, type=_bool, **settings)
     settings['help'] = argparse.SUPPRESS
     negated = declared.flag.replace('--', '--no-', 1)
     group.add_argument(negated, action='store_false', **settings)
@@ -178,7 +175,7 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
     return kind
   number = typing.get_args(kind)[0]
 
-  def parse(text: str) -> tuple:
+  def parse(text: str) -> tuple[float, ...]:
     try:
       return tuple(number(part) for part in text.split(',')) if text not in ('', 'none') else ()
     except ValueError:
@@ -190,36 +187,12 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
 class _Append(argparse.Action):
   """Appends a flag's values over its repetitions; an empty value adds none."""
 
-  def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+  def __call__(self, parser: object, namespace: object, values: Any, _: object = None) -> None:
     added = (values,) if values else ()
     setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *added))
 
 
-def as_flag(name: str, value: Any) -> str:
-  """Returns an option as it is given on the command line: '--lr-values 1,0.1'."""
-  flag = '--' + name.replace('_', '-')
-  return flag if value is True else f'{flag} {_as_text(value)}'
-
-
-def described_default(declared: Declaration) -> str:
-  """Returns an option's default as it is typed; '' for None, 'none' for an empty tuple or text."""
-  return '' if declared.default is None else _as_text(declared.default) or 'none'
-
-
-def _as_text(value: Any) -> str:
-  if isinstance(value, tuple):
-    return ','.join(map(_as_text, value))
-  return f'{value:g}' if isinstance(value, float) and value == float(f'{value:g}') else str(value)
-
-
-class _Networks(tuple[str, ...]):
-  """The names that --help and completion show; a user's own network is accepted, too."""
-
-  def __contains__(self, name: object) -> bool:
-    return families.is_known(name)
-
-
-def _parse_network(text: str) -> str:
+def _network(text: str) -> str:
   if text in gone.NETWORKS:
     raise argparse.ArgumentTypeError(f'{text} {gone.NETWORKS[text]}')
   if not families.is_known(text):
@@ -227,11 +200,35 @@ def _parse_network(text: str) -> str:
   return text
 
 
-def _parse_bool(text: str) -> bool:
+def _bool(text: str) -> bool:
   values = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}
   if text.lower() not in values:
     raise argparse.ArgumentTypeError(f'{text!r} is not True or False')
   return values[text.lower()]
+
+
+def as_flag(name: str, value: object) -> str:
+  """Returns an option as it is given on the command line: '--lr-values 1,0.1'."""
+  return flag_of(name) if value is True else f'{flag_of(name)} {as_text(value)}'
+
+
+def _shown_default(declared: Declaration) -> str:
+  """Returns an option's default as it is typed; '' for None, 'none' for an empty tuple or text."""
+  return '' if declared.default is None else as_text(declared.default) or 'none'
+
+
+def table() -> str:
+  """Returns the text of docs/flags.md: all options with default and help, by group."""
+  lines = [_TABLE_HEAD]
+  for title, cls in {**COMMON, **FAMILIES}.items():
+    head = '| flag | default | what it is |\n|---|---|---|'
+    lines.append(f'\n## {title[0].upper()}{title[1:]}\n\n{head}')
+    for declared in declarations(cls):
+      choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
+      text = declared.option.help + (f'. One of {choices}' if choices else '')
+      text = text.replace('|', '\\|')
+      lines.append(f'| `{declared.flag}` | {_shown_default(declared)} | {text} |')
+  return '\n'.join(lines)
 
 
 _TABLE_HEAD = """# Flags
@@ -241,22 +238,6 @@ Made by `make docs` from the declarations in `cifar10/`. A recipe sets other def
 `--images`, `--out`, `--dry-run`, `--verbose`, `--version`, `--list-recipes` and `--help`, which
 explains them. A flag that is True or False can be given alone (`--nesterov`), with a value
 (`--nesterov False`) and negated (`--no-nesterov`)."""
-
-
-def table() -> str:
-  """Returns the text of docs/flags.md: all options with default and help, by group."""
-  lines = [_TABLE_HEAD]
-  for title, cls in {**COMMON, **FAMILIES}.items():
-    lines.append(
-      f'\n## {title[0].upper()}{title[1:]}\n\n| flag | default | what it is |\n|---|---|---|'
-    )
-    for declared in declarations(cls):
-      choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
-      text = declared.option.help + (f'. One of {choices}' if choices else '')
-      text = text.replace('|', '\\|')
-      lines.append(f'| `{declared.flag}` | {described_default(declared)} | {text} |')
-  return '\n'.join(lines)
-
 
 if __name__ == '__main__':
   print(table())

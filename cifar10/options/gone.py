@@ -42,7 +42,7 @@ REQUESTS = {
 # Network -> the rest of the sentence.
 NETWORKS = {
   'inception': 'is an example since version 2; give --network inception_v3:InceptionFamily, with '
-  'the folder examples/ in PYTHONPATH',
+  'the folder examples/ in PYTHONPATH'
 }
 
 

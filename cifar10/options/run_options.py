@@ -11,8 +11,10 @@ from cifar10.core.option import (
   Check,
   Options,
   above,
+  as_text,
   at_least,
   between,
+  flag_of,
   option,
 )
 
@@ -179,8 +181,8 @@ class RunOptions(Options):
   )
   start_timeout: float = option(
     600.0,
-    'seconds that a process of a cluster waits for a needed task to start, or to come back'
-    ', before it ends',
+    'seconds that a process of a cluster waits for a needed task to start, or to come back, before '
+    'it ends',
     check=above(0, ' seconds'),
   )
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
@@ -193,4 +195,19 @@ class RunOptions(Options):
       raise InputError(
         f'--distribute {self.distribute} waits for all workers; leave --backup-workers '
         f'{self.backup_workers} out'
+      )
+
+  @property
+  def stops_by(self) -> str:
+    """Returns the early stopping that depends on evaluations: '--stop-at-accuracy 0.9'; or ''."""
+    for name in ('stop_at_accuracy', 'stop_without_gain'):
+      if (value := getattr(self, name)) is not None:
+        return f'{flag_of(name)} {as_text(value)}'
+    return ''
+
+  def check_profiled(self, last_step: int) -> None:
+    """Raises InputError if a step to profile lies beyond the last one."""
+    if self.profile_steps and first_and_last(self.profile_steps)[1] > last_step:
+      raise InputError(
+        f'--profile-steps {self.profile_steps} goes beyond the last step, {last_step}; lower it'
       )

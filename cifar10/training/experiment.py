@@ -14,7 +14,6 @@ from cifar10.job import checkpoints
 from cifar10.job.run import Run
 from cifar10.networks import families
 from cifar10.networks.fastnet import Start
-from cifar10.options import checks
 from cifar10.training import schedules, warm_start
 from cifar10.training.estimator import checkpoint, tf_config
 from cifar10.training.evaluator import Examples
@@ -136,7 +135,7 @@ def for_training(run: Run, examples_per_epoch: int, *, with_evaluations: bool) -
     if steps >= 1 << 31:  # As options hold them.
       raise InputError(f'--train-epochs {epochs:g}: its {steps:,} steps are too many; lower it')
     hparams = dataclasses.replace(hparams, train_steps=steps)
-  checks.check_profiled(run.options, hparams.train_steps)
+  run.options.check_profiled(hparams.train_steps)
   return dataclasses.replace(
     run,
     hparams=hparams,
