@@ -119,7 +119,7 @@ size: $(STAMP)
 
 # What of the docs is made from the program and from benchmarks/results/.
 docs: $(STAMP)
-	$(BIN)/python -m cifar10.options.flags > docs/flags.md
+	PYTHONPATH=. $(BIN)/python tests/options/flag_page.py > docs/flags.md
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/pictures.py
 	$(BIN)/python tests/structure.py --write

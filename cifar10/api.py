@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,24 +43,7 @@ from cifar10.training.experiment import Experiment
 _OF_COMMANDS = {'network', 'recipe', 'out', 'verbose', 'dry_run'}
 
 
-class Evaluated(TypedDict, total=False):
-  """The evaluation of one checkpoint on one split, as the command prints it."""
-
-  accuracy: float
-  accuracy_without_tta: float
-  accuracy_top5: float
-  loss: float
-  cross_entropy: float
-  accuracy_by_class: dict[str, float | None]  # None: of a class without examples.
-  global_step: int
-  examples: int
-  subset: str
-  checkpoint: str
-  weights: str
-  ended_by: str  # Of a training.
-
-
-Result = dict[str, Any]  # Anything else that a command prints as one JSON object.
+Result = dict[str, Any]  # What a command prints as one JSON object.
 
 
 def convert(data_dir: Any = '.', **options: Any) -> Result:
@@ -89,13 +72,14 @@ def convert(data_dir: Any = '.', **options: Any) -> Result:
 
 def train(
   job_dir: Any, data_dir: Any, *, mode: str = 'train_and_evaluate', **options: Any
-) -> Evaluated:
+) -> Result:
   """Trains a job, or goes on with it, and evaluates it at the end.
 
   Ctrl-C ends training in good order: the step is finished and saved.
 
   Returns:
-    The last evaluation; with mode='train' the last step and its checkpoint.
+    The last evaluation, as the command prints it: accuracy, loss, global_step, checkpoint, ...;
+    with mode='train' the last step and its checkpoint.
 
   Args:
     job_dir: the job dir, new or not.
@@ -149,7 +133,7 @@ def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
   return made
 
 
-def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Evaluated:
+def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Result:
   """Evaluates a job's latest checkpoint, on the test set unless `subset` names another split.
 
   Here as for `predict` and `load`, the name of a --pretrained network stands for a job dir.

@@ -76,7 +76,7 @@ def test_params_are_hyper_parameters_a_dict_or_an_object():
   assert from_params(PARAMS) == from_params(argparse.Namespace(**PARAMS)) == expected
   assert from_params(expected) is expected
   assert from_params({}) == HParams()
-  with pytest.raises(InputError, match='learning_rat, which is no option'):
+  with pytest.raises(InputError, match='learning_rat is no option'):
     from_params({'learning_rat': 0.1})
 
 

@@ -194,9 +194,8 @@ def test_an_operation_that_onnx_lacks_is_refused(run_here, data_dir, tmp_path):
   assert not os.listdir(job / 'export')
 
 
-@pytest.mark.parametrize('name', ['TakenOption', 'OwnNegation'])
-def test_an_option_of_the_program_is_no_family_s(name, run_here, data_dir, tmp_path):
-  place = f'outside_parts:{name}'
+def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
+  place = 'outside_parts:TakenOption'
   code, said = refused(run_here, data_dir, tmp_path, network=place)
   assert code == 2
   assert f'--network {place} has an option ' in said

@@ -8,7 +8,6 @@ import checkout
 import numpy as np
 import pytest
 
-import cifar10
 from cifar10.job import metrics_log
 
 
@@ -35,16 +34,3 @@ def test_every_block_runs(data_dir, tmp_path, monkeypatch):
   np.testing.assert_allclose(names['probabilities'].sum(1), 1, rtol=1e-5)
   assert [event['step'] for event in metrics_log.read('job-tiny') if event['event'] == 'end'] == [4]
   assert len(names['table']) == 70
-  _check_the_disk_limit(tmp_path)
-
-
-def _check_the_disk_limit(folder):
-  (folder / 'one_byte.py').write_text(
-    'import my_limits\n\ndef make(run):\n  return my_limits.DiskLimit(run, 1)\n'
-  )
-  small = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 4, 'save_every_steps': 1}
-  result = cifar10.train('job-limit-1', 'data', mode='train', callback='one_byte:make', **small)
-  assert result['global_step'] == 1
-  assert result['ended_by'] == 'callback'
-  [point] = [event for event in metrics_log.read('job-limit-1') if event['event'] == 'scalar'][-1:]
-  assert (point['name'], point['step']) == ('resources/bytes', 1)

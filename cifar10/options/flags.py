@@ -151,7 +151,7 @@ class _ListRecipes(argparse.Action):
 
 
 def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
-  default = _shown_default(declared)
+  default = shown_default(declared)
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
@@ -212,32 +212,6 @@ def as_flag(name: str, value: object) -> str:
   return flag_of(name) if value is True else f'{flag_of(name)} {as_text(value)}'
 
 
-def _shown_default(declared: Declaration) -> str:
+def shown_default(declared: Declaration) -> str:
   """Returns an option's default as it is typed; '' for None, 'none' for an empty tuple or text."""
   return '' if declared.default is None else as_text(declared.default) or 'none'
-
-
-def table() -> str:
-  """Returns the text of docs/flags.md: all options with default and help, by group."""
-  lines = [_TABLE_HEAD]
-  for title, cls in {**COMMON, **FAMILIES}.items():
-    head = '| flag | default | what it is |\n|---|---|---|'
-    lines.append(f'\n## {title[0].upper()}{title[1:]}\n\n{head}')
-    for declared in declarations(cls):
-      choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
-      text = declared.option.help + (f'. One of {choices}' if choices else '')
-      text = text.replace('|', '\\|')
-      lines.append(f'| `{declared.flag}` | {_shown_default(declared)} | {text} |')
-  return '\n'.join(lines)
-
-
-_TABLE_HEAD = """# Flags
-
-Made by `make docs` from the declarations in `cifar10/`. A recipe sets other defaults, which
-`--list-recipes` prints. Beside these flags the command has `--mode`, `--recipe`, `--network`,
-`--images`, `--out`, `--dry-run`, `--verbose`, `--version`, `--list-recipes` and `--help`, which
-explains them. A flag that is True or False can be given alone (`--nesterov`), with a value
-(`--nesterov False`) and negated (`--no-nesterov`)."""
-
-if __name__ == '__main__':
-  print(table())

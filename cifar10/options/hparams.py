@@ -14,8 +14,10 @@ from cifar10.core.option import (
   Check,
   Options,
   above,
+  as_text,
   at_least,
   between,
+  flag_of,
   names,
   option,
   picked,
@@ -259,12 +261,13 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   if not families.is_known(network):
     raise InputError(f'--network is {network!r}: it must be one of {families.CHOICES}')
   family = family_of(network)
-  unknown = set(given) - names(HParams, Augmentation, family) - {'network'}
-  for name in sorted(unknown):
-    assert families.owner(name), f'{name} is not an option'
+  for name in sorted(set(given) - names(HParams, Augmentation, family) - {'network'}):
+    owner = families.owner(name)
+    if not owner:
+      raise InputError(f'{name} is no option of a training; leave it out')
     raise InputError(
-      f'--{name.replace("_", "-")} {_as_text(given[name])} belongs to --network '
-      f'{families.owner(name)}, not to {network}; leave it out'
+      f'{flag_of(name)} {as_text(given[name])} belongs to --network {owner}, not to {network}; '
+      'leave it out'
     )
   return HParams(
     family=family(**picked(family, given)),
@@ -284,11 +287,7 @@ def from_params(params: Any) -> HParams:
   given = params if isinstance(params, Mapping) else vars(params)
   # Of a run, and what the old program added: who makes the model function has said it.
   others = names(RunOptions) | {'is_chief'}
-  chosen = {name: value for name, value in given.items() if name not in others}
-  for name in sorted(set(chosen) - names(HParams, Augmentation) - {'network'}):
-    if not families.owner(name):
-      raise InputError(f'params has {name}, which is no option of a training; leave it out')
-  return from_values(chosen)
+  return from_values({name: value for name, value in given.items() if name not in others})
 
 
 def family_of(network: str) -> type[Family]:
@@ -297,16 +296,11 @@ def family_of(network: str) -> type[Family]:
   With one name for both, the program's value would be the family's in one mode, its own in another.
   """
   family = families.find(network)
-  if not family.PLACE:  # One of the program's own.
-    return family
-  own = names(family)
-  taken = _TAKEN | names(RunOptions, HParams, Augmentation)
-  for name in sorted(own):
-    # --no-NAME is the other half of a flag --NAME.
-    if name in taken or (name.startswith('no_') and name[3:] in taken | own):
-      raise InputError(
-        f'--network {network} has an option {name}, a name that is taken; give it another name'
-      )
+  taken = names(family) & (_TAKEN | names(RunOptions, HParams, Augmentation))
+  if family.PLACE and taken:
+    raise InputError(
+      f'--network {network} has an option {min(taken)}, a name that is taken; give it another name'
+    )
   return family
 
 
@@ -327,7 +321,3 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   if 'lr_boundaries_epochs' in given and 'lr_boundaries_steps' not in given:
     defaults.pop('lr_boundaries_steps', None)
   return {**defaults, **given}
-
-
-def _as_text(value: Any) -> str:
-  return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)

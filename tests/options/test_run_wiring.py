@@ -220,19 +220,6 @@ def test_each_worker_draws_an_order_of_its_own(data_dir, tmp_path):
   assert seen[0] != seen[1]
 
 
-def test_an_evaluator_is_as_patient_as_it_is_told(run_here, data_dir, tmp_path, monkeypatch):
-  jobs = {'chief': ['127.0.0.1:9'], 'worker': ['127.0.0.1:10'], 'ps': ['127.0.0.1:11']}
-  task = {
-    'cluster': {**jobs, 'evaluator': ['127.0.0.1:12']},
-    'task': {'type': 'evaluator', 'index': 0},
-  }
-  monkeypatch.setenv('TF_CONFIG', json.dumps(task))
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, '--start-timeout', 0.5]
-  result = run_here(*flags)
-  assert result.returncode == 138
-  assert f'no new checkpoint in {tmp_path} for 0.5 s' in result.stderr
-
-
 # Those of other modes, and what starts processes of its own: other tests give them.
 ELSEWHERE = {
   *('job_dir', 'data_dir', 'checkpoint', 'num_gpus', 'pretrained', 'use_ema', 'warm_start_from'),

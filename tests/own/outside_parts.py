@@ -276,12 +276,6 @@ class TakenOption(Outside):
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnNegation(Outside):
-  bias: bool = option(True, 'whether there is one')
-  no_bias: bool = option(False, 'as --bias is negated')
-
-
-@dataclasses.dataclass(frozen=True)
 class SharedOption(Outside):
   widths: tuple[int, ...] = option((4,), 'of fastnet, too')
 

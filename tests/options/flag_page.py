@@ -1,0 +1,30 @@
+"""Makes docs/flags.md: python tests/options/flag_page.py > docs/flags.md"""
+
+from cifar10.core.option import declarations
+from cifar10.options.flags import COMMON, FAMILIES, shown_default
+
+HEAD = """# Flags
+
+Made by `make docs` from the declarations in `cifar10/`. A recipe sets other defaults, which
+`--list-recipes` prints. Beside these flags the command has `--mode`, `--recipe`, `--network`,
+`--images`, `--out`, `--dry-run`, `--verbose`, `--version`, `--list-recipes` and `--help`, which
+explains them. A flag that is True or False can be given alone (`--nesterov`), with a value
+(`--nesterov False`) and negated (`--no-nesterov`)."""
+
+
+def page():
+  """All options with default and help, by group."""
+  lines = [HEAD]
+  for title, cls in {**COMMON, **FAMILIES}.items():
+    head = '| flag | default | what it is |\n|---|---|---|'
+    lines.append(f'\n## {title[0].upper()}{title[1:]}\n\n{head}')
+    for declared in declarations(cls):
+      choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
+      text = declared.option.help + (f'. One of {choices}' if choices else '')
+      text = text.replace('|', '\\|')
+      lines.append(f'| `{declared.flag}` | {shown_default(declared)} | {text} |')
+  return '\n'.join(lines)
+
+
+if __name__ == '__main__':
+  print(page())
