@@ -48,12 +48,10 @@ class Augmentation(Options):
     choices=('zeros', 'reflect'),
     needs='crop_padding',
   )
-  # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Any two epochs in a row show both
-  # forms.
+  # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Any two epochs in a row show both.
   flip: str = option(
     'random',
-    'mirroring of training images; random: each image each time with probability 1/2; '
-    'alternating: at random in the first epoch, then the opposite of the epoch before',
+    'mirroring of training images; alternating: the opposite of the epoch before',
     choices=('random', 'alternating'),
     needs='use_distortion_for_training',
   )
@@ -61,7 +59,7 @@ class Augmentation(Options):
   # outside, so that one of 16 pixels a side hides 196 on average, and here 256.
   cutout: int = option(
     0,
-    'cutout: side in pixels of the grey square in each training image, wholly within it; 0: off',
+    'side in pixels of a grey square in each training image, wholly within it; 0: none',
     check=between(0, 32, ' pixels'),
     needs='use_distortion_for_training',
   )
@@ -87,23 +85,20 @@ class HParams(Options):
   )
   source: str | None = option(
     None,
-    'a Python function that yields the training examples in place of the training split, as '
-    'package.module:function (docs/data.md)',
+    'a Python function that yields the training examples in place of the split (docs/data.md)',
     check=FUNCTION,
     metavar='MODULE:FUNCTION',
     fixed=True,
   )
   validation_source: str | None = option(
     None,
-    'a Python function, as --source has it, whose one epoch is evaluated in place of the '
-    'validation split',
+    'a Python function, as --source has it, in place of the validation split',
     check=FUNCTION,
     metavar='MODULE:FUNCTION',
   )
   examples_per_epoch: int | None = option(
     None,
-    'number of examples that --source yields in an epoch (default: the len() of what its '
-    'function returns)',
+    'examples that --source yields in an epoch (default: its len())',
     check=at_least(1),
     needs='source',
   )
@@ -130,65 +125,51 @@ class HParams(Options):
   )
   lr_boundaries_epochs: tuple[float, ...] = option(
     (82, 123, 300),
-    'epochs at which a phase of the learning-rate schedule ends; one fewer than --lr-values',
+    'epochs at which a phase of the schedule ends; one fewer than --lr-values',
     check=Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
   )
   lr_boundaries_steps: tuple[int, ...] = option(
-    (),
-    'global steps at which a phase of the learning-rate schedule ends; where given, '
-    '--lr-boundaries-epochs is not used',
+    (), 'global steps at which a phase ends, in place of --lr-boundaries-epochs'
   )
   lr_triangle: tuple[float, ...] = option(
     (),
-    'triangular learning-rate schedule in place of phases: the first factor, the fraction of '
-    'training at which the factor is 1, the last factor',
+    'a triangle in place of phases: the first factor, the part of training at which it is 1, the '
+    'last factor',
     check=Check(
       lambda numbers: not numbers or (len(numbers) == 3 and min(numbers) >= 0 and numbers[1] <= 1),
-      'must be three numbers, as 0.2,0.23,0.07: the first factor, the part of training (0 to 1) '
-      'at which it is 1, the last factor',
+      'must be three numbers of 0 or more, as 0.2,0.23,0.07, the second of at most 1',
     ),
   )
   momentum: float = option(0.9, 'SGD momentum', check=BELOW_ONE)
   nesterov: bool = option(False, 'use Nesterov momentum in place of plain momentum')
   weight_decay: float = option(
     2e-4,
-    'L2 regularisation: coefficient of half the sum of squares of all trainable variables but '
-    'those that Muon updates',
+    'coefficient of half the sum of squares of all trainable variables but those of Muon',
     check=at_least(0),
   )
   offset_lr_factor: float = option(
-    1.0,
-    'factor of the learning rate of batch-norm offsets; their weight decay is divided by it',
-    check=above(0),
+    1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', check=above(0)
   )
   head_lr_factor: float = option(
-    1.0,
-    'factor of the learning rate of the fully connected layer; its weight decay is divided by it',
-    check=above(0),
+    1.0, 'multiplies the rate of the last layer, divides its weight decay', check=above(0)
   )
   muon_learning_rate: float = option(
     0.0,
-    'learning rate of Muon, which updates convolution kernels in place of SGD; 0: SGD updates them',
+    'learning rate of Muon, which updates convolution kernels; 0: SGD updates them',
     check=at_least(0),
     switch=True,
   )
   label_smoothing: float = option(
-    0.0,
-    'label smoothing: part of the target that is spread evenly over the classes',
-    check=BELOW_ONE,
+    0.0, 'part of the target that is spread evenly over the classes', check=BELOW_ONE
   )
   lookahead_steps: int = option(
     0,
-    'Lookahead: global steps after which the variables are averaged with their slow copies '
-    'and go on from that average; 0: off',
+    'Lookahead: steps after which variables go on from a mean with slow copies; 0: off',
     check=at_least(0),
     switch=True,
   )
   ema_decay: float = option(
-    0.0,
-    "decay of the weights' moving average, for example 0.999, which --use-ema evaluates; 0: off",
-    check=BELOW_ONE,
-    switch=True,
+    0.0, "decay of the weights' moving average, as 0.999; 0: off", check=BELOW_ONE, switch=True
   )
   use_distortion_for_training: bool = option(
     True, 'augment training images: random crops, mirroring and cutout'
@@ -199,25 +180,23 @@ class HParams(Options):
   batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', check=above(0))
   dtype: str = option(
     'float32',
-    'compute dtype of activations and kernels; auto: the dtype that the hardware is fast at',
+    'compute dtype of activations and kernels; auto: what the hardware is fast at',
     choices=('auto', 'float32', 'bfloat16'),
   )
   tta: str = option(
     'none',
-    'test-time augmentation: the views of a test image whose logits are averaged',
+    'test-time augmentation: the views of an image whose logits are averaged',
     choices=('none', 'mirror', 'mirror+shift', 'mirror+8shifts'),
   )
   tta_below: float = option(
     1.0,
-    'test-time augmentation only for images whose likeliest class has a probability below '
-    'this; 1: for all images',
+    '--tta only where the likeliest class has a probability below this; 1: for all images',
     check=between(0, 1),
     needs='tta',
   )
   freeze: str = option(
     '',
-    'a regular expression: variables whose names match are not trained, for example '
-    'resnet/(init|stage)',
+    'a regular expression: variables with such names are not trained, as resnet/(init|stage)',
     check=PATTERN,
     metavar='REGEX',
     fixed=True,

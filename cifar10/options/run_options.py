@@ -35,48 +35,38 @@ class RunOptions(Options):
   """The options of where a job runs, what it saves, and how a cluster's workers share updates."""
 
   job_dir: str = option(
-    '',
-    'the folder, or URL as gs://bucket/job, of checkpoints, summaries and exports; training '
-    'resumes what it holds; with --pretrained it can be left out, but not for --mode export',
+    '', 'the folder, or URL, of checkpoints, summaries and exports; training resumes what it holds'
   )
   data_dir: str | None = option(
     None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'
   )
   subset: str | None = option(
     None,
-    'the split to evaluate (default: during training validation, or eval where that is trained on; '
-    'eval, the test set, at the end)',
+    'the split to evaluate (default: on the way validation, or eval where that is trained on; at '
+    'the end eval, the test set)',
     choices=('train', 'validation', 'eval'),
   )
   checkpoint: str | None = option(
     None,
-    'the checkpoint to evaluate, predict with or export; best: the one in best/ (default: the '
-    'latest)',
+    'what to evaluate, predict with or export; best: the one in best/ (default: the latest)',
     check=Check(bool, 'must be the name of a checkpoint'),
   )
   pretrained: str | None = option(
     None,
-    'evaluate, predict with and export an included trained network in place of a job; with a '
-    'new --job-dir becomes a job that has it',
+    'an included trained network in place of a job; a new --job-dir becomes a job that has it',
     choices=PRETRAINED,
   )
   use_ema: bool = option(
-    False,
-    "evaluate, predict with and export the weights' moving average that --ema-decay keeps, in "
-    'place of the last weights',
+    False, 'evaluate, predict with and export the moving average that --ema-decay keeps'
   )
   warm_start_from: tuple[str, ...] = option(
     (),
     'initialise a new job with the variables of another: a job dir, its best/, a checkpoint, an '
-    '.npz or a .keras file, or the name of a --pretrained network; can be given several times, and '
-    'later ones win',
+    '.npz or a .keras file, a --pretrained network; of several, later ones win',
     metavar='PATH',
   )
   format: str = option(
-    'saved_model',
-    'the export format: saved_model for servers, onnx for other runtimes (needs tf2onnx), keras '
-    'for further training',
-    choices=('saved_model', 'onnx', 'keras'),
+    'saved_model', 'the export format; onnx needs tf2onnx', choices=('saved_model', 'onnx', 'keras')
   )
   eval_every_steps: int = option(
     1000, 'global steps between two evaluations during training', check=at_least(1)
@@ -89,30 +79,21 @@ class RunOptions(Options):
   )
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))
   keep_best: int = option(
-    1,
-    'number of checkpoints to keep in best/: the best on the validation split',
-    check=between(0, 1000),
+    1, 'number of checkpoints in best/: the best on the validation split', check=between(0, 1000)
   )
   stop_at_accuracy: float | None = option(
-    None,
-    'early stopping: end training when the accuracy on the validation split reaches this value',
-    check=between(0, 1),
+    None, 'end training at this accuracy on the validation split', check=between(0, 1)
   )
   stop_without_gain: int | None = option(
-    None,
-    'early stopping: end training after this many evaluations in a row without a higher accuracy '
-    'on the validation split',
-    check=at_least(1),
+    None, 'end training after so many evaluations without a higher accuracy', check=at_least(1)
   )
   max_minutes: float | None = option(
-    None,
-    'end training after this many minutes, including those of earlier runs of the job',
-    check=above(0, ' minutes'),
+    None, 'end training after so many minutes, those of earlier runs included', check=above(0)
   )
   callback: tuple[str, ...] = option(
     (),
-    'a Python function that makes a callback, as package.module:function, run after the built-in '
-    'ones; can be given several times (docs/python.md)',
+    'a Python function that makes a callback, as package.module:function; can be given several '
+    'times (docs/python.md)',
     check=Check(lambda names: all(map(FUNCTION.accepts, names)), 'must be package.module:function'),
     metavar='MODULE:FUNCTION',
   )
@@ -121,8 +102,7 @@ class RunOptions(Options):
   )
   profile_steps: str | None = option(
     None,
-    'profile the global steps from FIRST to LAST, as 100:110: write a trace of each to '
-    'JOB/profile/',
+    'global steps to profile, as 100:110: write a trace of each to JOB/profile/',
     check=Check(
       lambda text: bool(first_and_last(text)),
       f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
@@ -130,9 +110,7 @@ class RunOptions(Options):
     metavar='FIRST:LAST',
   )
   num_gpus: int | None = option(
-    None,
-    'number of GPUs to use, one tower on each; 0: use the CPU (default: all visible GPUs)',
-    check=at_least(0, ' (the CPU)'),
+    None, 'GPUs, one tower on each; 0: the CPU (default: all visible)', check=at_least(0)
   )
   num_cpu_towers: int = option(
     1, 'number of towers on virtual CPUs, where no GPU is used', check=between(1, 1024)
@@ -154,8 +132,7 @@ class RunOptions(Options):
   log_device_placement: bool = option(False, 'log the device of each operation')
   distribute: str | None = option(
     None,
-    'multi_worker_mirrored: train with all-reduce between the chief and the workers, in place of '
-    'parameter servers',
+    'multi_worker_mirrored: all-reduce between chief and workers in place of parameter servers',
     check=Check(
       lambda word: word == 'multi_worker_mirrored',
       'must be multi_worker_mirrored; mirrored is gone since version 2: the devices of one host '
@@ -164,26 +141,16 @@ class RunOptions(Options):
     metavar='multi_worker_mirrored',
   )
   sync: bool = option(
-    False,
-    "synchronous training: each update takes the mean of all workers' gradients; without "
-    'effect in a single process',
+    False, "update by the mean of all workers' gradients; without effect in a single process"
   )
   deterministic: bool = option(
-    False,
-    'make training reproducible bit for bit, with the same seed on the same kind of machine; '
-    'workers of a cluster need --sync',
+    False, 'the same seed makes the same network bit for bit; a cluster needs --sync'
   )
   backup_workers: int = option(
-    0,
-    'with --sync, number of the slowest workers that an update does not wait for',
-    check=at_least(0),
-    needs='sync',
+    0, 'number of the slowest workers that an update leaves out', check=at_least(0), needs='sync'
   )
   start_timeout: float = option(
-    600.0,
-    'seconds that a process of a cluster waits for a needed task to start, or to come back, before '
-    'it ends',
-    check=above(0, ' seconds'),
+    600.0, 'seconds to wait for a needed task to start, or to come back', check=above(0, ' seconds')
   )
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 
