@@ -258,6 +258,9 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
   return [modes[command.mode](run)]
 
 
+_running: list[str] = []  # The modes of the calls that are under way.
+
+
 def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   """Runs one mode and returns all its results."""
   callbacks = given.pop('callbacks', None) or ()
@@ -265,6 +268,7 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
     raise InputError(f'callbacks hear of training and evaluation, not of {mode}; leave them out')
   planned = plan.check(_command(mode, given, images))
   _show_log(planned.command.verbose)
+  _running.append(mode)
   monitor = SignalMonitor(kills_after_ctrl_c=False)  # It may be a notebook's process.
   found: list[Result] = []
   try:
@@ -277,7 +281,8 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
       raise KeyboardInterrupt from None
     raise
   finally:
-    if mode.startswith('train'):  # Each writer has a thread.
+    _running.pop()
+    if not _running:  # Each writer has a thread; a training's callback may call, too.
       tf.compat.v1.summary.FileWriterCache.clear()
   if monitor.heard == 'SIGINT':
     raise KeyboardInterrupt

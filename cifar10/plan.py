@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import threading
-from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from cifar10.cluster import tf_config
@@ -56,7 +55,7 @@ def check(command: flags.Command) -> Plan:
   cluster = _cluster(options) if training else Cluster()  # TF_CONFIG's tasks train.
   options, hparams = _job(command, options)
   _check_needs(command.given, hparams, options)
-  _refuse_first(_rules(hparams, options, command.mode))
+  _check_run(hparams, options, command.mode)
   # A source runs in a thread of its own, and may go to another folder there; so may the program's
   # main thread while another one trains.
   is_beside = training and threading.current_thread() is not threading.main_thread()
@@ -83,23 +82,15 @@ def _check_mode(command: flags.Command, options: RunOptions) -> None:
     if value not in (*_OFF, 'saved_model') and mode not in modes:
       shown = '' if value is True else f' {value[0] if isinstance(value, (list, tuple)) else value}'
       raise InputError(f'{flag_of(name)}{shown} is for --mode {", ".join(modes)}, not for {mode}')
-  reads_data = mode not in ('predict', 'export') or (mode == 'predict' and options.subset)
-  rules: list[tuple[object, str]] = [
-    (
-      mode == 'export' and not options.job_dir,
-      '--mode export needs --job-dir DIR, where the export goes',
-    ),
-    (
-      mode == 'predict' and bool(images) == bool(options.subset),
-      '--mode predict needs --images PATH..., or --subset in their place',
-    ),
-    (reads_data and not options.data_dir, f'--mode {mode} needs --data-dir DIR'),
-  ]
-  rules += [
-    (files.is_url(name), f'--images {name} is a URL; copy the images to a local folder')
-    for name in images
-  ]
-  _refuse_first(rules)
+  if mode == 'export' and not options.job_dir:
+    raise InputError('--mode export needs --job-dir DIR, where the export goes')
+  if mode == 'predict' and bool(images) == bool(options.subset):
+    raise InputError('--mode predict needs --images PATH..., or --subset in their place')
+  if not options.data_dir and (mode not in ('predict', 'export') or options.subset):
+    raise InputError(f'--mode {mode} needs --data-dir DIR')
+  for image in images:
+    if files.is_url(image):
+      raise InputError(f'--images {image} is a URL; copy the images to a local folder')
   if command.out:
     check_out(command.out, '.jsonl', '.csv', '.npz')
 
@@ -107,30 +98,12 @@ def _check_mode(command: flags.Command, options: RunOptions) -> None:
 def check_out(path: str, *suffixes: str) -> None:
   """Raises InputError for a file that cannot be written, or not in one of these formats."""
   folder = os.path.dirname(path) or '.'
-  is_local = not files.is_url(folder)
-  _refuse_first(
-    [
-      (
-        suffixes and not path.endswith(suffixes),
-        f'--out {path}: a name must end in one of {", ".join(suffixes)}',
-      ),
-      (
-        is_local and not files.is_dir(folder),
-        f'--out {path}: there is no folder {folder}; make it',
-      ),
-      (
-        is_local and not files.is_replaceable(path),
-        f'--out {path} is a folder, a link or a device; name a file',
-      ),
-    ]
-  )
-
-
-def _refuse_first(rules: Iterable[tuple[object, str]]) -> None:
-  """Raises InputError with the message of the first rule that is broken."""
-  for is_broken, message in rules:
-    if is_broken:
-      raise InputError(message)
+  if suffixes and not path.endswith(suffixes):
+    raise InputError(f'--out {path}: a name must end in one of {", ".join(suffixes)}')
+  if not files.is_url(folder) and not files.is_dir(folder):
+    raise InputError(f'--out {path}: there is no folder {folder}; make it')
+  if not files.is_url(folder) and not files.is_replaceable(path):
+    raise InputError(f'--out {path} is a folder, a link or a device; name a file')
 
 
 def _job(command: flags.Command, options: RunOptions) -> tuple[RunOptions, HParams]:
@@ -177,33 +150,30 @@ def _check_needs(given: dict[str, Any], hparams: HParams, options: RunOptions) -
       raise InputError(f'{flag_of(name)} has no effect with --lr-triangle; leave one out')
 
 
-def _rules(hparams: HParams, options: RunOptions, mode: str) -> Iterator[tuple[object, str]]:
-  """Yields what holds between options of a training and of a run: (is it broken, the message)."""
-  yield (
-    options.use_ema and not hparams.ema_decay,
-    '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
-    'leave it out, or train a new job with --ema-decay 0.999',
-  )
+def _check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
+  """Raises InputError if the run's options do not fit what it trains, or what the job trained."""
+  if options.use_ema and not hparams.ema_decay:
+    raise InputError(
+      '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
+      'leave it out, or train a new job with --ema-decay 0.999'
+    )
   if mode not in _TRAINING:
     return
-  is_other = options.subset not in (None, 'validation')
-  yield (
-    hparams.validation_source and is_other,
-    f'--validation-source {hparams.validation_source} is not evaluated with --subset '
-    f'{options.subset}; leave one out',
-  )
+  subset = '' if options.subset in (None, 'validation') else f'--subset {options.subset}'
+  train_on = '' if hparams.train_on == 'train' else f'--train-on {hparams.train_on}'
+  if hparams.validation_source and (subset or train_on):
+    raise InputError(f'--validation-source is not evaluated with {subset or train_on}')
   if not hparams.train_epochs:  # Else the data will say which step is the last.
     options.check_profiled(hparams.train_steps)
-  stops = options.stops_by
-  yield (
-    stops and mode == 'train',
-    f'{stops} needs evaluations on the way; use --mode train_and_evaluate',
-  )
-  yield (
-    stops and (is_other or hparams.train_on != 'train'),
-    f'{stops} needs evaluations of the validation split; leave out --subset and --train-on, or use '
-    '--max-minutes',
-  )
+  if options.stops_by and mode == 'train':
+    raise InputError(
+      f'{options.stops_by} needs evaluations on the way; use --mode train_and_evaluate'
+    )
+  if options.stops_by and (subset or train_on):
+    raise InputError(
+      f'{options.stops_by} needs evaluations of the validation split; leave out '
+      f'{subset or train_on}, or use --max-minutes'
+    )
 
 
 def _set_environment(options: RunOptions) -> None:

@@ -205,11 +205,6 @@ class HParams(Options):
 
   def check(self) -> None:
     """Raises InputError for values that do not fit each other."""
-    if self.validation_source and self.train_on != 'train':
-      raise InputError(
-        f'--validation-source {self.validation_source} is not evaluated with --train-on '
-        f'{self.train_on}; leave one out'
-      )
     boundaries = self.lr_boundaries_steps or self.lr_boundaries_epochs
     if len(self.lr_values) != len(boundaries) + 1:
       raise InputError(
