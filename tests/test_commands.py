@@ -17,7 +17,6 @@ import cifar10
 from cifar10.job import pretrained
 from cifar10.options.run_options import PRETRAINED
 
-SMALL = ['--train-steps', '2', '--train-batch-size', '16', '--num-layers', '8', '--num-gpus', '0']
 SCRIPTS = (
   'cifar10-generate',
   'cifar10-train',
@@ -106,30 +105,3 @@ def test_every_script_runs(run, name):
   usage = run(name, '--help').stdout
   assert usage.startswith(f'usage: {name} ')
   assert not re.search(r'python -m|\.py\b', usage)
-
-
-def documented():
-  """The commands of docs/support.md that need the installed program, made short."""
-  blocks = re.findall(r'```sh\n(.*?)```', checkout.read('docs/support.md'), re.S)
-  more = {
-    'cifar10-generate': ['--synthetic', '40'],
-    'cifar10-train': SMALL,
-    'cifar10-cluster': SMALL,
-  }
-  for line in ''.join(blocks).splitlines():
-    command = line.split()[0]
-    if command not in ('pip', 'python', 'make'):  # The fixture runs one, test_readme.py others.
-      yield ' '.join([line, *more.get(command, ())])
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_every_command_of_the_page_runs(installed, tmp_path):
-  """In one shell, one after the other."""
-  lines = ['set -e', *documented()]
-  shown = set(SCRIPTS) - {'cifar10-control'}  # Which needs another that runs.
-  assert {line.split()[0] for line in lines} == {'set', *shown}
-  path = f'{installed}:{os.environ["PATH"]}'
-  environment = {**os.environ, 'PATH': path}
-  result = checkout.run('bash', '-c', '\n'.join(lines), cwd=tmp_path, env=environment, timeout=900)
-  assert result.returncode == 0, result.stderr

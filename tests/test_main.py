@@ -67,21 +67,12 @@ def test_defaults_of_old():
   ('flags', 'value'),
   [
     (['--use-distortion-for-training'], True),
-    (['--use-distortion-for-training', 'True'], True),
     (['--use-distortion-for-training', 'False'], False),
-    (['--use-distortion-for-training=false'], False),
     (['--no-use-distortion-for-training'], False),
   ],
 )
 def test_a_boolean_flag_means_what_it_says(flags, value):
   assert parse(*flags)['use_distortion_for_training'] is value
-
-
-def test_a_flag_of_the_old_program_reaches_the_hyper_parameters():
-  flags = parse('--lr-values', '1,0.5', '--lr-boundaries-steps', '7', '--num-layers', '20')
-  assert flags['lr_values'] == (1.0, 0.5)
-  assert flags['lr_boundaries_steps'] == (7,)
-  assert flags['num_layers'] == 20
 
 
 def test_the_classic_recipe_is_the_defaults():
@@ -230,13 +221,6 @@ def test_other_commands_take_over_what_was_trained():
   assert adopted == from_values(
     {**CONFIG, 'lr_values': (1.0, 0.1), 'lr_boundaries_steps': (5,), 'tta': 'none'}
   )
-
-
-def test_other_commands_take_no_learning_rate_of_a_recipe():
-  """vgg16's three values would not fit the job's one boundary."""
-  given = {'lr_values': (1.0, 0.1, 0.01), 'tta': 'none'}
-  adopted = job_config.adopt_config(given, CONFIG, 'job', training=False)
-  assert adopted == job_config.adopt_config({'tta': 'none'}, CONFIG, 'job', training=False)
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():
