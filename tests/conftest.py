@@ -52,10 +52,10 @@ def pytest_xdist_auto_num_workers():
 
 
 @pytest.fixture(autouse=True)
-def unconfigured_log():
+def plain_log():
   """What a call in Python or a command sets up for its log is no other test's."""
   log.handlers.clear()
-  log.setLevel(logging.NOTSET)
+  log.setLevel(logging.INFO)
   log.propagate = True
 
 

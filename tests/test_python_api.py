@@ -260,6 +260,7 @@ def test_several_threads_may_make_the_first_call():
 
 def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd):
   folder, _ = job
+  log.setLevel(logging.NOTSET)
   cifar10.evaluate(folder, data_dir)
   assert 'evaluated at step 4' in capfd.readouterr().err
   log.setLevel(logging.ERROR)

@@ -442,8 +442,7 @@ def load(place: str) -> type[Family]:
   )
   methods = ('__init__', 'describe', 'group')  # `__init__` calls `check`.
   guarded = {name: guard(getattr(named, name)) for name in methods}
-  with guard:  # Types may be names of nothing.
-    declarations(named)
+  guard(declarations)(named)  # Types may be names of nothing.
   return type(named.__name__, (named,), {'PLACE': place, '__module__': named.__module__, **guarded})
 
 
