@@ -1,9 +1,8 @@
-"""Layers of networks, residual blocks of ResNets: raw TensorFlow operations in any data format and
-compute dtype.
+"""Layers of networks and residual blocks of ResNets, in any data format and compute dtype.
 
-Activations are [batch, height, width, channels] with 'channels_last' and
-[batch, channels, height, width] with 'channels_first'; a convolution's kernel is
-[height, width, in, out] in both, so one checkpoint serves both formats.
+They are raw TensorFlow operations. Activations are [batch, height, width, channels] with
+'channels_last' and [batch, channels, height, width] with 'channels_first'; a convolution's kernel
+is [height, width, in, out] in both, so one checkpoint serves both formats.
 
 Variables are float32 always. With `dtype=tf.bfloat16` kernels are cast where they are used and
 activations are bfloat16; batch-norm parameters and statistics and the logits stay float32.

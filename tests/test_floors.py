@@ -1,8 +1,6 @@
 """The folders of cifar10/ are floors: imports go down, in one order; nothing imports a command."""
 
-import ast
-
-import checkout
+from structure import TREES, imported
 
 FLOORS = (  # The highest first.
   'reporting',
@@ -28,21 +26,6 @@ COMMANDS = (
 )
 
 
-# The syntax tree of every module of the program.
-MODULES = {name: ast.parse(checkout.read(path)) for name, path in checkout.modules().items()}
-
-
-def imported(tree):
-  """The program's modules that a module imports, wherever in it."""
-  for node in ast.walk(tree):
-    if isinstance(node, ast.Import):
-      yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-      for alias in node.names:
-        whole = f'{node.module}.{alias.name}'
-        yield whole if whole in MODULES else node.module
-
-
 def floor(module):
   """Counted from the ground; the commands are above all."""
   parts = module.split('.') if '.' in module else ['', module]
@@ -50,14 +33,12 @@ def floor(module):
 
 
 def test_every_folder_is_a_floor():
-  folders = {name.split('.')[1] for name in MODULES if name.count('.') >= 2}
+  folders = {name.split('.')[1] for name in TREES if name.count('.') >= 2}
   assert folders | {'model_base'} == set(FLOORS)
 
 
 def test_imports_go_down():
-  pairs = [
-    (name, other) for name in MODULES if name != 'cifar10' for other in imported(MODULES[name])
-  ]
+  pairs = [(name, other) for name in TREES if name != 'cifar10' for other in imported(TREES[name])]
   for name, other in pairs:
     if other.startswith('cifar10.') or other == 'model_base':
       assert floor(other) <= floor(name), f'{name} imports {other}'
