@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import traffic
 from records import (
   Records,
   accuracies,
@@ -283,38 +282,6 @@ def _support(record: dict) -> str:
   return _markdown('Python | TensorFlow | outcome', rows, words=3) + said
 
 
-def _wire(record: dict) -> str:
-  """What passed each cable in a step beside what it is computed to be; and computed images/s."""
-  rows = []
-  for cluster, counted in record['bytes_per_step'].items():
-    servers = [both for task, both in counted.items() if task.startswith('ps')]
-    workers = [both for task, both in counted.items() if not task.startswith('ps')]
-    for kind, tasks in (('worker', workers), ('ps', servers)):
-      if tasks:
-        means = [sum(column) / len(tasks) for column in zip(*tasks)]
-        pairs = zip(means, record['reckoned'][cluster][kind])
-        name = {'worker': 'workers', 'ps': 'servers'}[kind]
-        rows.append([cluster, name, *(f'{count / 1e6:.2f}' for pair in pairs for count in pair)])
-  heads = 'cluster | mean of the | sent, MB | computed | received, MB | computed'
-  return f'{_markdown(heads, rows, words=2)}\n{_on_paper(**record["network_bytes"])}'
-
-
-def _on_paper(trainable: int, averages: int) -> str:
-  """A synchronous cluster's images/s by its workers, servers and network."""
-  kinds = {'1 server': 1, '4 servers': 4, 'all-reduce': 0}
-  rates = {'1 Gbit/s': 1e9 / 8, '10 Gbit/s': 10e9 / 8}  # Bytes a second.
-  heads = [f'{rate}, {kind}' for rate in rates for kind in kinds]
-  rows = []
-  for workers in (1, 4, 16, 64):
-    made = (
-      traffic.images_per_second(workers, servers, trainable, averages, rate)
-      for rate in rates.values()
-      for servers in kinds.values()
-    )
-    rows.append([workers, *(f'{images:,.0f}' for images in made)])
-  return f'Computed images/s:\n\n{_markdown(" | ".join(["workers", *heads]), rows)}'
-
-
 def _protocol_cost(record: dict) -> str:
   """What a cluster's step costs when it computes next to nothing; beside an earlier commit."""
   steps = record.get('milliseconds_per_step')
@@ -348,5 +315,4 @@ _TABLES = {
   'inference': _inference,
   'input_pipeline': _rates,
   'startup': _startup,
-  'wire': _wire,
 }

@@ -25,7 +25,7 @@ MOST_LINES, LONGEST_LINE = 130, 120  # Of the README.
 ELSEWHERE = """
 my_source.py my_network.py program.py cifar10.py cifar10_model.py cifar10_utils.py lines.py
 with_flags.py onednn.py cluster_accuracy.py soak_memory.py python_calls.py loader_peer.py
-python_source.py
+python_source.py tests/wire.py
 """
 # Flags of Slurm, Docker and TensorBoard, and one of ours with its no.
 OTHER_FLAGS = """
