@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import re
-import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -204,25 +203,6 @@ class Layers:
 
   def _add(self, x: tf.Tensor, shortcut: tf.Tensor) -> tf.Tensor:
     return x + shortcut
-
-  def _dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
-    """Sets each element to 0 with probability `rate`, divides the others by 1 - rate, in training.
-
-    The expectation stays `x`, which evaluation returns. Srivastava et al. 2014, 'Dropout: A
-    Simple Way to Prevent Neural Networks from Overfitting', section 10.
-    """
-    if rate == 0 or not self._is_training:
-      return x
-    # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
-    # job drops the same elements as one that was not interrupted. And on the name, which layers and
-    # towers do not share: TensorFlow's own seed would count the random operations before, of which
-    # a resumed warm start has more.
-    step = tf.compat.v1.train.get_or_create_global_step()
-    seeds = list(tf.compat.v1.random.get_seed(zlib.crc32(x.op.name.encode()) & 0x7FFFFFFF))
-    seed = tf.random.experimental.stateless_fold_in(seeds, tf.cast(step, tf.int32))
-    # bfloat16 has 128 random numbers from 0 to 1: a rate of 0.3 would drop 39 of 128, 30.5 %.
-    dropped = tf.nn.experimental.stateless_dropout(tf.cast(x, tf.float32), rate, seed)
-    return tf.cast(dropped, x.dtype)
 
   def _fully_connected(
     self,

@@ -106,12 +106,6 @@ def test_what_is_in_the_process_alone_is_not_exported(network):
     freeze_graph.freeze(hparams, CIFAR10, path)
 
 
-def test_what_the_logits_do_not_need_is_left_out():
-  hparams = from_values({'network': 'outside_parts:calls_python_beside'})
-  path, _ = random_checkpoint.save(hparams)
-  assert freeze_graph.freeze(hparams, CIFAR10, path)
-
-
 AS_IN_TENSORFLOW_1 = """
 import sys
 import tensorflow as tf

@@ -2,25 +2,28 @@
 
 import dataclasses
 import functools
+import logging
 import os
-import re
 import tempfile
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from cifar10.core import files
+from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.exporters import freeze_graph, keras_file, onnx_file, saved_model
+from cifar10.exporters import freeze_graph, keras_file, saved_model
+from cifar10.exporters.freeze_graph import Format, Frozen
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
 from cifar10.options.hparams import HParams
 from cifar10.training.estimator import with_checkpoint
+from cifar10.training.inference import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
-FORMATS = {  # By --format.
-  'saved_model': saved_model.FORMAT,
-  'onnx': onnx_file.FORMAT,
-  'keras': keras_file.FORMAT,
-}
+_OPSET = 17  # Of 2022; runtimes of the last years support it.
+_INSTALLED_BY = (  # In any folder.
+  "pip install 'tf2onnx>=1.16,<2' 'onnx<1.18; python_version < \"3.12\"' 'onnxruntime>=1.17,<2'"
+)
 
 
 def export(run: Run) -> dict[str, Any]:
@@ -67,10 +70,9 @@ def _export(run: Run, checkpoint: str) -> dict[str, Any]:
 
 def _moved(written: str, exports: str, suffix: str) -> str:
   """Moves a complete export to the time in seconds: servers take the highest number."""
-  names = map(os.path.basename, files.matching(exports, '[0-9]*'))
-  before = [int(found[0]) for found in map(re.compile('[0-9]{1,18}').match, names) if found]
-  number = max([int(time.time()), *(each + 1 for each in before)])  # A clock may have been ahead.
-  path = os.path.join(exports, f'{number}{suffix}')
+  names = [os.path.basename(path).partition('.')[0] for path in files.matching(exports, '[0-9]*')]
+  before = [int(name) + 1 for name in names if name.isdecimal()]  # A clock may have been ahead.
+  path = os.path.join(exports, f'{max([int(time.time()), *before])}{suffix}')
   if not files.is_url(path):
     os.rename(written, path)
     return path
@@ -87,9 +89,9 @@ def _accuracies(
   job_dir: str, hparams: HParams, checkpoint: str, step: int, weights: str
 ) -> dict[str, float]:
   """Returns the training's own accuracies by split; only those of these weights and views."""
-  found: dict[str, float] = {}
   if not checkpoints.is_saved(checkpoint, job_dir, step):
-    return found
+    return {}
+  found: dict[str, float] = {}
   views = {'tta': hparams.tta, 'tta_below': hparams.tta_below}
   for event in filter(metrics_log.is_evaluation, metrics_log.read(job_dir)):
     if (event['step'], event.get('weights', 'last')) == (step, weights):
@@ -99,3 +101,51 @@ def _accuracies(
       elif views.items() <= event.items():
         found[event['subset']] = event['accuracy']
   return found
+
+
+def check_onnx(_: HParams) -> None:
+  """Raises InputError if tf2onnx cannot be imported."""
+  try:
+    import tf2onnx  # noqa: F401, PLC0415 - an extra
+  except ImportError as error:
+    raise InputError(
+      f'--format onnx needs tf2onnx, which cannot be imported ({error}); run: {_INSTALLED_BY}'
+    ) from None
+
+
+def write_onnx(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
+  """Writes a file from `images` uint8 [n, 32, 32, 3] to classes, probabilities, features.
+
+  `network` is in float32, and `made_from`, what it was made from, becomes metadata.
+  """
+  import onnx  # noqa: PLC0415
+  from tf2onnx import convert  # noqa: PLC0415
+
+  logging.getLogger('tf2onnx').setLevel(logging.ERROR)
+  # 'images:0' is TensorFlow's name of a tensor, not an ONNX one.
+  names = {f'{name}:0': name for name in (IMAGES, CLASSES, PROBABILITIES, FEATURES)}
+  images, *outputs = names
+  try:
+    model, _ = convert.from_graph_def(
+      network.graph,
+      input_names=[images],
+      output_names=outputs,
+      opset=_OPSET,
+      tensors_to_rename=names,
+    )
+    onnx.helper.set_model_props(model, {'made_from': files.json_text(made_from)})
+    onnx.checker.check_model(model)
+  except Exception as error:  # An operation that tf2onnx does not know, in a user's own network.
+    said = str(error).partition('\n')[0]
+    raise InputError(
+      f'--format onnx cannot hold this network ({type(error).__name__}: {said}); use --format '
+      'saved_model'
+    ) from None
+  onnx.save(model, path)
+
+
+FORMATS = {  # By --format. The variables are always float32, and onnxruntime's convolutions are.
+  'saved_model': Format(saved_model.write),
+  'onnx': Format(write_onnx, check_onnx, suffix='.onnx', dtype='float32'),
+  'keras': Format(keras_file.write, keras_file.check, suffix='.keras', dtype='float32'),
+}

@@ -1,7 +1,12 @@
-"""Freezes a checkpoint's network for inference: its variables become constants."""
+"""Freezes a checkpoint's network for inference: variables become constants, batch norm is folded.
 
+With its moving averages batch norm is y = f x + b for each channel, with f = scale / sqrt(variance
++ epsilon) and b = offset - f mean. f is multiplied into the kernel of the convolution before it,
+which leaves adding b. A max pool between the two is no obstacle to a positive f.
+"""
+
+import collections
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,13 +17,10 @@ from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data import info
 from cifar10.data.info import DatasetInfo
-from cifar10.exporters import fold_batch_norm
 from cifar10.job.checkpoints import Saver
 from cifar10.options.hparams import HParams
 from cifar10.training import inference, network_builder, optimizers
 from cifar10.training.inference import CLASSES, FEATURES, IMAGES, PROBABILITIES
-
-_ELSEWHERE = re.compile('HashTable|PyFunc')  # Operations on what is in this process alone.
 
 
 class Frozen(NamedTuple):
@@ -26,7 +28,7 @@ class Frozen(NamedTuple):
 
   hparams: HParams
   data: DatasetInfo  # What it classifies.
-  graph: Any  # A GraphDef with the inputs and outputs that inference.py names.
+  graph: tf.compat.v1.GraphDef  # With the inputs and outputs that inference.py names.
   values: Mapping[str, np.ndarray]  # float32 values of the network's variables.
 
   @property
@@ -53,7 +55,7 @@ class Format(NamedTuple):
 def freeze(
   hparams: HParams, data: DatasetInfo, checkpoint: str, *, use_ema: bool = False
 ) -> Frozen:
-  """Freezes a checkpoint's network, with batch norm folded into the convolutions.
+  """Freezes a checkpoint's network.
 
   Args:
     hparams: the job's; with `tta` the probabilities are those of the views' mean logits.
@@ -64,6 +66,7 @@ def freeze(
   Raises:
     InputError: the network has a table, whose content no graph holds, or calls Python.
   """
+  outputs = [CLASSES, PROBABILITIES, FEATURES]
   with devices.side_graph() as graph:
     sizes = [None, info.HEIGHT, info.WIDTH, info.DEPTH]
     images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
@@ -79,24 +82,102 @@ def freeze(
       saver.restore(session, checkpoint)
       values = session.run(variables)
       constants = tf.compat.v1.graph_util.convert_variables_to_constants(
-        session, graph.as_graph_def(), [CLASSES, PROBABILITIES, FEATURES]
+        session, graph.as_graph_def(), outputs
       )
-  _check_is_whole(constants)
-  for node in constants.node:  # Drops custom gradients of networks: inference needs none.
-    node.attr.pop('_gradient_op_type', None)
-  return Frozen(hparams, data, fold_batch_norm.folded(constants), values)
-
-
-def _check_is_whole(graph: Any) -> None:
-  """Raises InputError if the graph, or a function that it calls, needs more than constants."""
-  functions = {each.signature.name: each.node_def for each in graph.library.function}
-  needed = [*graph.node]
-  for node in needed:  # Which grows by the nodes of functions that are called.
-    for value in node.attr.values():
-      for called in (value.func, *value.list.func):
-        needed += functions.pop(called.name, ())
-    if _ELSEWHERE.search(node.op):
+  functions = (node for each in constants.library.function for node in each.node_def)
+  for node in (*constants.node, *functions):
+    if 'HashTable' in node.op or 'PyFunc' in node.op:
       raise InputError(
         f'the network cannot be exported: {node.name} ({node.op}) is a table or a call of Python, '
         'which no file can hold; make it of constants and operations of TensorFlow'
       )
+    node.attr.pop('_gradient_op_type', None)  # Inference needs no custom gradients.
+  return Frozen(hparams, data, folded(constants, outputs), values)
+
+
+class _Found(NamedTuple):
+  """A batch norm that can be folded, and the convolution whose kernel takes its factor."""
+
+  convolution: tf.compat.v1.NodeDef
+  kernel: np.ndarray  # float32 [height, width, in, out], times the factor
+  bias: np.ndarray  # float32 [out]
+
+
+def folded(graph: tf.compat.v1.GraphDef, outputs: list[str]) -> tf.compat.v1.GraphDef:
+  """Returns what the outputs need of a graph, each batch norm folded that follows a convolution.
+
+  Variables are constants already. Kernels are multiplied in float32, and rounded once for
+  convolutions in bfloat16.
+  """
+  nodes = {node.name: node for node in graph.node}
+  users = collections.Counter(_source(name) for node in graph.node for name in node.input)
+  # By a batch's own mean in a network of a user's own.
+  norms = [n for n in graph.node if n.op == 'FusedBatchNormV3' and not n.attr['is_training'].b]
+  matches = {node.name: _match(node, nodes, users) for node in norms}
+  found = {name: match for name, match in matches.items() if match}
+  kernels = {match.convolution.name: match.kernel for match in found.values()}
+  # If the graph holds a network twice, both use the same kernel node.
+  shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
+  result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
+  for node in graph.node:
+    dtype = node.attr['T'].type if node.name in kernels or node.name in found else 0
+    if node.name in kernels:
+      kernel = kernels[node.name]
+      key = kernel.tobytes(), kernel.shape, dtype
+      if key not in shared:
+        shared[key] = _constant(result, f'{node.name}/folded', kernel, dtype)
+      convolution = result.node.add()
+      convolution.CopyFrom(node)
+      convolution.input[1] = shared[key]
+    elif node.name in found:
+      bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)
+      addition = result.node.add(name=node.name, op='BiasAdd', input=[node.input[0], bias])
+      addition.attr['T'].type = dtype
+      addition.attr['data_format'].CopyFrom(node.attr['data_format'])
+    else:
+      result.node.add().CopyFrom(node)
+  return tf.compat.v1.graph_util.extract_sub_graph(result, outputs)
+
+
+def _match(
+  node: tf.compat.v1.NodeDef, nodes: Mapping[str, tf.compat.v1.NodeDef], users: Mapping[str, int]
+) -> _Found | None:
+  before = nodes[_source(node.input[0])]
+  is_pooled = before.op == 'MaxPool' and users[before.name] == 1
+  convolution = nodes[_source(before.input[0])] if is_pooled else before
+  if convolution.op != 'Conv2D' or users[convolution.name] > 1:
+    return None
+  values = [_value(name, nodes) for name in (convolution.input[1], *node.input[1:5])]
+  if any(value is None for value in values):
+    return None
+  kernel, scale, offset, mean, variance = (np.asarray(value, np.float64) for value in values)
+  factor = scale / np.sqrt(variance + node.attr['epsilon'].f)
+  if is_pooled and (factor <= 0).any():
+    return None
+  bias = offset - factor * mean
+  return _Found(convolution, (kernel * factor).astype(np.float32), bias.astype(np.float32))
+
+
+def _value(name: str, nodes: Mapping[str, tf.compat.v1.NodeDef]) -> np.ndarray | None:
+  """Returns a constant's value, read through casts (their rounding comes after the fold)."""
+  node = nodes[_source(name)]
+  if node.op == 'Const':
+    return tf.make_ndarray(node.attr['value'].tensor)
+  if node.op in ('Identity', 'Cast'):
+    return _value(node.input[0], nodes)
+  if node.op == 'Fill':
+    shape, value = (_value(each, nodes) for each in node.input)
+    return None if shape is None or value is None else np.full(shape, value)
+  return None
+
+
+def _constant(graph: tf.compat.v1.GraphDef, name: str, value: np.ndarray, dtype: int) -> str:
+  node = graph.node.add(name=name, op='Const')
+  node.attr['dtype'].type = dtype
+  node.attr['value'].tensor.CopyFrom(tf.make_tensor_proto(value, dtype=dtype))
+  return name
+
+
+def _source(name: str) -> str:
+  """Returns the node of a tensor name: 'bn' for 'bn:1' and '^bn'."""
+  return name.lstrip('^').partition(':')[0]

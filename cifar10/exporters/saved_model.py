@@ -13,7 +13,7 @@ from tensorflow.python.eager import context
 
 from cifar10.core import files
 from cifar10.data import image_files, info
-from cifar10.exporters.freeze_graph import Format, Frozen
+from cifar10.exporters.freeze_graph import Frozen
 from cifar10.training.inference import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
 _SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
@@ -89,6 +89,3 @@ def _field(number: int, content: bytes) -> bytes:
     length.append(size & 127 | 128)
     size >>= 7
   return bytes([number << 3 | 2, *length, size]) + content
-
-
-FORMAT = Format(write)

@@ -84,7 +84,7 @@ def _open_keras(path: str, names: Iterable[str], unfold: Unfold) -> VariableFile
   """The weights of a .keras file that --format keras wrote, and that Keras may have trained since.
 
   Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
-  constant a is saved as a (x + offset / a), the product as a layer of its own: keras_networks.py.
+  constant a is saved as a (x + offset / a), the product as a layer of its own: keras_file.py.
   `names` are the network's variables. Raises InputError if Keras cannot read the file.
   """
   try:

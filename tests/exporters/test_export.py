@@ -1,17 +1,26 @@
-"""How an export takes its place in the job dir, and the accuracy that it names."""
+"""How an export takes its place in the job dir, the accuracy that it names, and what reads it."""
 
+import json
 import os
 import signal
+import sys
 
+import numpy as np
+import onnxruntime
 import pytest
 from outcome import succeeded
+from random_checkpoint import IMAGES, save
 
 from cifar10.core import files
-from cifar10.exporters import export
+from cifar10.core.errors import InputError
+from cifar10.data.info import CIFAR10
+from cifar10.exporters import export, freeze_graph
 from cifar10.job import metrics_log
+from cifar10.options.hparams import from_values
 
 PLAIN = {'subset': 'eval', 'accuracy': 0.94}
 VIEWS = {**PLAIN, 'accuracy_without_tta': 0.93, 'tta': 'mirror+shift', 'tta_below': 0.7}
+FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}
 
 
 def test_behind_a_url_what_makes_it_a_saved_model_comes_last(tmp_path, monkeypatch):
@@ -46,9 +55,7 @@ def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path,
     (VIEWS, ['--tta', 'none'], {'eval': 0.93}),
     (VIEWS, ['--tta', 'mirror', '--tta-below', 0.7], {}),
     (PLAIN, ['--tta', 'none'], {'eval': 0.94}),
-    (PLAIN, ['--tta', 'mirror'], {}),
     ({**PLAIN, 'weights': 'ema'}, ['--tta', 'none'], {}),
-    ({'subset': 'eval', 'accuracy': None}, ['--tta', 'none'], {}),  # Another program's line.
   ],
 )
 def test_the_accuracy_is_of_the_same_weights_and_views(measured, flags, known, old_job, run_here):
@@ -60,17 +67,9 @@ def test_the_accuracy_is_of_the_same_weights_and_views(measured, flags, known, o
   assert (made['global_step'], made['accuracy']) == (8, known)
 
 
-def test_a_checkpoint_that_the_training_did_not_save_was_not_measured(old_job, run_here, tmp_path):
-  metrics_log.append(str(old_job), {'event': 'evaluate', 'step': 8, **PLAIN})
-  for path in old_job.glob('model.ckpt-8.*'):
-    (tmp_path / path.name).write_bytes(path.read_bytes())
-  flags = ['--job-dir', old_job, '--mode', 'export', '--checkpoint', tmp_path / 'model.ckpt-8']
-  assert succeeded(run_here(*flags))['accuracy'] == {}
-
-
 def test_sigterm_leaves_no_half_export(old_job, run_here, monkeypatch):
   monkeypatch.setattr(export, '_moved', lambda *_: signal.raise_signal(signal.SIGTERM))
-  own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+  own = signal.signal(signal.SIGTERM, lambda *_: None)
   try:
     result = run_here('--job-dir', old_job, '--mode', 'export')
   finally:
@@ -78,3 +77,47 @@ def test_sigterm_leaves_no_half_export(old_job, run_here, monkeypatch):
   assert (result.returncode, result.stdout) == (143, '')
   assert result.stderr.splitlines()[-1] == 'ended by SIGTERM'
   assert os.listdir(old_job / 'export') == []
+
+
+@pytest.mark.parametrize(
+  'values',
+  [
+    {'num_layers': 8},
+    pytest.param({'network': 'vgg', 'vgg_layers': 11}, marks=pytest.mark.long),
+    pytest.param(FASTNET, marks=pytest.mark.slow),
+    {**FASTNET, 'tta_below': 0.62},
+  ],
+  ids=['resnet', 'vgg', 'views', 'views of some'],
+)
+def test_onnxruntime_answers_alike(values, tmp_path):
+  hparams = from_values(values)
+  checkpoint, (probabilities, features) = save(hparams)
+  path = str(tmp_path / 'network.onnx')
+  export.write_onnx(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {'classes': ['a']})
+  session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+  assert [given.name for given in session.get_inputs()] == ['images']
+  names = [output.name for output in session.get_outputs()]
+  found = dict(zip(names, session.run(None, {'images': IMAGES})))
+  np.testing.assert_allclose(found['probabilities'], probabilities, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(found['features'], features, rtol=1e-3, atol=1e-4)
+  np.testing.assert_array_equal(found['classes'], probabilities.argmax(1))
+  metadata = session.get_modelmeta().custom_metadata_map
+  assert json.loads(metadata['made_from']) == {'classes': ['a']}
+
+
+def test_without_tf2onnx_one_line_says_so(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'tf2onnx', None)  # An import of it fails.
+  with pytest.raises(InputError, match=r'needs tf2onnx.*; run: pip install .tf2onnx>='):
+    export.check_onnx(from_values({}))
+
+
+@pytest.mark.parametrize('form', ['saved_model', 'onnx'])
+def test_openvino_answers_alike(form, tmp_path):
+  openvino = pytest.importorskip('openvino', reason='OpenVINO is not installed (docs/exports.md)')
+  hparams = from_values({'num_layers': 8})
+  checkpoint, (probabilities, _) = save(hparams)
+  path = str(tmp_path / 'exported') + export.FORMATS[form].suffix
+  export.FORMATS[form].write(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {})
+  network = openvino.Core().compile_model(path, 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
+  found = {name: value for each, value in network([IMAGES]).items() for name in each.names}
+  np.testing.assert_allclose(found['probabilities'], probabilities, rtol=1e-4, atol=1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graphs import run
-from test_model_base import BFLOAT16, DECAY, EPSILON, image
+from test_model_base import DECAY, EPSILON, image
 
 from model_base import Layers
 
@@ -56,57 +56,3 @@ def test_input_is_cast_and_transposed():
   # Red of the first row: every third of 0..11.
   np.testing.assert_array_equal(run(tf.cast(y, tf.float32))[0, 0, 0], [0, 3, 6, 9])
   assert make_layers()._input(x).shape == [1, 2, 4, 3]
-
-
-# Dropout.
-
-
-@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
-def test_dropout_drops_the_rate_and_multiplies_the_rest(dtype):
-  tf.compat.v1.set_random_seed(1)
-  x = tf.fill([200_000], tf.constant(3, dtype))
-  y = make_layers(is_training=True, dtype=dtype)._dropout(x, 0.3)
-  assert y.dtype == dtype
-  values = run(tf.cast(y, tf.float32))
-  # 60,000 expected, standard deviation sqrt(200,000 x 0.3 x 0.7) = 205. 39 of 128: 60,938.
-  assert abs((values == 0).sum() - 60_000) < 4 * 205
-  # 3 / 0.7 = 4.2857, rounded to 8 bits where it is bfloat16.
-  np.testing.assert_allclose(
-    values[values != 0], 3 / 0.7, rtol=1e-6 if dtype == tf.float32 else 2**-8
-  )
-
-
-def test_dropout_differs_by_step_and_layer_and_is_the_same_again():
-  tf.compat.v1.set_random_seed(1)
-  step = tf.compat.v1.train.get_or_create_global_step()
-  layers = make_layers(is_training=True)
-  first, second = (layers._dropout(tf.ones([1000]), 0.5) for _ in range(2))
-  with tf.compat.v1.Session() as session:
-    session.run(step.initializer)
-    one, other, again = session.run(first), session.run(second), session.run(first)
-    session.run(step.assign_add(1))
-    later = session.run(first)
-  np.testing.assert_array_equal(one, again)
-  assert 400 < (one == other).sum() < 600  # Half of them, if they know nothing of each other.
-  assert 400 < (one == later).sum() < 600
-
-
-def test_dropout_is_the_same_whatever_else_is_random():
-  """A resumed warm start has initializers that the first run took from a file."""
-  dropped = []
-  for before in (0, 3):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      tf.compat.v1.set_random_seed(1)
-      step = tf.compat.v1.train.get_or_create_global_step()
-      for _ in range(before):
-        tf.random.normal([])
-      after = make_layers(is_training=True)._dropout(tf.ones([100], name='x'), 0.5)
-      session.run(step.initializer)
-      dropped.append(session.run(after).tolist())
-  assert dropped[0] == dropped[1]
-
-
-def test_dropout_of_nothing_is_its_input():
-  x = tf.zeros([2, 3])
-  assert make_layers(is_training=True)._dropout(x, 0) is x
-  assert make_layers()._dropout(x, 0.5) is x  # In evaluation.

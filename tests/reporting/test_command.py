@@ -14,7 +14,7 @@ from outcome import refused, succeeded
 
 import cifar10.report
 from cifar10.data.input_pipeline import Cifar10DataSet
-from cifar10.exporters import onnx_file
+from cifar10.exporters import export
 from cifar10.job import checkpoints, metrics_log
 from cifar10.reporting import job_report
 from cifar10.reporting.job_report import History
@@ -152,7 +152,7 @@ def test_requirements_the_extra_and_what_is_said_are_the_same(name):
   required = list(filter(None, (line.partition('#')[0].strip() for line in lines)))
   extra = re.search(rf'^{name} = \[(.*?)\]$', checkout.read('pyproject.toml'), re.M | re.S)[1]
   assert re.findall('"(.*?)"', extra) == [line.replace('"', "'") for line in required]
-  said = {'report': cifar10.report._INSTALLED_BY, 'onnx': onnx_file._INSTALLED_BY}.get(name)
+  said = {'report': cifar10.report._INSTALLED_BY, 'onnx': export._INSTALLED_BY}.get(name)
   assert not said or shlex.split(said) == ['pip', 'install', *required]
 
 
