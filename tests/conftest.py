@@ -14,7 +14,6 @@ from typing import NamedTuple
 import checkout
 import gpus
 import numpy as np
-import outcome
 import pytest
 
 import cifar10_main
@@ -29,6 +28,7 @@ start_tensorflow.start()  # Before the modules that import it.
 OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')
 os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PYTHONPATH')]))
 
+import outcome  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from cifar10.core import cli, limits  # noqa: E402
