@@ -1,4 +1,4 @@
-"""Dry run: checks all that a training checks, times ten steps, and writes nothing to the job dir."""
+"""Dry run: checks all that a training checks, and times ten steps in a temporary job dir."""
 
 import dataclasses
 import tempfile

@@ -1,7 +1,6 @@
 """Evaluation of checkpoints: the metrics in the graph, a session to reuse, and the result."""
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from cifar10.core import files
 from estimator_again import estimator as tf_estimator
 
 MATRIX = 'confusion_matrix'  # The graph collection of this matrix: int64 [true, predicted].
-_STEP = 'global_step'
 
 
 class Measured(NamedTuple):
@@ -90,17 +88,8 @@ def _by_class(
 class KeptEvaluation:
   """An evaluation of one split, to run many times: its session keeps the graph and variables."""
 
-  def __init__(
-    self,
-    estimator: tf_estimator.Estimator,
-    input_fn: Callable[[], tf.data.Dataset],
-    folder: str,
-  ):
-    """Builds the graph of the estimator's model function for a dataset that ends; reads no data.
-
-    TensorBoard's file is written into `folder`.
-    """
-    self._folder = folder
+  def __init__(self, estimator: tf_estimator.Estimator, input_fn: Callable[[], tf.data.Dataset]):
+    """Builds the graph of the estimator's model function for a dataset that ends; reads no data."""
     mode = tf_estimator.ModeKeys.EVAL
     with tf.Graph().as_default() as self._graph:
       tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
@@ -111,11 +100,10 @@ class KeptEvaluation:
       values = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
       # Not the mean of the batches' losses: the last batch may have fewer examples.
       loss = values['loss_parts/cross_entropy'] + values['loss_parts/weight_penalty']
-      self._values = {**values, 'loss': loss, _STEP: global_step}
+      self._values = {**values, 'loss': loss, 'global_step': global_step}
       self._update = tf.group(*(update for _, update in spec.eval_metric_ops.values()))
       [self._matrix] = tf.compat.v1.get_collection(MATRIX)
-      # Finalises the graph.
-      scaffold = (spec.scaffold or tf.compat.v1.train.Scaffold()).finalize()
+      scaffold = spec.scaffold.finalize()
     self._saver = scaffold.saver
     self._begin = [scaffold.local_init_op, iterator.initializer]
     config = estimator.config.session_config
@@ -131,18 +119,6 @@ class KeptEvaluation:
         self._session.run(self._update)
         after_batch()
     return self._session.run(Measured(self._values, self._matrix))
-
-  def write(self, metrics: Mapping[str, float]) -> None:
-    """Writes a checkpoint's metrics for TensorBoard, as the Estimator does."""
-    scalars = [
-      tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))
-      for name, value in metrics.items()
-      if name != _STEP and not math.isnan(value)
-    ]
-    with self._graph.as_default():
-      writer = tf.compat.v1.summary.FileWriterCache.get(self._folder)
-    writer.add_summary(tf.compat.v1.Summary(value=scalars), int(metrics[_STEP]))
-    writer.flush()
 
 
 def make_evaluation(
@@ -161,10 +137,10 @@ def make_evaluation(
   """
   metrics, matrix = measured
   values = {name: round(float(value), 6) for name, value in metrics.items()}
-  plain = {'accuracy_without_tta': values.get('other_accuracies/without_tta')}
+  without_tta = 'other_accuracies/without_tta'
   result: dict[str, Any] = {
     'accuracy': values['accuracy'],
-    **{name: value for name, value in plain.items() if value is not None},
+    **({'accuracy_without_tta': values[without_tta]} if without_tta in values else {}),
     'accuracy_top5': values['other_accuracies/top5'],
     'loss': values['loss'],
     'cross_entropy': values['loss_parts/cross_entropy'],

@@ -1,5 +1,6 @@
 """Evaluates a job's checkpoints: a single one, or each one that a training saves."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -66,10 +67,7 @@ class Evaluator:
     return self._examples[split]
 
   def evaluated(self, split: str, on_the_way: bool = False) -> dict[str, Any]:
-    """Evaluates the job's checkpoint; returns the result as printed.
-
-    It is the last one if nothing has changed since.
-    """
+    """Evaluates the job's checkpoint, unless that was the last one; returns what is printed."""
 
     def use(checkpoint: str) -> dict[str, Any]:
       last = (self.last.get('subset'), self.last.get('global_step'))
@@ -79,22 +77,15 @@ class Evaluator:
 
     return with_checkpoint(self._run, use)
 
-  def on_the_way(self, checkpoint: str) -> Mapping[str, Any]:
-    """Evaluates a checkpoint while training goes on; returns the metrics by name."""
-    return self.evaluate(self._run.split_on_the_way, checkpoint, on_the_way=True)
-
   def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> Mapping[str, Any]:
     """Evaluates a checkpoint in the split's graph, calls callbacks, and returns the metrics."""
     run = self._run
     run.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
     if split not in self._kept:
-      # TensorBoard names runs by folder: not 'eval_validation' and 'eval_eval'.
-      folder = os.path.join(run.job_dir, split)
-      input_fn = self.input_fn_of(split)
-      self._kept[split] = evaluation.KeptEvaluation(inference_estimator(run), input_fn, folder)
-    examples = self.check(split)
-    count = examples.num_examples_per_epoch()
-    bar = progress.evaluation_bar(split, count, run.hparams.eval_batch_size)
+      estimator = inference_estimator(run)
+      self._kept[split] = evaluation.KeptEvaluation(estimator, self.input_fn_of(split))
+    examples, size = self.check(split), run.hparams.eval_batch_size
+    bar = progress.evaluation_bar(split, examples.num_examples_per_epoch(), size)
     with examples.reading(), bar as advance:
 
       def after_batch() -> None:
@@ -112,23 +103,29 @@ class Evaluator:
       use_ema=run.options.use_ema,
     )
     self.last = dict(made.result)
-    if self.callbacks and self._is_repeated(made):
-      metrics_log.drop_summaries_from(os.path.join(run.job_dir, split), made.step)
-    self._steps[split] = made.step
-    self._kept[split].write(measured.metrics)
-    shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
-    values = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
-    log.info('evaluated at step %s  %s', f'{made.step:,}', values)
+    self._show(made, measured.metrics)
     run.step = made.step
     for callback in self.callbacks:
       callback.on_evaluate_end(made)
     return measured.metrics
 
-  def _is_repeated(self, made: Evaluation) -> bool:
-    """Tells whether TensorBoard may know this evaluation, or later ones that are made again."""
+  def _show(self, made: Evaluation, metrics: Mapping[str, float]) -> None:
+    """Writes a checkpoint's metrics for TensorBoard, as the Estimator does, and logs some."""
+    # TensorBoard names runs by folder: not 'eval_validation' and 'eval_eval'.
+    folder = os.path.join(self._run.job_dir, made.split)
     if made.on_the_way:  # Of an earlier process, or of this one before the chief went back.
-      return made.step <= self._steps.get(made.split, made.step)
-    return metrics_log.has_evaluation(self._run.job_dir, made.step, made.split)
+      is_repeated = made.step <= self._steps.get(made.split, made.step)
+    else:
+      is_repeated = metrics_log.has_evaluation(self._run.job_dir, made.step, made.split)
+    if self.callbacks and is_repeated:
+      metrics_log.drop_summaries_from(folder, made.step)
+    self._steps[made.split] = made.step
+    values = {name: float(value) for name, value in metrics.items() if name != 'global_step'}
+    known = {name: value for name, value in values.items() if not math.isnan(value)}
+    metrics_log.write_scalars(folder, made.step, known)
+    shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
+    said = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
+    log.info('evaluated at step %s  %s', f'{made.step:,}', said)
 
 
 def evaluate_once(run: Run) -> dict[str, Any]:

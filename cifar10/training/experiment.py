@@ -167,4 +167,4 @@ def _check_data(run: Run, examples: Examples) -> Training:
   prepared = families.prepare(hparams.family, start)
   if not (hparams.freeze or run.options.warm_start_from):
     return Training(run.role, num_examples, prepared)
-  return Training(run.role, num_examples, prepared, warm_start.initializers_of_job(run))
+  return Training(run.role, num_examples, prepared, warm_start.initializers(run))

@@ -1,7 +1,9 @@
 """The Estimator's model function: towers, optimizer and metrics as EstimatorSpecs."""
 
+from __future__ import annotations
+
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -22,7 +24,7 @@ from cifar10.training.hard_examples import HardExamples
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES, Inferred, infer
 from cifar10.training.optimizers import Groups, averages_saver, make_optimizer
 from cifar10.training.schedules import Rates, learning_rates
-from cifar10.training.towers import Gradients, Shards, Tower
+from cifar10.training.towers import Shards, Tower
 from estimator_again import estimator as tf_estimator
 
 _KEPT = 5  # Checkpoints, where no RunConfig says how many.
@@ -34,9 +36,8 @@ class Training(NamedTuple):
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
   prepared: Prepared | None = None  # what `families.prepare` returned
-  initializers: Mapping[
-    str, model_base.Initializer
-  ] = {}  # of a new job's variables, in place of their layers'
+  # Of a new job's variables, in place of their layers' own:
+  initializers: Mapping[str, model_base.Initializer] = {}
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
 
 
@@ -78,8 +79,8 @@ def get_model_fn(
     if mode == tf_estimator.ModeKeys.TRAIN:
       _add_saver(config.keep_checkpoint_max if config else _KEPT)
       made = training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
-      step = _Step(hparams, placement, data, made)
-      return step.spec(list(zip(features, labels)), num_workers)
+      shards = list(zip(features, labels))
+      return _train_spec(hparams, placement, data, made, shards, num_workers=num_workers)
     network = network_builder.build(
       hparams, data, is_training=False, data_format=placement.data_format
     )
@@ -96,115 +97,114 @@ def get_model_fn(
   return model_fn
 
 
-class _Step:
+def _train_spec(
+  hparams: HParams,
+  placement: Placement,
+  data: DatasetInfo,
+  training: Training,
+  shards: Shards,
+  *,
+  num_workers: int,
+) -> tf_estimator.EstimatorSpec:
   """A step of training: shards -> towers -> mean gradients -> update."""
+  role, cluster = training.role, training.role.cluster
+  hooks, puts = [], []
+  if placement.prefetches_to_gpu:
+    devices = [cluster.job + device for device in placement.tower_devices]
+    shards, put, hook = towers.staged(shards, devices)
+    puts.append(put)
+    hooks.append(hook)
+  networks = _networks(hparams, placement, data, training)
+  hard_examples, groups = networks.hard_examples, networks.groups
+  built = _build_towers(hparams, placement, training, shards, networks)
+  # On this worker, from where they travel to the parameter servers together.
+  host = f'{cluster.job}/device:CPU:0' if cluster.num_ps else ''
+  gradients = towers.average_gradients([tower.gradients for tower in built], host)
+  of_proxy = hard_examples.gradients(host) if hard_examples else []
+  examples_per_update = hparams.train_batch_size * num_workers
+  global_step = tf.compat.v1.train.get_or_create_global_step()
+  rates = learning_rates(hparams, global_step, training.examples_per_epoch, examples_per_update)
+  role.control.build()
+  rates = Rates(*role.control.rates(*rates))  # Or as `control` has set them.
 
-  def __init__(self, hparams: HParams, placement: Placement, data: DatasetInfo, training: Training):
-    """Makes the network to train, and perhaps the proxy that picks its examples."""
-    self._hparams = hparams
-    self._placement = placement
-    self._training = training
-    self._role, self._cluster = training.role, training.role.cluster
-    settings = network_builder.layer_settings(hparams, True, placement.data_format)
-    self._network = families.build(hparams.family, settings, data, training.prepared)
-    self._network.freeze(hparams.freeze)
-    proxy = families.build_proxy(hparams.family, settings, data, training.prepared)
-    networks = [self._network, proxy] if proxy else [self._network]
-    self._groups = Groups(hparams, collections.ChainMap(*(each.roles for each in networks)))
-    self._hard_examples = proxy and HardExamples(
-      proxy, self._groups.weight_decay, hparams.label_smoothing
-    )
+  # Of tower 0 only: else every tower would update the same moving averages at each step.
+  update_ops = built[0].update_ops if role.updates_moving_averages else ()
+  # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
+  # synchronous training updates variables after a step, which includes them.
+  before = () if role.updates_later else update_ops
+  optimizer = make_optimizer(hparams, rates, groups, before)
+  optimizer = role.optimizer(optimizer, hparams.train_steps)
+  train_op = optimizer.apply_gradients(groups.scaled(gradients + of_proxy), global_step)
+  hooks += [optimizer] if role.updates_later else []
 
-  def spec(self, shards: Shards, num_workers: int) -> tf_estimator.EstimatorSpec:
-    """Builds the step; a batch of each of so many workers makes an update."""
-    hooks, puts = [], []
-    if self._placement.prefetches_to_gpu:
-      devices = [self._cluster.job + device for device in self._placement.tower_devices]
-      shards, put, hook = towers.staged(shards, devices)
-      puts.append(put)
-      hooks.append(hook)
-    built = self._towers(shards)
-    # On this worker, from where they travel to the parameter servers together.
-    host = f'{self._cluster.job}/device:CPU:0' if self._cluster.num_ps else ''
-    gradients = towers.average_gradients([tower.gradients for tower in built], host)
-    of_proxy = self._hard_examples.gradients(host) if self._hard_examples else []
-    rates = self._rates(num_workers)
-    # Of tower 0 only: else every tower would update the same moving averages at each step.
-    train_op, more_hooks = self._update(gradients + of_proxy, rates, built[0].update_ops)
-    loss_parts = self._loss_parts(built)
-    loss = loss_parts['cross_entropy'] + loss_parts['weight_penalty']
-    # On all images that the towers learn from.
-    correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
-    accuracy = tf.reduce_mean(tf.concat(correct, 0))
-    scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}
-    self._training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
-    return tf_estimator.EstimatorSpec(
-      tf_estimator.ModeKeys.TRAIN,
-      loss=loss,
-      train_op=tf.group(train_op, *puts),
-      training_hooks=hooks + more_hooks,
-      scaffold=self._role.scaffold(),
-    )
+  loss_parts = {
+    'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
+    'weight_penalty': built[0].weight_penalty,
+  }
+  loss = loss_parts['cross_entropy'] + loss_parts['weight_penalty']
+  if hard_examples:
+    loss_parts['proxy_cross_entropy'] = hard_examples.cross_entropy()
+  # On all images that the towers learn from.
+  correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
+  accuracy = tf.reduce_mean(tf.concat(correct, 0))
+  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}
+  training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
+  return tf_estimator.EstimatorSpec(
+    tf_estimator.ModeKeys.TRAIN,
+    loss=loss,
+    # Beside the update, not before it: a synchronous chief runs the update alone, between two
+    # batches, and would have to compute another batch if the update waited for the averages.
+    train_op=tf.group(train_op, *update_ops, *puts),
+    training_hooks=hooks,
+    scaffold=role.scaffold(),
+  )
 
-  def _towers(self, shards: Shards) -> list[Tower]:
-    """Builds all towers over one set of variables."""
-    hparams, built = self._hparams, []
-    setters = towers.device_setters(self._placement, self._cluster)
-    getter = _starting_from(self._training.initializers)
-    for index, (setter, shard) in enumerate(zip(setters, shards)):
-      with (
-        tf.compat.v1.name_scope(f'tower_{index}'),
-        tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0, custom_getter=getter),
-        tf.compat.v1.device(setter),
-      ):
-        images, labels = input_pipeline.normalise(shard[0], tf.as_dtype(hparams.dtype)), shard[1]
-        if self._hard_examples:
-          images, labels = self._hard_examples.harder_half(images, labels)
-        decay, smoothing = self._groups.weight_decay, hparams.label_smoothing
-        built.append(towers.build_tower(images, labels, self._network, decay, smoothing))
-    return built
 
-  def _rates(self, num_workers: int) -> Rates:
-    """Returns the rates at this step, as scheduled or as `control` has set them."""
-    scheduled = learning_rates(
-      self._hparams,
-      tf.compat.v1.train.get_or_create_global_step(),
-      self._training.examples_per_epoch,
-      self._hparams.train_batch_size * num_workers,
-    )
-    self._role.control.build()
-    return Rates(*self._role.control.rates(*scheduled))
+class _Networks(NamedTuple):
+  """What is trained."""
 
-  def _update(
-    self, gradients: Gradients, rates: Rates, update_ops: Sequence[tf.Operation]
-  ) -> tuple[tf.Operation, list[tf.compat.v1.train.SessionRunHook]]:
-    """Returns the op that updates variables and moving averages, and the hooks that it needs."""
-    role = self._role
-    # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
-    # synchronous training updates variables after a step, which includes them.
-    is_over = role.updates_later or not role.updates_moving_averages
-    before = () if is_over else update_ops
-    optimizer = role.optimizer(
-      make_optimizer(self._hparams, rates, self._groups, before), self._hparams.train_steps
-    )
-    global_step = tf.compat.v1.train.get_or_create_global_step()
-    train_op = optimizer.apply_gradients(self._groups.scaled(gradients), global_step)
-    hooks = [optimizer] if role.updates_later else []
-    if role.updates_moving_averages:
-      # Beside the update, not before it: a synchronous chief runs the update alone, between two
-      # batches, and would have to compute another batch if the update waited for the averages.
-      train_op = tf.group(train_op, *update_ops)
-    return train_op, hooks
+  network: model_base.Layers
+  hard_examples: HardExamples | None  # With a proxy, which picks them and learns, too.
+  groups: Groups
 
-  def _loss_parts(self, built: Sequence[Tower]) -> dict[str, tf.Tensor]:
-    """Returns what the loss is made of, and the proxy's, which is not in it: float32 scalars."""
-    parts = {
-      'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
-      'weight_penalty': built[0].weight_penalty,
-    }
-    if self._hard_examples:
-      parts['proxy_cross_entropy'] = self._hard_examples.cross_entropy()
-    return parts
+
+def _networks(
+  hparams: HParams, placement: Placement, data: DatasetInfo, training: Training
+) -> _Networks:
+  settings = network_builder.layer_settings(hparams, True, placement.data_format)
+  network = families.build(hparams.family, settings, data, training.prepared)
+  network.freeze(hparams.freeze)
+  proxy = families.build_proxy(hparams.family, settings, data, training.prepared)
+  if not proxy:
+    return _Networks(network, None, Groups(hparams, network.roles))
+  groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles))
+  hard_examples = HardExamples(proxy, groups.weight_decay, hparams.label_smoothing)
+  return _Networks(network, hard_examples, groups)
+
+
+def _build_towers(
+  hparams: HParams,
+  placement: Placement,
+  training: Training,
+  shards: Shards,
+  networks: _Networks,
+) -> list[Tower]:
+  """Builds all towers over one set of variables."""
+  built = []
+  setters = towers.device_setters(placement, training.role.cluster)
+  getter = _starting_from(training.initializers)
+  for index, (setter, (images, labels)) in enumerate(zip(setters, shards)):
+    with (
+      tf.compat.v1.name_scope(f'tower_{index}'),
+      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0, custom_getter=getter),
+      tf.compat.v1.device(setter),
+    ):
+      seen = input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)), labels
+      if networks.hard_examples:
+        seen = networks.hard_examples.harder_half(*seen)
+      decay, smoothing = networks.groups.weight_decay, hparams.label_smoothing
+      built.append(towers.build_tower(*seen, networks.network, decay, smoothing))
+  return built
 
 
 def _starting_from(

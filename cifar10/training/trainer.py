@@ -123,7 +123,8 @@ class JobEstimator(tf_estimator.Estimator):
     """
     if input_fn is not self.evaluator.input_fn:
       return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)
-    return self.evaluator.on_the_way(checkpoint_path or self.latest_checkpoint())
+    checkpoint = checkpoint_path or self.latest_checkpoint()
+    return self.evaluator.evaluate(self._run.split_on_the_way, checkpoint, on_the_way=True)
 
   def _make_hooks(self) -> list[Any]:
     """Returns the job's hooks, in the order of their calls."""

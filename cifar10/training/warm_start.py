@@ -24,14 +24,15 @@ _FLAG = '--warm-start-from'
 # What Keras calls the weights of a layer, and what they are called here.
 _LEAVES = {'gamma': 'scale', 'beta': 'offset'}
 _LEAVES |= {name: name for name in ('kernel', 'bias', 'moving_mean', 'moving_variance')}
-# Variables of a .keras file, as `fastnet.unfolded` has them.
-Unfold = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
-def initializers_of_job(run: Run) -> dict[str, Initializer]:
-  """Returns the chief's initializers of a new job, for --freeze and --warm-start-from.
+def initializers(run: Run) -> dict[str, Initializer]:
+  """Returns a new job's initializers by variable's name, for --freeze and --warm-start-from.
 
-  Checks both before any write. The other tasks get the chief's values.
+  Checks both before any write. Later sources win. The other tasks get the chief's values.
+
+  Raises:
+    InputError: a source cannot be read, or none of its variables fits; or --freeze fits none.
   """
   options, role = run.options, run.role
   shapes, trained = network_builder.variable_shapes(run.hparams, run.data)
@@ -41,46 +42,20 @@ def initializers_of_job(run: Run) -> dict[str, Initializer]:
   if not checkpoints.survey(options.job_dir).is_new:
     log.info('--warm-start-from is ignored: the job goes on from its own checkpoint')
     return {}
-  device = f'{role.cluster.job}/device:CPU:0'
-  return initializers(
-    options.warm_start_from,
-    shapes,
-    device,
-    lambda exported: fastnet.unfolded(exported, run.data),
-  )
+  device = f'{role.cluster.job}/device:CPU:0'  # No other task needs to see the sources.
+  made: dict[str, Initializer] = {}
+  for path in options.warm_start_from:
+    if path.endswith('.keras'):
+      source = _open_keras(path, shapes, lambda values: fastnet.unfolded(values, run.data))
+    else:
+      source = variable_files.open_source(path, _FLAG)
+    made |= {name: _initializer(source.value(name), device) for name in _taken(source, shapes)}
+  return made
 
 
-def initializers(
-  paths: Sequence[str],
-  shapes: Mapping[str, list[int]],
-  device: str,
-  unfold: Unfold,
-) -> dict[str, Initializer]:
-  """Finds the network's variables in the sources; logs which were found and which not.
-
-  Args:
-    paths: the sources, as for `variable_files.open_source`; later ones win.
-    shapes: shapes of the network's variables, by name.
-    device: this process's, for the values; no other task needs to see the sources.
-    unfold: as `fastnet.unfolded`, for the variables of a .keras file.
-
-  Returns:
-    An initializer for each variable found, by its name.
-
-  Raises:
-    InputError: a source cannot be read, or none of its variables fits.
-  """
-  initializer_of = {}
-  for path in paths:
-    opened = _open_keras(path, shapes, unfold) if path.endswith('.keras') else None
-    source = opened or variable_files.open_source(path, _FLAG)
-    taken = _taken(source, shapes)
-    for name in taken:
-      initializer_of[name] = _initializer(source.value(name), device)
-  return initializer_of
-
-
-def _open_keras(path: str, names: Iterable[str], unfold: Unfold) -> VariableFile:
+def _open_keras(
+  path: str, names: Iterable[str], unfold: Callable[..., Mapping[str, np.ndarray]]
+) -> VariableFile:
   """The weights of a .keras file that --format keras wrote, and that Keras may have trained since.
 
   Its layers are called as the scopes of the variables, with _ for /. A batch norm whose scale is a
@@ -99,11 +74,10 @@ def _open_keras(path: str, names: Iterable[str], unfold: Unfold) -> VariableFile
       if (weight := getattr(layer, attribute, None)) is not None:
         factor = layers.get(f'{layer.name}_scale') if leaf == 'offset' else None
         values[f'{layer.name}/{leaf}'] = np.asarray(weight) * (factor.scale if factor else 1)
-  known = {
-    f'{scope.replace("/", "_")}/{leaf}': name
-    for name in names
-    for scope, _, leaf in [name.rpartition('/')]
-  }
+  known = {}
+  for name in names:
+    scope, _, leaf = name.rpartition('/')
+    known[f'{scope.replace("/", "_")}/{leaf}'] = name
   named = unfold({known.get(key, key): value for key, value in values.items()})
   shapes = {name: list(value.shape) for name, value in named.items()}
   dtypes = dict.fromkeys(named, tf.float32)
@@ -122,18 +96,15 @@ def _taken(source: VariableFile, shapes: Mapping[str, list[int]]) -> list[str]:
       f'--warm-start-from {source.path}: none of its {len(theirs)} variables is by name and '
       f"shape one of this network's {len(shapes)}; name one of the same --network"
     )
-  not_taken = {
+  left = {
     'of another shape': [f'{name} {theirs[name]}, here {shapes[name]}' for name in other],
     'not there': [name for name in shapes if name not in theirs],
     'only there': [name for name in theirs if name not in shapes],
   }
-  counts = ', '.join(f'{len(names)} {what}' for what, names in not_taken.items())
-  log.info(
-    'warm start from %s: %s of %s variables; %s', source.path, len(taken), len(shapes), counts
-  )
-  for what, names in not_taken.items():
+  log.info('warm start from %s: %s of %s variables', source.path, len(taken), len(shapes))
+  for what, names in left.items():
     if names:
-      log.info('%s: %s', what, one_line('; '.join(names)))
+      log.info('%s %s: %s', len(names), what, one_line('; '.join(names)))
   return taken
 
 

@@ -12,9 +12,10 @@ from outcome import refused, succeeded
 from recomputed import variables
 
 from cifar10.core.errors import InputError
-from cifar10.data.info import CIFAR10
+from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
-from cifar10.training import model_fn, network_builder, warm_start
+from cifar10.options.run_options import RunOptions
+from cifar10.training import model_fn, warm_start
 from estimator_again import estimator as tf_estimator
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--mode', 'train']
@@ -48,10 +49,7 @@ def test_a_new_job_starts_with_the_others_variables(kind, other, run_here, data_
   flags = [*SMALL, '--train-steps', 1, '--warm-start-from', source]
   result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
   assert result.returncode == 0, result.stderr
-  assert (
-    f': {VARIABLES} of {VARIABLES} variables; 0 of another shape, 0 skipped, 0 not there, '
-    '0 only there'
-  ) in result.stderr
+  assert f': {VARIABLES} of {VARIABLES} variables\n' in result.stderr
   there, here = variables(other, 3), variables(job, 0)
   for name, value in here.items():
     if name.endswith('/Momentum') or name == 'global_step':
@@ -83,7 +81,7 @@ def test_a_keras_file_comes_back_after_keras_has_saved_it(network, run_here, dat
   model.save(tmp_path / 'again.keras')
   result = run_here(*of_job, job, *small, '--warm-start-from', tmp_path / 'again.keras')
   assert result.returncode == 0, result.stderr
-  assert ' 0 of another shape, 0 skipped, ' in result.stderr
+  assert 'of another shape' not in result.stderr
   there, here = (
     {name: value for name, value in variables(folder, step).items() if 'Momentum' not in name}
     for folder, step in ((other, 1), (job, 0))
@@ -100,7 +98,7 @@ def test_a_keras_file_of_version_1_starts_a_job(run_here, data_dir, tmp_path):
   flags += ['--mode', 'train', '--train-steps', 1, '--job-dir', tmp_path, '--data-dir', data_dir]
   source = os.path.join(os.path.dirname(__file__), 'fastnet_of_0872a1f.keras')
   result = run_here(*flags, '--warm-start-from', source)
-  assert '27 of 27 variables; 0 of another shape' in result.stderr
+  assert '27 of 27 variables\n' in result.stderr
   found = variables(str(tmp_path), 0)
   rng = np.random.default_rng(0)
   own = [name for name in sorted(found) if '/' in name and not name.endswith('/Momentum')]
@@ -129,12 +127,10 @@ def test_what_differs_is_named_on_both_sides_and_left(other, run_here, data_dir,
   flags += ['--warm-start-from', tmp_path / 'second.npz']
   result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
   assert result.returncode == 0, result.stderr
-  assert f'{VARIABLES - 1} of {VARIABLES} variables; 1 of another shape' in result.stderr
-  assert f'of another shape: {HEAD}/bias [12], here [10]' in result.stderr
-  assert f'1 of {VARIABLES} variables; 0 of another shape, {VARIABLES - 1} not there, 1' in (
-    result.stderr
-  )
-  assert 'only there: resnet/more' in result.stderr
+  assert f'{VARIABLES - 1} of {VARIABLES} variables\n' in result.stderr
+  assert f'1 of another shape: {HEAD}/bias [12], here [10]' in result.stderr
+  assert f'{VARIABLES - 1} not there: ' in result.stderr
+  assert '1 only there: resnet/more' in result.stderr
   here = variables(job, 0)
   np.testing.assert_array_equal(here[bias], np.full(16, 7.0))
 
@@ -162,13 +158,15 @@ def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data
   assert not job.exists()
 
 
-def test_a_damaged_checkpoint_is_named(other, tmp_path):
+def test_a_damaged_checkpoint_is_named(other, data_dir, tmp_path):
   for suffix in ('index', 'data-00000-of-00001'):
     shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
   os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
-  shapes, _ = network_builder.variable_shapes(from_values({'num_layers': 8}), CIFAR10)
+  named = (str(tmp_path / 'model.ckpt-3'),)
+  options = RunOptions(str(tmp_path / 'job'), data_dir, warm_start_from=named)
+  run = job_run.begin(from_values({'num_layers': 8}), options)
   with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged \('):
-    warm_start.initializers([str(tmp_path / 'model.ckpt-3')], None, shapes, '/device:CPU:0', dict)
+    warm_start.initializers(run)
 
 
 @pytest.mark.parametrize('towers', [1, pytest.param(2, marks=pytest.mark.slow)])
