@@ -228,15 +228,22 @@ def test_training_takes_over_only_what_the_job_dir_belongs_to():
   assert adopted == from_values({'seed': 3, 'num_layers': 8})
 
 
+def updated(folder, *given):
+  """What has changed since the last run, whose configuration this one's replaces."""
+  before, now = job_config.before_and_now(folder, *given)
+  job_config.write_config(folder, now)
+  return job_config.changes(before, now) if before else []
+
+
 def test_a_job_dir_remembers_the_last_run(tmp_path):
   data = {'train': 'digest'}
   folder = str(tmp_path / 'job')
-  assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert updated(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   (tmp_path / 'job' / 'checkpoint').touch()
   config = job_config.read_config(folder)
-  assert job_config.update_config(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
+  assert updated(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
   longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
-  changes = job_config.update_config(folder, longer, 'data', CIFAR10, None)
+  changes = updated(folder, longer, 'data', CIFAR10, None)
   assert changes == ['train_steps 10 -> 20', 'lr_triangle [] -> [0.0, 0.5, 0.0]']
   expected = {**config, 'train_steps': 20, 'lr_triangle': [0.0, 0.5, 0.0]}
   assert job_config.read_config(folder) == expected

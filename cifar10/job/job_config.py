@@ -187,23 +187,6 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   return job or here
 
 
-def update_config(
-  job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
-) -> list[str]:
-  """Writes the configuration of this run into the job dir, if it has changed.
-
-  The job dir is new, or accepted by `adopt_config`; `data` are the digests of the record files by
-  split, None if unknown. Returns the differences from the last run: 'train_steps 100 -> 200'.
-
-  Raises:
-    InputError: the job was trained on other data, or the folder cannot be written.
-  """
-  before, now = before_and_now(job_dir, hparams, data_dir, data_set, data)
-  if now != before:
-    write_config(job_dir, now)
-  return changes(before, now)
-
-
 def before_and_now(
   job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,8 +10,7 @@ import tensorflow as tf
 from cifar10.cluster.roles import Role
 from cifar10.core import files
 from cifar10.core.logs import format_duration, log
-from cifar10.data import manifest
-from cifar10.job import checkpoints, job_config
+from cifar10.job import checkpoints
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.training import experiment, network_builder, schedules, trainer
@@ -36,7 +35,9 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
   report = {'dry_run': True, **({'task': cluster.name} if cluster.addresses else {}), **_size(run)}
   if cluster.task_type == 'ps':
     return report
-  has_ended = cluster.is_chief and _has_ended(run)  # Other tasks may not see the folder.
+  has_ended = cluster.is_chief and trainer.still_ended(run.options)
+  if not has_ended:
+    trainer.claim(run, writes=False)
   report |= _steps(run)
   is_evaluator = cluster.task_type == 'evaluator'
   if is_evaluator or (with_evaluations and run.role.evaluates_at_the_end):
@@ -54,24 +55,12 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
 
 
 def _size(run: Run) -> dict[str, Any]:
-  size = network_builder.network_size(run.hparams, run.data)
+  trained, multiplications = network_builder.network_size(run.hparams, run.data)
   return {
     'network': run.hparams.family.describe(),
-    'trainable_parameters': size.trainable_parameters,
-    'multiplications_per_image': size.macs,
+    'trainable_parameters': trained,
+    'multiplications_per_image': multiplications,
   }
-
-
-def _has_ended(run: Run) -> bool:
-  """Checks what a training would read in the job dir; returns whether the job has ended early."""
-  if trainer.still_ended(run.options):
-    return True
-  digests = manifest.digests(run.data_dir)
-  before, now = job_config.before_and_now(run.job_dir, run.hparams, run.data_dir, run.data, digests)
-  if before and (changes := job_config.changes(before, now)):
-    log.info('unlike before in this job: %s', ', '.join(changes))
-  trainer.check_resumes(run.hparams, run.options)
-  return False
 
 
 def _steps(run: Run) -> dict[str, Any]:

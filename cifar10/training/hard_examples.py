@@ -1,14 +1,9 @@
 """Hard-example mining: trains on the harder half of each batch, chosen by a small proxy network.
 
 After airbench96_faster.py (github.com/KellerJordan/cifar10-airbench): late in training most images
-teach nothing more, and a small network, the proxy, finds the others. The proxy classifies the whole
-batch; both networks learn from the half with the highest losses, the proxy only at every fourth
-step.
-
-airbench trains the proxy first and stores its choices. Here each step trains both, so that
-nothing is read twice and jobs resume as usual. The proxy learns like the large network, and not as
-airbench's does: with its first bias, with lookahead, and with momentum that continues at the steps
-between.
+teach nothing more, and a small network, the proxy, finds the others. airbench trains the proxy
+first and stores its choices. Here each step trains both, so that nothing is read twice and jobs
+resume as usual; the proxy learns with all that the large network's optimizer has.
 """
 
 from collections.abc import Callable
@@ -23,7 +18,7 @@ _LEARNS_EVERY = 4  # Global steps: its backward pass costs twice as much as its 
 
 
 class HardExamples:
-  """Picks the harder half of each tower's shard by a proxy, and trains the proxy on it."""
+  """Picks the harder half of each tower's shard by a proxy, which learns from it, too."""
 
   def __init__(
     self,
@@ -65,10 +60,7 @@ class HardExamples:
     return tf.gather(images, rows), tf.gather(labels, rows)
 
   def gradients(self, device: str = '') -> towers.Gradients:
-    """Returns the means of the towers' gradients of the proxy, as `towers.average_gradients`.
-
-    They are 0 at steps at which the proxy does not learn.
-    """
+    """Returns the towers' mean gradients of the proxy; 0 at steps at which it does not learn."""
     return towers.average_gradients(self._gradients, device)
 
   def cross_entropy(self) -> tf.Tensor:

@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -52,27 +51,16 @@ def layer_settings(
   )
 
 
-class NetworkSize(NamedTuple):
-  """The size of a network, and of its forward pass in evaluation without test-time views."""
+def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int | None]:
+  """Counts trained parameters, and the multiplications of a forward pass for one image.
 
-  trainable_parameters: int
-  # Multiply-accumulates of convolutions and matrix products for one image, as in papers; None where
-  # a user's network has others, of these kinds.
-  macs: int | None
-  uncounted: Sequence[str] = ()
-
-
-def network_size(hparams: HParams, data: DatasetInfo) -> NetworkSize:
-  """Builds the network for one image in a separate graph and counts; computes nothing."""
+  The latter are multiply-accumulates of convolutions and matrix products, as in papers; None where
+  a user's network has others of these kinds. Builds the network aside; computes nothing.
+  """
   with _built_aside(hparams, data):
-    operations = tf.compat.v1.get_default_graph().get_operations()
-    counts = {operation: _multiplications(operation) for operation in operations}
-    uncounted = sorted({operation.type for operation, n in counts.items() if n is None})
-    return NetworkSize(
-      sum(variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()),
-      None if uncounted else sum(filter(None, counts.values())),
-      uncounted,
-    )
+    trained = sum(each.shape.num_elements() for each in tf.compat.v1.trainable_variables())
+    counts = list(map(_multiplications, tf.compat.v1.get_default_graph().get_operations()))
+    return trained, None if None in counts else sum(filter(None, counts))
 
 
 def variable_shapes(

@@ -252,14 +252,10 @@ def has_averages(checkpoint: str) -> bool:
 class MovingAverage:
   """Follows another optimizer's updates with an update of the variables' moving averages.
 
-  Polyak and Juditsky 1992, 'Acceleration of Stochastic Approximation by Averaging', with weights
-  that decay exponentially. After update t: average = d * average + (1 - d) * variable, with
-  d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage with `num_updates`. So
-  the random initial values soon lose their weight: with a constant decay of 0.999 they would be a
-  third of the average after 1,000 steps.
-
-  TensorFlow's class is not used: with parameter servers it computes on the worker, so that every
-  variable and its average travel there at every step.
+  After update t: average = d * average + (1 - d) * variable, d = min(decay, (1 + t) / (10 + t)), as
+  in tf.train.ExponentialMovingAverage with `num_updates`. So the random initial values soon lose
+  their weight. TensorFlow's class is not used: with parameter servers it computes on the worker, so
+  that every variable and its average travel there at every step.
   """
 
   def __init__(self, optimizer: Optimizer, decay: float, *, after: Sequence[tf.Operation] = ()):

@@ -31,17 +31,14 @@ class Tower(NamedTuple):
 
 
 class GreedyBySize:
-  """Tells on which of some devices a new variable lies: on the one that holds the fewest bytes.
-
-  Among equals it is the first. A further handle of a variable lies where the variable does.
-  """
+  """Puts each new variable on the first of the devices that hold the fewest bytes."""
 
   def __init__(self, num_devices: int):
     self._held = [0] * num_devices  # Bytes.
     self._chosen: dict[str, int] = {}
 
   def __call__(self, op: tf.Operation) -> int:
-    """Returns the number of the device for the variable that `op` creates."""
+    """Returns the number of the device of the variable that `op` creates, or is a handle of."""
     name = tf.compat.as_str(op.get_attr('shared_name')) or op.name
     if name not in self._chosen:
       device = self._held.index(min(self._held))
@@ -118,8 +115,7 @@ def build_tower(
     labels: int32 [n].
     network: its `forward_pass` makes the variables or reuses them.
     weight_decay: variable -> its coefficient in the penalty.
-    label_smoothing: this much of the target is spread evenly over the classes (Szegedy et al. 2016,
-      arXiv 1512.00567, section 7).
+    label_smoothing: as in `cross_entropies`.
   """
   logits = network.forward_pass(images)
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
@@ -140,11 +136,7 @@ def trained_variables(network: model_base.Layers) -> list[tf.Variable]:
 def weight_penalty(
   network: model_base.Layers, weight_decay: Callable[[tf.Variable], float]
 ) -> tf.Tensor:
-  """Returns the L2 penalty: the sum of coefficient times `tf.nn.l2_loss` (half the squares).
-
-  It is of the values that the network's last forward pass has read; `weight_decay` gives each
-  trained variable's coefficient.
-  """
+  """Returns the L2 penalty: each trained variable's coefficient times half its sum of squares."""
   groups: dict[float, list[tf.Tensor]] = {}
   for variable in trained_variables(network):
     loss = tf.nn.l2_loss(network.values[variable.op.name])
@@ -154,7 +146,11 @@ def weight_penalty(
 
 
 def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-  """Returns each image's cross-entropy, float32 [n], from labels int32 [n] and logits float32."""
+  """Returns each image's cross-entropy, float32 [n], from labels int32 [n] and logits float32.
+
+  `label_smoothing` is the part of the target that is spread evenly over the classes (Szegedy et al.
+  2016, arXiv 1512.00567, section 7).
+  """
   if not label_smoothing:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   num_classes = logits.shape[1]
@@ -201,12 +197,11 @@ def staged(
 
   By default TensorFlow copies a batch when its step begins, and a GPU waits. Here each step takes
   the batch that the step before has put on its tower's device, and meanwhile puts the next one
-  there, like tensorpack's StagingInput and TensorFlow's guide "High-Performance Models" (section
-  "Parallelize CPU-to-GPU Data Transfer").
+  there, like tensorpack's StagingInput.
 
   Returns:
-    The shards to take in place of these, the operation that each step must run to put the next ones
-      there, and the hook that puts the first ones there.
+    The shards to take in place of these, the operation by which each step puts the next ones there,
+      and the hook that puts the first ones there.
   """
   puts, clears = [], []
   taken: list[tuple[tf.Tensor, tf.Tensor]] = []

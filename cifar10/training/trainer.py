@@ -21,7 +21,6 @@ from cifar10.data import manifest
 from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.job.run import Run
 from cifar10.job.stop_record import StopReason
-from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver, optimizers
 from cifar10.training.estimator import Predictor, model_function, run_config
@@ -95,7 +94,7 @@ class JobEstimator(tf_estimator.Estimator):
       self.ended_by = reason.name
       return self
     with _locked(run):
-      _claim(run)
+      claim(run)
       _log_start(run)
       own_hooks = self._make_hooks()
       try:
@@ -211,25 +210,6 @@ def still_ended(options: RunOptions) -> StopReason | None:
   return None
 
 
-def check_resumes(hparams: HParams, options: RunOptions) -> tuple[checkpoints.Survey, ControlState]:
-  """Checks what the job dir holds; returns its checkpoints, and the rates that `control` has set.
-
-  Raises:
-    InputError: a file there is damaged, or the checkpoints lack the averages of --ema-decay.
-  """
-  surveyed = checkpoints.to_resume_from(options.job_dir)
-  if hparams.ema_decay and surveyed.newest and not optimizers.has_averages(surveyed.newest):
-    raise InputError(
-      f'--ema-decay {hparams.ema_decay} and --job-dir {options.job_dir} was trained without; leave '
-      'it out or name another folder'
-    )
-  if options.keep_best:
-    checkpoints.read_best(options.job_dir)
-  if job_config.CONTROL not in (job_config.read_config(options.job_dir) or {}):
-    return surveyed, ControlState()
-  return surveyed, ControlState(**control_requests.read_rates(options.job_dir))
-
-
 @contextlib.contextmanager
 def _locked(run: Run) -> Iterator[None]:
   """The chief's lock on the job dir: prevents a second training; `control` reads it."""
@@ -241,22 +221,39 @@ def _locked(run: Run) -> Iterator[None]:
     yield
 
 
-def _claim(run: Run) -> None:
-  """The chief's: checks the job dir, and writes a new job's configuration.
+def claim(run: Run, *, writes: bool = True) -> None:
+  """The chief's: checks what the job dir holds, and takes it: writes the job's configuration.
 
   It also restores the learning rates that `control` has set in this job.
+
+  Raises:
+    InputError: a file there is damaged, the job was trained on other data, or the checkpoints lack
+      the averages of --ema-decay.
   """
-  options, hparams, role = run.options, run.hparams, run.role
+  options, hparams, role, job_dir = run.options, run.hparams, run.role, run.job_dir
   if not role.saves:
     return
-  surveyed, role.control.state = check_resumes(hparams, options)
+  surveyed = checkpoints.to_resume_from(job_dir)
+  if hparams.ema_decay and surveyed.newest and not optimizers.has_averages(surveyed.newest):
+    raise InputError(
+      f'--ema-decay {hparams.ema_decay} and --job-dir {job_dir} was trained without; leave it out '
+      'or name another folder'
+    )
+  if options.keep_best:
+    checkpoints.read_best(job_dir)
+  if job_config.CONTROL in (job_config.read_config(job_dir) or {}):
+    role.control.state = ControlState(**control_requests.read_rates(job_dir))
   digests = manifest.digests(run.data_dir)
-  changes = job_config.update_config(options.job_dir, hparams, run.data_dir, run.data, digests)
-  if changes:
+  before, now = job_config.before_and_now(job_dir, hparams, run.data_dir, run.data, digests)
+  if before and (changes := job_config.changes(before, now)):
     log.info('unlike before in this job: %s', ', '.join(changes))
+  if not writes:
+    return
+  if now != before:
+    job_config.write_config(job_dir, now)
   if surveyed.damaged and surveyed.newest:
-    checkpoints.set_aside(options.job_dir, surveyed)
-  stop_record.lift(options.job_dir)
+    checkpoints.set_aside(job_dir, surveyed)
+  stop_record.lift(job_dir)
 
 
 def _log_start(run: Run) -> None:
@@ -345,18 +342,14 @@ def _mistake(error: BaseException, run: Run) -> str:
       f'--job-dir {run.job_dir} was trained with other variables: {error.checkpoint} does not fit '
       f'({error.fault}); undo what changed them, or name another folder'
     )
-  if isinstance(error, tf.errors.InvalidArgumentError):  # Of a user's network or callback.
-    for line in str(error).splitlines():
-      if 'in summary histogram' in line:
-        return f'{line}: give it finite values, or lower --learning-rate'
-  if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
-    for name, rate in run.control.state.rates().items():
-      return (
-        f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
-        f'{run.job_dir} {name}=schedule` goes back to the options'
-      )
+  if not isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
+    return ''
+  for name, rate in run.control.state.rates().items():
     return (
-      f'the loss became NaN with --learning-rate {run.hparams.learning_rate}; lower it, name a new '
-      '--job-dir or resume from the last checkpoint'
+      f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
+      f'{run.job_dir} {name}=schedule` goes back to the options'
     )
-  return ''
+  return (
+    f'the loss became NaN with --learning-rate {run.hparams.learning_rate}; lower it, name a new '
+    '--job-dir or resume from the last checkpoint'
+  )

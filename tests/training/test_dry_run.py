@@ -8,9 +8,6 @@ import tempfile
 import pytest
 from outcome import refused, succeeded
 
-from cifar10.core.errors import InputError
-from cifar10.training import checkpoint_saver, dry_run
-
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
 # Of test_network_size.py.
 RESNET_8 = {
@@ -48,41 +45,24 @@ def test_a_new_job(run_here, data_dir, tmp_path):
   assert line.items() >= {'dry_run': True, **RESNET_8}.items()
   plan = {'examples_per_epoch': 256, 'examples_per_step': 16, 'steps_per_epoch': 16}
   assert line.items() >= {**plan, 'global_step': 0, 'train_steps': 100, 'epochs': 6.25}.items()
-  assert line['timed_steps'] == 20
+  assert line['timed_steps'] == 10
   assert line['images_per_second'] == pytest.approx(16 / line['seconds_per_step'], rel=0.01)
   assert line['training_seconds'] == pytest.approx(100 * line['seconds_per_step'], abs=0.1)
-  assert line['peak_memory_mebibytes'] > 100  # TensorFlow alone.
-  assert 'ResNet-8 for 10 classes: 0.0753 M trainable parameters, 12.2 M' in result.stderr
-  assert '16 steps an epoch; step 0 of 100, which are 6.25 epochs' in result.stderr
-  assert '20 steps after 5 to warm up' in result.stderr
-  assert 'peak memory: ' in result.stderr
   assert not job.exists()
 
 
-def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path):
-  """From step 8 to 20; the job dir stays as it was, byte for byte. What it began with is gone."""
+@pytest.mark.parametrize(('last_step', 'left'), [(20, 12), (4, 0)])
+def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path, last_step, left):  # noqa: PLR0917
+  """From step 8; the job dir stays as it was, byte for byte. What it began with is gone."""
   before = contents(old_job)
-  flags = ['--train-batch-size', 16, '--train-steps', 20, '--num-gpus', 0, '--dry-run']
+  flags = ['--train-batch-size', 16, '--train-steps', last_step, '--num-gpus', 0, '--dry-run']
   flags += ['--warm-start-from', tmp_path / 'gone']
   result = run_here('--data-dir', data_dir, '--job-dir', old_job, *flags)
   line = succeeded(result)
-  assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, 20)
-  assert line['training_seconds'] == pytest.approx(12 * line['seconds_per_step'], abs=0.1)
-  assert line['timed_steps'] == 20  # Though the training has 12 left.
-  assert 'unlike before in this job: train_steps 8 -> 20' in result.stderr
+  assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, last_step)
+  assert line['training_seconds'] == pytest.approx(left * line['seconds_per_step'], abs=0.1)
+  assert f'unlike before in this job: train_steps 8 -> {last_step}' in result.stderr
   assert contents(old_job) == before
-
-
-def test_nothing_is_saved_between_timed_steps(monkeypatch, run_here, data_dir, tmp_path):
-  """However often the training would save: before the first step and after the last."""
-  saves, save = [], checkpoint_saver.SaveHook._save
-  monkeypatch.setattr(
-    checkpoint_saver.SaveHook, '_save', lambda *call: saves.append(call[-1]) or save(*call)
-  )
-  monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
-  flags = [*SMALL, '--save-every-steps', 2, '--eval-every-steps', 2, '--dry-run']
-  succeeded(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
-  assert saves == [0, 25]
 
 
 def cluster(task_type, index=0):
@@ -99,11 +79,9 @@ def test_a_worker_times_the_network_alone(monkeypatch, run_here, data_dir, tmp_p
   """Two replicas' batches make an update: 256 / (2 x 16) = 8 steps an epoch. Nobody else is up."""
   monkeypatch.setenv('TF_CONFIG', cluster('worker'))
   flags = [*SMALL, '--train-steps', 100, '--sync', '--dry-run']
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags)
-  line = succeeded(result)
+  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
   assert (line['task'], line['steps_per_epoch'], line['epochs']) == ('worker 0', 8, 12.5)
-  assert (line['timed_steps'], 'training_seconds' in line) == (20, False)
-  assert 'timed on this host alone' in result.stderr
+  assert (line['timed_steps'], 'training_seconds' in line) == (10, False)
   assert not (tmp_path / 'job').exists()
 
 
@@ -116,11 +94,9 @@ def test_others_time_nothing(monkeypatch, run_here, data_dir, tmp_path, task):
   line = succeeded(result)
   assert line.items() >= {'task': f'{task} 0', **RESNET_8}.items()
   assert 'timed_steps' not in line
-  said = {'ps': 'ps 0 computes no steps', 'evaluator': 'evaluator 0 trains nothing'}
-  assert said[task] in result.stderr
 
 
-def test_refuses_what_a_training_refuses(monkeypatch, run_here, data_dir, tmp_path):
+def test_refuses_what_a_training_refuses(run_here, data_dir, tmp_path):
   job = tmp_path / 'job'
 
   def refusal(data, *flags):
@@ -128,12 +104,10 @@ def test_refuses_what_a_training_refuses(monkeypatch, run_here, data_dir, tmp_pa
 
   assert 'is missing' in refusal(tmp_path)
   assert '16 is not divisible by 3 towers' in refusal(data_dir, '--num-cpu-towers', 3)
+  assert 'no_such_module' in refusal(data_dir, '--callback', 'no_such_module:make')
   without_eval = shutil.copytree(data_dir, tmp_path / 'data')
   os.remove(without_eval / 'eval.tfrecords')
   assert 'eval.tfrecords is missing' in refusal(without_eval)
-  with monkeypatch.context() as context:
-    context.setenv('TF_CONFIG', cluster('evaluator'))
-    assert 'eval.tfrecords is missing' in refusal(without_eval)
   job.mkdir()
   (job / 'config.json').write_text('{"num_layers": 8, "data": {"train": "other"}}')
   (job / 'checkpoint').write_text('')  # So that it has begun.
@@ -141,35 +115,20 @@ def test_refuses_what_a_training_refuses(monkeypatch, run_here, data_dir, tmp_pa
   assert sorted(os.listdir(job)) == ['checkpoint', 'config.json']
 
 
-DAMAGES = {
-  'ended.json': '{',
-  'best/best.json': '{',
-  'config.json': '{"num_layers": 8, "control": {"learning_rate": "fast"}}',
-}
-
-
-@pytest.mark.parametrize('name', DAMAGES)
-def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path, name):
+def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path):
   """With the same line, and the training changes nothing either."""
   job = tmp_path / 'job'
   (job / 'best').mkdir(parents=True)
   (job / 'config.json').write_text('{"num_layers": 8}')
   (job / 'best' / 'model.ckpt-3.index').touch()  # So that it has begun.
-  (job / name).write_text(DAMAGES[name])
+  (job / 'ended.json').write_text('{')
   before = {path: path.read_bytes() for path in job.rglob('*') if path.is_file()}
   said = []
   for flags in (['--dry-run'], []):
-    result = run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *flags)
-    assert (result.returncode, result.stdout) == (2, '')
-    said.append(result.stderr.splitlines()[-1])
+    said.append(refused(run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *flags)))
     assert {path: path.read_bytes() for path in before} == before
-  assert f'{name} is damaged' in said[0]
+  assert 'ended.json is damaged' in said[0]
   assert said[0] == said[1]
-
-
-def test_refuses_a_callback_that_is_not_there(run_here, data_dir, tmp_path):
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
-  assert 'no_such_module' in refused(run_here(*flags, '--callback', 'no_such_module:make'))
 
 
 @pytest.mark.slow
@@ -192,31 +151,7 @@ def test_epochs_say_which_steps_there_are_to_profile(run_here, data_dir, tmp_pat
   assert '96000:96001 goes beyond the last step, 96000' in said
 
 
-def test_refuses_a_job_dir_that_cannot_be_written():
-  """root can write everywhere: it becomes nobody for the question."""
-  with tempfile.TemporaryDirectory(dir='/tmp') as folder:
-    os.chmod(folder, 0o555)
-    job = os.path.join(folder, 'new', 'job')
-    user = os.geteuid()
-    try:
-      os.seteuid(user or 65534)
-    except OSError as error:
-      pytest.skip(f'root may not become another user here: {error}')
-    try:
-      with pytest.raises(InputError, match=f'{folder} cannot; name another folder'):
-        dry_run._check_writable(job)
-    finally:
-      os.seteuid(user)
-
-
 def test_belongs_to_training(run_here, tmp_path):
   result = run_here('--job-dir', tmp_path, '--mode', 'evaluate', '--dry-run')
   said = refused(result, at_once=True)
   assert said == 'error: --dry-run belongs to training, not to --mode evaluate'
-
-
-def test_a_job_beyond_its_last_step_takes_no_time(run_here, data_dir, old_job):
-  """It is at step 8."""
-  flags = ['--train-batch-size', 16, '--train-steps', 4, '--num-gpus', 0, '--dry-run']
-  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', old_job, *flags))
-  assert (line['global_step'], line['train_steps'], line['training_seconds']) == (8, 4, 0)

@@ -290,20 +290,6 @@ def test_other_variables_are_refused_in_a_training():
     trainer.tell_of_error(misfit, types.SimpleNamespace(job_dir='job', step=4), [])
 
 
-def test_a_summary_of_a_user_s_that_has_no_numbers_is_one_line():
-  with (
-    pytest.raises(tf.errors.InvalidArgumentError) as failed,
-    tf.Graph().as_default(),
-    tf.compat.v1.Session() as session,
-  ):
-    session.run(tf.compat.v1.summary.histogram('own', [np.nan]))
-  with pytest.raises(InputError) as refused:
-    trainer.tell_of_error(failed.value, types.SimpleNamespace(step=3), [])
-  [line] = str(refused.value).splitlines()
-  assert line.startswith('Nan in summary histogram for: own')
-  assert line.endswith(': give it finite values, or lower --learning-rate')
-
-
 def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
   copy = shutil.copytree(job[0], tmp_path / 'job')
   flags = ['--data-dir', data_dir, '--job-dir', copy, *SMALL, '--train-steps', 8]
