@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -137,27 +137,34 @@ def _train_spec(
   train_op = optimizer.apply_gradients(groups.scaled(gradients + of_proxy), global_step)
   hooks += [optimizer] if role.updates_later else []
 
-  loss_parts = {
-    'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
-    'weight_penalty': built[0].weight_penalty,
-  }
-  loss = loss_parts['cross_entropy'] + loss_parts['weight_penalty']
-  if hard_examples:
-    loss_parts['proxy_cross_entropy'] = hard_examples.cross_entropy()
-  # On all images that the towers learn from.
-  correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
-  accuracy = tf.reduce_mean(tf.concat(correct, 0))
-  scalars = {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}
+  scalars, loss_parts = _losses(built, hard_examples)
+  scalars['learning_rate'] = rates.sgd
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
-    loss=loss,
+    loss=scalars['loss'],
     # Beside the update, not before it: a synchronous chief runs the update alone, between two
     # batches, and would have to compute another batch if the update waited for the averages.
     train_op=tf.group(train_op, *update_ops, *puts),
     training_hooks=hooks,
     scaffold=role.scaffold(),
   )
+
+
+def _losses(
+  built: Sequence[Tower], hard_examples: HardExamples | None
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+  """Returns loss and accuracy of a step, and the parts of the loss with the proxy's beside them."""
+  parts = {
+    'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
+    'weight_penalty': built[0].weight_penalty,
+  }
+  loss = parts['cross_entropy'] + parts['weight_penalty']
+  if hard_examples:
+    parts['proxy_cross_entropy'] = hard_examples.cross_entropy()
+  # On all images that the towers learn from.
+  correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
+  return {'loss': loss, 'accuracy': tf.reduce_mean(tf.concat(correct, 0))}, parts
 
 
 class _Networks(NamedTuple):

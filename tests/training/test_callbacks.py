@@ -5,7 +5,7 @@ import re
 
 import pytest
 import tensorflow as tf
-from outcome import events, refused, succeeded, until
+from outcome import events, refused, succeeded
 
 from cifar10.job import checkpoints, metrics_log
 
@@ -57,27 +57,6 @@ def test_means_are_those_of_the_steps(run_here, data_dir, tmp_path):
   assert len(losses) == 5
   [event] = events(job, 'train')
   assert event['loss'] == pytest.approx(sum(losses) / 5, rel=1e-3)
-
-
-@pytest.mark.long
-def test_a_killed_job_goes_on_as_one_curve(start_main, run_here, data_dir, tmp_path):
-  """SIGKILL some time after the checkpoint of step 150: what was written later is made again."""
-  job = tmp_path / 'job'
-  more = ['--mode', 'train', '--train-steps', 10**6, '--save-every-steps', 150]
-  with start_main(*flags(data_dir, job, *more)) as process:
-    until(lambda: 400 in steps(job, 'train'), 100, process)
-    process.kill()
-  with open(job / metrics_log.NAME, 'ab') as file:
-    file.write(b'{"event":"train","st')
-  saved = int(tf.train.latest_checkpoint(str(job)).rpartition('-')[2])
-  reached = steps(job, 'train')[-1]
-  succeeded(run_here(*flags(data_dir, job, *more[:2], '--train-steps', saved + 230)))
-  expected = sorted({*range(100, saved + 230, 100), saved + 230})
-  assert steps(job, 'train') == expected
-  assert steps(job, 'start') == [0, saved]
-  assert events(job, 'start')[1]['steps_lost'] >= reached - saved
-  seconds = [event['seconds'] for event in events(job, 'train')]
-  assert seconds == sorted(seconds)
 
 
 @pytest.mark.slow
@@ -160,12 +139,3 @@ def test_a_rule_ends_a_job_until_it_is_lifted(run_here, data_dir, tmp_path, limi
     'train_steps',
   )
   assert 'that no longer holds' in on.stderr
-
-
-@pytest.mark.slow
-def test_several_devices_end_early_too(run_main, data_dir, tmp_path):
-  job = tmp_path / 'job'
-  rule = ['--train-steps', 400, '--eval-every-steps', 3, '--stop-at-accuracy', 0]
-  line = succeeded(run_main(*flags(data_dir, job, *rule, '--num-cpu-towers', 2)))
-  assert (line['ended_by'], line['global_step']) == ('stop_at_accuracy', 3)
-  assert steps(job, 'train') == [3]

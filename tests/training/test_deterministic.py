@@ -31,20 +31,3 @@ def test_the_same_again_in_one_run_and_in_two(kind, run_main, data_dir, tmp_path
   assert_equal(tmp_path / 'first', tmp_path / 'resumed', STEPS)
   with pytest.raises(AssertionError):
     assert_equal(tmp_path / 'first', tmp_path / 'other', STEPS)
-
-
-@pytest.mark.long
-def test_side_graphs_are_built(run_main, data_dir, tmp_path):
-  """Whitening by the first images, a warm start, an export: each in a graph of its own."""
-  fast = ['--network', 'fastnet', '--widths', '24,32,32', '--proxy-widths', '24,24,24']
-  fast += ['--train-batch-size', 8, '--mode', 'train', '--train-steps', 5]
-
-  def run(job, *flags):
-    succeeded(run_main('--job-dir', tmp_path / job, '--deterministic', *flags))
-
-  for job in ('first', 'second'):
-    run(job, '--data-dir', data_dir, *fast)
-  assert_equal(tmp_path / 'first', tmp_path / 'second', 5)
-  started = ['--warm-start-from', tmp_path / 'first', '--freeze', 'fastnet/group1']
-  run('third', '--data-dir', data_dir, *fast, *started)
-  run('third', '--mode', 'export')

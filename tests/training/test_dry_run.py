@@ -9,7 +9,7 @@ import pytest
 from outcome import refused, succeeded
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
-# Of test_network_size.py.
+# Of test_network_builder.py.
 RESNET_8 = {
   'network': 'ResNet-8',
   'trainable_parameters': 75_290,

@@ -1,11 +1,9 @@
 """The average of the weights: values worked out by hand, and recomputed from checkpoints."""
 
-import json
 import os
 import re
 
 import checkout
-import numpy as np
 import pytest
 import tensorflow as tf
 from graphs import after_steps, plain_sgd, untrained
@@ -74,27 +72,6 @@ def test_one_process_averages_every_variable_of_the_network(job):
   check_averages(job[0])
 
 
-@pytest.mark.long
-def test_two_devices_average_as_one_does(run_main, data_dir, tmp_path):
-  """After Muon's updates and SGD's."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *AVERAGED, '--mode', 'train']
-  flags += ['--num-cpu-towers', 2, '--muon-learning-rate', 0.02]
-  succeeded(run_main(*flags))
-  check_averages(tmp_path)
-
-
-def test_averages_change_nothing_else(job, run_here, data_dir, tmp_path):
-  """The same variables by the same names, with the same values."""
-  flags = ['--train-on', 'train+validation', '--mode', 'train', '--train-steps', STEPS]
-  where = ['--data-dir', data_dir, '--job-dir', tmp_path]
-  succeeded(run_here(*where, *SMALL, *flags, *ONE_THREAD))
-  plain = variables(tmp_path, STEPS)
-  others = variables(job[0], STEPS)
-  assert set(plain) == {name for name in others if not name.endswith(SUFFIX)}
-  for name, value in plain.items():
-    np.testing.assert_allclose(others[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
 @pytest.fixture(scope='module')
 def written_by_hand(job):
   """A checkpoint of the job that has the averages as its variables, and no averages."""
@@ -126,28 +103,6 @@ def test_evaluations_use_the_averages(job, written_by_hand, run_here, data_dir):
     # Rounding may decide about one image in 70.
     assert line['accuracy'] == pytest.approx(by_hand['accuracy'], abs=1.5 / 70)
   assert abs(last['cross_entropy'] - by_hand['cross_entropy']) > 1e-3
-
-
-@pytest.mark.long
-def test_predictions_and_exports_use_the_averages(job, written_by_hand, run_here, tmp_path):
-  images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)
-  files = [tmp_path / f'{index}.png' for index in range(3)]
-  for image, file in zip(images, files):
-    tf.io.write_file(str(file), tf.io.encode_png(image))
-
-  def predicted(*flags):
-    run = run_here('--job-dir', job[0], '--mode', 'predict', '--images', *files, *flags)
-    succeeded(run)
-    lines = map(json.loads, run.stdout.splitlines())
-    return np.array([list(line['probabilities'].values()) for line in lines])
-
-  expected = predicted('--checkpoint', written_by_hand)
-  np.testing.assert_allclose(predicted('--use-ema'), expected, atol=2e-6)
-  exported = succeeded(run_here('--job-dir', job[0], '--mode', 'export', '--use-ema'))
-  network = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
-  served = network(images=tf.constant(images))['probabilities']
-  np.testing.assert_allclose(served, expected, atol=1e-5)
-  assert np.abs(predicted() - expected).max() > 1e-3
 
 
 @pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export'])

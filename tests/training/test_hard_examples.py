@@ -55,11 +55,6 @@ def test_the_images_with_the_highest_losses_are_left():
   assert run(hard.cross_entropy()) == pytest.approx((3.048587 + 0.693147 + 4.018150) / 3)
 
 
-def test_of_one_image_one_is_left():
-  (_, labels), _ = chosen(images=[1.0], labels=[1])
-  assert run(labels).tolist() == [1]
-
-
 def test_smoothed_labels_choose_others():
   """With 0.9 of it spread over two classes a target is 0.55 and 0.45.
 

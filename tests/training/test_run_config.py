@@ -2,10 +2,6 @@
 
 import os
 
-import checkout
-import gpus
-import pytest
-
 from cifar10.cluster.tf_config import Cluster, read_cluster
 from cifar10.core import devices
 from cifar10.job import run as job_run
@@ -31,33 +27,6 @@ def test_threads_devices_and_logging_reach_the_session():
   assert config.inter_op_parallelism_threads == 7
   assert config.allow_soft_placement
   assert config.gpu_options.allow_growth
-
-
-FREE = """
-import pynvml
-import tensorflow as tf
-from cifar10.core import devices
-
-pynvml.nvmlInit()
-with tf.Graph().as_default(), tf.device('/device:GPU:0'):
-  total = tf.reduce_sum(tf.random.normal([1000, 1000]))
-  with tf.compat.v1.Session(config=devices.session_config(num_gpus=1)) as session:
-    session.run(total)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
-print(memory.free / memory.total)
-"""
-
-
-@pytest.mark.gpu
-def test_a_process_takes_no_more_of_a_gpu_than_it_needs(monkeypatch):
-  """TensorFlow by itself takes nearly all of it."""
-  if not gpus.visible():
-    pytest.skip('no GPU whose memory a process could take; `make gpu` tests it')
-  monkeypatch.delenv('TF_FORCE_GPU_ALLOW_GROWTH', raising=False)
-  monkeypatch.setenv('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')  # As NVIDIA's management library counts.
-  result = checkout.python('-c', FREE)
-  assert result.returncode == 0, result.stderr
-  assert float(result.stdout) > 0.5
 
 
 def test_run_config_keeps_what_it_is_given(tmp_path):

@@ -82,19 +82,6 @@ def test_a_triangle_by_hand():
   assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
 
 
-@pytest.mark.parametrize(
-  ('peak', 'last', 'steps', 'expected'),
-  [
-    (0.5, 2.0, (0, 2, 3, 4, 5), (0.5, 1, 1.5, 2, 2)),  # It may end above its peak,
-    (0, 0.0, (0, 1, 4), (1, 0.75, 0)),  # only fall,
-    (1, 0.0, (0, 1, 4), (0.5, 0.625, 1)),  # or only rise.
-  ],
-)
-def test_other_triangles(peak, last, steps, expected):
-  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, last)) for s in steps]
-  assert rates == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(('gradients', 'expected'), [(0, 938), (2, 469)])
 def test_epochs_are_counted_in_steps(gradients, expected):
   """Of 40,000 examples, 312.5 steps of 128 an epoch; with two workers' batches 156.25 steps."""

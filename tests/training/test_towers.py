@@ -206,3 +206,32 @@ def test_the_mean_is_computed_where_the_variable_lives(graph):
     gradients = [[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]]
   [(mean, _)] = towers.average_gradients(gradients)
   assert mean.device == '/device:CPU:0'
+
+
+def staged_numbers(devices):
+  """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> what a step runs, its hooks."""
+  numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
+  images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
+  shards, put, hook = towers.staged(list(zip(images, labels))[: len(devices)], devices)
+  return [[images for images, _ in shards], put], [hook]
+
+
+@pytest.mark.parametrize('devices', [['/cpu:0'], ['/cpu:0', '/cpu:1']], ids=['one', 'two'])
+def test_each_step_takes_the_batch_that_the_step_before_put_there(devices):
+  with tf.Graph().as_default():
+    run, hooks = staged_numbers(devices)
+    config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
+    with tf.compat.v1.train.SingularMonitoredSession(hooks=hooks, config=config) as session:
+      seen = [session.run(run)[0] for _ in range(20)]
+  assert seen == [[step, 10 * step][: len(devices)] for step in range(20)]
+
+
+def test_a_new_session_leaves_nothing_of_the_one_before():
+  server = tf.distribute.Server.create_local_server()
+  for _ in range(2):  # On one server, as a worker's sessions are.
+    with tf.Graph().as_default():
+      run, hooks = staged_numbers(['/cpu:0'])
+      with tf.compat.v1.train.SingularMonitoredSession(
+        hooks=hooks, master=server.target
+      ) as session:
+        assert [session.run(run)[0] for _ in range(3)] == [[0], [1], [2]]

@@ -5,28 +5,22 @@ import errno
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import types
 
-import given_sources
 import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
-from checkout import ROOT
-from outcome import events, followed, refused
+from outcome import events, refused
 from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
 from cifar10.callbacks.base import Callback
 from cifar10.core import files
 from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
-from cifar10.data import info, records
-from cifar10.data.build import synthetic
+from cifar10.data import info
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
@@ -340,77 +334,11 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
     assert (last['event'], last['reason'], last['step']) == ('end', number.name, step)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures('hears_ctrl_c')
-@pytest.mark.parametrize('limit', ['', 'ulimit -v 40000000; '], ids=['no limit', 'little memory'])
-def test_the_end_of_a_terminal_saves_although_all_its_processes_hear_of_it(
-  data_dir, tmp_path, limit
-):
-  """SIGHUP comes to the whole group, the one that watches memory among them."""
-  main = [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), '--data-dir', data_dir, *SMALL]
-  main += ['--job-dir', tmp_path / 'job', '--train-steps', 10**6, '--eval-every-steps', 10**6]
-  main += ['--source', 'given_sources:shards', '--log-every', 1]
-  main += ['--examples-per-epoch', given_sources.COUNT]
-  process = subprocess.Popen(
-    ['bash', '-c', limit + 'exec ' + shlex.join(map(str, main))],
-    env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-  )
-  with followed(process, lambda process: os.killpg(process.pid, signal.SIGKILL)):
-    log = []
-    for line in process.stderr:
-      log.append(line)
-      if 'images/s' in line:
-        os.killpg(process.pid, signal.SIGHUP)
-        break
-    log.append(process.communicate(timeout=60)[1])
-  end = metrics_log.read(str(tmp_path / 'job'))[-1]
-  assert (end['event'], end['reason']) == ('end', 'SIGHUP'), log
-  assert (
-    end['step'] == int(tf.train.latest_checkpoint(str(tmp_path / 'job')).rpartition('-')[2]) > 0
-  )
-
-
 def test_evaluates_an_earlier_checkpoint(job, run_here, data_dir):
   checkpoint = os.path.join(job[0], 'model.ckpt-4')
   flags = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', checkpoint]
   line = succeeded(run_here('--data-dir', data_dir, '--job-dir', job[0], *flags))
   assert (line['global_step'], line['examples'], line['subset']) == (4, 64, 'validation')
-
-
-def test_a_missing_checkpoint_is_named(job, run_here, data_dir):
-  flags = ['--mode', 'evaluate', '--checkpoint', 'nowhere/model.ckpt-9']
-  result = run_here('--data-dir', data_dir, '--job-dir', job[0], *flags)
-  assert 'nowhere/model.ckpt-9 does not exist' in refused(result, at_once=True)
-
-
-def test_predicts_files_as_the_exported_model_does(job, run_here, tmp_path):
-  planes = synthetic.synthetic_images(np.array([3]), np.random.default_rng(1))
-  image = records.planes_to_images(tf.constant(planes))[0]
-  png, jpeg = str(tmp_path / 'a.png'), str(tmp_path / 'b.jpg')
-  tf.io.write_file(png, tf.io.encode_png(image))
-  tf.io.write_file(jpeg, tf.io.encode_jpeg(tf.image.resize(image, [50, 80], 'nearest')))
-  images = ['--images', png, '--images', jpeg]
-  result = run_here('--job-dir', job[0], '--mode', 'predict', *images)
-  succeeded(result)
-  lines = [json.loads(line) for line in result.stdout.splitlines()]
-  assert [line['file'] for line in lines] == [png, jpeg]
-  assert '1 images were resized to 32x32 pixels' in result.stderr
-  for line in lines:
-    probabilities = line['probabilities']
-    assert list(probabilities) == list(info.CIFAR10.classes)
-    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
-    assert line['class'] == max(probabilities, key=probabilities.get)
-
-  exported = succeeded(run_here('--job-dir', job[0], '--mode', 'export'))
-  network = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
-  answer = network(images=image[tf.newaxis])
-  np.testing.assert_allclose(
-    answer['probabilities'][0], list(lines[0]['probabilities'].values()), atol=1e-4
-  )
-  assert info.CIFAR10.classes[int(answer['classes'][0])] == lines[0]['class']
 
 
 def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_path):
@@ -431,9 +359,7 @@ FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
 
 
 @pytest.mark.slow
-def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
-  run_main, run_here, data_dir, tmp_path
-):
+def test_a_fast_recipe_trains_and_evaluates(run_main, run_here, data_dir, tmp_path):
   job_dir = ['--job-dir', tmp_path / 'job']
   flags = ['--data-dir', data_dir, *job_dir, *FAST, '--train-steps', 4]
   result = run_main(*flags)
@@ -460,17 +386,6 @@ def test_a_fast_recipe_trains_evaluates_predicts_and_exports(
   plain = succeeded(run_here(*evaluate, '--tta', 'none'))
   assert plain['accuracy'] == pytest.approx(without_tta, abs=1.5 / 70)
   assert 'accuracy_without_tta' not in plain
-  path = succeeded(run_here(*job_dir, '--mode', 'export'))['saved_model']
-  images = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3]).astype(np.uint8)
-  served = tf.saved_model.load(path).signatures['serving_default'](images=tf.constant(images))
-  for index, image in enumerate(images):
-    tf.io.write_file(str(tmp_path / f'{index}.png'), tf.io.encode_png(image))
-  files = [tmp_path / f'{index}.png' for index in range(3)]
-  predicted = run_here(*job_dir, '--mode', 'predict', '--images', *files).stdout.splitlines()
-  for line, probabilities in zip(predicted, served['probabilities'].numpy(), strict=True):
-    assert list(json.loads(line)['probabilities'].values()) == pytest.approx(
-      probabilities, abs=1e-4
-    )
   resumed = run_here(*flags, '--train-steps', 5)
   assert succeeded(resumed)['global_step'] == 5
   assert 'unlike before in this job: train_steps 4 -> 5' in resumed.stderr
