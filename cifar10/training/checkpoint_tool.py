@@ -95,17 +95,9 @@ def with_moving_averages(
 
   The average of several checkpoints' weights has other activations than each of them, so the
   average of their moving averages does not fit it: Izmailov et al. 2018, 'Averaging Weights Leads
-  to Wider Optima and Better Generalization' (arXiv 1803.05407), section 3.2.
-
-  Args:
-    hparams: the network, its training split and its batch size.
-    data: the data set.
-    data_dir: has the training split.
-    values: float32 values of all variables of the network, by name.
-
-  Returns:
-    The values, with each moving mean and variance replaced by its mean over the epoch's batches;
-      those of a batch norm that --freeze fixes are unchanged.
+  to Wider Optima and Better Generalization' (arXiv 1803.05407), section 3.2. Each moving mean and
+  variance becomes its mean over the epoch's batches, but those of a batch norm that is frozen.
+  `values` are float32, of all variables of the network by name.
   """
   train_set = input_pipeline.Cifar10DataSet(data_dir, hparams.train_on, use_distortion=False)
   num_batches = max(train_set.num_examples_per_epoch() // hparams.train_batch_size, 1)

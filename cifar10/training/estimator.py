@@ -171,11 +171,9 @@ class Predictor:
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
-    if hasattr(images, 'numpy'):  # A tensor.
-      images = images.numpy()
-    is_array = isinstance(images, np.ndarray) and images.dtype == np.uint8
-    if not is_array or images.shape[1:] != (32, 32, 3):
-      kind = f'{images.dtype} {list(images.shape)}' if hasattr(images, 'shape') else type(images)
+    images = np.asarray(images)
+    if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
+      kind = f'{images.dtype} {list(images.shape)}'
       raise InputError(f'images are {kind}; they must be an array uint8 [n, 32, 32, 3]')
     # Not every operation accepts an empty batch.
     padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)

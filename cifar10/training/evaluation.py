@@ -131,10 +131,7 @@ def make_evaluation(
   is_held_out: bool = True,
   use_ema: bool = False,
 ) -> Evaluation:
-  """Returns what `KeptEvaluation.evaluate` has measured as the program prints it.
-
-  With `on_the_way` training continues after it; with `use_ema` the weights are moving averages.
-  """
+  """Returns what `KeptEvaluation.evaluate` has measured as the program prints it."""
   metrics, matrix = measured
   values = {name: round(float(value), 6) for name, value in metrics.items()}
   without_tta = 'other_accuracies/without_tta'

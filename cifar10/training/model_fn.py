@@ -24,7 +24,7 @@ from cifar10.training.hard_examples import HardExamples
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES, Inferred, infer
 from cifar10.training.optimizers import Groups, averages_saver, make_optimizer
 from cifar10.training.schedules import Rates, learning_rates
-from cifar10.training.towers import Shards, Tower
+from cifar10.training.towers import Shards, Staged, Tower
 from estimator_again import estimator as tf_estimator
 
 _KEPT = 5  # Checkpoints, where no RunConfig says how many.
@@ -108,12 +108,10 @@ def _train_spec(
 ) -> tf_estimator.EstimatorSpec:
   """A step of training: shards -> towers -> mean gradients -> update."""
   role, cluster = training.role, training.role.cluster
-  hooks, puts = [], []
+  staged = []
   if placement.prefetches_to_gpu:
-    devices = [cluster.job + device for device in placement.tower_devices]
-    shards, put, hook = towers.staged(shards, devices)
-    puts.append(put)
-    hooks.append(hook)
+    staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
+    shards = staged[0].shards
   networks = _networks(hparams, placement, data, training)
   hard_examples, groups = networks.hard_examples, networks.groups
   built = _build_towers(hparams, placement, training, shards, networks)
@@ -132,11 +130,9 @@ def _train_spec(
   # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
   # synchronous training updates variables after a step, which includes them.
   before = () if role.updates_later else update_ops
-  optimizer = make_optimizer(hparams, rates, groups, before)
-  optimizer = role.optimizer(optimizer, hparams.train_steps)
+  own = make_optimizer(hparams, rates, groups, before)
+  optimizer = role.optimizer(own, hparams.train_steps)
   train_op = optimizer.apply_gradients(groups.scaled(gradients + of_proxy), global_step)
-  hooks += [optimizer] if role.updates_later else []
-
   scalars, loss_parts = _losses(built, hard_examples)
   scalars['learning_rate'] = rates.sgd
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
@@ -145,8 +141,8 @@ def _train_spec(
     loss=scalars['loss'],
     # Beside the update, not before it: a synchronous chief runs the update alone, between two
     # batches, and would have to compute another batch if the update waited for the averages.
-    train_op=tf.group(train_op, *update_ops, *puts),
-    training_hooks=hooks,
+    train_op=tf.group(train_op, *update_ops, *(each.put for each in staged)),
+    training_hooks=[*staged, *([optimizer] if role.updates_later else [])],
     scaffold=role.scaffold(),
   )
 

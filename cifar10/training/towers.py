@@ -190,39 +190,31 @@ def average_gradients(tower_gradients: Sequence[Gradients], device: str = '') ->
   return averaged
 
 
-def staged(
-  shards: Shards, devices: Sequence[str]
-) -> tuple[Shards, tf.Operation, tf.compat.v1.train.SessionRunHook]:
+class Staged(tf.compat.v1.train.SessionRunHook):
   """Keeps one batch ahead on the towers' devices, in the same order.
 
   By default TensorFlow copies a batch when its step begins, and a GPU waits. Here each step takes
   the batch that the step before has put on its tower's device, and meanwhile puts the next one
-  there, like tensorpack's StagingInput.
+  there, like tensorpack's StagingInput. As a hook it puts the first ones there.
 
-  Returns:
-    The shards to take in place of these, the operation by which each step puts the next ones there,
-      and the hook that puts the first ones there.
+  Attributes:
+    shards: to take in place of those given.
+    put: the operation by which each step puts the next ones there.
   """
-  puts, clears = [], []
-  taken: list[tuple[tf.Tensor, tf.Tensor]] = []
-  for index, (device, shard) in enumerate(zip(devices, shards)):
-    area, dtypes = f'batches_of_tower_{index}', [part.dtype for part in shard]
-    with tf.compat.v1.device(device), tf.name_scope(f'staging_{index}'):
-      puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area))
-      clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area))
-      images, labels = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=area)
-    images.set_shape(shard[0].shape)
-    labels.set_shape(shard[1].shape)
-    taken.append((images, labels))
-  put = tf.group(*puts)
-  return taken, put, _FirstBatch(tf.group(*clears), put)
 
-
-class _FirstBatch(tf.compat.v1.train.SessionRunHook):
-  """Puts the first batch there when a session begins."""
-
-  def __init__(self, clear: tf.Operation, put: tf.Operation):
-    self._clear, self._put = clear, put
+  def __init__(self, shards: Shards, devices: Sequence[str]):
+    puts, clears = [], []
+    self.shards: list[tuple[tf.Tensor, tf.Tensor]] = []
+    for index, (device, shard) in enumerate(zip(devices, shards)):
+      area, dtypes = f'batches_of_tower_{index}', [part.dtype for part in shard]
+      with tf.compat.v1.device(device), tf.name_scope(f'staging_{index}'):
+        puts.append(tf.raw_ops.Stage(values=list(shard), shared_name=area))
+        clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area))
+        images, labels = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=area)
+      images.set_shape(shard[0].shape)
+      labels.set_shape(shard[1].shape)
+      self.shards.append((images, labels))
+    self.put, self._clear = tf.group(*puts), tf.group(*clears)
 
   def after_create_session(
     self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
@@ -230,4 +222,4 @@ class _FirstBatch(tf.compat.v1.train.SessionRunHook):
     # Clears what an earlier session of this process left: a worker that lost a parameter server
     # creates another session.
     session.run(self._clear)
-    session.run(self._put)
+    session.run(self.put)

@@ -74,12 +74,7 @@ class JobEstimator(tf_estimator.Estimator):
     return self._task_hook.steps
 
   def train(
-    self,
-    input_fn: Callable[..., Any],
-    hooks: Sequence[Any] | None = None,
-    steps: int | None = None,
-    max_steps: int | None = None,
-    saving_listeners: Sequence[Any] | None = None,
+    self, input_fn: Callable[..., Any], hooks: Sequence[Any] | None = None, **more: Any
   ) -> JobEstimator:
     """As TensorFlow's, unless the job has ended early and that still holds.
 
@@ -100,7 +95,7 @@ class JobEstimator(tf_estimator.Estimator):
       try:
         self._make_up_for_an_evaluation()
         with self._examples.reading(), run.role.connected(self.config.session_config):
-          super().train(input_fn, [*own_hooks, *(hooks or [])], steps, max_steps, saving_listeners)
+          super().train(input_fn, [*own_hooks, *(hooks or [])], **more)
       except BaseException as error:
         tell_of_error(error, run, self._callbacks)
         raise
@@ -108,12 +103,7 @@ class JobEstimator(tf_estimator.Estimator):
     return self
 
   def evaluate(
-    self,
-    input_fn: Callable[..., Any],
-    steps: int | None = None,
-    hooks: Sequence[Any] | None = None,
-    checkpoint_path: str | None = None,
-    name: str | None = None,
+    self, input_fn: Callable[..., Any], *, checkpoint_path: str | None = None, **more: Any
   ) -> Mapping[str, Any]:
     """Returns the metrics by name, 'global_step' among them.
 
@@ -121,7 +111,7 @@ class JobEstimator(tf_estimator.Estimator):
     Another input is evaluated as TensorFlow does.
     """
     if input_fn is not self.evaluator.input_fn:
-      return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)
+      return super().evaluate(input_fn, checkpoint_path=checkpoint_path, **more)
     checkpoint = checkpoint_path or self.latest_checkpoint()
     return self.evaluator.evaluate(self._run.split_on_the_way, checkpoint, on_the_way=True)
 

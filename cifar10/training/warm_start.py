@@ -111,10 +111,7 @@ def _taken(source: VariableFile, shapes: Mapping[str, list[int]]) -> list[str]:
 def _initializer(value: np.ndarray, device: str) -> Initializer:
   """Returns an initializer that reads the value when it is run."""
 
-  def initialize(
-    shape: Sequence[int], dtype: tf.DType = None, partition_info: object = None
-  ) -> tf.Tensor:
-    del dtype, partition_info
+  def initialize(shape: Sequence[int], *_: object, **__: object) -> tf.Tensor:
     with tf.compat.v1.device(device):
       [tensor] = tf.compat.v1.py_func(lambda: value, [], [tf.float32], stateful=True)
     return tf.ensure_shape(tensor, shape)

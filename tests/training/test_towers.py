@@ -212,8 +212,8 @@ def staged_numbers(devices):
   """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> what a step runs, its hooks."""
   numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
   images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
-  shards, put, hook = towers.staged(list(zip(images, labels))[: len(devices)], devices)
-  return [[images for images, _ in shards], put], [hook]
+  staged = towers.Staged(list(zip(images, labels))[: len(devices)], devices)
+  return [[images for images, _ in staged.shards], staged.put], [staged]
 
 
 @pytest.mark.parametrize('devices', [['/cpu:0'], ['/cpu:0', '/cpu:1']], ids=['one', 'two'])
