@@ -33,7 +33,6 @@ _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _FAREWELL_SECONDS = 60  # For slower workers after the chief is done.
 _MAX_RESTARTS = 10  # Of all tasks together.
 _LOOK_SECONDS = 0.2
-_PR_SET_PDEATHSIG = 1  # Of prctl(2), which Linux alone has.
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 
 
@@ -48,10 +47,8 @@ class LocalCluster:
   Each task can be started, killed and restarted under its own address: the ports stay reserved
   until the end, so that no other process on the machine gets one of them.
 
-  Attributes:
-    names: of all tasks: 'chief 0', 'worker 0', ...
-    processes: of the tasks that were started, by name.
-    results: the last line of each task's standard output.
+  `names` are those of all tasks: 'chief 0', 'worker 0' and so on. By name, `processes` has those
+  that were started, and `results` the last line of each one's standard output.
   """
 
   def __init__(
@@ -63,12 +60,9 @@ class LocalCluster:
     evaluator: bool = False,
     show: Callable[[str, str], None] = show,
   ):
-    """Args:
-    flags: flags of cifar10_main.py, the same for all tasks.
-    num_workers: workers beside the chief, which works too.
-    num_ps: parameter servers.
-    evaluator: whether to start one.
-    show: called with a task's name and each line of its log, from several threads.
+    """`flags` are cifar10_main.py's, for all tasks; the workers come beside the chief.
+
+    `show` is called with a task's name and each line of its log, from several threads.
     """
     self._flags = [str(flag) for flag in flags]
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
@@ -115,9 +109,16 @@ class LocalCluster:
         preexec_fn=_end_with_parent,  # noqa: PLW1509  (it saves if this process is killed)
       )
       self._show(name, f'started as process {process.pid}')
-      for stream, use in ((process.stderr, self._show), (process.stdout, self.results.__setitem__)):
-        self._readers.append(threading.Thread(target=_read, args=[stream, name, use], daemon=True))
-        self._readers[-1].start()
+      self._read(process.stderr, name, self._show)
+      self._read(process.stdout, name, self.results.__setitem__)
+
+  def _read(self, stream: IO[str] | None, name: str, use: Callable[[str, str], None]) -> None:
+    def read() -> None:
+      for line in stream or ():
+        use(name, line.rstrip('\n'))
+
+    self._readers.append(threading.Thread(target=read, daemon=True))
+    self._readers[-1].start()
 
   def codes(self) -> dict[str, int]:
     """Returns the exit codes of the tasks that have ended; negative numbers are signals."""
@@ -152,16 +153,10 @@ class LocalCluster:
       reserved.close()
 
 
-def _read(stream: IO[str], name: str, use: Callable[[str, str], None]) -> None:
-  with stream:
-    for line in stream:
-      use(name, line.rstrip('\n'))
-
-
 def _end_with_parent() -> None:
   """Sends this process SIGTERM when the one that started it ends, also if that is killed."""
   if _LIBC:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _reserve_port() -> socket.socket:

@@ -106,13 +106,9 @@ class Role:
     """
     return optimizer
 
-  def first_hooks(self) -> Hooks:
-    """Returns the session hooks that precede all others."""
-    return []
-
-  def control_hooks(self, stop_request: StopRequested) -> Hooks:
-    """Returns the session hooks that send or obey the chief's control state."""
-    return [ChiefControlHook(self.control, stop_request)]
+  def with_control(self, hooks: Hooks, stop_request: StopRequested) -> Hooks:
+    """Returns these session hooks with those that send or obey the chief's control state."""
+    return [*hooks, ChiefControlHook(self.control, stop_request)]
 
   def connected(self, session_config: Any) -> contextlib.AbstractContextManager[None]:
     """A context in which this process can train; the ConfigProto is of session and server."""
@@ -135,8 +131,10 @@ class Replica(Role):
   def optimizer(self, optimizer: Any, last_step: int) -> Any:
     return _AfterExchange(optimizer, parameter_server.push)
 
-  def control_hooks(self, stop_request: StopRequested) -> Hooks:
-    return super().control_hooks(stop_request) if self.saves else [WorkerControlHook(self.control)]
+  def with_control(self, hooks: Hooks, stop_request: StopRequested) -> Hooks:
+    if self.saves:
+      return super().with_control(hooks, stop_request)
+    return [*hooks, WorkerControlHook(self.control)]
 
   @contextlib.contextmanager
   def connected(self, session_config: Any) -> Iterator[None]:
@@ -190,12 +188,10 @@ class MultiWorker(Role):
     """Returns one that makes the update with the mean of all processes' gradients."""
     return _AfterExchange(optimizer, lambda own, to: zip(self._sums.of(own, mean=True), to))
 
-  def first_hooks(self) -> Hooks:
-    return [all_reduce.AgreementHook(self.monitor, self.control)]
-
-  def control_hooks(self, stop_request: StopRequested) -> Hooks:
-    """A worker has none: the step itself distributes the chief's control state."""
-    return super().control_hooks(stop_request) if self.saves else []
+  def with_control(self, hooks: Hooks, stop_request: StopRequested) -> Hooks:
+    """A worker hears from the step itself, which distributes the chief's control state."""
+    agreeing = [all_reduce.AgreementHook(self.monitor, self.control), *hooks]
+    return super().with_control(agreeing, stop_request) if self.saves else agreeing
 
   @contextlib.contextmanager
   def connected(self, session_config: Any) -> Iterator[None]:

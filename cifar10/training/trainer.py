@@ -126,8 +126,8 @@ class JobEstimator(tf_estimator.Estimator):
     self._callbacks[:] = [self._meter, *others]
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
-    hooks = [*run.role.first_hooks(), *self._callbacks, *savers, self._task_hook]
-    return [*hooks, *run.role.control_hooks(run.stop_request)]
+    hooks = [*self._callbacks, *savers, self._task_hook]
+    return run.role.with_control(hooks, run.stop_request)
 
   def _saver(self) -> checkpoint_saver.SaveHook:
     options, role = self._run.options, self._run.role

@@ -53,13 +53,13 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
   [
     (SERVED, {}, ['ChiefControlHook'], ['WorkerControlHook']),
     (SERVED, SYNC, ['ChiefControlHook'], ['WorkerControlHook']),
-    (REDUCED, BETWEEN, ['ChiefControlHook'], []),  # A worker's step brings the orders.
+    (REDUCED, BETWEEN, ['AgreementHook', 'ChiefControlHook'], ['AgreementHook']),
   ],
 )
 def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
   for task, expected in ((('chief', 0), chief), (('worker', 1), worker)):
     role = roles.choose(Cluster(cluster, *task), RunOptions('job', **options))
-    assert [type(hook).__name__ for hook in role.control_hooks(None)] == expected
+    assert [type(hook).__name__ for hook in role.with_control([], None)] == expected
 
 
 def test_a_process_alone_and_an_evaluator_watch_nobody():
