@@ -179,21 +179,12 @@ def test_workers_of_a_killed_chief_repeat_its_lost_steps(cluster, tmp_path):
 
 
 @long
-@pytest.mark.parametrize(
-  ('flags', 'ps'),
-  [
-    (['--recipe', 'fast94'], 1),
-    (['--recipe', 'fast95', *ALL_REDUCE], 0),
-  ],
-  ids=['muon-async', 'lookahead-all-reduce'],
-)
-def test_fast_recipes_run_on_a_cluster(cluster, flags, ps):
-  tasks = cluster(*flags, '--train-steps', 6, network=['--widths', '24,24,32'], ps=ps)
-  assert tasks.ended() == [0] * (2 + ps), tasks.text()
-  assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
+def test_muon_and_lookahead_run_on_a_cluster(cluster):
+  flags = ['--recipe', 'fast95', *ALL_REDUCE, '--train-steps', 6]
+  tasks = cluster(*flags, network=['--widths', '24,24,32'], ps=0)
+  assert tasks.ended() == [0, 0], tasks.text()
   assert json.loads(tasks.results['chief 0'])['examples'] == 70
-  slow = [name for name in variables(tasks.job_dir, tasks.step()) if name.endswith('/slow')]
-  assert bool(slow) == ('fast95' in flags)
+  assert any(name.endswith('/slow') for name in variables(tasks.job_dir, tasks.step()))
 
 
 @long
@@ -276,18 +267,6 @@ def test_an_evaluator_does_not_outlast_its_chief(cluster):
   assert 'for 2 s' in line
   assert 'the chief cannot be reached' in line
   assert '--start-timeout' in line
-
-
-@long
-def test_a_killed_worker_of_asynchronous_training(cluster):
-  tasks = cluster(*FOREVER)
-  tasks.until_step(10)
-  tasks.kill('worker 0')
-  tasks.until_step(tasks.step() + 20)  # The chief goes on.
-  tasks.start('worker 0')
-  tasks.until(lambda: tasks.said('worker 0', 'step .* images/s'))  # It made steps again.
-  codes, _ = tasks.terminate(*tasks.names)
-  assert codes == [143, 143, 143], tasks.text()
 
 
 @long

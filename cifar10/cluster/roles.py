@@ -91,13 +91,17 @@ class Role:
     servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
     return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
 
+  def batches_done(self, global_step: Any) -> Any:
+    """Returns how many batches this process has taken at a global step.
+
+    Of asynchronous training about that many: each worker has its own pace.
+    """
+    is_async = self.cluster.is_distributed and not self.gradients_per_update
+    return global_step // self.cluster.num_workers if is_async else global_step
+
   def scaffold(self) -> tf.compat.v1.train.Scaffold | None:
     """How the training's session begins; None: as the Estimator does, a worker after the chief."""
-    return _scaffold_of_all()
-
-  def batches_done(self, global_step: Any) -> Any:
-    """Returns how many batches this process has taken at a global step."""
-    return global_step
+    return None if self.cluster.is_distributed else _scaffold_of_all()
 
   def optimizer(self, optimizer: Any, last_step: int) -> Any:
     """Returns what makes updates with `apply_gradients(gradients, global_step)`.
@@ -108,50 +112,43 @@ class Role:
 
   def with_control(self, hooks: Hooks, stop_request: StopRequested) -> Hooks:
     """Returns these session hooks with those that send or obey the chief's control state."""
-    return [*hooks, ChiefControlHook(self.control, stop_request)]
+    control = self.control
+    last = ChiefControlHook(control, stop_request) if self.saves else WorkerControlHook(control)
+    return [*hooks, last]
 
-  def connected(self, session_config: Any) -> contextlib.AbstractContextManager[None]:
-    """A context in which this process can train; the ConfigProto is of session and server."""
-    return contextlib.nullcontext()
+  @contextlib.contextmanager
+  def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:
+    """A context in which this process can train; the configuration is of session and server.
+
+    A task's server is TensorFlow's, which the other tasks reach. The Estimator's own would have no
+    more of the configuration than the GPUs' options: neither threads nor virtual CPUs.
+    `Cluster.tf_config` keeps it from starting one.
+    """
+    cluster = self.cluster
+    if cluster.is_distributed:
+      _shorten_waits()
+      servers = tf.train.ClusterSpec(dict(cluster.addresses))
+      self._server = tf.distribute.Server(
+        servers, cluster.task_type, cluster.task_index, config=session_config
+      )
+    yield
 
   def announce_done(self) -> None:
-    """Tells the other tasks that this one no longer needs them."""
+    """Tells the parameter servers that this process no longer needs them."""
+    parameter_server.announce_done(self.cluster)
 
 
 class Replica(Role):
   """The chief or a worker of asynchronous training: its gradients are applied when they arrive."""
 
-  def scaffold(self) -> None:
-    return None
-
-  def batches_done(self, global_step: Any) -> Any:
-    """Returns about that many: each worker has its own pace."""
-    return global_step // self.cluster.num_workers
-
   def optimizer(self, optimizer: Any, last_step: int) -> Any:
     return _AfterExchange(optimizer, parameter_server.push)
 
-  def with_control(self, hooks: Hooks, stop_request: StopRequested) -> Hooks:
-    if self.saves:
-      return super().with_control(hooks, stop_request)
-    return [*hooks, WorkerControlHook(self.control)]
 
-  @contextlib.contextmanager
-  def connected(self, session_config: Any) -> Iterator[None]:
-    self._server = start_server(self.cluster, session_config)
-    yield
-
-  def announce_done(self) -> None:
-    parameter_server.announce_done(self.cluster)
-
-
-class SyncReplica(Replica):
+class SyncReplica(Role):
   """The chief or a worker of synchronous training: one update from several workers' gradients."""
 
   updates_later = True
-
-  def batches_done(self, global_step: Any) -> Any:
-    return global_step
 
   def optimizer(self, optimizer: Any, last_step: int) -> sync.SyncReplicas:
     """Returns the optimizer that gathers gradients; the chief's applies their mean."""
@@ -194,12 +191,12 @@ class MultiWorker(Role):
     return super().with_control(agreeing, stop_request) if self.saves else agreeing
 
   @contextlib.contextmanager
-  def connected(self, session_config: Any) -> Iterator[None]:
+  def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:
     """Waits for the others before TensorFlow does, which would hear no signal."""
     self.monitor.wait_for_peers()
-    self._server = start_server(self.cluster, session_config)
     try:
-      yield
+      with super().connected(session_config):
+        yield
     except tf.errors.OpError as error:
       if 'ollective ops' not in str(error):
         raise
@@ -220,19 +217,14 @@ def choose(cluster: Cluster, options: RunOptions, monitor: SignalMonitor | None 
   return kind(cluster, options, monitor)
 
 
-def start_server(cluster: Cluster, session_config: Any) -> tf.distribute.Server:
-  """Starts TensorFlow's server of this task, which the other tasks reach.
+def _shorten_waits() -> None:
+  """Makes a worker look every second, not every 30, whether the chief has initialised the model.
 
-  The Estimator's own would have no more of the configuration than the GPUs' options: neither
-  threads nor virtual CPUs. `Cluster.tf_config` keeps it from starting one.
+  MonitoredTrainingSession creates its session manager without passing on an interval.
   """
-  # A worker then looks every second, not every 30, whether the chief has initialised the model:
-  # MonitoredTrainingSession creates its session manager without passing on an interval.
   manager = tf.compat.v1.train.SessionManager
   if not isinstance(vars(manager)['__init__'], functools.partialmethod):
     manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
-  servers = tf.train.ClusterSpec(dict(cluster.addresses))
-  return tf.distribute.Server(servers, cluster.task_type, cluster.task_index, config=session_config)
 
 
 class _AfterExchange:

@@ -100,7 +100,7 @@ class Cluster:
     if not (self.is_distributed or (self.is_chief and self.has_evaluator)):
       return '{}'
     task = {'type': self.task_type, 'index': self.task_index}
-    # Upon this word the Estimator starts no server of its own (`roles.start_server` has why).
+    # Upon this word the Estimator starts no server of its own (`roles.Role.connected` has why).
     return json.dumps({'cluster': self.addresses, 'task': task, 'environment': 'google'})
 
 
