@@ -93,7 +93,7 @@ class SignalMonitor:
     """The main thread's handler: a second Ctrl-C raises KeyboardInterrupt."""
     self._hear(number)
     if number == signal.SIGINT:
-      signal.signal(signal.SIGINT, self._before[signal.SIGINT])
+      signal.signal(signal.SIGINT, self._before[signal.SIGINT] or signal.SIG_DFL)
 
   def _hear(self, number: int) -> None:
     if not self.stopping:
