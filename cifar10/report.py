@@ -59,14 +59,14 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(description=__doc__)
-  path: dict[str, Any] = {'type': cli.path}
-  parser.add_argument('jobs', nargs='+', metavar='JOB', help='job dirs, shown side by side', **path)
-  parser.add_argument('--out', metavar='FILE', help='the page to write', **path)
-  parser.add_argument('--table', action='store_true', help='print the numbers on standard error')
-  parser.add_argument('--subset', choices=SUBSETS, default='eval', help='the split to evaluate')
-  parser.add_argument('--checkpoint', help='what to evaluate (default: the latest)', **path)
-  parser.add_argument('--data-dir', help="the record files (default: where the job's were)", **path)
+  parser, path = cli.OneLineParser(description=__doc__), cli.path
+  add = parser.add_argument
+  add('jobs', type=path, nargs='+', metavar='JOB', help='job dirs, shown side by side')
+  add('--out', type=path, metavar='FILE', help='the page to write')
+  add('--table', action='store_true', help='print the numbers on standard error')
+  add('--subset', choices=SUBSETS, default='eval', help='the split to evaluate')
+  add('--checkpoint', type=path, help='what to evaluate (default: the latest)')
+  add('--data-dir', type=path, help="the record files (default: where the job's were)")
   return parser
 
 

@@ -14,7 +14,6 @@ from outcome import events, succeeded
 from cifar10.job import control_requests
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
-OWN = ('debug_shell', 'gpu_utilization', 'lower_rate_on_plateau', 'send_stat')
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +33,6 @@ def train(run_here, data_dir, tmp_path):
     return result
 
   return run
-
-
-@pytest.mark.parametrize('name', OWN)
-def test_a_callback_has_at_most_40_lines(name):
-  path = f'examples/{name}.py'
-  assert len(checkout.read(path).splitlines()) <= 40
-  assert 'PYTHONPATH=examples' in checkout.read(path)
 
 
 def test_a_shell_has_session_batch_and_run(run_main, data_dir, tmp_path):

@@ -99,10 +99,7 @@ class Callback(tf.compat.v1.train.SessionRunHook):
     """Is called after the first step at or beyond the end of an epoch; the first epoch is 1."""
 
   def on_save(self, checkpoint: str, step: int) -> None:
-    """Is called when a checkpoint is completely written; only the chief saves.
-
-    Without --save-every-steps the next save may remove it.
-    """
+    """Is called when the chief has written a checkpoint, which the next save may remove."""
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     """Is called after an evaluation, in the process that evaluated."""
@@ -147,14 +144,10 @@ class Window:
 
 
 class Meter(Callback):
-  """A training's first callback: reads each step's numbers and tells the others.
-
-  Attributes:
-    session: the training's, once it has begun.
-  """
+  """A training's first callback: reads each step's numbers and tells the others."""
 
   def __init__(self, run: Run, callbacks: Sequence[Callback]):
-    self.session: Session | None = None
+    self.session: Session | None = None  # The training's, once it has begun.
     self._run = run
     self._callbacks = callbacks
     self._scalars: Mapping[str, tf.Tensor] = {}

@@ -136,17 +136,13 @@ class JobReport(NamedTuple):
 
   letter: str  # The job's name in a comparison: A, B, ...
   path: str
+  name: str  # That of its folder.
   history: History
   data: DatasetInfo
   options: dict[str, Any]  # By name.
   evaluation: Evaluation
   best: Mapping[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # Doubts about the numbers, and what is missing.
-
-  @property
-  def name(self) -> str:
-    """Returns the job's name: that of its folder."""
-    return files.absolute(self.path).rpartition('/')[2]
 
 
 def collect(
@@ -186,6 +182,7 @@ def collect(
   return JobReport(
     letter,
     path,
+    files.absolute(path).rpartition('/')[2],
     history,
     run.data,
     {**history.start.get('options', {}), **all_values(hparams)},

@@ -7,7 +7,6 @@ matplotlib would read `$` as mathematics.
 
 import base64
 import io
-import itertools
 import re
 import shlex
 import zlib
@@ -29,10 +28,8 @@ from cifar10.reporting.summary import percent, split_name
 
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
-_INK, _MUTED, _, _ACCENT = _COLOURS
-_DASHES = ('-', (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (10, 3)), (0, (2, 4)))
-_LOOKS = [{'ls': dashes, 'color': colour} for dashes in _DASHES for colour in (_ACCENT, _INK)]
-_PALE = {'color': _MUTED, 'lw': 1, 'zorder': 1.5}  # Behind the others.
+_MUTED = '#010102'
+_PALE: dict[str, Any] = {'color': _MUTED, 'ls': '-', 'lw': 1, 'zorder': 1.5}  # Behind the others.
 _MOST_DOTS = 40  # Of a line: more dots would hide the line.
 _INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
 _TITLES = {  # Of the numbers that have curves, by name in events.
@@ -49,10 +46,7 @@ class _Chart(NamedTuple):
   alternative: str  # The content in words.
 
 
-class _Line(NamedTuple):
-  label: str  # Fixed words, or a job's letter and perhaps a split.
-  points: Sequence[tuple[int, float]]  # Sorted by step.
-  look: Mapping[str, Any]
+_Curves = Mapping[str, Sequence[tuple[int, float]]]  # (step, number) of each point, by label.
 
 
 def render(jobs: Sequence[JobReport], made: str) -> str:
@@ -87,46 +81,38 @@ def _png(image: np.ndarray) -> str:
 
 def _learning_curves(history: History) -> Iterator[_Chart]:
   """Draws one job's training and evaluations, with vertical lines at restarts and commands."""
-  marks = {
-    'restart': history.restarts,
-    'command': [event['step'] for event in history.of('control')],
-  }
+  commands = [event['step'] for event in history.of('control')]
   for name in _TITLES:
-    lines = [
-      _Line(split_name(split), points, look)
-      for split, look in zip(history.splits(), _LOOKS)
-      if (points := history.curve(name, split))
-    ]
-    training = _Line('training', history.curve(name), _PALE if lines else _LOOKS[0])
-    yield from _line_chart(name, [training, *lines], marks)
+    evaluated = {split_name(split): history.curve(name, split) for split in history.splits()}
+    curves = {'training': history.curve(name), **evaluated}
+    yield from _line_chart(name, curves, restart=history.restarts, command=commands)
 
 
 def _compared_curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
   """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
   for name in _TITLES:
-    lines = []
-    for job, look in zip(jobs, itertools.cycle(_LOOKS)):
+    curves = {}
+    for job in jobs:
       # On the split evaluated first: validation, if the job has that.
       split = next(iter(job.history.splits()), None) if name == 'accuracy' else None
       label = f'{job.letter}, {split_name(split or "training")}'
-      lines.append(_Line(label, job.history.curve(name, split), look))
-    yield from _line_chart(name, lines)
+      curves[label] = job.history.curve(name, split)
+    yield from _line_chart(name, curves)
 
 
-def _line_chart(
-  name: str, lines: Sequence[_Line], marks: Mapping[str, Sequence[int]] = {}
-) -> Iterator[_Chart]:
+def _line_chart(name: str, curves: _Curves, **marks: Sequence[int]) -> Iterator[_Chart]:
   """Draws numbers by step: one chart, or none if there is nothing to draw.
 
   `marks` are the steps of vertical lines by label. The group of line i has the id `line-i`.
   """
-  lines = [line for line in lines if line.points]
-  if not lines:
+  curves = {label: points for label, points in curves.items() if points}
+  if not curves:
     return
   figure = Figure(figsize=_INCHES, layout='constrained')
   axes = figure.add_subplot(xlabel='step')
   words = []
-  for number, (label, points, look) in enumerate(lines):
+  for number, (label, points) in enumerate(curves.items()):
+    look = _PALE if label == 'training' and len(curves) > 1 else {}
     marker = 'o' if len(points) <= _MOST_DOTS else ''
     axes.plot(*zip(*points), marker=marker, label=label, gid=f'line-{number}', **look)
     ends = [
@@ -134,10 +120,10 @@ def _line_chart(
       for step, value in [points[0], points[-1]][: len(points)]
     ]
     words.append(f'{label}: {", ".join(ends)}')
-  for dashes, (label, steps) in zip(_DASHES[1:], marks.items()):
+  across: dict[str, Any] = {'transform': axes.get_xaxis_transform(), 'lw': 0.9, 'zorder': 1}
+  for dashes, (label, steps) in zip(('--', ':'), marks.items()):
     if steps:
       words.append(f'{len(steps)} {label}(s)')
-      across: dict[str, Any] = {'transform': axes.get_xaxis_transform(), 'lw': 0.9, 'zorder': 1}
       axes.vlines(steps, 0, 1, colors=_MUTED, linestyles=dashes, label=label, **across)
   if len(words) > 1:
     figure.legend(loc='outside upper left', ncols=4)

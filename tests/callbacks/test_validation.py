@@ -17,13 +17,6 @@ from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
 
-def evaluations(*accuracies, split='validation'):
-  return [
-    {'event': 'evaluate', 'step': step, 'subset': split, 'accuracy': accuracy}
-    for step, accuracy in enumerate(accuracies)
-  ]
-
-
 @pytest.mark.parametrize(
   ('accuracies', 'count'),
   [
@@ -34,10 +27,13 @@ def evaluations(*accuracies, split='validation'):
   ],
 )
 def test_evaluations_without_a_gain(accuracies, count):
-  events = [*evaluations(*accuracies), *evaluations(0.9, split='eval'), {'event': 'save'}]
-  events += [{**event, 'accuracy': 0.8} for event in events[: len(accuracies)]]  # In other views.
-  events += evaluations(None)  # Of a network that has diverged.
-  assert validation.evaluations_without_gain(events) == count
+  event = {'event': 'evaluate', 'step': 99, 'subset': 'validation'}
+  counted = [{**event, 'step': step, 'accuracy': each} for step, each in enumerate(accuracies)]
+  by_other_views = [{**each, 'accuracy': 0.8} for each in counted]
+  others = [{**event, 'subset': 'eval', 'accuracy': 0.9}, {'event': 'save'}]
+  diverged = {**event, 'accuracy': None}
+  found = validation.evaluations_without_gain([*counted, *by_other_views, *others, diverged])
+  assert found == count
 
 
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}

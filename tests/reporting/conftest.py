@@ -22,20 +22,21 @@ def events(data_dir, checkpoint):
     'data_dir': data_dir,
   }
   evaluated = {'event': 'evaluate', 'subset': 'validation', 'checkpoint': checkpoint}
-  yield {**start, 'step': 0, 'resumed': False, 'steps_lost': 0, 'seconds': 0.0}
-  yield from map(_trained, (2, 4))
-  yield {**evaluated, 'step': 4, 'accuracy': 0.25, 'loss': 2.2}
-  yield {**start, 'step': 4, 'resumed': True, 'steps_lost': 1, 'seconds': 40.0}
-  yield {'event': 'control', 'step': 5, 'command': 'learning_rate=0.05', 'answer': 'done'}
-  yield from map(_trained, (6, 8))
-  yield {**evaluated, 'step': 8, 'accuracy': 0.5, 'loss': 2.0}
-  yield {'event': 'end', 'step': 8, 'reason': 'train_steps', 'message': 'the last step was made'}
-
-
-def _trained(step):
-  rates = {'learning_rate': 0.1 if step < 5 else 0.05, 'images_per_second': 100.0 + step}
-  numbers = {'loss': 3 - step / 10, 'accuracy': step / 20, 'seconds': 10.0 * step}
-  return {'event': 'train', 'step': step, **rates, **numbers}
+  trained = [
+    {'event': 'train', 'step': step, 'loss': 3 - step / 10, 'accuracy': step / 20}
+    | {'learning_rate': 0.1, 'images_per_second': 100.0 + step, 'seconds': 10.0 * step}
+    for step in (2, 4, 6, 8)
+  ]
+  return [
+    {**start, 'step': 0, 'resumed': False, 'steps_lost': 0, 'seconds': 0.0},
+    *trained[:2],
+    {**evaluated, 'step': 4, 'accuracy': 0.25, 'loss': 2.2},
+    {**start, 'step': 4, 'resumed': True, 'steps_lost': 1, 'seconds': 40.0},
+    {'event': 'control', 'step': 5, 'command': 'learning_rate=0.05', 'answer': 'done'},
+    *trained[2:],
+    {**evaluated, 'step': 8, 'accuracy': 0.5, 'loss': 2.0},
+    {'event': 'end', 'step': 8, 'reason': 'train_steps', 'message': 'the last step was made'},
+  ]
 
 
 @pytest.fixture(scope='module')
@@ -47,19 +48,18 @@ def make_job(tmp_path_factory, data_dir):
   """
 
   def make(name='job', classes=None, has_metrics=True, **config):
-    path = str(tmp_path_factory.mktemp('jobs') / name)
+    path, data = str(tmp_path_factory.mktemp('jobs') / name), data_dir
     shutil.copytree(f'{checkout.OLD_JOBS}/resnet8', path)
-    data = data_dir
+    checkpoint = os.path.join(path, 'model.ckpt-8')
     if classes:
       data = shutil.copytree(data_dir, str(tmp_path_factory.mktemp('data') / 'data'))
       config['data_set'] = info.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
       _change(os.path.join(data, 'cifar10.json'), format=2, **config['data_set'])
     _change(os.path.join(path, 'config.json'), **config)
     if has_metrics:
-      for second, event in enumerate(events(data, os.path.join(path, 'model.ckpt-8'))):
+      for second, event in enumerate(events(data, checkpoint)):
         metrics_log.append(path, {'time': 1.8e9 + second, 'task': 'chief 0', **event})
-      chosen_by = {'accuracy': 0.5, 'global_step': 8}
-      checkpoints.keep_best(path, os.path.join(path, 'model.ckpt-8'), chosen_by, 1)
+      checkpoints.keep_best(path, checkpoint, {'accuracy': 0.5, 'global_step': 8}, 1)
     return path
 
   return make
