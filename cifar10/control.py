@@ -58,11 +58,10 @@ def _lift(job_dir: str, command: Command) -> dict[str, object]:
   if command.verb == 'go-on' and stop_record.read(job_dir):
     stop_record.lift(job_dir)
     return {'ok': True, 'answer': 'the job goes on when it is started'}
-  if command.verb in RATES and command.value is None:
-    rates = control_requests.read_rates(job_dir)
-    if rates.pop(command.verb, None) is not None:
-      control_requests.remember_rates(job_dir, rates)
-      return {'ok': True, 'answer': f'{command.verb} follows the schedule when the job is started'}
+  rates = control_requests.read_rates(job_dir) if command.verb in RATES else {}
+  if command.value is None and rates.pop(command.verb, None) is not None:
+    control_requests.remember_rates(job_dir, rates)
+    return {'ok': True, 'answer': f'{command.verb} follows the schedule when the job is started'}
   raise CommandError(f'nobody trains in {job_dir}; start the training first')
 
 

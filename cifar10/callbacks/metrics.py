@@ -34,9 +34,7 @@ class Metrics(Callback):
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves the restored checkpoint again.
     if not self._started and step:  # What lost steps took counts; at step 0 all begins anew.
-      seconds = [event.get('seconds') for event in events]
-      known = [each for each in seconds if isinstance(each, (int, float))]
-      self._run.seconds_before = max(known, default=0)
+      self._run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
     self._write(step, 'start', steps_lost=steps_lost, resumed=resumed, **_described(self._run))
     self._started = True
 

@@ -131,10 +131,9 @@ def confusion_picture(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -
   shades = np.round(255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]).astype(np.uint8)
   if len(classes) > _MOST_CLASSES:
     return Image.fromarray(shades)
-  font = ImageFont.load_default(20 if len(classes) <= 30 else 10)
+  size = 20 if len(classes) <= 30 else 10  # Of letters, in pixels.
+  font, cell = ImageFont.load_default(size), 3 * size  # Five digits wide.
   names = [f'{ascii(name)[1:-1]:.20} {label}' for label, name in enumerate(classes)]
-  height = sum(font.getmetrics())  # type: ignore
-  cell = math.ceil(max(font.getlength(str(counts.max())), height)) + 2 * _MARGIN
   left = math.ceil(max(map(font.getlength, names))) + 2 * _MARGIN
   side = cell * len(names) + _MARGIN
   picture = Image.new('RGB', (left + side, cell + side), 'white')
