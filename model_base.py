@@ -70,23 +70,18 @@ class Layers:
     self.features: tf.Tensor | None = None  # float32 [batch, width], the input of the last layer.
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    """Returns the logits of normalised images. Every subclass must define this method.
+    """Returns the logits, float32 [batch, classes], of images, -1 to 1, in the compute dtype.
 
-    Args:
-      x: images [batch, 32, 32, 3], or [batch, 3, 32, 32], -1 to 1, in the compute dtype.
-      input_data_format: the images' own, whatever the layers' data format.
-
-    Returns:
-      [batch, num_classes] float32.
+    They are [batch, 32, 32, 3], or as `input_data_format` says, whatever the layers' format.
     """
     raise NotImplementedError(f'{type(self).__name__} does not define forward_pass')
 
   def freeze(self, pattern: str) -> None:
     """Stops variables from training whose names (like 'resnet/init/conv/kernel') match; '': none.
 
-    They have no gradient, so layers below the lowest trained variable cost a forward pass only. A
-    batch norm without trained variables normalises by its moving averages in training, too, and
-    does not update them. Call this method before `forward_pass`.
+    Layers below the lowest trained variable cost a forward pass only. A batch norm without trained
+    variables normalises by its moving averages in training, too, and does not update them. Call
+    this method before `forward_pass`.
     """
     self._frozen = re.compile(pattern) if pattern else None
 
@@ -288,7 +283,6 @@ class Layers:
     return self._value(variable) if trainable else variable
 
   def _value(self, variable: tf.Variable) -> tf.Tensor:
-    """Returns the value of a trained variable, and keeps it in `values`."""
     value = self.values[variable.op.name] = tf.convert_to_tensor(variable)
     return value
 

@@ -5,6 +5,7 @@ import json
 import os
 
 import checkout
+import numpy as np
 import pytest
 import tensorflow as tf
 from outcome import refused
@@ -100,6 +101,32 @@ def test_variable_names(whole):
   assert shapes['mixed_6b/branch7x7/conv2/kernel'] == [1, 7, 128, 128]
   assert shapes['mixed_6b/branch7x7/bn2/scale'] == [128]
   assert shapes['mixed_7c/branch3x3/column/conv1/kernel'] == [3, 1, 384, 384]
+
+
+def dropped(family, before=0, steps=(0, 0, 1)):
+  """What two layers leave of ones at each of the steps, after other random operations."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.set_random_seed(1)
+    step = tf.compat.v1.train.get_or_create_global_step()
+    for _ in range(before):
+      tf.random.normal([])
+    settings = model_base.LayerSettings(True, 'channels_last', 0.9, 1e-3)
+    layers = family.NETWORK(family(), settings, CIFAR10)
+    both = [layers._dropout(tf.ones([100_000], name=name), 0.3) for name in ('x', 'y')]
+    session.run(step.initializer)
+    return [session.run(both, {step: each}) for each in steps]
+
+
+def test_dropout_differs_by_step_and_layer_and_is_the_same_again(family):
+  """A resumed warm start has initializers that the first run took from a file."""
+  (first, other), (again, _), (later, _) = dropped(family)
+  # 30,000 expected, standard deviation sqrt(100,000 x 0.3 x 0.7) = 145.
+  assert abs((first == 0).sum() - 30_000) < 4 * 145
+  np.testing.assert_allclose(first[first != 0], 1 / 0.7, rtol=1e-6)
+  np.testing.assert_array_equal(first, again)
+  np.testing.assert_array_equal(first, dropped(family, before=3)[0][0])
+  for unlike in (other, later):  # Alike where both drop or both keep: 0.3^2 + 0.7^2 = 0.58.
+    assert (first == unlike).mean() == pytest.approx(0.58, abs=0.01)
 
 
 @pytest.mark.slow

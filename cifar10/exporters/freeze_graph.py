@@ -55,13 +55,9 @@ class Format(NamedTuple):
 def freeze(
   hparams: HParams, data: DatasetInfo, checkpoint: str, *, use_ema: bool = False
 ) -> Frozen:
-  """Freezes a checkpoint's network.
+  """Freezes a job's network for a data set, with a checkpoint's variables or their averages.
 
-  Args:
-    hparams: the job's; with `tta` the probabilities are those of the views' mean logits.
-    data: the data set that the network classifies.
-    checkpoint: the path of the checkpoint.
-    use_ema: whether to use the moving averages of the variables.
+  With `tta` the probabilities are those of the views' mean logits.
 
   Raises:
     InputError: the network has a table, whose content no graph holds, or calls Python.

@@ -181,10 +181,7 @@ def check(hparams: HParams) -> None:
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes a model from `images` uint8 [n, 32, 32, 3] to probabilities.
 
-  Args:
-    path: the file to write.
-    network: of a family and options that `check` has accepted.
-    made_from: what it was made from, for Keras's metadata.json in the file.
+  `check` has accepted the network; Keras's metadata.json in the file has what it was made from.
   """
   with context.eager_mode():  # Which a user's notebook may have switched off.
     _model(network).save(f'{path}.keras')

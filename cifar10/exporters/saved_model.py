@@ -1,8 +1,4 @@
-"""Writes a SavedModel for serving: signatures, warm-up requests and metadata.
-
-TensorFlow Serving runs the requests in assets.extra/tf_serving_warmup_requests before it accepts
-others, so that no client waits for what TensorFlow prepares in a signature's first call.
-"""
+"""Writes a SavedModel for serving: signatures and metadata."""
 
 import os
 from collections.abc import Mapping
@@ -51,14 +47,8 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
       'encoded': tf.function(serve_encoded, [encoded], autograph=False),
     }
     tf.saved_model.save(module, path, signatures)
-    grey = tf.fill([1, *_SIZES], tf.constant(128, tf.uint8))
-    grey_file = tf.fill([1], tf.io.encode_png(grey[0]))
-    extra = os.path.join(path, 'assets.extra')  # TensorFlow's name of it.
-    os.makedirs(extra)
-    with tf.io.TFRecordWriter(os.path.join(extra, 'tf_serving_warmup_requests')) as requests:
-      requests.write(_prediction_log('serving_default', IMAGES, grey))
-      requests.write(_prediction_log('features', IMAGES, grey))
-      requests.write(_prediction_log('encoded', ENCODED, grey_file))
+  extra = os.path.join(path, 'assets.extra')  # TensorFlow's name of it.
+  os.makedirs(extra)
   with open(os.path.join(extra, 'made_from.json'), 'w', encoding='utf-8') as file:
     file.write(files.json_text(made_from, indent=2) + '\n')
 
@@ -68,24 +58,3 @@ def _read(content: tf.Tensor) -> tf.Tensor:
   image = image_files.decode(content)
   image.set_shape([None, None, info.DEPTH])
   return tf.ensure_shape(image_files.as_seen(image), _SIZES)
-
-
-def _prediction_log(signature: str, name: str, value: tf.Tensor) -> bytes:
-  """Returns a PredictionLog as defined in tensorflow_serving/apis/prediction_log.proto.
-
-  Encoded by hand, because its Python package needs gRPC: predict_log = 6 { request = 1 {
-  model_spec = 1 { signature_name = 3 }, inputs = 2 { key = 1, value = 2 } } }.
-  """
-  tensor = tf.make_tensor_proto(value.numpy()).SerializeToString()
-  inputs = _field(1, name.encode()) + _field(2, tensor)
-  request = _field(1, _field(3, signature.encode())) + _field(2, inputs)
-  return _field(6, _field(1, request))
-
-
-def _field(number: int, content: bytes) -> bytes:
-  """A field in protocol buffers' wire format: its number and kind 2, the length, the bytes."""
-  length, size = [], len(content)
-  while size > 127:  # Seven bits a byte, the lowest first; all but the last have the top bit set.
-    length.append(size & 127 | 128)
-    size >>= 7
-  return bytes([number << 3 | 2, *length, size]) + content

@@ -26,13 +26,9 @@ def build(
   data: DatasetInfo,
   prepared: Prepared | None = None,
 ) -> model_base.Layers:
-  """Returns the network, whose `forward_pass` makes its layers.
+  """Returns the network for a data set's classes, whose `forward_pass` makes its layers.
 
-  Args:
-    family: the network's options.
-    settings: shared by all layers of the network.
-    data: the data set whose images it classifies.
-    prepared: what `prepare` returned, in training; else None (a checkpoint has the values).
+  `prepared` is what `prepare` returned, in training; else None (a checkpoint has the values).
 
   Raises:
     InputError: the code of a user's own network fails.

@@ -64,14 +64,9 @@ class FastNet(FamilyNetwork):
     prepared: Prepared | None = None,
     divisor: int | None = None,
   ):
-    """Sets the network up; `forward_pass` builds its layers.
+    """Takes what `prepare` returned, or None where a checkpoint has the values.
 
-    Args:
-      options: widths, depth and other options of the network.
-      settings: shared by all layers.
-      data: gives the classes, and the means and deviations that standardise images.
-      prepared: from `prepare`; None where a checkpoint has the values.
-      divisor: divides the logits and scales the head's initial values; None: the last width.
+    The `divisor` divides the logits and scales the head's initial values; None: the last width.
     """
     super().__init__(options, settings, data)
     self._data = data
@@ -196,16 +191,11 @@ def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
 
 
 def whitening_kernel(images: np.ndarray, data: DatasetInfo) -> np.ndarray:
-  """Returns the kernel that whitens these images' 2x2 patches: uncorrelated, with variance 1.
+  """Returns the kernel that whitens 2x2 patches of uint8 images [n, 32, 32, 3], standardised.
 
-  Args:
-    images: uint8 [n, 32, 32, 3].
-    data: the means and deviations that standardise the images.
-
-  Returns:
-    float32 [2, 2, 3, 24]: the eigenvectors of the patches' second moments, largest eigenvalue
-    first, each divided by the square root of its eigenvalue + 5e-4; then their negations, so that
-    an activation loses nothing (paper, section 3.2).
+  That makes them uncorrelated, with variance 1. It is float32 [2, 2, 3, 24]: the eigenvectors of
+  the patches' second moments, largest eigenvalue first, each divided by the square root of its
+  eigenvalue + 5e-4; then their negations, so that an activation loses nothing (paper, section 3.2).
   """
   x = (images.astype(np.float32) / 255 - np.array(data.means)) / np.array(data.stds)
   height, width = (size - _PATCH + 1 for size in x.shape[1:3])
@@ -223,16 +213,10 @@ def identity_initializer(
 ) -> tf.Tensor:
   """Returns a convolution kernel whose first outputs are its inputs (paper, section 3.3).
 
-  Args:
-    shape: [height, width, in, out] with out >= in; height and width odd.
-    dtype: the kernel's.
-    partition_info: not used; `get_variable` passes it.
-
-  Returns:
-    The kernel: output i < in is input i; the others are uniform of variance 1 / (3 fan-in), as in
-      PyTorch's layers.
+  Of [height, width, in, out], height and width odd, output i < in is input i; the others are
+  uniform of variance 1 / (3 fan-in), as in PyTorch's layers.
   """
-  del partition_info
+  del partition_info  # `get_variable` passes it.
   height, width, inputs, outputs = shape
   # Not a constant: the graph, and so every event file, would hold the constant's zeros.
   around = [[height // 2] * 2, [width // 2] * 2, [0, 0], [0, 0]]

@@ -16,11 +16,6 @@ from cifar10.core.user_code import others_code
 from cifar10.data.info import DatasetInfo
 from cifar10.options.families import Family
 
-_FLAG = '--network'
-NO_KERAS = (
-  'Keras models cannot be built in these graphs; name a function (images, is_training, '
-  'num_classes) -> logits that calls tf.compat.v1.get_variable and tf.nn'
-)
 WEIGHT = 'weight'  # Role of a function's trained variables that are no convolution kernels.
 
 
@@ -39,6 +34,14 @@ def build(
   return network
 
 
+def _others_code(family: Family) -> contextlib.AbstractContextManager[None]:
+  return others_code(
+    lambda said: InputError(f'--network {family.PLACE} fails: {said}'),
+    family.FUNCTION,
+    but=(CommandError,),
+  )
+
+
 def _checked(
   family: Family,
   data: DatasetInfo,
@@ -54,7 +57,7 @@ def _checked(
   trained, losses = _trained(), _losses()
   with _others_code(family):
     logits = forward_pass(images)
-  named = f'{_FLAG} {family.PLACE}'
+  named = f'--network {family.PLACE}'
   wanted = tf.TensorShape([images.shape[0], data.num_classes])
   is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
   if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
@@ -66,7 +69,7 @@ def _checked(
     if others := sorted(_trained() - trained - set(network.roles)):
       raise InputError(
         f"{named} makes {others[0]} in another way than by tf.compat.v1.get_variable or a layer's "
-        f'_variable, and nothing would train it; {NO_KERAS}'
+        '_variable, and nothing would train it; Keras models cannot be built in these graphs'
       )
     if added := sorted(_losses() - losses):
       raise InputError(
@@ -89,14 +92,6 @@ def _losses() -> set[str]:
   return {str(each) for each in get(keys.REGULARIZATION_LOSSES) + get(keys.LOSSES)}
 
 
-def _others_code(family: Family) -> contextlib.AbstractContextManager[None]:
-  return others_code(
-    lambda said: InputError(f'{_FLAG} {family.PLACE} fails: {said}'),
-    family.FUNCTION,
-    but=(CommandError,),
-  )
-
-
 @contextlib.contextmanager
 def naming_failures(family: Family) -> Iterator[None]:
   """Raises NetworkError where an operation of a user's own network fails in a session."""
@@ -114,7 +109,7 @@ def naming_failures(family: Family) -> Iterator[None]:
       raise
     first = re.sub(r'^((From /|.* root error|Graph exec).*\s+|\(0\) \w+: )*', '', said)
     raise NetworkError(
-      f'{_FLAG} {family.PLACE} fails at {node[0].split()[1]}: {first.splitlines()[0]:.300}'
+      f'--network {family.PLACE} fails at {node[0].split()[1]}: {first.splitlines()[0]:.300}'
     ) from None
 
 
@@ -137,7 +132,7 @@ class _FunctionLayers(model_base.FamilyNetwork):
     return logits
 
   def _get_variable(
-    self, getter: Callable[..., Any], name: str, *args: Any, **settings: Any
+    self, getter: Callable[..., tf.Variable], name: str, *args: Any, **settings: Any
   ) -> tf.Tensor | tf.Variable:
     """Replaces tf.compat.v1.get_variable: makes float32 variables, reads them in the wanted dtype.
 
@@ -158,18 +153,17 @@ class _FunctionLayers(model_base.FamilyNetwork):
     # The network uses the variable more than once. Without `reuse` TensorFlow refuses that.
     if trainable and settings.get('reuse') and name in self.values:
       return tf.cast(self.values[name], dtype)
-    settings['use_resource'] = True  # Also in a file that calls `disable_v2_behavior`.
+    settings |= {'use_resource': True, 'trainable': trainable}  # Also after disable_v2_behavior.
     if dtype.is_floating:
       settings['dtype'] = tf.float32
     if not trainable:
       settings['collections'] = [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES]
-    variable = getter(name, *args, **{**settings, 'trainable': trainable})
-    if not trainable:
-      self.roles[variable.op.name] = model_base.AVERAGE
-      return variable if variable.dtype.base_dtype == dtype else tf.cast(variable, dtype)
+    variable = getter(name, *args, **settings)
     is_kernel = variable.shape.rank == 4
-    self.roles[variable.op.name] = model_base.CONVOLUTION if is_kernel else WEIGHT
-    return tf.cast(self._value(variable), dtype)
+    role = (model_base.CONVOLUTION if is_kernel else WEIGHT) if trainable else model_base.AVERAGE
+    self.roles[variable.op.name] = role
+    read = self._value(variable) if trainable else variable
+    return read if variable.dtype.base_dtype == dtype else tf.cast(read, dtype)
 
 
 def _beside_their_variables(op: tf.Operation) -> str:

@@ -40,14 +40,10 @@ class ResNetCifar10(model_base.ResNet):
     num_classes: int = 10,
     dtype: tf.DType | str = 'float32',
   ):
-    """Takes the fields of model_base.LayerSettings beside what the options of a ResNet say.
+    """Takes the options of a ResNet beside the fields of model_base.LayerSettings.
 
-    Args:
-      num_layers: 6n+2, or 9n+2 with `bottleneck`.
-      is_training: as `batch_norm_decay`, `batch_norm_epsilon`, `data_format` and `dtype` there.
-      version: the order in a block: 1 (2015) or 2 (2016).
-      bottleneck: blocks of 1x1, 3x3 and 1x1 convolutions, of version 2.
-      num_classes: the number of logits.
+    It has 6n+2 layers, or 9n+2 with `bottleneck`, whose blocks are of version 2: of the order of
+    2016, not of 2015.
     """
     super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
     self._num_classes = num_classes

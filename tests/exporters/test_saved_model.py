@@ -6,9 +6,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from google.protobuf import empty_pb2, unknown_fields
 from outcome import succeeded
-from tensorflow.core.framework import tensor_pb2
 
 from cifar10.job import metrics_log
 
@@ -77,26 +75,3 @@ def test_it_says_what_it_was_made_from(exported, job, run_here):
   again = succeeded(run_here('--job-dir', job, '--mode', 'export'))
   assert again['saved_model'] != exported['saved_model']
   assert again['sha256_of_variables'] == exported['sha256_of_variables']
-
-
-def field(message, number):
-  """The content of a message's only field of this number."""
-  fields = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
-  [content] = [each.data for each in fields if each.field_number == number]
-  return content
-
-
-def test_every_signature_has_a_request_that_warms_it_up(exported):
-  """By the numbers in tensorflow_serving/apis: prediction_log, predict and model.proto."""
-  folder = exported['saved_model']
-  signatures = tf.saved_model.load(folder).signatures
-  warmed = set()
-  path = os.path.join(folder, 'assets.extra', 'tf_serving_warmup_requests')
-  for record in tf.data.TFRecordDataset(path):
-    request = field(field(record.numpy(), 6), 1)
-    name, given = field(field(request, 1), 3).decode(), field(request, 2)
-    tensor = tensor_pb2.TensorProto.FromString(field(given, 2))
-    images = {field(given, 1).decode(): tf.constant(tf.make_ndarray(tensor))}
-    assert {value.shape[0] for value in signatures[name](**images).values()} == {1}
-    warmed.add(name)
-  assert warmed == set(signatures) == {'serving_default', 'features', 'encoded'}

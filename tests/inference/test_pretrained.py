@@ -24,7 +24,6 @@ WAYS = [
   *(pytest.param('resnet20', way, marks=pytest.mark.slow) for way in SLOW_WAYS),
   pytest.param('fast94', 'float32', marks=pytest.mark.slow),
   pytest.param('fast94', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow]),
-  pytest.param('fast94', 'saved_model', marks=pytest.mark.long),
 ]
 
 sys.path.append(os.path.join(ROOT, 'benchmarks'))

@@ -139,16 +139,6 @@ def test_the_head_starts_as_large_as_its_sources(width, divisor, expected):
   assert kernel.std() == pytest.approx(expected, rel=0.05)
 
 
-def test_no_gradient_is_tensorflow_s_of_a_bias(noise, graph):
-  """On CPUs that one adds bfloat16 up in bfloat16: of 100 images it would be far too small."""
-  x = input_pipeline.normalise(tf.constant(noise), tf.bfloat16)
-  logits = network(dtype=tf.bfloat16).forward_pass(x)
-  tf.gradients(logits, tf.compat.v1.trainable_variables())
-  kinds = {op.type for op in graph.get_operations()}
-  assert 'Conv2DBackpropFilter' in kinds
-  assert 'BiasAddGrad' not in kinds
-
-
 def test_a_compiled_network_is_the_same_network(noise):
   """Its training's logits and gradients are those of single operations, but for rounding.
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from test_model_base import (
-  BFLOAT16,
   EPSILON,
   random_params,
   reference_batch_norm,
@@ -103,9 +102,7 @@ def count_trainable(**options):
   'num_layers, expected, millions',  # The last: He et al. 2015, table 6.
   [
     (20, 269722, '0.27'),  # n = 3: 291,648 - 21,926
-    (32, 464154, '0.46'),  # n = 5: 486,080 - 21,926
-    pytest.param(44, 658586, '0.66', marks=pytest.mark.slow),  # n = 7: 680,512 - 21,926
-    pytest.param(56, 853018, '0.85', marks=pytest.mark.slow),  # n = 9: 874,944 - 21,926
+    (44, 658586, '0.66'),  # n = 7: 680,512 - 21,926
     pytest.param(110, 1727962, '1.7', marks=pytest.mark.slow),  # n = 18: 1,749,888 - 21,926
   ],
 )
@@ -276,22 +273,3 @@ def test_bfloat16_agrees_with_float32(network, is_training):
   assert 0 < error < bound  # 0 would mean that nothing was computed in bfloat16.
   cosine = slope @ rounded_slope / np.linalg.norm(slope) / np.linalg.norm(rounded_slope)
   assert cosine > (0.9 if is_training else 0.999)
-
-
-@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
-@pytest.mark.parametrize('network', ONE_MORE)
-def test_every_trainable_variable_has_a_float32_gradient_that_is_not_zero(graph, network, dtype):
-  images = tf.cast(tf.constant(random_images(4)), dtype)
-  logits = build(images, is_training=True, dtype=dtype, **NETWORKS[network])
-  loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=[0, 1, 2, 3], logits=logits)
-  variables = tf.compat.v1.trainable_variables()
-  gradients = tf.gradients(loss, variables)
-  assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
-  assert {gradient.dtype for gradient in gradients} == {tf.float32}
-  assert {
-    op.get_attr('T') for op in graph.get_operations() if op.type.startswith(('Conv2D', 'AvgPool'))
-  } == {dtype}
-  values = run_with(random_params(tf.compat.v1.global_variables()), gradients)
-  for variable, value in zip(variables, values):
-    assert np.isfinite(value).all(), variable.op.name
-    assert np.abs(value).max() > 0, variable.op.name

@@ -42,10 +42,6 @@ def net(images, is_training, num_classes):
   return tf.matmul(x, weights)
 
 
-def wrong_shape(images, is_training, num_classes):
-  return tf.zeros([tf.shape(images)[0], num_classes + 1])
-
-
 def counts(images, is_training, num_classes):
   """A dense layer, and how many batches it has been trained on."""
   seen = tf.compat.v1.get_variable('seen', [], tf.int64, tf.zeros_initializer(), trainable=False)
@@ -94,14 +90,6 @@ def keras_batch_norm(images, is_training, num_classes):
   return counts(norm(images, training=is_training), is_training, num_classes)
 
 
-def calls_python_beside(images, is_training, num_classes):
-  def tell():
-    return tf.py_function(lambda: 0.0, [], tf.float32)
-
-  tf.cond(tf.reduce_max(tf.cast(images, tf.float32)) > 100, tell, lambda: 0.0)
-  return counts(images, is_training, num_classes)
-
-
 def fails_in_training(images, is_training, num_classes):
   if is_training:
     raise KeyError('no such branch')
@@ -118,33 +106,9 @@ def wrong_shape_in_evaluation(images, is_training, num_classes):
   return counts(images, is_training, num_classes)[:, : None if is_training else -1]
 
 
-def more_in_evaluation(images, is_training, num_classes):
-  logits = counts(images, is_training, num_classes)
-  return logits if is_training else logits * tf.compat.v1.get_variable('more', [])
-
-
 def needs_16_images(images, is_training, num_classes):
   rows = tf.reshape(images, [16, 32, 32, 3])
   return counts(rows, is_training, num_classes)
-
-
-def fails_in_python(images, is_training, num_classes):
-  def fail(values):
-    raise ValueError('inside of it\nis a fault')
-
-  none = tf.reshape(tf.numpy_function(fail, [0], tf.float32), [])
-  return counts(images, is_training, num_classes) + none
-
-
-def more_in_training(images, is_training, num_classes):
-  """As a second head has, which no evaluation needs."""
-  logits = counts(images, is_training, num_classes)
-  return logits * tf.compat.v1.get_variable('more', []) if is_training else logits
-
-
-def dropout(images, is_training, num_classes):
-  x = tf.nn.dropout(images, 0.5) if is_training else images
-  return counts(x, is_training, num_classes)
 
 
 def dropout_by_step(images, is_training, num_classes):
@@ -159,14 +123,6 @@ def digamma(images, is_training, num_classes):
   """Has an operation that ONNX lacks."""
   x = tf.math.digamma(2 + tf.reduce_mean(tf.cast(images, tf.float32) ** 2, [1, 2]))
   return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
-
-
-def regularizer(images, is_training, num_classes):
-  def squares(weights):
-    return tf.reduce_sum(weights**2)
-
-  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
-  return x @ tf.compat.v1.get_variable('weights', [3, num_classes], regularizer=squares)
 
 
 def layer_with_regularizer(images, is_training, num_classes):
@@ -186,12 +142,6 @@ def looks_up(images, is_training, num_classes):
 def calls_python(images, is_training, num_classes):
   twice = tf.numpy_function(lambda given: 2 * given, [tf.cast(images, tf.float32)], tf.float32)
   return digamma(tf.ensure_shape(twice, images.shape), is_training, num_classes)
-
-
-def calls_python_within(images, is_training, num_classes):
-  x = digamma(images, is_training, num_classes)
-  called = tf.function(lambda given: tf.numpy_function(lambda each: each, [given], tf.float32))
-  return tf.ensure_shape(called(x), x.shape)
 
 
 def no_parameters():
@@ -228,11 +178,6 @@ class AllConvolutions(Outside):
   NETWORK: ClassVar[type] = _AllConvolutions
 
 
-class _Fails(_AllConvolutions):
-  def forward_pass(self, images):
-    raise KeyError('no such layer')
-
-
 class _NotFinite(_AllConvolutions):
   def forward_pass(self, images):
     return tf.debugging.check_numerics(super().forward_pass(images) / 0.0, 'bad')
@@ -243,13 +188,6 @@ class NotFinite(Outside):
   NETWORK: ClassVar[type] = _NotFinite
 
 
-def reads_the_step(images, is_training, num_classes):
-  """A network whose first steps differ from later ones."""
-  step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.float32)
-  weights = tf.compat.v1.get_variable('weights', [3, num_classes])
-  return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights) * (step + 1)
-
-
 class NoDataclass(cifar10.Family):
   NAME: ClassVar[str] = 'outside'
   TITLE: ClassVar[str] = 'a family without options'
@@ -257,11 +195,6 @@ class NoDataclass(cifar10.Family):
 
   def describe(self):
     return 'NoDataclass'
-
-
-@dataclasses.dataclass(frozen=True)
-class NoDefault(NoDataclass):
-  outside_depth: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,16 +307,6 @@ class ReadsTooMuch(cifar10.Callback):
 
   def on_step_end(self, step):
     raise tf.errors.OutOfRangeError(None, None, 'no more images')
-
-
-class Threads(cifar10.Callback):
-  """Says how many threads the process has, the main one and Python's among them."""
-
-  def __init__(self, run):
-    pass
-
-  def on_train_end(self, reason, message, step):
-    print(f'THREADS {len(os.listdir("/proc/self/task"))}', flush=True)
 
 
 def nothing(run):

@@ -1,4 +1,4 @@
-"""The compiled activation by hand, and a convolution of it against the plain operations."""
+"""Operations with gradients of their own: by hand, and against the plain operations."""
 
 import numpy as np
 import pytest
@@ -79,12 +79,32 @@ def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
   assert {'If', 'StatelessIf'} & set(kinds)
 
 
-def test_the_activation_is_nearly_gelu():
-  x = np.linspace(-4, 4, 81).astype(np.float32)
-  ours = run(own_gradients.compiled_silu(tf.constant(1.702 * x))) / 1.702
-  np.testing.assert_allclose(ours, run(tf.nn.gelu(tf.constant(x), approximate=False)), atol=0.021)
-
-
 def test_xla_compiles_here():
   """Else the program would train without it and nobody would notice."""
   assert own_gradients.can_compile(tf.compat.v1.ConfigProto())
+
+
+@pytest.mark.parametrize('after', [(1, 1), (0, 1), (0, 0)])
+@pytest.mark.parametrize('batch', [3, 200])
+def test_small_convolution_has_the_gradients_of_conv2d(batch, after):
+  """Against the library's in float32, where both differ by rounding only."""
+  height, width = 4 + after[0], 6 + after[1]
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.random.normal([batch, 5, 7, 4], seed=1)
+    kernel = tf.random.normal([3, 3, 4, 6], seed=2)
+    dy = tf.random.normal([batch, height, width, 6], seed=3)
+    whole = tf.nn.conv2d(x, kernel, 1, 'SAME')
+    forms = (own_gradients.small_conv2d(x, kernel, after), whole[:, :height, :width])
+    small, library = session.run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
+  for actual, expected in zip(small, library, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_filter_gradient_by_hand():
+  """x has a single 2 at (1, 1), dy a single 3 at (0, 1): 6 at row 1 - 0 + 1 = 2, column 1."""
+  x, dy = np.zeros([1, 3, 3, 1], np.float32), np.zeros([1, 3, 3, 1], np.float32)
+  x[0, 1, 1], dy[0, 0, 1] = 2, 3
+  gradient = run(own_gradients.filter_gradient(tf.constant(x), tf.constant(dy)))
+  expected = np.zeros([3, 3, 1, 1])
+  expected[2, 1] = 6
+  np.testing.assert_array_equal(gradient, expected)
