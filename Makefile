@@ -23,7 +23,7 @@ WANTED := $(if $(filter-out 0,$(LOCKED)),--require-hashes -r requirements.lock,-
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist worksteal
 QUICK := not slow and not cluster and not hosts and not long
 # Whose numbers other kernels could change.
-NUMERICAL := tests/exporters tests/networks tests/ops tests/training/test_inference.py \
+NUMERICAL := tests/exporters tests/networks tests/training/test_inference.py \
   tests/inference/test_pretrained.py::test_the_first_images_have_their_recorded_accuracy \
   tests/training/test_ema.py tests/training/test_hard_examples.py tests/training/test_model_fn.py \
   tests/training/test_optimizers.py tests/training/test_towers.py
