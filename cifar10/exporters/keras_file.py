@@ -93,16 +93,13 @@ class _KerasLayers(model_base.Layers):
     return keras.layers.ZeroPadding2D(((0, 0), channels), data_format='channels_first')(x)
 
 
-class _ResNet(_KerasLayers, ResNetCifar10):
-  """A ResNet of Keras's layers."""
+class _ResNet(_KerasLayers, ResNetCifar10): ...
 
 
-class _WideResNet(_KerasLayers, WideResNet):
-  """A wide ResNet of Keras's layers."""
+class _WideResNet(_KerasLayers, WideResNet): ...
 
 
-class _Vgg(_KerasLayers, Vgg):
-  """A VGG network of Keras's layers."""
+class _Vgg(_KerasLayers, Vgg): ...
 
 
 class _FastNet(_KerasLayers, FastNet):

@@ -85,10 +85,8 @@ def _answers(results: Iterator[Result], out: str, classes: Sequence[str]) -> Ite
   else:
     yield from counted()
   if any(failed):
-    raise SomeFailedError(
-      f'{sum(failed):,} of {len(failed):,} images could not be read; their lines of the result say '
-      'why'
-    )
+    share = f'{sum(failed):,} of {len(failed):,} images'
+    raise SomeFailedError(f'{share} could not be read; their lines of the result say why')
 
 
 def predict(
@@ -149,17 +147,11 @@ def _write_arrays(file: IO[bytes], results: Sequence[Result], classes: Sequence[
   names: dict[str, Any] = {'files': [result.get('file') for result in results]}
   if results and 'label' in results[0]:
     names = {'labels': [label_of[result['label']] for result in results]}
-  probabilities = [[*result.get('probabilities', unknown).values()] for result in results]
+  predictions = [label_of.get(result.get('class', ''), -1) for result in results]
+  rows = [[*result.get('probabilities', unknown).values()] for result in results]
+  names |= {'predictions': np.array(predictions, np.int64), 'class_names': np.array(classes)}
   content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
-  np.savez(
-    content,
-    predictions=np.array(
-      [label_of.get(result.get('class', ''), -1) for result in results], np.int64
-    ),
-    probabilities=np.array(probabilities, np.float32),
-    class_names=np.array(classes),
-    **names,
-  )
+  np.savez(content, probabilities=np.array(rows, np.float32), **names)
   file.write(content.getbuffer())
 
 
