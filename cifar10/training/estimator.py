@@ -108,21 +108,13 @@ def with_checkpoint(run: Run, use: Callable[[str], _Result]) -> _Result:
   A training that keeps few checkpoints may delete one before it is read: then the next is taken.
   """
   while True:
-    path = _pointed_at(run)
+    path = checkpoint(run)
     try:
-      return use(checkpoint(run))
+      return use(path)
     except Exception:
-      if not path or files.exists(f'{path}.index') or path == _pointed_at(run):
+      if files.exists(f'{path}.index'):
         raise
     log.info('%s was deleted before it was read; taking the next', path)
-
-
-def _pointed_at(run: Run) -> str:
-  """Returns the checkpoint to use, which may be deleted already; '' if there is none."""
-  named = run.options.checkpoint
-  if named == checkpoints.BEST:
-    return checkpoints.best(run.job_dir)
-  return named or checkpoints.listed(run.job_dir) or ''
 
 
 class Answers(NamedTuple):

@@ -6,6 +6,7 @@ no change. An optimizer that normalises gradients would cancel the factor: Muon 
 one, and refuses groups with a factor.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -35,17 +36,16 @@ class Optimizer(Protocol):
     """Returns the op that updates the variables and counts one step."""
 
 
+@dataclasses.dataclass
 class Groups:
   """The parameter groups of variables, by their roles in the network."""
 
-  def __init__(self, hparams: HParams, roles: Mapping[str, str]):
-    """`roles` has the role of each variable, by its operation's name, when it is asked for."""
-    self._hparams = hparams
-    self._roles = roles
+  hparams: HParams
+  roles: Mapping[str, str]  # Of each variable, by its operation's name, when it is asked for.
 
   def of(self, variable: tf.Variable) -> Group:
     """Returns a variable's group; raises InputError for one of Muon's that has a factor."""
-    group = self._hparams.family.group(self._roles[variable.op.name], self._hparams)
+    group = self.hparams.family.group(self.roles[variable.op.name], self.hparams)
     if group.uses_muon and group.learning_rate_factor != 1:
       raise InputError(
         f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '
@@ -56,7 +56,7 @@ class Groups:
   def weight_decay(self, variable: tf.Variable) -> float:
     """Returns a variable's L2 coefficient: 0 if Muon fixes its norm."""
     group = self.of(variable)
-    return 0.0 if group.uses_muon else self._hparams.weight_decay / group.learning_rate_factor
+    return 0.0 if group.uses_muon else self.hparams.weight_decay / group.learning_rate_factor
 
   def scaled(self, gradients: Gradients) -> Gradients:
     """Returns gradients times their groups' factors, or 0 for groups that learn no longer."""
@@ -98,22 +98,24 @@ def make_optimizer(
   return optimizer
 
 
+@dataclasses.dataclass
 class MuonAndSgd:
   """Muon for the variables of Muon's groups, and another optimizer for all others."""
 
-  def __init__(self, muon: 'Muon', sgd: Optimizer, groups: Groups):
-    self._muon, self._sgd, self._groups = muon, sgd, groups
+  muon: 'Muon'
+  sgd: Optimizer
+  groups: Groups
 
   def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     kernels: Gradients = []
     others: Gradients = []
     for pair in gradients:
-      (kernels if self._groups.of(pair[1]).uses_muon else others).append(pair)
+      (kernels if self.groups.of(pair[1]).uses_muon else others).append(pair)
     # With --freeze one of the two can have nothing to update, which an optimizer refuses.
     if not others:
-      return self._muon.apply_gradients(kernels, global_step)
-    with tf.control_dependencies([self._muon.apply_gradients(kernels)] if kernels else []):
-      return self._sgd.apply_gradients(others, global_step)
+      return self.muon.apply_gradients(kernels, global_step)
+    with tf.control_dependencies([self.muon.apply_gradients(kernels)] if kernels else []):
+      return self.sgd.apply_gradients(others, global_step)
 
 
 class Muon(tf.compat.v1.train.Optimizer):
@@ -179,6 +181,7 @@ def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor
   return tf.cast(tf.reshape(x, kernel.shape), tf.float32)
 
 
+@dataclasses.dataclass
 class Lookahead:
   """Averages another optimizer's variables into slow ones, and goes on from the average.
 
@@ -188,24 +191,21 @@ class Lookahead:
   `steps`. A training that ends early ends with its fast variables. Includes moving averages.
   """
 
-  def __init__(
-    self, optimizer: Optimizer, steps: int, last_step: int, *, after: Sequence[tf.Operation] = ()
-  ):
-    """`after`: updates of the moving averages, which precede their averaging."""
-    self._optimizer = optimizer
-    self._steps, self._last_step = steps, last_step
-    self._after = after
+  optimizer: Optimizer
+  steps: int
+  last_step: int
+  after: Sequence[tf.Operation] = ()  # Updates of the moving averages, which precede theirs.
 
   def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     pairs = list(gradients)
     fast = [variable for _, variable in pairs] + _moving_averages()
     slow = [_companion(variable, '/slow') for variable in fast]
-    applied = self._optimizer.apply_gradients(pairs, global_step)
-    with tf.control_dependencies([applied, *self._after]):
+    applied = self.optimizer.apply_gradients(pairs, global_step)
+    with tf.control_dependencies([applied, *self.after]):
       step = global_step.read_value()
-    is_due = tf.equal(step % self._steps, 0)
-    progress = tf.cast(step, tf.float32) / self._last_step
-    decay = _DECAY**self._steps * progress**_POWER
+    is_due = tf.equal(step % self.steps, 0)
+    progress = tf.cast(step, tf.float32) / self.last_step
+    decay = _DECAY**self.steps * progress**_POWER
     decay = tf.where(is_due, decay, 1.0)  # The last step may not be due.
 
     def average() -> tf.Tensor:
@@ -218,7 +218,7 @@ class Lookahead:
         return tf.constant(True)
 
     # Before the first averaging the slow variables have their initial values.
-    ends = (step >= self._last_step) & (self._last_step >= self._steps)
+    ends = (step >= self.last_step) & (self.last_step >= self.steps)
     return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op
 
 
@@ -249,6 +249,7 @@ def has_averages(checkpoint: str) -> bool:
   return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
 
 
+@dataclasses.dataclass
 class MovingAverage:
   """Follows another optimizer's updates with an update of the variables' moving averages.
 
@@ -258,15 +259,15 @@ class MovingAverage:
   that every variable and its average travel there at every step.
   """
 
-  def __init__(self, optimizer: Optimizer, decay: float, *, after: Sequence[tf.Operation] = ()):
-    """`after`: updates of batch norm's moving averages, which are averaged, too."""
-    self._optimizer, self._decay, self._after = optimizer, decay, after
+  optimizer: Optimizer
+  decay: float
+  after: Sequence[tf.Operation] = ()  # Updates of batch norm's averages, which are averaged, too.
 
   def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
-    applied = self._optimizer.apply_gradients(gradients, global_step)
-    with tf.control_dependencies([applied, *self._after]):
+    applied = self.optimizer.apply_gradients(gradients, global_step)
+    with tf.control_dependencies([applied, *self.after]):
       step = tf.cast(global_step.read_value(), tf.float32)
-      part = tf.maximum(1 - self._decay, 9 / (10 + step))  # 1 - d, without rounding.
+      part = tf.maximum(1 - self.decay, 9 / (10 + step))  # 1 - d, without rounding.
       return tf.group(*(_move(variable, part) for variable in averaged_variables()))
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from outcome import events, refused, succeeded
 
-from cifar10.job import checkpoints, metrics_log
+from cifar10.job import checkpoints
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -57,23 +57,6 @@ def test_means_are_those_of_the_steps(run_here, data_dir, tmp_path):
   assert len(losses) == 5
   [event] = events(job, 'train')
   assert event['loss'] == pytest.approx(sum(losses) / 5, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_lost_steps_took_their_time(run_here, data_dir, tmp_path):
-  """Killed after step 6, 5,000 seconds from the start; the next run makes steps 5 and 6 again."""
-  job = tmp_path / 'job'
-  train = flags(data_dir, job, '--mode', 'train', '--train-steps')
-  succeeded(run_here(*train, 4))
-  metrics_log.append(str(job), metrics_log.event('train', 6, 'chief 0', seconds=5000.0))
-  succeeded(run_here(*train, 8))
-  assert [event['seconds'] for event in events(job, 'start')] == [0, 5000]
-  assert steps(job, 'train') == [4, 8]
-  assert events(job, 'train')[1]['seconds'] > 5000
-  for path in (job / 'checkpoint', *job.glob('model.ckpt-*')):
-    path.unlink()
-  succeeded(run_here(*train, 4))  # All begins anew.
-  assert events(job, 'start')[2]['seconds'] == 0
 
 
 @pytest.mark.slow

@@ -65,10 +65,6 @@ def test_a_boundary_is_the_first_step_of_the_next_rate(step, factor, boundaries)
   assert rates == pytest.approx((0.1 * factor, 0.5 * factor))
 
 
-def test_no_boundaries_is_a_constant_rate():
-  assert rates_at(5, learning_rate=0.5, lr_values=(1,), lr_boundaries_epochs=()) == (0.5, 0)
-
-
 def test_a_triangle_in_place_of_phases():
   """Of 80 steps 16 rise from 0.2 to 1."""
   given = {'learning_rate': 2.0, 'muon_learning_rate': 1.0, 'train_steps': 80}

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import types
 
 import gpus
 import numpy as np
@@ -17,9 +16,8 @@ from outcome import events, refused
 from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
-from cifar10.callbacks.base import Callback
 from cifar10.core import files
-from cifar10.core.errors import CallbackError, InputError, MisfitError, Terminated
+from cifar10.core.errors import Terminated
 from cifar10.data import info
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.job import run as job_run
@@ -240,18 +238,6 @@ def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_pat
   assert json.loads((tmp_path / 'best' / 'best.json').read_text())['global_step'] == 2
 
 
-class _Ends(tf.compat.v1.train.SessionRunHook):
-  def after_run(self, run_context, run_values):
-    run_context.request_stop()
-
-
-def test_a_hook_may_end_a_training(data_dir, tmp_path):
-  options = RunOptions(job_dir=str(tmp_path / 'job'), data_dir=data_dir, num_gpus=0)
-  process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  result = experiment.train(process, [_Ends()])
-  assert (result['global_step'], result['ended_by']) == (1, 'callback')
-
-
 def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   stop_request = stop_record.StopRequest()
@@ -261,27 +247,6 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
   trainer.tell_of_error(Terminated(), run, [])
   assert stop_record.read(str(tmp_path)) == (stop_request.reason, 3)
-
-
-class _Fails(Callback):
-  def __init__(self, error):
-    self._error = error
-
-  def on_train_end(self, reason, message, step):
-    raise self._error
-
-
-def test_an_error_of_a_callback_hides_no_other(caplog):
-  errors = OSError('full'), CallbackError('no mail'), InputError('no checkpoint')
-  callbacks = [_Fails(each) for each in errors]
-  trainer.tell_of_error(ZeroDivisionError(), types.SimpleNamespace(step=3), callbacks)
-  assert caplog.messages == ['error: no mail', 'error: no checkpoint']
-
-
-def test_other_variables_are_refused_in_a_training():
-  misfit = MisfitError('job/model.ckpt-4', 'it has w of [3], not [4]')
-  with pytest.raises(InputError, match=r'--job-dir job was trained with other variables: .*\[4\]'):
-    trainer.tell_of_error(misfit, types.SimpleNamespace(job_dir='job', step=4), [])
 
 
 def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
