@@ -260,6 +260,11 @@ def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
   assert set(by_type['Stage']) <= ancestors(spec.train_op, controls=True)
 
 
+def test_a_cpu_takes_batches_as_they_come(graph):
+  build(MODES.TRAIN, place(num_cpu_towers=2))
+  assert not [op for op in graph.get_operations() if 'tage' in op.type]
+
+
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
 def test_no_optimizer_and_all_towers_outside_training(graph, mode):
   build(mode, place(num_gpus=2))

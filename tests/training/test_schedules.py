@@ -65,6 +65,10 @@ def test_a_boundary_is_the_first_step_of_the_next_rate(step, factor, boundaries)
   assert rates == pytest.approx((0.1 * factor, 0.5 * factor))
 
 
+def test_no_boundaries_is_a_constant_rate():
+  assert rates_at(5, learning_rate=0.5, lr_values=(1,), lr_boundaries_epochs=()) == (0.5, 0)
+
+
 def test_a_triangle_in_place_of_phases():
   """Of 80 steps 16 rise from 0.2 to 1."""
   given = {'learning_rate': 2.0, 'muon_learning_rate': 1.0, 'train_steps': 80}
@@ -76,6 +80,19 @@ def test_a_triangle_by_hand():
   steps = (0, 1, 10, 20, 60, 99, 100, 150)
   rates = [float(schedules.triangle(tf.constant(s), 100, 0.2, 0.2, 0.1)) for s in steps]
   assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+  ('peak', 'last', 'steps', 'expected'),
+  [
+    (0.5, 2.0, (0, 2, 3, 4, 5), (0.5, 1, 1.5, 2, 2)),  # It may end above its peak,
+    (0, 0.0, (0, 1, 4), (1, 0.75, 0)),  # only fall,
+    (1, 0.0, (0, 1, 4), (0.5, 0.625, 1)),  # or only rise.
+  ],
+)
+def test_other_triangles(peak, last, steps, expected):
+  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, last)) for s in steps]
+  assert rates == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(('gradients', 'expected'), [(0, 938), (2, 469)])
