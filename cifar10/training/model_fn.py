@@ -81,16 +81,8 @@ def get_model_fn(
       made = training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
       shards = list(zip(features, labels))
       return _train_spec(hparams, placement, data, made, shards, num_workers=num_workers)
-    network = network_builder.build(
-      hparams, data, is_training=False, data_format=placement.data_format
-    )
-    if mode == tf_estimator.ModeKeys.EVAL:
-      examples = tf.concat(features, 0), tf.concat(labels, 0)
-      spec = _eval_spec(hparams, placement, network, data, examples)
-    else:
-      logits = _inferred(hparams, placement, network, features[IMAGES]).logits
-      predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
-      spec = tf_estimator.EstimatorSpec(mode, predictions=predictions)
+    make = _eval_spec if mode == tf_estimator.ModeKeys.EVAL else _predict_spec
+    spec = make(hparams, placement, data, features, labels)
     saver = averages_saver() if use_ema else Saver(allow_empty=True)
     return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=saver))
 
@@ -236,23 +228,22 @@ def _add_saver(max_to_keep: int) -> None:
 def _eval_spec(
   hparams: HParams,
   placement: Placement,
-  network: model_base.Layers,
   data: DatasetInfo,
-  examples: tuple[tf.Tensor, tf.Tensor],
+  features: Sequence[tf.Tensor],
+  labels: Sequence[tf.Tensor],
 ) -> tf_estimator.EstimatorSpec:
   """All towers and the metrics."""
-  images, labels = examples
-  inferred = _inferred(hparams, placement, network, images)
+  all_labels = tf.concat(labels, 0)
+  network, inferred = _inferred(hparams, placement, data, tf.concat(features, 0))
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=labels, logits=inferred.logits
+    labels=all_labels, logits=inferred.logits
   )
   weight_penalty = towers.weight_penalty(network, Groups(hparams, network.roles).weight_decay)
-  plain_logits = None if hparams.tta == 'none' else inferred.own_logits
   metrics = evaluation.metrics(
-    labels,
+    all_labels,
     inferred.logits,
     data.classes,
-    plain_logits=plain_logits,
+    plain_logits=None if hparams.tta == 'none' else inferred.own_logits,
     cross_entropy=cross_entropy,
     weight_penalty=weight_penalty,
   )
@@ -263,10 +254,27 @@ def _eval_spec(
   )
 
 
+def _predict_spec(
+  hparams: HParams,
+  placement: Placement,
+  data: DatasetInfo,
+  features: Mapping[str, tf.Tensor],
+  labels: None,
+) -> tf_estimator.EstimatorSpec:
+  """All towers, of images whose labels nobody knows."""
+  del labels
+  logits = _inferred(hparams, placement, data, features[IMAGES])[1].logits
+  predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
+  return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.PREDICT, predictions=predictions)
+
+
 def _inferred(
-  hparams: HParams, placement: Placement, network: model_base.Layers, images: tf.Tensor
-) -> Inferred:
-  """Of uint8 images, of which each tower sees an equal part."""
+  hparams: HParams, placement: Placement, data: DatasetInfo, images: tf.Tensor
+) -> tuple[model_base.Layers, Inferred]:
+  """Returns the network and what it says of uint8 images; each tower sees an equal part."""
+  network = network_builder.build(
+    hparams, data, is_training=False, data_format=placement.data_format
+  )
   setters = towers.device_setters(placement, ALONE)
   count, num_towers = tf.shape(images)[0], len(setters)
   # Black ones fill the last part: an empty batch would fail.
@@ -278,4 +286,4 @@ def _inferred(
       tf.compat.v1.device(setter),
     ):
       inferred.append(infer(hparams, network, part))
-  return Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))
+  return network, Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))
