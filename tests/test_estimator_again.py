@@ -40,11 +40,6 @@ def last_line(code):
   return checkout.python('-c', before + code).stderr.splitlines()[-1]
 
 
-def free_port():
-  with socket.create_server(('localhost', 0)) as server:
-    return server.getsockname()[1]
-
-
 def public(module):
   return {name for name in dir(module) if not name.startswith('_')}
 
@@ -139,7 +134,11 @@ def test_layers_hooks_and_a_warm_start(tmp_path):
 @needs_keras_2
 @pytest.mark.cluster
 def test_chief_worker_and_parameter_server(tmp_path):
-  cluster = {role: [f'localhost:{free_port()}'] for role in ('chief', 'worker', 'ps')}
+  places = [socket.create_server(('localhost', 0)) for _ in range(3)]
+  addresses = [f'localhost:{place.getsockname()[1]}' for place in places]
+  cluster = {role: [each] for role, each in zip(('chief', 'worker', 'ps'), addresses)}
+  for place in places:
+    place.close()
   command = [sys.executable, '-m', 'estimator_again', CANNED, '--model-dir', tmp_path]
   tasks = []
   for role in cluster:
