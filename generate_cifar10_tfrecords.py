@@ -19,7 +19,6 @@ import functools
 import os
 import shlex
 from collections.abc import Sequence
-from typing import NoReturn
 
 from cifar10.core import cli, files, lock, logs, start_tensorflow
 from cifar10.core.errors import InputError
@@ -38,8 +37,7 @@ _OF_IMAGES, _OF_ARCHIVES = ('name', 'split'), ('dataset', 'labels')
 def main(data_dir: str | None = None) -> None:
   """The command: makes the files, prints their counts as one JSON line.
 
-  Args:
-    data_dir: makes CIFAR-10's files there, whatever the command line says.
+  With a data dir it makes CIFAR-10's files there, whatever the command line says.
   """
   flags = parse(None if data_dir is None else ['--data-dir', data_dir])
   logs.set_up()
@@ -59,8 +57,6 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     raise InputError(f'--synthetic is {flags.synthetic}: it must be 1 to {_MOST_SYNTHETIC} images')
   if flags.seed is not None and flags.seed < 0:
     raise InputError(f'--seed is {flags.seed}: it must be 0 or more')
-  if flags.archive is not None and not files.exists(flags.archive):
-    raise InputError(f'--archive {flags.archive!r} does not exist; leave it out to download')
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
   # The records would lie among the images and be taken for a class.
@@ -70,11 +66,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def generate(flags: argparse.Namespace) -> dict[str, object]:
-  """Makes the record files and the manifest unless they exist.
-
-  Returns:
-    The data dir, the data set, its source, the number of examples of each split, and how many
-    image files could not be read.
+  """Makes the record files and the manifest unless they exist; returns what they hold.
 
   Raises:
     InputError: the source is not as it should be, or the folder has other records.
@@ -84,7 +76,7 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
     lacking = [] if flags.force else writer.lacking(data_dir, source)
     if lacking or flags.force:
       if 0 < len(lacking) < len(manifest.SUBSETS):
-        log.info('missing or damaged: %s; making all', ', '.join(lacking))
+        log.info(f'missing or damaged: {", ".join(lacking)}; making all')
       with files.refusing_errors('--data-dir', data_dir):
         files.make_folder(data_dir)
       refusal = '{holder} makes its files; wait for its end, or name another'
@@ -106,11 +98,11 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
   }
 
 
-def _source(flags: argparse.Namespace) -> writer.ImageSource:
+def _source(flags: argparse.Namespace) -> archive.Source:
   """Returns the source that the flags select."""
   if flags.images is not None:
-    return image_folder.ImageFolder(flags.images, flags.name, flags.split, flags.seed or 0)
-  return archive.ArchiveSource(
+    return image_folder.image_folder(flags.images, flags.name, flags.split, flags.seed or 0)
+  return archive.archive_source(
     archive.PUBLISHED[flags.dataset or 'cifar10'],
     flags.labels or 'fine',
     path=flags.archive,
@@ -143,15 +135,8 @@ def _split(text: str) -> tuple[float, ...]:
   return shares
 
 
-class _Parser(cli.OneLineParser):
-  """Fails by an InputError, also where Python asks."""
-
-  def error(self, message: str) -> NoReturn:
-    raise InputError(f'{message}; see --help')
-
-
 def _parser() -> argparse.ArgumentParser:
-  parser = _Parser(description=__doc__)
+  parser = cli.OneLineParser(description=__doc__)
   add = parser.add_argument
   add(
     '--data-dir',

@@ -43,6 +43,10 @@ def batches():
     yield np.stack([image(number) for number in some]), LABELS[some]
 
 
+def two_batches():
+  return [*batches()][:2]
+
+
 def mixed():
   """Single examples and batches, with labels of different kinds."""
   yield image(0), 0

@@ -10,7 +10,6 @@ run that restarts at example k continues with exactly the batches it would have 
 
 import contextlib
 from collections.abc import Callable
-from typing import overload
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +18,7 @@ from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
 from cifar10.data.augmentation import as_strings, augment, crop, pad
+from cifar10.data.info import IMAGE_BYTES
 from cifar10.options.hparams import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
@@ -29,8 +29,7 @@ _CHUNK = 1000  # Examples parsed at a time: limits the strings held beside the d
 # Not AUTOTUNE, which would settle on a number after all is parsed. Each takes about 15 MB.
 _CHUNKS_AT_A_TIME = min(4, limits.cores())
 # Least bytes of an image in a batch: as read, cropped and mirrored (uint8), and as float32.
-_BATCH_BYTES = 3 * records.IMAGE_BYTES + 4 * records.IMAGE_BYTES
-
+_BATCH_BYTES = 7 * IMAGE_BYTES
 
 # AutoGraph has no Python loop or branch to convert here; its search takes half a second, and its
 # files stay in the temporary folder when the process is killed.
@@ -40,12 +39,8 @@ no_autograph = tf.autograph.experimental.do_not_convert
 class _NumExamples:
   """`num_examples_per_epoch`: of an instance it counts, of the class it answers for CIFAR-10."""
 
-  @overload
-  def __get__(self, data_set: None, owner: type) -> Callable[[str], int]: ...
-  @overload
-  def __get__(self, data_set: 'Cifar10DataSet', owner: type) -> Callable[[], int]: ...
   def __get__(self, data_set: 'Cifar10DataSet | None', owner: type) -> Callable[..., int]:
-    return _num_in_cifar10 if data_set is None else data_set.count
+    return data_set.count if data_set else _num_in_cifar10
 
 
 def _num_in_cifar10(subset: str = 'train') -> int:
@@ -73,16 +68,9 @@ class Cifar10DataSet:
     *,
     augmentation: Augmentation = Augmentation(),  # noqa: B008 - it is immutable
   ):
-    """Selects the subset; reads nothing.
+    """Selects 'train', 'validation', 'eval' or 'train+validation'; reads nothing.
 
-    Args:
-      data_dir: the folder that generate_cifar10_tfrecords.py filled.
-      subset: 'train', 'validation', 'eval' or 'train+validation'.
-      use_distortion: augment the batches of a training subset; those of others never are.
-      augmentation: its options.
-
-    Raises:
-      InputError: the subset does not exist.
+    `use_distortion` augments the batches of a training subset; those of others never are.
     """
     self._parts = _parts(subset)
     self._data_dir = data_dir
@@ -93,12 +81,7 @@ class Cifar10DataSet:
   num_examples_per_epoch = _NumExamples()
 
   def count(self) -> int:
-    """Returns how many examples the files hold; checks each of them, once in a process.
-
-    Raises:
-      InputError: a file is missing, damaged or not what its manifest describes, or has an invalid
-        image or label.
-    """
+    """Returns how many examples the files hold; checks them as `records.num_examples` does."""
     return sum(records.num_examples(self._data_dir, part) for part in self._parts)
 
   def get_filenames(self) -> list[str]:
@@ -111,10 +94,7 @@ class Cifar10DataSet:
     return records.planes_to_images(planes), labels
 
   def preprocess(self, padded: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
-    """Augments a training batch if that is selected: string [n] -> uint8 [n, 32, 32, 3].
-
-    `alternating`, int32 [n] of 0 and 1, selects those to mirror with --flip alternating.
-    """
+    """Augments a training batch if that is selected: string [n] -> uint8 [n, 32, 32, 3]."""
     if not self._use_distortion:
       centre = tf.fill(tf.shape(padded), self._augmentation.crop_padding)
       return crop(padded, centre, centre, self._augmentation.crop_padding)
@@ -126,15 +106,14 @@ class Cifar10DataSet:
   ) -> tf.data.Dataset:
     """Returns endless shuffled (and augmented) training batches; of no training subset `one_pass`.
 
+    They are (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]), and may span the end
+    of an epoch.
+
     Args:
-      batch_size: examples in every batch; batches may span the end of an epoch.
-      seed: determines order and augmentation.
-      worker: each worker of a cluster has its own order.
+      batch_size: examples in every batch.
+      seed, worker: determine order and augmentation; each worker of a cluster has its own.
       first_example: where in the endless sequence to start (a tensor: int64): a multiple of
         `batch_size`.
-
-    Returns:
-      A dataset of (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]).
     """
     if not self._is_training:
       return self.one_pass(batch_size)
@@ -147,11 +126,9 @@ class Cifar10DataSet:
 
     def batches(padded: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
       # This inner dataset keeps the whole subset in memory.
-      def gather(
-        batch_number: tf.Tensor, drawn: tuple[tf.Tensor, tf.Tensor]
-      ) -> tuple[tf.Tensor, tf.Tensor]:
+      def gather(number: tf.Tensor, drawn: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
         indices, epochs = drawn
-        batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, batch_number)
+        batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, number)
         alternating = (tf.gather(mirrored_first, indices) + epochs) % 2
         images = self.preprocess(tf.gather(padded, indices), batch_seed, alternating)
         return images, tf.gather(labels, indices)
@@ -173,7 +150,7 @@ class Cifar10DataSet:
     return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
 
   def reading(self) -> contextlib.AbstractContextManager[None]:
-    """A context in which examples can be read; other sources name their faults there."""
+    """A context in which examples are read; a `PythonSource` names its faults there."""
     return contextlib.nullcontext()
 
   def first_images(self, count: int) -> np.ndarray:
@@ -242,16 +219,10 @@ def input_fn(
 ) -> tf.data.Dataset:
   """Returns the Estimator's input: batches cut into one shard for each tower.
 
-  Example i of a batch belongs to tower i mod n: one strided slice per tower, never one tensor per
-  image, which made TensorFlow's old example slower with four GPUs than with two.
-
   Args:
-    data_dir, subset: the record files; batches of 'train' and 'train+validation' are endless and
-      shuffled, those of others are one pass.
+    data_dir, subset, use_distortion_for_training, augmentation: as of a `Cifar10DataSet`.
     num_shards: number of towers.
     batch_size: examples in a batch, all towers together.
-    use_distortion_for_training: augment the batches of a training subset.
-    augmentation: its options.
     seed, worker, first_example: as in `Cifar10DataSet.make_batch`; without a first example training
       goes on where the graph's global step stands, a batch a step.
 
@@ -283,16 +254,14 @@ def global_step() -> int | tf.Tensor:
 
 @no_autograph
 def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
-  """Cuts batches to shards, one for each tower, in the form that `input_fn` returns."""
+  """Cuts batches to shards, one for each tower, in the form that `input_fn` returns.
 
-  def shard(
-    images: tf.Tensor, labels: tf.Tensor
-  ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-    towers = range(num_shards)
-    return (
-      tuple(images[tower::num_shards] for tower in towers),
-      tuple(labels[tower::num_shards] for tower in towers),
-    )
+  Example i of a batch belongs to tower i mod n: one strided slice per tower, never one tensor per
+  image, which made TensorFlow's old example slower with four GPUs than with two.
+  """
+
+  def shard(*batch: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], ...]:
+    return tuple(tuple(each[tower::num_shards] for tower in range(num_shards)) for each in batch)
 
   return without_autotune(batches.map(shard).prefetch(tf.data.AUTOTUNE))
 

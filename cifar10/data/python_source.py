@@ -68,10 +68,10 @@ class PythonSource:
     self._fault: SourceError | None = None
 
   def num_examples_per_epoch(self) -> int:
-    """How many examples an epoch has, 0 if that need not be known; checks the first of them.
+    """How many examples an epoch has; 0 if that need not be known.
 
     Raises:
-      InputError: there is no example, the first one is wrong, or their number is unknown.
+      InputError: there is none, the first one is wrong, or their number is unknown.
     """
     return self._count
 
@@ -82,11 +82,11 @@ class PythonSource:
     except SourceError as error:
       raise InputError(str(error)) from None
     made = self._made.get((0, 1))
-    size = getattr(made, '__len__', None) or getattr(made, 'size', None)  # An older DataFlow's.
+    size = getattr(made, '__len__', getattr(made, 'size', lambda: 0))  # Of an older DataFlow.
     count = self._examples_per_epoch
     failed = others_code(lambda said: InputError(f'{self._said}: {said}'), self._function)
     with failed, contextlib.suppress(NotImplementedError):  # So a DataFlow says: I do not know.
-      count = count or (size() * len(labels) if size else 0)
+      count = count or size() * len(labels)
     if not count and self._examples_per_epoch is None:
       raise InputError(
         f'{self._said} does not say how many examples an epoch has (what it returns has no '

@@ -39,9 +39,8 @@ def test_a_larger_one_is_averaged_by_area(tmp_path):
   assert size == (64, 96)
 
 
-@pytest.mark.parametrize('channels', [1, 3])
-def test_jpeg(tmp_path, channels):
-  image = np.full([40, 50, channels], 200)
+def test_jpeg(tmp_path):
+  image = np.full([40, 50, 1], 200)
   path = write(tmp_path / 'a.jpg', image, tf.io.encode_jpeg)
   read, size = image_files.read_image(path)
   assert np.abs(read.astype(int) - 200).max() <= 2
@@ -67,15 +66,16 @@ def test_reads_without_eager_execution(tmp_path):
   assert size == (40, 32)
 
 
-@pytest.mark.parametrize('mode', ['RGB', 'RGBA', 'L'])
-def test_webp(tmp_path, mode):
+def test_webp(tmp_path):
   image = noise(32, 32, 4)
-  expected = {'RGB': image[..., :3], 'RGBA': image[..., :3], 'L': np.stack([image[..., 0]] * 3, 2)}
-  given = {'RGB': image[..., :3], 'RGBA': image, 'L': image[..., 0]}[mode]
-  Image.fromarray(given).save(tmp_path / 'a.webp', lossless=True, exact=True)
-  read, size = image_files.read_image(str(tmp_path / 'a.webp'))
-  np.testing.assert_array_equal(read, expected[mode])
-  assert size == (32, 32)
+  for given, expected in (
+    (image, image[..., :3]),
+    (image[..., 0], np.stack([image[..., 0]] * 3, 2)),
+  ):
+    Image.fromarray(given).save(tmp_path / 'a.webp', lossless=True, exact=True)
+    read, size = image_files.read_image(str(tmp_path / 'a.webp'))
+    np.testing.assert_array_equal(read, expected)
+    assert size == (32, 32)
 
 
 def test_refuses_what_is_no_image(tmp_path):

@@ -85,9 +85,7 @@ IMAGE = strings(bytes(records.IMAGE_BYTES))
 RECORDS = {
   'label 10': (example(image=IMAGE, label=numbers(10)), '`label`'),
   'label -1': (example(image=IMAGE, label=numbers(-1)), '`label`'),
-  'label 2**40': (example(image=IMAGE, label=numbers(2**40)), '`label`'),
   'two labels': (example(image=IMAGE, label=numbers(0, 1)), '`label`'),
-  'a word': (example(image=IMAGE, label=strings(b'cat')), '`label`'),
   'label missing': (example(image=IMAGE), "`label` is [], .*it has ['image']"),
   'other names': (example(img=IMAGE, y=numbers(1)), "`image` .*it has ['img', 'y']"),
   '3,000 bytes': (example(image=strings(bytes(3000)), label=numbers(1)), '`image` .*[3000]'),
@@ -163,20 +161,15 @@ def test_a_flipped_bit_is_found_where_it_is(folder, byte):
   assert 'train.tfrecords: record 3 (counted from 1): its bytes do not match' in refusal(folder)
 
 
-@pytest.mark.parametrize('lost', [1, 3114])
-def test_a_truncated_file_ends_inside_its_last_record(folder, lost):
+def test_a_file_that_is_cut_off_or_something_else(folder):
   path = folder / 'train.tfrecords'
-  path.write_bytes(path.read_bytes()[:-lost])
-  assert 'record 20 (counted from 1): its bytes' in refusal(folder)
-
-
-@pytest.mark.parametrize(
-  ('content', 'fault'),
-  [(b'', 'holds 0 records'), (b'image,label\n0,1\n', 'record 1'), (bytes(5000), 'record 1')],
-)
-def test_a_file_of_something_else(folder, content, fault):
-  (folder / 'train.tfrecords').write_bytes(content)
-  assert fault in refusal(folder)
+  for content, fault in [
+    (path.read_bytes()[:-1], 'record 20 (counted from 1): its bytes'),
+    (b'image,label\n0,1\n', 'record 1 (counted from 1): its bytes'),
+    (b'', 'holds 0 records'),
+  ]:
+    path.write_bytes(content)
+    assert fault in refusal(folder)
 
 
 def test_other_forms_of_a_record_are_whole_too(folder):
@@ -208,9 +201,9 @@ def test_what_differs_from_its_manifest_is_damaged(folder):
       (folder / 'eval.tfrecords').write_bytes(damaged)
       assert 'eval.tfrecords is damaged: size or SHA-256' in refusal(folder, 'eval')
     (folder / 'eval.tfrecords').write_bytes(whole)
-  # Bytes and digest fit, but training would draw examples that are not there.
-  described(folder, train=5000)
-  assert 'holds 20 records and its manifest says 5000' in refusal(folder)
+    # Bytes and digest fit, but training would draw examples that are not there.
+    described(folder, train=5000, **more)
+    assert 'holds 20 records and its manifest says 5000' in refusal(folder)
 
 
 def test_a_missing_file_names_the_command(tmp_path):

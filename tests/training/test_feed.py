@@ -91,13 +91,6 @@ def test_what_goes_wrong_while_training_is_one_line(data_dir, tmp_path):
   assert end['message'].startswith('SourceError: --source given_sources:')
 
 
-@pytest.mark.slow
-def test_a_dry_run_looks_at_the_source(train, tmp_path):
-  found = succeeded(train('Flow', '--dry-run'))
-  assert (found['examples_per_epoch'], found['timed_steps']) == (96, 20)
-  assert not (tmp_path / 'job').exists()
-
-
 def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path):
   """Its 96 examples choose best/ and end training; evaluations and reports of the job read it."""
   job = tmp_path / 'job'

@@ -42,6 +42,14 @@ class Opened(NamedTuple):
   remarks: Mapping[str, int]  # More entries for the manifest.
 
 
+class Source(NamedTuple):
+  """Where images come from."""
+
+  identity: Mapping[str, object]  # The manifest's entry on it; equal entries mean equal records.
+  open: Callable[[str], Opened]  # With the data dir; raises InputError.
+  description: info.DatasetInfo | None = None  # None: with the means and deviations of training.
+
+
 class Labels(NamedTuple):
   """One kind of labels of an archive."""
 
@@ -108,48 +116,42 @@ CIFAR100 = Published(
 PUBLISHED = {published.name: published for published in (CIFAR10, CIFAR100)}
 
 
-@dataclasses.dataclass(frozen=True)
-class ArchiveSource:
-  """A published archive, from any place, or synthetic batches of the same format."""
+def archive_source(
+  published: Published = CIFAR10,
+  labels: str = 'fine',
+  *,
+  path: str | None = None,
+  url: str | None = None,
+  synthetic_images: int | None = None,
+  seed: int = 0,
+) -> Source:
+  """A published archive, from any place, or so many synthetic images a batch in its format.
 
-  published: Published = CIFAR10
-  labels: str = 'fine'
-  _: dataclasses.KW_ONLY
-  path: str | None = None  # The archive or the unpacked folder; None: in the data dir, or fetched.
-  url: str | None = None  # The address to download from; None: the original one.
-  synthetic_images: int | None = None  # Generates this many images a batch instead.
-  seed: int = 0  # Of synthetic images.
+  `path` and `url` are another place of the archive, as of `download_and_extract`.
+  """
+  kind = published.labels[labels]
 
-  @property
-  def identity(self) -> dict[str, object]:
-    """The manifest's entry on the source; equal entries mean equal records."""
-    name = self.published.labels[self.labels].name
-    if self.synthetic_images is None:
-      return {'name': name, 'source': 'published'}
-    made = {'images_per_batch': self.synthetic_images, 'seed': self.seed}
-    return {'name': name, 'source': 'synthetic', **made}
-
-  @property
-  def description(self) -> info.DatasetInfo | None:
-    """CIFAR-10's, with the published (rounded) means and deviations; None: nothing is known."""
-    return info.CIFAR10 if self.published is CIFAR10 else None
-
-  def open(self, data_dir: str) -> Opened:
-    """Makes, finds or downloads the batches; raises InputError as `download_and_extract` does."""
-    published, labels = self.published, self.published.labels[self.labels]
-    if self.synthetic_images is None:
-      folder = download_and_extract(data_dir, published=published, archive=self.path, url=self.url)
+  def opened(data_dir: str) -> Opened:
+    if synthetic_images is None:
+      folder = download_and_extract(data_dir, published=published, archive=path, url=url)
     else:
-      folder = write_synthetic(data_dir, self.synthetic_images, self.seed, published)
+      folder = write_synthetic(data_dir, synthetic_images, seed, published)
     splits = {}
     for split, names in published.members.items():
       is_shared = split != 'eval' and published.members['train'] == published.members['validation']
       part = split if is_shared else 'all'
-      read = functools.partial(read_batches, labels=labels, part=part)
+      read = functools.partial(read_batches, labels=kind, part=part)
       splits[split] = ([os.path.join(folder, name) for name in names], read)
     if published is CIFAR10:
       return Opened(info.CIFAR10.classes, splits, {})
-    return Opened(read_names(os.path.join(folder, published.names_member), labels), splits, {})
+    return Opened(read_names(os.path.join(folder, published.names_member), kind), splits, {})
+
+  # CIFAR-10 has the published means and deviations, which are rounded.
+  description = info.CIFAR10 if published is CIFAR10 else None
+  if synthetic_images is None:
+    return Source({'name': kind.name, 'source': 'published'}, opened, description)
+  made = {'images_per_batch': synthetic_images, 'seed': seed}
+  return Source({'name': kind.name, 'source': 'synthetic', **made}, opened, description)
 
 
 def download_and_extract(
@@ -175,8 +177,12 @@ def download_and_extract(
   """
   packed = os.path.join(data_dir, os.path.basename(published.url))
   unpacked = os.path.join(data_dir, published.folder)
-  path = archive or next(filter(files.exists, (packed, unpacked)), None)
-  path = path or _downloaded(packed, url or published.url)
+  path = archive or next(filter(files.exists, (packed, unpacked)), packed)
+  if not archive and not files.exists(path):
+    files.make_folder(data_dir or os.curdir)
+    # A local download resumes beside its path; one for a URL is made elsewhere and copied.
+    with files.replacing(path) if files.is_url(path) else contextlib.nullcontext(path) as local:
+      download.download(url or published.url, local)
   folder = path if files.is_dir(path) else unpacked
   lacking = set(published.digests)
   for name, content in _members(path, published):
@@ -195,15 +201,6 @@ def download_and_extract(
       'with --dataset, or another --archive, or delete it if it is a download'
     )
   return folder
-
-
-def _downloaded(path: str, url: str) -> str:
-  log.info('downloading %s', url)
-  files.make_folder(os.path.dirname(path) or os.curdir)
-  # A local download resumes beside its path; one for a URL is made elsewhere and copied.
-  with files.replacing(path) if files.is_url(path) else contextlib.nullcontext(path) as local:
-    download.download(url, local)
-  return path
 
 
 def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:

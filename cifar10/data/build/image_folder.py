@@ -10,7 +10,7 @@ from cifar10.core import logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build.archive import Example, Opened
+from cifar10.data.build.archive import Example, Opened, Source
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
 MOST_NAMED = 20  # Unreadable files that the log names.
@@ -18,90 +18,84 @@ MOST_NAMED = 20  # Unreadable files that the log names.
 Classes = dict[str, list[str]]  # The paths of each class's images.
 
 
-class ImageFolder:
-  """A source of PNG, JPEG and WebP files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE."""
+def image_folder(
+  folder: str, name: str | None = None, split: Sequence[float] | None = None, seed: int = 0
+) -> Source:
+  """A source of PNG, JPEG and WebP files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE.
 
-  description: info.DatasetInfo | None = None  # The means and deviations are not known.
+  It lists the files, and reads none before it is opened.
 
-  def __init__(
-    self, folder: str, name: str | None = None, split: Sequence[float] | None = None, seed: int = 0
-  ):
-    """Lists the files without reading any.
+  Args:
+    folder: has a sub-folder for each class; or has `train`, `eval` and perhaps `validation` with
+      sub-folders for the classes.
+    name: the data set's name; default: the folder's.
+    split: the shares of train, validation and eval; they sum to 1. If there are folders train and
+      eval alone, train is divided by the first two shares.
+    seed: random seed of the division and the order.
 
-    Args:
-      folder: has a sub-folder for each class; or has `train`, `eval` and perhaps `validation` with
-        sub-folders for the classes.
-      name: the data set's name; default: the folder's.
-      split: the shares of train, validation and eval; they sum to 1. If there are folders train and
-        eval alone, train is divided by the first two shares.
-      seed: random seed of the division and the order.
+  Raises:
+    InputError: the folder has another structure, or a class has too few images.
+  """
+  name = os.path.basename(os.path.realpath(folder)) if name is None else name
+  if not info.is_name(name):
+    raise InputError(f'--name is {name!r}: it must be text in one line')
+  listed = _list_splits(folder)
+  train, validation, evaluation = split or DEFAULT_SPLIT
+  held_out = {'validation': validation, 'eval': evaluation}  # The shares of train.
+  if 'eval' in listed:
+    held_out = {'validation': validation / (train + validation)}
+  if 'validation' in listed:
+    held_out = {}
+  if split and not held_out:
+    raise InputError(f'--split has no use: {folder} has a folder for each split; leave it out')
+  _divided(listed['train'], held_out, np.random.default_rng(0))  # Or it refuses.
+  paths = [path for classes in listed.values() for path in _joined(classes)]
+  identity = {
+    'name': name,
+    'source': 'images',
+    **({'split': [train, validation, evaluation]} if held_out else {}),
+    'seed': seed,
+    'files': len(paths),
+    'listing_sha256': _listing_digest(folder, paths),
+  }
+  return Source(identity, lambda data_dir: _opened(listed, held_out, seed))
 
-    Raises:
-      InputError: the folder has another structure, or a class has too few images.
-    """
-    name = os.path.basename(os.path.realpath(folder)) if name is None else name
-    if not info.is_name(name):
-      raise InputError(f'--name is {name!r}: it must be text in one line')
-    self._seed = seed
-    self._listed = _list_splits(folder)
-    train, validation, evaluation = split or DEFAULT_SPLIT
-    self._held_out = {'validation': validation, 'eval': evaluation}  # The shares of train.
-    if 'eval' in self._listed:
-      self._held_out = {'validation': validation / (train + validation)}
-    if 'validation' in self._listed:
-      self._held_out = {}
-    if split and not self._held_out:
-      raise InputError(f'--split has no use: {folder} has a folder for each split; leave it out')
-    _divided(self._listed['train'], self._held_out, np.random.default_rng(0))  # Or it refuses.
-    paths = [path for classes in self._listed.values() for path in _joined(classes)]
-    # The manifest's entry on the source; equal entries mean equal records.
-    self.identity: dict[str, object] = {
-      'name': name,
-      'source': 'images',
-      **({'split': [train, validation, evaluation]} if self._held_out else {}),
-      'seed': seed,
-      'files': len(paths),
-      'listing_sha256': _listing_digest(folder, paths),
-    }
 
-  def open(self, data_dir: str) -> Opened:
-    """Reads and scales all images, and divides them into the splits.
+def _opened(listed: Mapping[str, Classes], held_out: Mapping[str, float], seed: int) -> Opened:
+  """Reads and scales all images, and divides the readable ones, so that each split has each class.
 
-    Only readable images are divided, so that each split gets images of every class.
+  Raises:
+    InputError: of a class no image is readable, or too few.
+    StorageError: the storage does not give a file.
+  """
+  all_paths = [path for classes in listed.values() for path in _joined(classes)]
+  images = _read_all(all_paths)
+  parts: dict[str, Classes] = {}
+  for split, classes in listed.items():
+    parts[split] = {name: [p for p in paths if p in images] for name, paths in classes.items()}
+    if empty := [name for name, paths in parts[split].items() if not paths]:
+      raise InputError(
+        f'no file of class {empty[0]} can be read as an image; convert them to PNG, JPEG or WebP, '
+        'or remove the class'
+      )
+  rng = np.random.default_rng(seed)
+  parts |= _divided(parts['train'], held_out, rng)
+  labels = {
+    path: label
+    for classes in parts.values()
+    for label, paths in enumerate(classes.values())
+    for path in paths
+  }
 
-    Raises:
-      InputError: of a class no image is readable, or too few.
-      StorageError: the storage does not give a file.
-    """
-    del data_dir  # Nothing is kept there.
-    every = [path for classes in self._listed.values() for path in _joined(classes)]
-    images = _read_all(every)
-    parts: dict[str, Classes] = {}
-    for split, classes in self._listed.items():
-      parts[split] = {name: [p for p in paths if p in images] for name, paths in classes.items()}
-      if empty := [name for name, paths in parts[split].items() if not paths]:
-        raise InputError(
-          f'no file of class {empty[0]} can be read as an image; convert them to PNG, JPEG or '
-          'WebP, or remove the class'
-        )
-    rng = np.random.default_rng(self._seed)
-    parts |= _divided(parts['train'], self._held_out, rng)
-    labels = {
-      path: label
-      for classes in parts.values()
-      for label, paths in enumerate(classes.values())
-      for path in paths
-    }
+  def read(paths: Sequence[str]) -> Iterator[Example]:
+    return ((images[path], labels[path]) for path in paths)
 
-    def read(paths: Sequence[str]) -> Iterator[Example]:
-      return ((images[path], labels[path]) for path in paths)
-
-    splits = {}
-    for split in manifest.SUBSETS:
-      paths = _joined(parts[split])
-      # In random order, so that the first ones show all classes.
-      splits[split] = ([paths[index] for index in rng.permutation(len(paths))], read)
-    return Opened(tuple(self._listed['train']), splits, {'unreadable': len(every) - len(images)})
+  splits = {}
+  for split in manifest.SUBSETS:
+    paths = _joined(parts[split])
+    # In random order, so that the first ones show all classes.
+    splits[split] = ([paths[index] for index in rng.permutation(len(paths))], read)
+  return Opened(tuple(listed['train']), splits, {'unreadable': len(all_paths) - len(images)})
 
 
 def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:

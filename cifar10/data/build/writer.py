@@ -10,11 +10,8 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import info, manifest
-from cifar10.data.build.archive import ArchiveSource, Example, Reader, read_batches
-from cifar10.data.build.image_folder import ImageFolder
+from cifar10.data.build.archive import Example, Reader, Source, read_batches
 from cifar10.data.info import DEPTH, DatasetInfo
-
-ImageSource = ArchiveSource | ImageFolder
 
 
 def convert_to_tfrecord(
@@ -34,7 +31,7 @@ def convert_to_tfrecord(
     return records.write_examples(output_file, examples)
 
 
-def convert(data_dir: str, source: ImageSource, flags: str = '') -> None:
+def convert(data_dir: str, source: Source, flags: str = '') -> None:
   """Writes all splits and the manifest, or nothing. The caller must hold the data dir's lock.
 
   `flags` of the command line select the source: the manifest keeps them for messages.
@@ -90,7 +87,7 @@ def means_and_deviations(examples: Iterable[Example]) -> tuple[tuple[float, ...]
   return tuple(tuple(round(float(number), 6) for number in each) for each in both)
 
 
-def lacking(data_dir: str, source: ImageSource) -> list[str]:
+def lacking(data_dir: str, source: Source) -> list[str]:
   """Returns the record files of a source that are not in a data dir, or are damaged.
 
   Raises:

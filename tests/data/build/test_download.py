@@ -72,12 +72,6 @@ def test_goes_on_with_an_earlier_runs_part(server, tmp_path):
   assert server.asked == ['bytes=1234-']
 
 
-def test_starts_again_where_the_server_knows_no_ranges(server, tmp_path):
-  server.behaviour, server.drops = 'no range', 1
-  fetch(server.url, tmp_path / 'a')
-  assert (tmp_path / 'a').read_bytes() == CONTENT
-
-
 def test_a_missing_page_is_not_asked_for_again(server, tmp_path):
   server.behaviour = 'missing'
   with pytest.raises(InputError, match=r'404.*--archive FILE'):

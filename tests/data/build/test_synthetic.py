@@ -6,32 +6,18 @@ import numpy as np
 import pytest
 
 from cifar10.data.build import archive, synthetic
-from cifar10.data.build.archive import CIFAR10, CIFAR100, read_batches
-
-
-def images_of(folder, name, **settings):
-  return np.stack([image for image, _ in read_batches([f'{folder}/{name}'], **settings)])
-
-
-def test_a_seed_fixes_every_image(tmp_path):
-  for published, name in [(CIFAR10, 'test_batch'), (CIFAR100, 'train')]:
-    labels = published.labels['fine']
-    first, again, other = (
-      images_of(archive.write_synthetic(str(tmp_path), 3, seed, published), name, labels=labels)
-      for seed in (1, 1, 2)
-    )
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+from cifar10.data.build.archive import read_batches
 
 
 def test_cifar_10s_batches_are_what_they_have_always_been(tmp_path):
   """Others' record files, and what was measured with them, go back to these images."""
   folder = archive.write_synthetic(str(tmp_path), 4, seed=0)
-  digests = {
-    name: hashlib.sha256(images_of(folder, name).tobytes()).hexdigest()[:16]
-    for name in ('data_batch_1', 'test_batch')
-  }
-  assert digests == {'data_batch_1': '3a0b374a8aa44003', 'test_batch': 'bc4c752d047993e2'}
+  for name, digest in {
+    'data_batch_1': '3a0b374a8aa44003',
+    'test_batch': 'bc4c752d047993e2',
+  }.items():
+    images = b''.join(image.tobytes() for image, _ in read_batches([f'{folder}/{name}']))
+    assert hashlib.sha256(images).hexdigest()[:16] == digest
 
 
 def ridge_accuracy(features, labels, penalty):
@@ -64,7 +50,7 @@ def test_a_hundred_classes_differ_in_their_frequencies():
   assert ridge_accuracy((strength - strength.mean(0)) / strength.std(0), labels, 1000) > 0.2
 
 
-@pytest.mark.parametrize('num_classes', [2, 10, 11, 125])
+@pytest.mark.parametrize('num_classes', [2, 125])
 def test_every_class_of_any_number_can_be_drawn(num_classes):
   images = synthetic.synthetic_images(np.arange(num_classes), np.random.default_rng(0), num_classes)
   assert (images.shape, images.dtype) == ((num_classes, 3072), np.uint8)
