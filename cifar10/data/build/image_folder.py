@@ -80,22 +80,18 @@ def _opened(listed: Mapping[str, Classes], held_out: Mapping[str, float], seed: 
       )
   rng = np.random.default_rng(seed)
   parts |= _divided(parts['train'], held_out, rng)
-  labels = {
-    path: label
-    for classes in parts.values()
-    for label, paths in enumerate(classes.values())
-    for path in paths
-  }
+  names = tuple(listed['train'])
 
   def read(paths: Sequence[str]) -> Iterator[Example]:
-    return ((images[path], labels[path]) for path in paths)
+    for path in paths:
+      yield images[path], names.index(os.path.basename(os.path.dirname(path)))
 
   splits = {}
   for split in manifest.SUBSETS:
     paths = _joined(parts[split])
     # In random order, so that the first ones show all classes.
     splits[split] = ([paths[index] for index in rng.permutation(len(paths))], read)
-  return Opened(tuple(listed['train']), splits, {'unreadable': len(all_paths) - len(images)})
+  return Opened(names, splits, {'unreadable': len(all_paths) - len(images)})
 
 
 def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:
