@@ -128,11 +128,9 @@ def _job(command: flags.Command, options: RunOptions) -> tuple[RunOptions, HPara
 
 def _cluster(options: RunOptions) -> Cluster:
   """Returns the cluster of TF_CONFIG, or a single process without it."""
-  text = os.environ.get('TF_CONFIG')
-  if not text:
+  if not (text := os.environ.get('TF_CONFIG')):
     return Cluster()
-  num_ps_needed = 0 if options.distribute else 1
-  return tf_config.read_cluster(text, options.job_dir, num_ps_needed)
+  return tf_config.read_cluster(text, options.job_dir, 0 if options.distribute else 1)
 
 
 def _check_needs(given: dict[str, Any], hparams: HParams, options: RunOptions) -> None:
