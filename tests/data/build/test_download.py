@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.data.build import download
+from cifar10.data.build import archive
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 
@@ -54,7 +54,7 @@ def server():
 
 
 def fetch(url, path):
-  download.download(url, str(path), first_pause=0.01)
+  archive.download(url, str(path), first_pause=0.01)
 
 
 def test_goes_on_after_dropped_connections(server, tmp_path):
