@@ -124,19 +124,6 @@ def test_saving(run_here, data_dir, disk):
   assert not [name for name in left if 'temp' in name or 'tmp' in name]
 
 
-@pytest.mark.long
-def test_metrics_and_summaries(run_here, data_dir, disk):
-  job = disk.folder / 'job'
-  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
-  with beside(disk.fill, trains(job)):
-    result = run_here(*flags, '--train-steps', 10**6, '--save-every-steps', 10**6)
-  failed(result, f'--job-dir {job} cannot be used {FULL}')
-  disk.filler.unlink()
-  assert succeeded(run_here(*flags, '--train-steps', 230))['global_step'] == 230
-  steps = [e['step'] for e in metrics_log.read(str(job)) if e['event'] == 'train']
-  assert steps == [100, 200, 230]
-
-
 def test_predicting(run_main, old_job, disk):
   """In a process of its own, where nothing catches what Python says of an object's end."""
   disk.fill()

@@ -142,11 +142,7 @@ def size(path: str) -> int:
 
 
 def matching(folder: str, pattern: str) -> list[str]:
-  """Returns the sorted paths in a folder whose names match a pattern; [] without the folder.
-
-  Raises:
-    OSError: the folder cannot be listed or reached.
-  """
+  """Returns the sorted paths in a folder whose names match a pattern; [] without the folder."""
   if is_url(folder) and not is_dir(folder):
     return []
   try:
@@ -196,10 +192,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def json_text(value: Any, **layout: Any) -> str:
-  """A value as JSON, which lacks NaN and the infinities: null stands for them.
-
-  `layout` is `indent` and so on, as `json.dumps` has them.
-  """
+  """A value as JSON, with null for NaN and the infinities; `layout` is `indent` and so on."""
   return json.dumps(finite(value), allow_nan=False, **layout)
 
 

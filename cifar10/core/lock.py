@@ -17,23 +17,13 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 
-# Version 1 had a file of its own for each process, written again every second, or six at a URL.
-_CLAIMS = 'claim-*-[0-9]*-????????.json'
-_FRESH_SECONDS, _FRESH_SECONDS_AT_URL = 10, 60
-
 
 @contextlib.contextmanager
 def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
-  """Holds a lock, whose folder it makes if missing.
+  """Holds the lock `path`, whose folder it makes if missing.
 
-  Args:
-    path: the lock's file.
-    refusal: the message if another process has it, with {holder} for that one.
-    claims: the folder where version 1 of this program has its own files for that.
-
-  Raises:
-    InputError: another process has it.
-    OSError: the file cannot be written.
+  `refusal` is the message of the InputError if another process has it, with {holder} for that one.
+  In the folder `claims` version 1 of this program has its own files for that.
   """
   files.make_folder(os.path.dirname(path))
   _check_claims(claims, refusal)
@@ -74,9 +64,12 @@ def _take(file: IO[bytes], refusal: str) -> None:
 
 
 def _check_claims(folder: str, refusal: str) -> None:
-  """Raises InputError for a process of version 1 that has been heard of lately."""
-  fresh = _FRESH_SECONDS_AT_URL if files.is_url(folder) else _FRESH_SECONDS
-  for path in files.matching(folder, _CLAIMS):
+  """Raises InputError for a process of version 1 that has been heard of lately.
+
+  Each had a file of its own, which it wrote again every second, or six at a URL.
+  """
+  fresh = 60 if files.is_url(folder) else 10
+  for path in files.matching(folder, 'claim-*-[0-9]*-????????.json'):
     with contextlib.suppress(FileNotFoundError):
       claim, written = files.read_object(path) or {}, files.signature(path)[1] / 1e9
       if abs(time.time() - written) < fresh:

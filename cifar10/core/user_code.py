@@ -44,11 +44,7 @@ def _found(place: str) -> Any:
 
 
 def imported(flag: str, name: str) -> Any:
-  """Imports a flag's 'package.module:name', as `python -m` looks it up: in this folder, too.
-
-  Raises:
-    InputError: it cannot be imported, does not exist, or is not callable.
-  """
+  """Imports a flag's 'package.module:name', as `python -m` looks it up: in this folder, too."""
   if isinstance(name, Given):
     return name.made
   if name.startswith('given:'):
@@ -77,12 +73,9 @@ def others_code(
   function: object,
   but: tuple[type[Exception], ...] = (SourceError,),
 ) -> Iterator[None]:
-  """A context for code that is not ours.
+  """A context for code that is not ours, of whose exceptions `fault` makes one of ours.
 
-  Args:
-    fault: makes an exception of ours of what is said of theirs.
-    function: whose code it is; None: a module's, while it is imported.
-    but: exceptions that pass.
+  `function` is whose code it is; None: a module's, while it is imported. Those of `but` pass.
   """
   try:
     yield
@@ -94,11 +87,8 @@ def others_code(
 
 def _described(error: BaseException, function: Any) -> str:
   """Describes an exception in one line: type, message, and the line of the user's file."""
-  frames = [
-    frame
-    for frame in traceback.extract_tb(error.__traceback__)
-    if not any(part in frame.filename for part in _NOT_OWN)
-  ]
+  stack = traceback.extract_tb(error.__traceback__)
+  frames = [each for each in stack if not any(part in each.filename for part in _NOT_OWN)]
   code = getattr(inspect.unwrap(function), '__code__', None)
   inside = [frame for frame in frames if code and frame.filename == code.co_filename] or frames
   where = f' ({inside[-1].filename}, line {inside[-1].lineno})' if inside else ''

@@ -114,11 +114,7 @@ def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
 
 
 def read_rates(job_dir: str) -> dict[str, Any]:
-  """Returns the learning rates set in a job, by name; logs them.
-
-  Raises:
-    InputError: the configuration's entry is damaged.
-  """
+  """Returns the learning rates set in a job, by name; logs them. Raises InputError for damage."""
   rates = (job_config.read_config(job_dir) or {}).get(CONTROL, {})
   try:
     commands = [parse(f'{name}={value}') for name, value in rates.items()]
@@ -132,11 +128,7 @@ def read_rates(job_dir: str) -> dict[str, Any]:
 
 
 def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
-  """Writes the learning rates that were set into the configuration, replacing earlier ones.
-
-  Raises:
-    InputError: the folder cannot be written, or the configuration is damaged.
-  """
+  """Writes the learning rates that were set into the configuration, replacing earlier ones."""
   config = {**(job_config.read_config(job_dir) or {}), CONTROL: dict(rates)}
   if not rates:
     del config[CONTROL]

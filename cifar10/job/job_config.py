@@ -31,16 +31,9 @@ _OF_TRAINING = (
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
-  """Returns the job's configuration, or None for a new job dir.
-
-  Raises:
-    InputError: the path is no folder or cannot be read, has a checkpoint of another program,
-      or a damaged file.
-  """
+  """Returns the job's configuration, or None for a new job dir; raises InputError for damage."""
   path = os.path.join(job_dir, CONFIG_NAME)
   try:
-    if files.exists(job_dir) and not files.is_dir(job_dir):
-      raise InputError(f'--job-dir {job_dir} is not a folder; name another')
     config = json.loads(files.read_text(path))
   except FileNotFoundError:
     if files.exists(os.path.join(job_dir, 'checkpoint')):
@@ -51,7 +44,7 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     return None
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --job-dir') from None
-  except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+  except (ValueError, RecursionError) as error:
     raise damaged(job_dir, error) from None
   if not isinstance(config, dict) or not config:
     raise damaged(job_dir, 'it is no JSON object with options')
@@ -85,14 +78,10 @@ def adopt_config(
 
   A training takes from the job only the options that cannot change once the job exists. All others
   are given or defaults, so that a command means the same in every process of a cluster, whether
-  or not the process sees the job dir.
+  or not the process sees the job dir. Raises InputError that names all that differ of those.
 
   `given` are the options that the command line or its recipe sets; `config` is what `read_config`
   read in the job dir `path`. A run without `training` evaluates, predicts or exports.
-
-  Raises:
-    InputError: an option that cannot change, or the kind of optimizer, differs (the message
-      names all of them); or the configuration has an invalid value.
   """
   job, known = _trained_with(_renamed(config, given.get('network'), path), path)
   here = {**all_values(from_values({'network': job['network']})), **given}

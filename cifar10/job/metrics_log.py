@@ -72,11 +72,7 @@ def has_evaluation(job_dir: str, step: int, split: str) -> bool:
 
 
 def go_back(job_dir: str, step: int) -> int:
-  """Removes the events of steps after `step`; returns how many steps were lost.
-
-  Raises:
-    OSError: the file cannot be written.
-  """
+  """Removes the events of steps after `step`; returns how many steps were lost."""
   reached, path = step, os.path.join(job_dir, NAME)
   if not files.exists(path):
     return 0

@@ -24,9 +24,6 @@ def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
   """Returns the options with a job dir for the named network, and the job's configuration.
 
   Where no job dir is given, it is a temporary folder, removed when the process ends by itself.
-
-  Raises:
-    InputError: the job dir holds something else.
   """
   name = options.pretrained
   assert name

@@ -54,11 +54,7 @@ def lift(job_dir: str) -> None:
 
 
 def read(job_dir: str) -> tuple[StopReason, int] | None:
-  """Returns why and at which step the job ended early; None if it did not.
-
-  Raises:
-    InputError: the file is damaged.
-  """
+  """Returns why and at which step the job ended early; None if it did not; raises InputError."""
   path = os.path.join(job_dir, NAME)
   try:
     record = json.loads(files.read_text(path))

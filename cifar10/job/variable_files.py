@@ -80,11 +80,7 @@ class VariableFile(NamedTuple):
     return {name: kind for kind, names in kinds.items() for name in names}  # The last one counts.
 
   def value(self, name: str) -> np.ndarray:
-    """One variable, float32 or, of a counter, whole numbers.
-
-    Raises:
-      InputError: it holds what is no finite number in float32.
-    """
+    """One variable, float32 or, of a counter, whole numbers; raises InputError for NaN."""
     value = np.asarray(self.read(name))
     if self.dtypes[name].is_integer:
       return value
@@ -99,10 +95,7 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   """Opens the variables that a user has named, by `flag` if it was an option.
 
   The path is a job dir, its best/, a checkpoint's prefix, an .npz file of arrays by variable name,
-  or the name of an included network.
-
-  Raises:
-    InputError: it is none of these, or is damaged.
+  or the name of an included network; else, or if it is damaged, InputError is raised.
   """
   named = f'{flag} {path}'.strip()
   if path in PRETRAINED and not files.exists(path):
@@ -136,14 +129,11 @@ def _checkpoint(path: str, named: str) -> str:
     if fault := checkpoints.fault_of(path):
       raise InputError(f'{named} is damaged ({fault}); {_REMEDY}')
     return path
-  if not files.is_dir(path):
-    raise InputError(f'{named} does not exist; {_REMEDY}')
   surveyed = checkpoints.survey(path)
-  if surveyed.damaged:
-    raise InputError(f'{named} is damaged: {surveyed.described()}; {_REMEDY}')
-  if not surveyed.newest:
-    raise InputError(f'{named} holds no checkpoint; {_REMEDY}')
-  return surveyed.newest
+  if surveyed.newest and not surveyed.damaged:
+    return surveyed.newest
+  fault = f'is damaged: {surveyed.described()}' if surveyed.damaged else 'holds no checkpoint'
+  raise InputError(f'{named} {fault if files.is_dir(path) else "does not exist"}; {_REMEDY}')
 
 
 def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family: str) -> None:
@@ -172,12 +162,7 @@ def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family:
 def write(
   path: str, values: Mapping[str, np.ndarray], global_step: int, flag: str = '--out'
 ) -> None:
-  """Writes variables atomically, to an .npz file or a checkpoint's prefix, which `flag` named.
-
-  Raises:
-    InputError: the file is there, or cannot be written.
-    StorageError: the disk is full.
-  """
+  """Writes variables atomically, to an .npz file or a checkpoint's prefix, which `flag` named."""
   check_new(path, flag)
   folder = os.path.dirname(files.absolute(path))
   with files.naming_errors(flag, folder), files.refusing_errors(flag, path):

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import itertools
 import os
 import signal
 import subprocess
@@ -82,36 +81,6 @@ def test_a_child_that_lives_on_holds_nothing(tmp_path):
     os.kill(process.child, 0)
     with take(tmp_path):
       pass
-
-
-def test_of_many_that_want_it_at_once_one_has_it(tmp_path):
-  """Each that has it notes when it came and went; no two notes overlap."""
-  code = """
-import random, sys, time
-from cifar10.core import lock
-from cifar10.core.errors import InputError
-until = time.monotonic() + 3
-while time.monotonic() < until:
-  try:
-    with lock.locked(sys.argv[1] + '/lock', 'taken', sys.argv[1]):
-      came = time.monotonic()
-      time.sleep(0.005)
-      print(came, time.monotonic())
-  except InputError:
-    pass
-  time.sleep(random.uniform(0, 0.05))
-"""
-  command = [sys.executable, '-c', code, str(tmp_path)]
-  settings = {'cwd': ROOT, 'stdout': subprocess.PIPE, 'text': True}
-  processes = [subprocess.Popen(command, **settings) for _ in range(3)]
-  notes = []
-  for process in processes:
-    output, _ = process.communicate(timeout=100)
-    assert process.returncode == 0
-    notes += [tuple(map(float, line.split())) for line in output.splitlines()]
-  notes.sort()
-  assert len(notes) > 4
-  assert all(went <= came for (_, went), (came, _) in itertools.pairwise(notes))
 
 
 def test_a_look_at_who_has_it_keeps_nobody_out(tmp_path):

@@ -50,16 +50,6 @@ def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
   assert curve(tmp_path) == [*expected, ('start', 150), ('train', 200)]
 
 
-def test_going_back_keeps_lines_that_are_no_events(tmp_path):
-  add(tmp_path, ('train', 100))
-  with open(tmp_path / 'metrics.jsonl', 'ab') as file:
-    file.write(b'# a note\n{"mine": 1}\n')
-  add(tmp_path, ('train', 200))
-  first, *mine, _ = written(tmp_path).splitlines()
-  assert metrics_log.go_back(str(tmp_path), 100) == 100
-  assert written(tmp_path).splitlines() == [first, *mine]
-
-
 @pytest.mark.parametrize('half', [b'{"event": "train", "st', b'{', b'\xff\xfe'])
 def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
   add(tmp_path, ('train', 100))
@@ -99,23 +89,13 @@ def test_processes_write_beside_each_other(tmp_path):
     assert [event['step'] for event in events if event['task'] == task] == list(range(200))
 
 
-@pytest.fixture
-def refused(monkeypatch):
-  """Makes locks fail with an error's number."""
-
-  def with_number(number):
-    def refuse(file, operation):
-      raise OSError(number, 'refused')
-
-    monkeypatch.setattr(fcntl, 'flock', refuse)
-
-  return with_number
-
-
-@pytest.mark.parametrize('number', [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks(tmp_path, refused, number):
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
   """As Lustre mounted without 'flock': lines are appended as ever."""
-  refused(number)
+
+  def refuse(file, operation):
+    raise OSError(errno.ENOSYS, 'refused')
+
+  monkeypatch.setattr(fcntl, 'flock', refuse)
   add(tmp_path, ('train', 100), ('train', 200))
   assert metrics_log.go_back(str(tmp_path), 100) == 100
   add(tmp_path, ('train', 200), ('train', 300))
@@ -163,11 +143,3 @@ def test_a_job_that_was_trained_behind_a_url_keeps_its_evaluations(tmp_path):
   assert curve(tmp_path) == expected
   assert metrics_log.go_back(str(tmp_path), 10) == 10
   assert curve(tmp_path) == expected[:2]
-
-
-def test_half_a_line_behind_a_url_is_replaced(tmp_path):
-  folder = f'ram:/{tmp_path}'
-  files.write_text(f'{folder}/metrics.jsonl', '{"event":"train","step":1}\n{"event":"tr')
-  metrics_log.append(folder, metrics_log.event('train', 2, 'chief 0'))
-  assert [event['step'] for event in metrics_log.read(folder)] == [1, 2]
-  assert files.read_text(f'{folder}/metrics.jsonl').count('\n') == 2
