@@ -27,7 +27,7 @@ class Given(str):
     return self
 
 
-def given(made: Any) -> str:
+def given(made: object) -> str:
   """Returns the place in a module by which an object is found again, or else a `Given` name."""
   place = f'{getattr(made, "__module__", "")}:{getattr(made, "__qualname__", "")}'
   with contextlib.suppress(ImportError, AttributeError, ValueError):

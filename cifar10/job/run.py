@@ -50,7 +50,8 @@ class Run:
   # In training only:
   examples_per_epoch: int = 0
   evaluates: bool = False  # whether this process evaluates on the way
-  save: Callable[[Any, bool], str] = lambda session, evaluating: ''  # returns the checkpoint's path
+  # Saves, and evaluates if asked to; returns the checkpoint's path.
+  save: Callable[[tf.compat.v1.Session, bool], str] = lambda session, evaluating: ''
   # Returns a function from images uint8 [n, 32, 32, 3] to probabilities float32 [n, classes], by
   # the weights that the training has when that is called; with --use-ema by their averages.
   predictor: Callable[[], Callable[[np.ndarray], np.ndarray]] = _no_predictor
