@@ -35,6 +35,8 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
   path = os.path.join(job_dir, CONFIG_NAME)
   try:
     config = json.loads(files.read_text(path))
+  except InputError:  # Of a URL.
+    raise
   except FileNotFoundError:
     if files.exists(os.path.join(job_dir, 'checkpoint')):
       raise InputError(
