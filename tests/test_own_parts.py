@@ -204,6 +204,8 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
     ('outside_parts:keras_batch_norm', 'in evaluation, which is missing in tra'),
     ('outside_parts:layer_with_regularizer', 'to the losses'),
+    ('outside_parts:fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
+    ('outside_parts:wrong_shape_in_evaluation', 'returns (None, 9); it must return logits'),
     ('outside_parts:NoDataclass', 'is no dataclass'),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
     ('outside_parts:no_parameters', 'fails: TypeError'),
@@ -212,25 +214,10 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
   ],
 )
 def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, says):
+  """What only its evaluation lacks, too, is found before a training."""
   code, said = refused(run_here, data_dir, tmp_path, network=network)
   assert code == 2
   assert says in said
-
-
-@pytest.mark.parametrize(
-  ('network', 'says'),
-  [
-    ('fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
-    ('wrong_shape_in_evaluation', 'returns (None, 9); it must return logits'),
-  ],
-)
-def test_a_fault_of_its_evaluation_is_found_before_training(
-  run_here, data_dir, tmp_path, network, says
-):
-  more = ['--mode', 'train']
-  code, said = refused(run_here, data_dir, tmp_path, *more, network=f'outside_parts:{network}')
-  assert code == 2
-  assert f'error: --network outside_parts:{network} {says}' in said
   assert not (tmp_path / 'job' / 'checkpoint').exists()
 
 
