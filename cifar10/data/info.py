@@ -48,13 +48,10 @@ class DatasetInfo:
 
   @classmethod
   def from_json(cls, content: Mapping[str, object] | None, path: str) -> 'DatasetInfo':
-    """Reads the data set from the JSON object of a file.
+    """Reads the data set from the JSON object of the file at `path`; other keys are ignored.
 
-    Args:
-      content: the JSON object; other keys are ignored. None, or an object without a name and
-        other classes, is CIFAR-10. Missing means and deviations, which only standardise the input,
-        are CIFAR-10's.
-      path: the file, for messages.
+    None, or an object without a name and other classes, is CIFAR-10. Missing means and deviations,
+    which only standardise the input, are CIFAR-10's.
 
     Raises:
       InputError: a value has the wrong type or range; the message names it.

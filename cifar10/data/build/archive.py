@@ -211,12 +211,9 @@ def download_and_extract(
 
 
 def download(url: str, path: str, first_pause: float = 1) -> None:
-  """Downloads `url` to `path`, resuming from `path`.part if that exists.
+  """Downloads `url` to `path`, which appears when all is there, resuming from `path`.part.
 
-  Args:
-    url: the file to download.
-    path: appears when the download is complete.
-    first_pause: seconds before the second attempt; each further pause is twice as long.
+  `first_pause`: seconds before the second attempt; each further pause is twice as long.
 
   Raises:
     InputError: five attempts failed, or the server refused.
@@ -294,15 +291,8 @@ def write_synthetic(
 ) -> str:
   """Writes the members of an archive with generated images, as if they were unpacked.
 
-  Args:
-    data_dir: where their folder is made.
-    images_per_batch: in each of CIFAR-10's six batches; CIFAR-100's two members have as many
-      together, `train` five times as many as `test`.
-    seed: determines every image.
-    published: the format.
-
-  Returns:
-    The folder: DATA_DIR/cifar-10-synthetic, for example.
+  Each of CIFAR-10's six batches has `images_per_batch`; CIFAR-100's two members have as many
+  together, `train` five times as many as `test`. Returns the folder: DATA_DIR/cifar-10-synthetic.
   """
   rng = np.random.default_rng(seed)
   folder = os.path.join(data_dir, published.name.replace('cifar', 'cifar-') + '-synthetic')
@@ -337,10 +327,7 @@ def read_batches(
 ) -> Iterator[Example]:
   """Yields the examples of pickled batches.
 
-  Args:
-    input_files: the batches.
-    labels: the kind of labels.
-    part: 'all' of each batch, its last fifth ('validation'), or what is before that ('train').
+  `part`: 'all' of each batch, its last fifth ('validation'), or what is before that ('train').
 
   Raises:
     InputError: a file is no such batch.

@@ -17,12 +17,10 @@ from cifar10.data.info import DEPTH, DatasetInfo
 def convert_to_tfrecord(
   input_files: Sequence[str], output_file: str, *, read: Reader = read_batches
 ) -> int:
-  """Writes the examples of files to one record file; returns how many.
+  """Writes the examples that `read` yields of files to one record file; returns how many.
 
-  Args:
-    input_files: by default pickled batches of CIFAR-10, as the published archive has them.
-    output_file: its records have the features `image` (bytes [3072]) and `label` (int64).
-    read: yields the examples in the files.
+  The files are by default pickled batches of CIFAR-10, as the published archive has them. Records
+  have the features `image` (bytes [3072]) and `label` (int64).
   """
   from cifar10.data import records  # noqa: PLC0415  (TensorFlow, for which refusals do not wait)
 
