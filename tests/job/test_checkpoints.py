@@ -290,9 +290,7 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   damaged = data(job).read_bytes()
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, *SAVES, '--train-steps', 8]
   before = snapshot(job)
-  planned = run_here(*flags, '--dry-run')
-  assert succeeded(planned)['global_step'] == 4
-  assert f'training would go on from {job}/model.ckpt-4' in planned.stderr
+  assert succeeded(run_here(*flags, '--dry-run'))['global_step'] == 4
   assert snapshot(job) == before
   result = run_here(*flags)
   assert succeeded(result)['global_step'] == 8
