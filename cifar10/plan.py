@@ -81,7 +81,9 @@ def _check_mode(command: flags.Command, options: RunOptions) -> None:
     value = values[name]
     if value not in (*_OFF, 'saved_model') and mode not in modes:
       shown = '' if value is True else f' {value[0] if isinstance(value, (list, tuple)) else value}'
-      raise InputError(f'{flag_of(name)}{shown} is for --mode {", ".join(modes)}, not for {mode}')
+      message = f'{flag_of(name)}{shown} is for --mode {", ".join(modes)}, not for {mode}'
+      warm = name == 'pretrained' and mode == 'train'
+      raise InputError(message + '; --warm-start-from takes it' * warm)
   if mode == 'export' and not options.job_dir:
     raise InputError('--mode export needs --job-dir DIR, where the export goes')
   if mode == 'predict' and bool(images) == bool(options.subset):

@@ -21,18 +21,18 @@ import checkout
 PAGE = 'docs/architecture.md'
 # Limits of version 2. A count may fall below its limit, and the limit is lowered with it.
 LIMITS = {
-  'program, lines': 18_400,
-  'program, files': 140,
-  'tests, lines': 22_900,
-  'docs, lines': 2_800,
-  'docs, pages': 17,
-  'benchmarks, lines': 4_720,
+  'program, lines': 15_250,
+  'program, files': 96,
+  'tests, lines': 19_550,
+  'docs, lines': 2_000,
+  'docs, pages': 12,
+  'benchmarks, lines': 3_200,
   'examples, lines': 500,
-  'flags': 85,
-  'functions of over 50 lines': 4,
+  'flags': 75,
+  'functions of over 50 lines': 0,
   'modules in circles of imports': 0,
-  'lines with Any': 320,
-  'lines with type: ignore': 3,
+  'lines with Any': 180,
+  'lines with type: ignore': 0,
 }
 # The packages that an installation may lack: each is imported within one function.
 OPTIONAL = {

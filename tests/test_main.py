@@ -194,7 +194,7 @@ def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, config, message):
       'was trained on other data',
     ),
     ({'job/checkpoint': ''}, 'another program wrote them'),
-    ({'job': ''}, 'is not a folder'),
+    ({'job': ''}, 'Not a directory'),
   ],
 )
 def test_refuses_what_is_no_job_dir_of_its_own(refusal, tmp_path, files, message):
