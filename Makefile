@@ -26,7 +26,7 @@ QUICK := not slow and not cluster and not hosts and not long
 NUMERICAL := tests/exporters tests/networks tests/training/test_inference.py \
   tests/inference/test_pretrained.py::test_the_first_images_have_their_recorded_accuracy \
   tests/training/test_ema.py tests/training/test_hard_examples.py tests/training/test_model_fn.py \
-  tests/training/test_optimizers.py tests/training/test_towers.py
+  tests/training/test_network_builder.py tests/training/test_optimizers.py tests/training/test_towers.py
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 

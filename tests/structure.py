@@ -46,7 +46,6 @@ OPTIONAL = {
 BY_NAME = {
   'cifar10': 'the names of the package, loaded when first used',
   'cifar10.core.user_code': "a user's own: networks, sources, callbacks",
-  'cifar10.callbacks.gpu_use': 'an optional package',
   'estimator_again': "TensorFlow's, which may be gone",
 }
 
