@@ -140,7 +140,7 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   before = arrays.read_bytes()
   assert 'is there already; name another' in run('dump', job, '--out', arrays)
   folder = f'{tmp_path}/folder/'
-  assert f'--out {folder} is a folder' in run('dump', job, '--out', folder)
+  assert f'--out {folder} is no file' in run('dump', job, '--out', folder)
   assert arrays.read_bytes() == before
   assert 'does not exist; name a job dir' in run('list', tmp_path / 'none')
   assert 'has no averages of the weights' in run(
@@ -149,7 +149,7 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   np.savez(tmp_path / 'other.npz', **{'resnet/fully_connected/bias': np.zeros(3)})
   where = ['--job-dir', job, '--data-dir', data_dir, '--out', tmp_path / 'mean']
   said = run('average', tmp_path / 'other.npz', *where)
-  assert 'other.npz is of another network: it has no resnet/init/conv/kernel; name' in said
+  assert 'other.npz is of another network: resnet/init/conv/kernel is missing there' in said
   said = run('average', arrays, '--job-dir', tmp_path, *where[2:])
   assert 'holds no job; name the job of the checkpoints' in said
   config = json.loads((pathlib.Path(job) / 'config.json').read_text())

@@ -131,10 +131,7 @@ def _scoped(name: str) -> str:
 
 
 def _folded(values: Mapping[str, np.ndarray], data: DatasetInfo) -> dict[str, np.ndarray]:
-  """A fast network's variables with the constants that its layers do not have.
-
-  `fastnet.unfolded` undoes it, and for the offsets --warm-start-from.
-  """
+  """A fast network's variables with the constants that its layers do not have."""
   scale, shift = (value[:, np.newaxis] for value in standardisation(data))
   kernel, bias = (values[f'{FastNetFamily.NAME}/whitening/{leaf}'] for leaf in ('kernel', 'bias'))
   folded = {name: value / SHARPNESS for name, value in values.items() if name.endswith('/offset')}

@@ -14,7 +14,7 @@ takes few passes over the memory. With three convolutions a group, as in the pap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -171,17 +171,6 @@ def prepare(start: Start) -> Prepared:
   compiles = not start.num_gpus and own_gradients.can_compile(start.session_config)
   images = start.first_images(_WHITENING_IMAGES)
   return Prepared(whitening_kernel(images, start.data), compiles)
-
-
-def unfolded(exported: dict[str, np.ndarray], data: DatasetInfo) -> Mapping[str, np.ndarray]:
-  """Takes the standardisation of `data` out of the whitening (see `FastNet._whiten`)."""
-  kernel, bias = (f'{FastNetFamily.NAME}/whitening/{leaf}' for leaf in ('kernel', 'bias'))
-  if not {kernel, bias} <= exported.keys():
-    return exported
-  scale, shift = (value[:, np.newaxis] for value in standardisation(data))
-  plain = exported[kernel] / (SHARPNESS * scale)
-  offset = exported[bias] / SHARPNESS - np.sum(plain * shift, (0, 1, 2))
-  return {**exported, kernel: plain.astype('float32'), bias: offset.astype('float32')}
 
 
 def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:

@@ -62,7 +62,7 @@ class RunOptions(Options):
   warm_start_from: tuple[str, ...] = option(
     (),
     'initialise a new job with the variables of another: a job dir, its best/, a checkpoint, an '
-    '.npz or a .keras file, a --pretrained network; of several, later ones win',
+    '.npz file, a --pretrained network; of several, later ones win',
     metavar='PATH',
   )
   format: str = option(

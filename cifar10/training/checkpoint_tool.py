@@ -1,8 +1,8 @@
 """What `python -m cifar10.checkpoint` does: lists, dumps and averages checkpoints."""
 
 import argparse
-import math
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +15,7 @@ from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline
 from cifar10.data.info import DatasetInfo
 from cifar10.job import job_config, variable_files
+from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks import families
 from cifar10.options.hparams import HParams
 from cifar10.training import network_builder
@@ -23,17 +24,14 @@ from cifar10.training import network_builder
 def list_variables(command: argparse.Namespace) -> dict[str, Any]:
   """Prints the table of variables on standard error; returns its sums by kind."""
   source = variable_files.open_source(command.path)
-  kinds = source.kinds
-  sums: dict[str, dict[str, int]] = {}
-  width = min(max(map(len, source.all_shapes), default=0), 120)
-  for name, shape in sorted(source.all_shapes.items()):
-    dtype, count = source.dtypes[name], math.prod(shape)
-    size = count * dtype.size
-    row = f'{name:{width}}  {kinds[name]:9}  {dtype.name:8}  {size:>11,}  {shape}'
-    print(logs.one_line(row), file=sys.stderr)
-    total = sums.setdefault(kinds[name], {'variables': 0, 'numbers': 0, 'bytes': 0})
-    for what, number in zip(total, (1, count, size)):
-      total[what] += number
+  kinds = source.kinds()
+  sums: dict[str, Counter[str]] = {}
+  width = min(max(map(len, source.arrays), default=0), 120)
+  for name, array in sorted(source.arrays.items()):
+    about = f'{kinds[name]:9}  {array.dtype.name:8}  {array.nbytes:>11,}  {list(array.shape)}'
+    print(logs.one_line(f'{name:{width}}  {about}'), file=sys.stderr)
+    total = sums.setdefault(kinds[name], Counter())
+    total.update(variables=1, numbers=array.size, bytes=array.nbytes)
   for kind, total in sums.items():
     counts = ', '.join(f'{number:,} {what}' for what, number in total.items())
     print(f'{kind}: {counts}', file=sys.stderr)
@@ -44,14 +42,15 @@ def dump(command: argparse.Namespace) -> dict[str, Any]:
   """Writes the variables that inference needs, or their averages."""
   variable_files.check_new(command.out)
   source = variable_files.open_source(command.path)
-  values = {name: source.value(name) for name in source.shapes}
-  if command.use_ema:
-    if not source.averaged:
-      raise InputError(
-        f'--use-ema: {source.path} has no averages of the weights; its job was trained without '
-        '--ema-decay; leave it out'
-      )
-    values.update({name: source.value(average) for name, average in source.averaged.items()})
+  shapes = source.shapes
+  averages = {name: name + EMA_SUFFIX for name in shapes if name + EMA_SUFFIX in source.arrays}
+  if command.use_ema and not averages:
+    raise InputError(
+      f'--use-ema: {source.path} has no averages of the weights; its job was trained without '
+      '--ema-decay; leave it out'
+    )
+  chosen = averages if command.use_ema else {}
+  values = {name: source.value(chosen.get(name, name)) for name in shapes}
   return _written(command.out, values, source.global_step)
 
 
@@ -70,11 +69,10 @@ def average(command: argparse.Namespace) -> dict[str, Any]:
   data = job_config.described_data(command.job_dir, command.data_dir)
   sources = [variable_files.open_source(path) for path in command.paths]
   shapes, _ = network_builder.variable_shapes(hparams, data)
+  means = {}
   for source in sources:
     variable_files.check_network(source, shapes, hparams.family.NAME)
-  # In float64: a float32 sum of many nearly equal values would lose digits.
-  means = {}
-  for name in shapes:
+  for name in shapes:  # In float64: a float32 sum of many nearly equal values would lose digits.
     values = [source.value(name) for source in sources]
     means[name] = np.mean(values, 0, np.float64).astype(values[0].dtype)
   averaged = with_moving_averages(hparams, data, command.data_dir, means)
@@ -119,16 +117,12 @@ def with_moving_averages(
     with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
       count = step.assign_add(1)
     everything = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    variables = {name: everything[name] for name in built.roles}
-    # Not by feeding initial values, which several variables may share.
-    fed = {name: tf.compat.v1.placeholder(each.dtype) for name, each in variables.items()}
-    load = [each.assign(fed[name], read_value=False) for name, each in variables.items()]
     moving = [name for name, role in built.roles.items() if role == model_base.AVERAGE]
-    num_gpus = len(tf.config.list_physical_devices('GPU'))
-    config = devices.session_config(num_gpus=num_gpus)
+    config = devices.session_config(num_gpus=len(tf.config.list_physical_devices('GPU')))
     with tf.compat.v1.Session(config=config) as session:
       session.run([iterator.initializer, tf.compat.v1.global_variables_initializer()])
-      session.run(load, {fed[name]: values[name] for name in variables})
+      for name in built.roles:
+        everything[name].load(values[name], session)
       for _ in logs.bar(range(num_batches), desc='averaging', disable=None):
         session.run(count)
-      return {**values, **session.run({name: variables[name] for name in moving})}
+      return {**values, **session.run({name: everything[name] for name in moving})}

@@ -61,61 +61,6 @@ def test_a_new_job_starts_with_the_others_variables(kind, other, run_here, data_
   assert 'resuming at step 1 of 2' in again.stderr
 
 
-@pytest.mark.parametrize('network', ['resnet', 'fastnet'])
-def test_a_keras_file_comes_back_after_keras_has_saved_it(network, run_here, data_dir, tmp_path):
-  """Exported, read and saved again by Keras, whose numbers are then those of the new job.
-
-  A fast network's whitening kernel and bias standardise images in the file, and no more here. Its
-  offsets come back from a (x + offset / a), rounded.
-  """
-  small = ['--num-layers', 8]
-  if network == 'fastnet':
-    small = ['--network', 'fastnet', '--widths', '24,24,32']
-  small += ['--train-batch-size', 16, '--mode', 'train', '--train-steps', 1]
-  of_job = ['--data-dir', data_dir, '--job-dir']
-  other, job = tmp_path / 'other', tmp_path / 'job'
-  assert run_here(*of_job, other, *small).returncode == 0
-  result = run_here('--job-dir', other, '--mode', 'export', '--format', 'keras')
-  model = tf.keras.models.load_model(json.loads(result.stdout)['keras'], compile=False)
-  model.save(tmp_path / 'again.keras')
-  result = run_here(*of_job, job, *small, '--warm-start-from', tmp_path / 'again.keras')
-  assert result.returncode == 0, result.stderr
-  assert 'of another shape' not in result.stderr
-  there, here = (
-    {name: value for name, value in variables(folder, step).items() if 'Momentum' not in name}
-    for folder, step in ((other, 1), (job, 0))
-  )
-  del there['global_step'], here['global_step']
-  for name in there:
-    rounding = 1e-6 * max(1, abs(there[name]).max()) if '/whitening/' in name else 1e-9
-    np.testing.assert_allclose(here[name], there[name], rtol=1e-6, atol=rounding, err_msg=name)
-
-
-def test_a_keras_file_of_version_1_starts_a_job(run_here, data_dir, tmp_path):
-  """Written at 0872a1f, of numbers that a generator gives again."""
-  flags = ['--network', 'fastnet', '--widths', '24,24,24', '--train-batch-size', 16]
-  flags += ['--mode', 'train', '--train-steps', 1, '--job-dir', tmp_path, '--data-dir', data_dir]
-  source = os.path.join(os.path.dirname(__file__), 'fastnet_of_0872a1f.keras')
-  result = run_here(*flags, '--warm-start-from', source)
-  assert '27 of 27 variables\n' in result.stderr
-  found = variables(str(tmp_path), 0)
-  rng = np.random.default_rng(0)
-  own = [name for name in sorted(found) if '/' in name and not name.endswith('/Momentum')]
-  for name in own:
-    expected = rng.integers(1, 17, found[name].shape) / 16
-    np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
-
-
-def test_what_is_no_keras_file_is_refused(run_here, data_dir, tmp_path):
-  (tmp_path / 'text.keras').write_text('no zip')
-  for name in ('text.keras', 'gone.keras'):
-    source = tmp_path / name
-    flags = [*SMALL, '--warm-start-from', source]
-    said = refused(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
-    assert f'--warm-start-from {source} cannot be read by Keras (' in said
-    assert not (tmp_path / 'job').exists()
-
-
 def test_what_differs_is_named_on_both_sides_and_left(other, run_here, data_dir, tmp_path):
   """A head of twelve classes; one that is only there; the later source wins."""
   bias = 'resnet/init/batch_norm/offset'
