@@ -15,21 +15,18 @@ import time
 from cifar10.core import cli, files
 from cifar10.core.errors import CommandError
 from cifar10.job import control_requests, stop_record
-from cifar10.job.control_requests import RATES, SCHEDULE, VERBS, Command
-
-_LOOK_SECONDS = 0.2
+from cifar10.job.control_requests import RATES, Command
 
 
 def main() -> None:
   """Runs the command: sends a request, waits for the answer, prints it as one JSON object."""
   parser = cli.OneLineParser(description=__doc__)
   parser.add_argument('job_dir', type=cli.path, metavar='JOB', help='the --job-dir of the training')
-  requests = [*(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES), *VERBS]
-  parser.add_argument('order', metavar='REQUEST', help=', '.join(requests))
+  parser.add_argument('order', metavar='REQUEST', help=control_requests.ORDERS)
   arguments = parser.parse_args()
   job_dir, command = arguments.job_dir, control_requests.parse(arguments.order)
-  is_trained = control_requests.who_trains(job_dir)
-  answer = _ask(job_dir, command) if is_trained else _lift(job_dir, command)
+  act = _ask if control_requests.who_trains(job_dir) else _lift
+  answer = act(job_dir, command)
   print(answer['answer'], file=sys.stderr)
   cli.print_result(files.json_text({'order': str(command), **answer}))
   if not answer['ok']:
@@ -44,12 +41,12 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
     with cli.ended_by_signals():
       while True:
         is_trained = control_requests.who_trains(job_dir)  # It may answer and end just now.
-        if answer := control_requests.take_answer(job_dir, name):
+        if answer := control_requests.read_answer(job_dir, name):
           return answer
         if not is_trained:
           raise CommandError(f'the training in {job_dir} ended before it obeyed')
-        time.sleep(_LOOK_SECONDS)
-  finally:  # Also after a signal: nobody obeys it later.
+        time.sleep(0.2)
+  finally:  # Its answer, or after a signal itself: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
 
 

@@ -28,15 +28,6 @@ class DamagedError(InputError):
   """A file exists but is damaged; it is never replaced unasked."""
 
 
-class MisfitError(DamagedError):
-  """A whole checkpoint lacks what is to be restored from it, or has it in another shape or type."""
-
-  def __init__(self, checkpoint: str, fault: str):
-    """`checkpoint`: its path; `fault`: what TensorFlow says."""
-    super().__init__(f'{checkpoint} does not fit the network ({fault}); name another --checkpoint')
-    self.checkpoint, self.fault = checkpoint, one_line(fault)
-
-
 class TaskLostError(CommandError):
   """Another task of the cluster, without which this one cannot go on, is gone."""
 

@@ -218,13 +218,13 @@ def replacing(path: str) -> Iterator[str]:
 
   It lies beside `path`; for a URL, in the folder for temporary files until the end.
   """
-  if is_url(path):
-    with tempfile.TemporaryDirectory(prefix='cifar10-') as folder:
-      yield os.path.join(folder, os.path.basename(path))
-      copy(os.path.join(folder, os.path.basename(path)), path)
-  else:
+  if not is_url(path):
     with _named_at_the_end(path) as temporary:
       yield temporary
+    return
+  with tempfile.TemporaryDirectory(prefix='cifar10-') as folder:
+    yield (local := os.path.join(folder, os.path.basename(path)))
+    copy(local, path)
 
 
 def remove_unfinished(path: str) -> None:
@@ -262,9 +262,17 @@ def naming_errors(flag: str, folder: str) -> Iterator[None]:
   except CommandError:  # It says what it is.
     raise
   except Exception as error:
-    if fault := _fault(error, folder):
-      raise StorageError(f'{flag} {folder} {fault}, and the same command goes on') from error
-    raise
+    if is_url(folder) and folder in str(error) and type(error).__module__.startswith('tensorflow'):
+      error = OSError(errno.EIO, str(error).partition('\n')[0])
+    number = error_number(error)
+    if folder in str(error) and not is_url(folder) and not is_dir(folder):
+      fault = 'has vanished; put it back'
+    elif number in _REMEDIES:
+      said = error.strerror if isinstance(error, OSError) else os.strerror(number)
+      fault = f'cannot be used ({said}); {_REMEDIES[number]}'
+    else:
+      raise
+    raise StorageError(f'{flag} {folder} {fault}, and the same command goes on') from error
 
 
 @contextlib.contextmanager
@@ -277,24 +285,6 @@ def refusing_errors(flag: str, folder: str) -> Iterator[None]:
       raise
     said = f'{flag} {folder} cannot be written ({error.strerror}); name another'
     raise InputError(said) from error
-
-
-def check_there(flag: str, folder: str) -> None:
-  """Raises StorageError if there is no folder of this name any more."""
-  if not is_dir(folder):
-    raise StorageError(f'{flag} {folder} has vanished; put it back, and the same command goes on')
-
-
-def _fault(error: Exception, folder: str) -> str:
-  """Returns the fault of the folder with the remedy; '' if the error has another cause."""
-  if folder in str(error):
-    if not is_url(folder) and not is_dir(folder):
-      return 'has vanished; put it back'
-    if is_url(folder) and type(error).__module__.startswith('tensorflow'):
-      error = OSError(errno.EIO, str(error).partition('\n')[0])
-  number = error_number(error)
-  said = error.strerror if isinstance(error, OSError) else os.strerror(number or 0)
-  return f'cannot be used ({said}); {_REMEDIES[number]}' if number in _REMEDIES else ''
 
 
 def error_number(error: Exception) -> int | None:

@@ -14,8 +14,6 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
-from cifar10.core.errors import StorageError
-
 _importing = threading.RLock()  # A second thread would use what is imported so far.
 
 
@@ -32,10 +30,6 @@ def start(verbose: bool = False) -> None:
     # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.
     endings = ','.join(string.ascii_lowercase + string.digits + '.-_:')
     os.environ.update(no_grpc_proxy=endings)
-  try:
-    tempfile.gettempdir()
-  except FileNotFoundError as error:  # TensorFlow needs one, too.
-    raise StorageError(f'{error.strerror}; name a folder in TMPDIR') from None
   with _importing, tempfile.TemporaryFile() as output:
     if 'tensorflow.python' in sys.modules:
       return
@@ -44,7 +38,8 @@ def start(verbose: bool = False) -> None:
       with contextlib.nullcontext() if verbose else standard_error_to(output):
         import tensorflow  # noqa: F401, PLC0415
     except BaseException:
-      repeat(output)
+      output.seek(0)
+      os.write(2, output.read())
       raise
     finally:
       gc.freeze()
@@ -62,11 +57,3 @@ def standard_error_to(file: IO[bytes]) -> Iterator[None]:
   finally:
     os.dup2(kept, 2)
     os.close(kept)
-
-
-def repeat(output: IO[bytes], but: tuple[bytes, ...] = ()) -> None:
-  """Writes the lines to standard error, except those that contain an entry of `but`."""
-  output.seek(0)
-  for line in output:
-    if not any(part in line for part in but):
-      os.write(2, line)

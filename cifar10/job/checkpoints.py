@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError, MisfitError
+from cifar10.core.errors import DamagedError, InputError
 from cifar10.core.logs import log, one_line
 
 BEST = 'best'  # The folder, and the value of --checkpoint for the best one in it.
@@ -75,8 +75,6 @@ def listed(job_dir: str) -> str | None:
   with contextlib.suppress(ValueError):  # It is no text.
     if state := tf.train.get_checkpoint_state(job_dir):
       return state.model_checkpoint_path or None
-  with contextlib.suppress(FileNotFoundError):
-    files.read(os.path.join(job_dir, LIST))  # Which may not be read: TensorFlow says nothing.
   return None
 
 
@@ -111,18 +109,17 @@ def _fault_in(checkpoint: str, *signatures: tuple[str, tuple[int, int]]) -> str:
 
 def step_of(checkpoint: str) -> int | None:
   """Returns the step in a checkpoint's name, or None."""
-  named = _OF_A_STEP.fullmatch(os.path.basename(checkpoint))
+  named = re.fullmatch(r'model\.ckpt-(\d{1,18})', os.path.basename(checkpoint))
   return int(named[1]) if named else None
 
 
 def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
   """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
   homes = [files.absolute(home) for home in (job_dir, os.path.join(job_dir, BEST))]
-  if files.absolute(os.path.dirname(checkpoint)) not in homes:
-    return False
   named = step_of(checkpoint)
   # Asynchronous workers make steps between the naming and the save.
-  return named is not None and named <= step
+  is_named = named is not None and named <= step
+  return is_named and files.absolute(os.path.dirname(checkpoint)) in homes
 
 
 def find(job_dir: str, named: str | None) -> str:
@@ -166,9 +163,8 @@ def to_resume_from(job_dir: str) -> Survey:
 
 def set_aside(job_dir: str, surveyed: Survey) -> None:
   """Moves damaged checkpoints to JOB/damaged/, where no save replaces them; lists the others."""
-  newest = surveyed.newest
+  newest, folder = surveyed.newest, os.path.join(job_dir, DAMAGED)
   assert newest
-  folder = os.path.join(job_dir, DAMAGED)
   files.make_folder(folder)
   for damaged in surveyed.damaged:
     if files.absolute(os.path.dirname(damaged)) == files.absolute(job_dir):
@@ -217,26 +213,32 @@ class Saver(tf.compat.v1.train.Saver):
   """TensorFlow's, with one line for what does not fit; what it saves survives a power failure."""
 
   def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
-    """Raises MisfitError where the checkpoint lacks a variable, or has another shape or type."""
+    """Raises InputError where the checkpoint lacks a variable, or has another shape or type."""
+    fault = self._other_shape(save_path)
     try:
-      self._check_shapes(save_path)
-      super().restore(sess, save_path)
+      if not fault:
+        super().restore(sess, save_path)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
       # The line before the operation's name; those above it say where the operation was made.
       said = re.search(r'(.+)\n\t \[\[', str(error))
-      raise MisfitError(save_path, said[1] if said else str(error).partition('\n')[0]) from error
+      fault = said[1] if said else str(error).partition('\n')[0]
+    if fault:
+      raise InputError(
+        f'{save_path} does not fit the network ({fault}); undo what changed its variables, or name '
+        'another --checkpoint or --job-dir'
+      )
 
-  def _check_shapes(self, path: str) -> None:
-    """Raises MisfitError for another shape, the one difference that TensorFlow lets pass."""
+  def _other_shape(self, path: str) -> str:
+    """Returns which variable has another shape, the one difference that TensorFlow lets pass."""
     there = tf.compat.v1.train.NewCheckpointReader(path).get_variable_to_shape_map()
     named = self._var_list
     if not isinstance(named, dict):
       named = {each.name.partition(':')[0]: each for each in named or ()}
     for name, variable in named.items():
-      if hasattr(variable, 'shape'):  # A table has none.
-        shape = variable.shape.as_list()
-        if there.get(name, shape) != shape:
-          raise MisfitError(path, f'it has {name} of {there[name]}, not {shape}')
+      shape = variable.shape.as_list() if hasattr(variable, 'shape') else None  # A table has none.
+      if shape is not None and there.get(name, shape) != shape:
+        return f'it has {name} of {there[name]}, not {shape}'
+    return ''
 
   def _RecordLastCheckpoint(self, latest_save_path: str) -> None:  # noqa: N802  (TensorFlow's name)
     # Before older ones are deleted: after a power failure the new one could be empty.

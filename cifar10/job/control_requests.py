@@ -6,7 +6,6 @@ JOB/config.json.
 """
 
 import contextlib
-import math
 import os
 import time
 import uuid
@@ -24,6 +23,7 @@ from cifar10.options import gone
 VERBS = ('save', 'evaluate', 'stop', 'go-on')
 RATES = ('learning_rate', 'muon_learning_rate')
 SCHEDULE = 'schedule'
+ORDERS = ', '.join([*(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES), *VERBS])
 
 
 class Command(NamedTuple):
@@ -41,25 +41,15 @@ class Command(NamedTuple):
 
 def parse(text: str) -> Command:
   """Parses 'learning_rate=0.05' to a Command; raises InputError for other text."""
-  verb, is_rate, value = text.strip().partition('=')
-  if not is_rate and verb in VERBS:
-    return Command(verb)
   if text in gone.REQUESTS:
     raise InputError(f'{text} is gone since version 2: {gone.REQUESTS[text]}')
-  if verb not in RATES or not is_rate:
-    known = ', '.join(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES)
-    raise InputError(f'{text!r} is no request: it must be one of {known}, {", ".join(VERBS)}')
-  if value == SCHEDULE:
+  verb, is_rate, value = text.strip().partition('=')
+  if (verb in VERBS and not is_rate) or (verb in RATES and value == SCHEDULE):
     return Command(verb)
-  try:
-    number = float(value)
-  except ValueError:
-    number = math.nan
-  if not 0 <= number < math.inf:
-    raise InputError(
-      f'{text}: it must be a number of 0 or more, or {SCHEDULE} for the schedule of the options'
-    )
-  return Command(verb, number)
+  with contextlib.suppress(ValueError):
+    if verb in RATES and 0 <= float(value) < float('inf'):
+      return Command(verb, float(value))
+  raise InputError(f'{text!r} is no request: it must be one of {ORDERS}; a NUMBER is 0 or more')
 
 
 def request(job_dir: str, command: Command) -> str:
@@ -93,8 +83,7 @@ def take(job_dir: str) -> list[tuple[str, Command | None]]:
 def _as_command(content: dict[str, Any]) -> Command | None:
   try:
     reason = content.get('reason')
-    command = parse(content['order'])
-    return command._replace(reason=StopReason(*reason)) if reason else command
+    return parse(content['order'])._replace(reason=reason and StopReason(*reason))
   except (AttributeError, KeyError, TypeError, ValueError):
     return None
 
@@ -104,13 +93,13 @@ def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
   files.write_text(_path(job_dir, 'answer', name), files.json_text({'ok': ok, 'answer': text}))
 
 
-def take_answer(job_dir: str, name: str) -> dict[str, Any] | None:
-  """Returns {'ok', 'answer'} and removes the answer, or returns None if there is none yet."""
-  path = _path(job_dir, 'answer', name)
-  content = files.read_object(path)
-  if content is not None:
-    files.remove(path)
-  return content
+def read_answer(job_dir: str, name: str) -> dict[str, Any] | None:
+  """Returns {'ok', 'answer'}; None if there is none yet."""
+  return files.read_object(_path(job_dir, 'answer', name))
+
+
+def _path(job_dir: str, kind: str, name: str) -> str:
+  return os.path.join(job_dir, CONTROL, f'{kind}-{name}.json')
 
 
 def read_rates(job_dir: str) -> dict[str, Any]:
@@ -120,11 +109,10 @@ def read_rates(job_dir: str) -> dict[str, Any]:
     commands = [parse(f'{name}={value}') for name, value in rates.items()]
   except (AttributeError, InputError) as error:
     raise job_config.damaged(job_dir, f'control: {error}') from None
-  set_rates = {each.verb: each.value for each in commands if each.value is not None}
-  for name, value in set_rates.items():
+  for name, value, _ in commands:
     as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
     log.info(as_set, name, value, name, SCHEDULE)
-  return set_rates
+  return {name: value for name, value, _ in commands}
 
 
 def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
@@ -138,7 +126,3 @@ def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:
 def who_trains(job_dir: str) -> str:
   """Returns 'process 17 on host (since 2026-01-31 12:00:00)'; '' if nobody trains."""
   return lock.holder(os.path.join(job_dir, job_config.LOCK))
-
-
-def _path(job_dir: str, kind: str, name: str) -> str:
-  return os.path.join(job_dir, CONTROL, f'{kind}-{name}.json')

@@ -44,9 +44,7 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
         'name another folder'
       ) from None
     return None
-  except OSError as error:
-    raise InputError(f'{path} cannot be read ({error.strerror}); name another --job-dir') from None
-  except (ValueError, RecursionError) as error:
+  except (OSError, ValueError, RecursionError) as error:
     raise damaged(job_dir, error) from None
   if not isinstance(config, dict) or not config:
     raise damaged(job_dir, 'it is no JSON object with options')
@@ -56,7 +54,7 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
 
 
 def damaged(job_dir: str, fault: object) -> InputError:
-  """Returns the error for a configuration with this fault."""
+  """Returns the error for a configuration that cannot be read, with this fault."""
   path = os.path.join(job_dir, CONFIG_NAME)
   return InputError(f'{path} is damaged ({fault}); restore it or name another --job-dir')
 
@@ -87,15 +85,14 @@ def adopt_config(
   """
   job, known = _trained_with(_renamed(config, given.get('network'), path), path)
   here = {**all_values(from_values({'network': job['network']})), **given}
-  classes = (HParams, Augmentation, families.find(job['network']))
-  declared = {each.name: each.option for cls in classes for each in declarations(cls)}
-  fixed = {name for name, option in declared.items() if option.fixed} | {'network'}
+  declared = declarations(HParams, Augmentation, families.find(job['network']))
+  fixed = {each.name for each in declared if each.option.fixed} | {'network'}
   if not training:  # An evaluation may use another split, and has no learning rate.
     fixed -= names(HParams)
     given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
-    switches = {name for name, option in declared.items() if option.switch} & known
+    switches = {each.name for each in declared if each.option.switch} & known
     different += [name for name in job if name in switches and bool(job[name]) != bool(here[name])]
   if different:
     listed = [f'{name} is {job[name]} there and {here[name]} here' for name in different]
@@ -127,10 +124,9 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   also have options of other families, which had no effect.
   """
   network = config.get('network', families.DEFAULT)
-  family = family_of(network) if families.is_known(network) else None
   try:
-    classes = (HParams, Augmentation, *((family,) if family else ()))
-    known = dict(from_json(classes, config))
+    family = [family_of(network)] if families.is_known(network) else []
+    known = dict(from_json((HParams, Augmentation, *family), config))
     return all_values(from_values({'network': network, **known})), set(known)
   except InputError as error:
     raise damaged(path, error) from None
@@ -138,7 +134,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
 
 def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
   """Yields the options of these classes in a JSON object, with tuples for JSON's lists."""
-  for declared in (each for cls in classes for each in declarations(cls)):
+  for declared in declarations(*classes):
     if declared.name in config:
       value = config[declared.name]
       is_tuple = typing.get_origin(declared.kind) is tuple and isinstance(value, list)
@@ -168,7 +164,7 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   here = describe(data_dir)
   # Parameter servers read no data; other processes report a missing folder when they read.
   if job and job.classes != here.classes and files.is_dir(data_dir):
-    [theirs, ours] = (f'{data.num_classes} classes of {data.name}' for data in (job, here))
+    theirs, ours = (f'{each.num_classes} classes of {each.name}' for each in (job, here))
     pairs = enumerate(zip_longest(job.classes, here.classes))
     label, (a, b) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
     raise InputError(

@@ -9,7 +9,6 @@ event: tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merge
 """
 
 import contextlib
-import errno
 import fcntl
 import io
 import json
@@ -25,9 +24,6 @@ from cifar10.core import files
 NAME = 'metrics.jsonl'
 # Kept when training goes back: they happened even if their steps are repeated.
 _STAYS = ('start', 'control')
-# Of a file system mounted without locks, as Lustre may be. Each line is then one write, and one
-# that another task writes just as a training resumes may be lost.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 Event = dict[str, Any]
 
@@ -56,8 +52,9 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
     _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
   else:
     with _locked(path) as file:
-      _drop_half_line(file)
-      file.write(line)
+      # Half a line of a killed process stays, as a line that is no event.
+      file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+      file.write(line if file.read() in (b'', b'\n') else b'\n' + line)
 
 
 def is_evaluation(event: Event) -> bool:
@@ -125,24 +122,15 @@ def _locked(path: str) -> Iterator[IO[bytes]]:
   """Opens (and creates) the file for one process at a time."""
   while True:
     with open(path, 'a+b') as file:
-      try:
+      # Without locks, as Lustre may be mounted, each line is one write; one that another task writes
+      # just as a training resumes may be lost.
+      with contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX)
-      except OSError as error:
-        if error.errno not in _NO_LOCKS:
-          raise
       with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
           yield file
           return
       # `go_back` has replaced it meanwhile.
-
-
-def _drop_half_line(file: IO[bytes]) -> None:
-  end = file.seek(0, os.SEEK_END)
-  file.seek(max(end - 1, 0))
-  if file.read(1) not in (b'', b'\n'):
-    file.seek(0)
-    file.truncate(file.read().rfind(b'\n') + 1)
 
 
 def write_scalars(folder: str, step: int, values: Mapping[str, float]) -> None:

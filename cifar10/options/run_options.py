@@ -74,7 +74,7 @@ class RunOptions(Options):
   save_every_steps: int | None = option(
     None,
     'global steps between two checkpoints (default: --eval-every-steps; without an evaluator '
-    'task also ten minutes after the last one, until the next)',
+    'task also ten minutes after the last one)',
     check=at_least(1),
   )
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))

@@ -1,6 +1,5 @@
 """Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
-import contextlib
 import math
 import os
 import time
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
 from cifar10.core import files
+from cifar10.core.errors import StorageError
 
 SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
 # Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
@@ -55,8 +55,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     callbacks: their on_save is called after each save.
     listeners: TensorFlow's; it adds its own.
     others_every_steps: global steps between two checkpoints, which are not all evaluated.
-    every_seconds: how long after a checkpoint another one is saved, which is not evaluated, and is
-      removed when the next one is saved.
+    every_seconds: how long after a checkpoint another one is saved, which is not evaluated.
     updates_later: whether a later hook makes the update, as in synchronous training. After a batch
       the moving averages are updated then, but the weights are not: so this hook saves before the
       next batch.
@@ -72,8 +71,6 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     self._saved_at = time.monotonic()
     self._updates_later = updates_later
     self._computed: Any = None  # The values of the last batch, not yet processed.
-    self._checkpoint = ''
-    self._by_time = ''  # The same, if it was saved for its time alone.
 
   def begin(self) -> None:
     super().begin()
@@ -97,12 +94,9 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
   def _step_ended(self, run_context: Any, run_values: Any) -> None:
     super().after_run(run_context, run_values)
-    if self._others.should_trigger_for_step(run_values.results + 1):
+    is_time = time.monotonic() - self._saved_at > self._every_seconds
+    if is_time or self._others.should_trigger_for_step(run_values.results + 1):
       self.save_now(run_context.session, evaluating=False)
-    elif time.monotonic() - self._saved_at > self._every_seconds:
-      before = self._checkpoint
-      if self.save_now(run_context.session, evaluating=False) != before:
-        self._by_time = self._checkpoint  # Else somebody asked for it, before a long pause.
 
   def save_now(self, session: Any, evaluating: bool) -> str:
     """Saves and returns the checkpoint; also evaluates it if `evaluating`."""
@@ -110,7 +104,7 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     self._save(session, step, evaluating)
     if evaluating:  # Else the evaluation of this step may still be due.
       self._timer.update_last_triggered_step(step)
-    return self._checkpoint
+    return f'{self._save_path}-{step}'
 
   def _save(self, session: Any, step: int, evaluating: bool = True) -> bool:
     """Saves, calls callbacks and perhaps listeners; returns whether one of them ends training."""
@@ -118,21 +112,17 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     # later. Saved before, they would be what the same command resumes from.
     if not all(session.run(self._finite)):
       raise tf.compat.v1.train.NanLossDuringTrainingError
-    files.check_there('--job-dir', self._job_dir)  # TensorFlow would make the folder again.
+    if not files.is_dir(self._job_dir):  # TensorFlow would make it again.
+      raise StorageError(
+        f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
+      )
     listeners = self._listeners if evaluating else []
     for listener in listeners:
       listener.before_save(session, step)
-    saver = self._get_saver()  # JOB/checkpoint must not list what goes after this save.
-    others = [each for each in saver._last_checkpoints if each[0] != self._by_time]
-    saver.set_last_checkpoints_with_time(others)
-    self._checkpoint = saver.save(session, self._save_path, step, write_meta_graph=False)
-    if self._by_time not in ('', self._checkpoint):
-      with contextlib.suppress(tf.errors.OpError):
-        tf.compat.v1.train.remove_checkpoint(self._by_time)
-    self._by_time = ''
+    path = self._get_saver().save(session, self._save_path, step, write_meta_graph=False)
     self._others.update_last_triggered_step(step)
     for callback in self._callbacks:
-      callback.on_save(self._checkpoint, int(step))
+      callback.on_save(path, int(step))
     ends = [listener.after_save(session, step) for listener in listeners]
     self._saved_at = time.monotonic()
     return any(ends)

@@ -15,7 +15,7 @@ from cifar10.callbacks.base import Callback, Meter, TrainingGraph
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
-from cifar10.core.errors import CommandError, InputError, MisfitError, StorageError, Terminated
+from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import manifest
 from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
@@ -327,11 +327,6 @@ def _tell_all(callbacks: Sequence[Callback], reason: str, message: str, step: in
 
 def _mistake(error: BaseException, run: Run) -> str:
   """Returns the mistake of the user's that TensorFlow's error shows; '' if it shows none."""
-  if isinstance(error, MisfitError):  # A user's network or callback has others now.
-    return (
-      f'--job-dir {run.job_dir} was trained with other variables: {error.checkpoint} does not fit '
-      f'({error.fault}); undo what changed them, or name another folder'
-    )
   if not isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
     return ''
   for name, rate in run.control.state.rates().items():
