@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,8 +23,7 @@ def fast_dtype(num_gpus: int) -> tuple[str, str]:
     return ('bfloat16' if capability >= (8, 0) else 'float32'), named
   if not _pywrap_util_port.IsMklEnabled():  # TensorFlow's own bfloat16 is slow everywhere.
     return 'float32', described_kernels()
-  fast = sorted({'avx512_bf16', 'amx_bf16'}.intersection(_cpuinfo().split()))
-  if fast:
+  if fast := sorted({'avx512_bf16', 'amx_bf16'}.intersection(_cpuinfo().split())):
     return 'bfloat16', f'this processor has {" and ".join(fast)}'
   return 'float32', 'this processor does not say that it has avx512_bf16 or amx_bf16'
 
@@ -45,18 +45,15 @@ def described_kernels() -> str:
 
 def described_hardware() -> dict[str, Any]:
   """Returns the hardware for records: {'processor', 'cores', 'memory_gib', 'gpus': [names]}."""
-  lines = _cpuinfo().splitlines()
-  named = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
+  named = re.search(r'^model name\s*: (.+)$', _cpuinfo(), re.MULTILINE)
   memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  gpus = [
-    tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
-    for gpu in tf.config.list_physical_devices('GPU')
-  ]
+  gpus = tf.config.list_physical_devices('GPU')
+  details = tf.config.experimental.get_device_details
   return {
-    'processor': named[0] if named else platform.processor() or platform.machine(),
+    'processor': named[1].strip() if named else platform.processor() or platform.machine(),
     'cores': limits.cores(),
     'memory_gib': round(memory / 2**30, 1),
-    'gpus': gpus,
+    'gpus': [details(gpu).get('device_name', gpu.name) for gpu in gpus],
   }
 
 

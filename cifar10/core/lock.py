@@ -5,7 +5,6 @@ locks, or at a URL, the holder is written down all the same, but keeps nobody ou
 """
 
 import contextlib
-import datetime
 import fcntl
 import os
 import socket
@@ -27,8 +26,8 @@ def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
   """
   files.make_folder(os.path.dirname(path))
   _check_claims(claims, refusal)
-  now = datetime.datetime.now()
-  own = f'process {os.getpid()} on {socket.gethostname()} (since {now:%Y-%m-%d %H:%M:%S})'
+  since = time.strftime('%Y-%m-%d %H:%M:%S')
+  own = f'process {os.getpid()} on {socket.gethostname()} (since {since})'
   if files.is_url(path):
     log.info('%s is not locked, being a URL: let no other process write there', path)
     files.write_text(path, own)

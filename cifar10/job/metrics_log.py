@@ -122,8 +122,8 @@ def _locked(path: str) -> Iterator[IO[bytes]]:
   """Opens (and creates) the file for one process at a time."""
   while True:
     with open(path, 'a+b') as file:
-      # Without locks, as Lustre may be mounted, each line is one write; one that another task writes
-      # just as a training resumes may be lost.
+      # Without locks, as Lustre may be mounted, each line is one write; one that another task
+      # writes just as a training resumes may be lost.
       with contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX)
       with contextlib.suppress(FileNotFoundError):

@@ -11,7 +11,6 @@ import tensorflow as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from cifar10.cluster import placement
-from cifar10.cluster.control import SharedControl
 from cifar10.cluster.placement import Placement
 from cifar10.cluster.roles import ALONE, Role
 from cifar10.cluster.signals import SignalMonitor
@@ -27,8 +26,8 @@ from cifar10.options.run_options import RunOptions
 
 def _no_predictor() -> Callable[[np.ndarray], np.ndarray]:
   raise InputError(
-    'run.predictor() has the weights of a training session, and this process has none; load the '
-    'checkpoint that was evaluated: cifar10.load(job_dir, checkpoint=evaluation.checkpoint)'
+    'run.predictor() is for the process that trains; elsewhere there is '
+    'cifar10.load(job_dir, checkpoint=evaluation.checkpoint)'
   )
 
 
@@ -106,11 +105,6 @@ class Run:
     return self.role.monitor
 
   @property
-  def control(self) -> SharedControl:
-    """Returns the state by which the chief controls all replicas."""
-    return self.role.control
-
-  @property
   def is_chief(self) -> bool:
     """Tells whether this process writes into the job dir while it trains."""
     return self.role.saves
@@ -141,9 +135,9 @@ class Run:
     """
     if not getattr(self.hparams, name):
       raise InputError(f'{name}: this job trains without --{name.replace("_", "-")}')
-    state = self.control.state.with_rate(name, rate)
+    state = self.role.control.state.with_rate(name, rate)
     control_requests.remember_rates(self.job_dir, state.rates())
-    self.control.state = state
+    self.role.control.state = state
 
   def put_scalar(self, name: str, value: float) -> None:
     """Adds a point at the current step: of a curve in TensorBoard, and in metrics.jsonl."""
@@ -155,15 +149,14 @@ class Run:
 
   def session_config(self, cluster: Cluster = ALONE) -> tf.compat.v1.ConfigProto:
     """Returns the settings of sessions: this machine's threads, and the visible tasks."""
-    options = self.options
     config = devices.session_config(
-      options.num_cpu_towers,
+      self.options.num_cpu_towers,
       self.placement.num_gpus,
-      options.num_intra_threads,
-      options.num_inter_threads,
+      self.options.num_intra_threads,
+      self.options.num_inter_threads,
       cluster.device_filters,
     )
-    config.log_device_placement = options.log_device_placement
+    config.log_device_placement = self.options.log_device_placement
     config.experimental.collective_group_leader = cluster.group_leader
     if cluster.is_distributed and self.hparams.dtype == 'bfloat16':
       # TensorFlow would join operations into some that it can run in a single process only.
@@ -187,14 +180,12 @@ def begin(
   if options.deterministic:
     tf.config.experimental.enable_op_determinism()
   num_gpus = placement.num_gpus(options, len(tf.config.list_physical_devices('GPU')))
-  role = role or Role(ALONE, options)
-  hparams = placement.with_dtype(hparams, num_gpus)
   if options.pretrained:
     variable_files.unpack_pretrained(options)
   return Run(
-    hparams,
+    placement.with_dtype(hparams, num_gpus),
     options,
-    role,
+    role or Role(ALONE, options),
     job_config.described_data(options.job_dir, options.data_dir),
     placement.placement(options, num_gpus),
     own_callbacks,

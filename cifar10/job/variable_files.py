@@ -113,8 +113,10 @@ def _checkpoint(path: str, named: str) -> str:
     found = checkpoints.survey(path)
   if found.newest and not found.damaged:
     return found.newest
-  fault = f'is damaged: {found.described()}' if found.damaged else 'holds no checkpoint'
-  raise InputError(f'{named} {fault if files.exists(path) else "does not exist"}; {_REMEDY}')
+  fault = 'holds no checkpoint' if files.exists(path) else 'does not exist'
+  if found.damaged:
+    fault = f'is damaged: {found.described()}'
+  raise InputError(f'{named} {fault}; {_REMEDY}')
 
 
 def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family: str) -> None:

@@ -329,7 +329,7 @@ def _mistake(error: BaseException, run: Run) -> str:
   """Returns the mistake of the user's that TensorFlow's error shows; '' if it shows none."""
   if not isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
     return ''
-  for name, rate in run.control.state.rates().items():
+  for name, rate in run.role.control.state.rates().items():
     return (
       f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
       f'{run.job_dir} {name}=schedule` goes back to the options'

@@ -16,10 +16,9 @@ DAMAGED = '{"order": "stop", "reason": [1]}'
   ('text', 'command'),
   [
     ('learning_rate=1e-3', Command('learning_rate', 0.001)),
-    ('learning_rate=0.0', Command('learning_rate', 0.0)),
-    ('muon_learning_rate=0.2', Command('muon_learning_rate', 0.2)),
+    ('muon_learning_rate=0.0', Command('muon_learning_rate', 0.0)),
     ('learning_rate=schedule', Command('learning_rate')),
-    *((verb, Command(verb)) for verb in ('save', 'evaluate', 'stop', 'go-on')),
+    ('go-on', Command('go-on')),
   ],
 )
 def test_orders(text, command):
@@ -28,20 +27,13 @@ def test_orders(text, command):
 
 
 @pytest.mark.parametrize(
-  ('text', 'message'),
-  [
-    ('', "'' is no request: it must be one of learning_rate=NUMBER|schedule"),
-    ('momentum=0.5', "'momentum=0.5' is no request"),
-    ('learning_rate', "'learning_rate' is no request"),
-    *((f'learning_rate={value}', 'it must be a number') for value in ('fast', -1, 'nan', 'inf')),
-    ('pause', 'pause is gone since version 2: stop, and later go-on'),
-    ('shell', 'shell is gone since version 2: start with --callback debug_shell:DebugShell'),
-  ],
+  'text',
+  ['', 'momentum=0.5', 'learning_rate', 'save=1', 'pause']
+  + [f'learning_rate={value}' for value in ('fast', -1, 'nan', 'inf')],
 )
-def test_what_is_no_order(text, message):
-  with pytest.raises(InputError) as error:
+def test_what_is_no_order(text):
+  with pytest.raises(InputError, match=r'is no request: it must be one of|pause is gone'):
     control_requests.parse(text)
-  assert message in str(error.value)
 
 
 def test_requests_are_taken_once_and_in_order(tmp_path):
@@ -55,9 +47,10 @@ def test_requests_are_taken_once_and_in_order(tmp_path):
   damaged = [(f'x{number}', None) for number in range(5)]
   assert control_requests.take(str(tmp_path)) == [*zip(names, orders), *damaged]
   assert control_requests.take(str(tmp_path)) == []
-  assert control_requests.take_answer(str(tmp_path), names[0]) is None
+  assert control_requests.read_answer(str(tmp_path), names[0]) is None
   control_requests.answer(str(tmp_path), names[0], True, 'done')
-  assert control_requests.take_answer(str(tmp_path), names[0]) == {'ok': True, 'answer': 'done'}
+  assert control_requests.read_answer(str(tmp_path), names[0]) == {'ok': True, 'answer': 'done'}
+  control_requests.withdraw(str(tmp_path), names[0])
   assert os.listdir(tmp_path / 'control') == []
 
 

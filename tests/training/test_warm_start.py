@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_named(other, data_dir, tmp_path):
   named = (str(tmp_path / 'model.ckpt-3'),)
   options = RunOptions(str(tmp_path / 'job'), data_dir, warm_start_from=named)
   run = job_run.begin(from_values({'num_layers': 8}), options)
-  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged \('):
+  with pytest.raises(InputError, match=r'model\.ckpt-3 is damaged: '):
     warm_start.initializers(run)
 
 
