@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from cifar10.core import cli, files, lock, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.data import info, manifest
+from cifar10.data import manifest
 from cifar10.data.build import archive, image_folder, writer
 from cifar10.data.build.archive import download_and_extract
 from cifar10.data.build.writer import convert_to_tfrecord
@@ -92,7 +92,7 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
   return {
     'data_dir': data_dir,
     **source.identity,
-    'num_classes': info.describe(data_dir).num_classes,
+    'num_classes': manifest.describe(data_dir).num_classes,
     'examples': {name: content['subsets'][name]['examples'] for name in manifest.SUBSETS},
     **{key: value for key, value in content.items() if key == 'unreadable'},
   }

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.ops import own_gradients
 from cifar10.options.families import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 

@@ -33,7 +33,7 @@ import tensorflow as tf  # noqa: E402
 
 from cifar10.core import cli, limits  # noqa: E402
 from cifar10.core.logs import log  # noqa: E402
-from cifar10.data import info, manifest, records  # noqa: E402
+from cifar10.data import manifest, records  # noqa: E402
 from cifar10.data.build import synthetic  # noqa: E402
 
 CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
@@ -65,7 +65,7 @@ def data_dir(tmp_path_factory):
   folder = str(tmp_path_factory.mktemp('data'))
   rng = np.random.default_rng(0)
   for split, count in COUNTS.items():
-    labels = np.arange(count) % info.CIFAR10.num_classes
+    labels = np.arange(count) % manifest.CIFAR10.num_classes
     images = synthetic.synthetic_images(labels, rng)
     records.write_records(manifest.record_path(folder, split), images, labels)
   splits = {

@@ -17,7 +17,7 @@ from outcome import refused, succeeded, until
 
 import generate_cifar10_tfrecords
 from cifar10.core import lock
-from cifar10.data import info, manifest
+from cifar10.data import manifest
 from cifar10.data.build import archive
 
 SCRIPT = f'{checkout.ROOT}/generate_cifar10_tfrecords.py'
@@ -208,7 +208,7 @@ def test_own_images(generate_here, photos, tmp_path):
   assert (
     f'left out: image {photos}/dog/bad.png cannot be read as PNG, JPEG or WebP' in result.stderr
   )
-  assert info.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
+  assert manifest.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
   kept = manifest.read_manifest(str(tmp_path / 'data'))['flags']
   assert kept == f'--images {photos} --split 0.5,0.3,0.2'
   before = times(tmp_path / 'data')

@@ -10,7 +10,7 @@ import tensorflow as tf
 from outcome import refused
 
 import model_base
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 
 EXAMPLES = os.path.join(checkout.ROOT, 'examples')
 OWN = 'inception_v3:InceptionFamily'

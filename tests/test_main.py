@@ -15,7 +15,7 @@ import generate_cifar10_tfrecords
 from cifar10 import checkpoint
 from cifar10.core.errors import InputError
 from cifar10.core.option import names
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.job import job_config
 from cifar10.options import families
 from cifar10.options import flags as command_line

@@ -19,7 +19,7 @@ import cifar10
 from cifar10 import checkpoint
 from cifar10.core.errors import InputError
 from cifar10.data import image_files
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph
 from cifar10.networks import own_network
 from cifar10.options import families

@@ -7,7 +7,7 @@ import tensorflow as tf
 from outcome import succeeded
 from random_checkpoint import IMAGES, save
 
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph, keras_file
 from cifar10.options.hparams import from_values
 

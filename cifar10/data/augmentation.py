@@ -11,7 +11,7 @@ import math
 
 import tensorflow as tf
 
-from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 from cifar10.options.hparams import Augmentation
 
 _GREY = 128  # The pixel value that input_pipeline.normalise makes 0.

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 
 from cifar10.core import limits
 from cifar10.core.errors import InputError, StorageError
-from cifar10.data.info import DEPTH, HEIGHT, WIDTH
+from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 
 _LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.
 _THREADS = min(4, limits.cores())  # Each holds a whole photograph while scaling it.

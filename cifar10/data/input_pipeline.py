@@ -18,7 +18,7 @@ from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
 from cifar10.data.augmentation import as_strings, augment, crop, pad
-from cifar10.data.info import IMAGE_BYTES
+from cifar10.data.manifest import IMAGE_BYTES
 from cifar10.options.hparams import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'

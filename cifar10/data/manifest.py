@@ -1,33 +1,125 @@
-"""The files of a data dir: a record file for each subset, and the manifest on them.
+"""What a data dir holds: a record file for each subset, and the manifest that describes them.
 
 The manifest is the JSON object in DIR/cifar10.json; docs/data.md explains its keys. Format 1 had no
-name of the data set, because there was only one; info.py reads the keys of format 2.
+name of the data set, because there was only one. A job's config.json has the keys of `DatasetInfo`.
 
 This module does not need TensorFlow, so that commands report errors before it is loaded.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
 import shlex
+import unicodedata
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
+
+HEIGHT = WIDTH = 32
+DEPTH = 3
+IMAGE_BYTES = DEPTH * HEIGHT * WIDTH
 
 SUBSETS = ('train', 'validation', 'eval')
 MANIFEST_NAME = 'cifar10.json'
 FORMAT = 2
 
+_MOST_CLASSES = 2000  # An evaluation counts in a matrix of their square.
+# Control characters, surrogates (of file names that are not UTF-8), line and paragraph separators:
+# they would break lines of output, or could not be written at all.
+_UNWRITABLE = {'Cc', 'Cs', 'Zl', 'Zp'}
 
-class Entry(TypedDict):
-  """What a manifest says of a record file."""
 
-  file: str
-  examples: int
-  bytes: int
-  sha256: str
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+  """The description of a data set."""
+
+  name: str
+  classes: tuple[str, ...]  # The class of label i is classes[i].
+  means: tuple[float, ...]  # Means of red, green, blue in the training split, 0..1.
+  stds: tuple[float, ...]  # Standard deviations of these.
+
+  @property
+  def num_classes(self) -> int:
+    """The number of classes, which is the number of logits."""
+    return len(self.classes)
+
+  def to_json(self) -> dict[str, object]:
+    """Returns the JSON object that `from_json` reads."""
+    return {
+      'name': self.name,
+      'classes': list(self.classes),
+      'channel_means': list(self.means),
+      'channel_deviations': list(self.stds),
+    }
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, object] | None, path: str) -> 'DatasetInfo':
+    """Reads the data set from the JSON object of the file at `path`; other keys are ignored.
+
+    None, or an object without a name and other classes, is CIFAR-10. Missing means and deviations,
+    which only standardise the input, are CIFAR-10's.
+
+    Raises:
+      InputError: a value has the wrong type or range; the message names it.
+    """
+    content = {} if content is None else content
+    if not isinstance(content, Mapping):
+      raise InputError(f'{path} is no JSON object but {content!r}; correct it')
+    default = CIFAR10.to_json()
+    if 'name' not in content and content.get('classes', default['classes']) == default['classes']:
+      return CIFAR10
+    described: dict[str, Any] = {**default, 'name': None, 'classes': None, **content}
+    name, classes, means, deviations = (described[key] for key in default)
+    positive = _are_channels(deviations) and all(deviations)  # The input is divided by them.
+    for key, is_right, rule in (
+      ('name', _is_line(name), 'text in one line'),
+      ('classes', _are_classes(classes), f'2 to {_MOST_CLASSES} different names of one line'),
+      ('channel_means', _are_channels(means), 'three numbers from 0 to 1'),
+      ('channel_deviations', positive, 'three numbers above 0, at most 1'),
+    ):
+      if not is_right:
+        raise InputError(f'{path} has {key} {described[key]!r}: it must be {rule}')
+    return cls(name, tuple(classes), tuple(map(float, means)), tuple(map(float, deviations)))
+
+
+CIFAR10 = DatasetInfo(
+  'cifar10',
+  ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'),
+  (0.4914, 0.4822, 0.4465),
+  (0.2470, 0.2435, 0.2616),
+)
+
+
+def _is_line(text: object) -> bool:
+  """Tells whether it is text that fits into one line of output."""
+  if not isinstance(text, str) or not text.strip():
+    return False
+  return not {unicodedata.category(each) for each in text} & _UNWRITABLE
+
+
+def _are_classes(names: object) -> bool:
+  if not isinstance(names, list) or not 2 <= len(names) <= _MOST_CLASSES:
+    return False
+  return all(map(_is_line, names)) and len(set(names)) == len(names)
+
+
+def _are_channels(numbers: object) -> bool:
+  """Tells whether it has a number for red, green and blue, in pixels from 0 to 1."""
+  if not isinstance(numbers, list) or len(numbers) != DEPTH:
+    return False
+  return all(type(each) in (int, float) and 0 <= each <= 1 for each in numbers)
+
+
+def describe(data_dir: str) -> DatasetInfo:
+  """Returns the data set of a data dir: from its manifest, or CIFAR-10 without a manifest.
+
+  Raises:
+    InputError: the manifest is damaged or invalid.
+  """
+  return DatasetInfo.from_json(read_manifest(data_dir), manifest_path(data_dir))
 
 
 def record_path(data_dir: str, subset: str) -> str:
@@ -61,7 +153,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
         raise ValueError(f'{subset} is {each}')
     written_as = content.get('format', 1)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path, force=True)}') from error
+    raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path)}') from error
   if written_as not in range(1, FORMAT + 1):
     raise InputError(
       f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'
@@ -82,34 +174,27 @@ def digests(data_dir: str) -> dict[str, str] | None:
 
 def file_digest(path: str) -> str:
   """Returns the file's SHA-256 in hexadecimal."""
-  digest = hashlib.sha256()
   with files.opened(path) as file:
+    digest = hashlib.sha256()
     while chunk := file.read(1 << 20):
       digest.update(chunk)
   return digest.hexdigest()
 
 
-def entry(path: str, examples: int, written: str | None = None) -> Entry:
-  """Returns a record file's entry; `written` is the file while that has no final name."""
-  there = written or path
-  size, digest = files.size(there), file_digest(there)
+def entry(path: str, examples: int, written: str | None = None) -> dict[str, str | int]:
+  """Returns what a manifest says of a record file; `written`: while that has no final name."""
+  size, digest = files.size(written or path), file_digest(written or path)
   return {'file': os.path.basename(path), 'examples': examples, 'bytes': size, 'sha256': digest}
 
 
-def is_as_described(path: str, entry: Entry) -> bool:
-  """Tells whether a record file is there with the bytes that its entry in a manifest describes."""
-  is_there = files.is_file(path) and files.size(path) == entry['bytes']
-  return is_there and file_digest(path) == entry['sha256']
-
-
-def remedy(path: str, *, force: bool = False) -> str:
+def remedy(path: str) -> str:
   """Returns the command that makes a data dir's file again, with the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
   content = files.read_object(manifest_path(data_dir)) or {}
-  flags = content.get('flags')
-  if 'name' in content and not isinstance(flags, str):  # A user wrote it: this program adds flags.
+  command = f'python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}'
+  if isinstance(flags := content.get('flags'), str):
+    return f'run: {command} {flags}'.rstrip()
+  if 'name' in content:  # A user wrote it: this program adds flags.
     return f'restore it, or correct {manifest_path(data_dir)}'
-  words = ['python generate_cifar10_tfrecords.py --data-dir', shlex.quote(data_dir)]
-  command = ' '.join([*words, *filter(None, [flags, '--force' if force else ''])])
-  # The files may be another program's.
-  return f'run: {command}' if 'flags' in content or not force else f'restore it, or run: {command}'
+  # What is there may be another program's.
+  return f'restore it, or run: {command} --force' if files.exists(path) else f'run: {command}'

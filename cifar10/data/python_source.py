@@ -18,8 +18,8 @@ import tensorflow as tf
 from cifar10.core.errors import InputError, SourceError
 from cifar10.core.user_code import imported, others_code
 from cifar10.data.augmentation import Augmentation, as_strings, augment, pad
-from cifar10.data.info import DEPTH, HEIGHT, WIDTH
 from cifar10.data.input_pipeline import no_autograph
+from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 
 BLOCK = 10_000  # Examples that are shuffled together, of 3 KB each.
 _CHUNK = 512

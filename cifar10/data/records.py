@@ -18,7 +18,7 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import DamagedError, InputError
 from cifar10.data import manifest
-from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
+from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
 
 
 def encode_example(image: np.ndarray, label: int) -> bytes:
@@ -92,8 +92,7 @@ def num_examples(data_dir: str, subset: str) -> int:
     version = files.signature(path)
     if entry and (version[0], _digest(path, version)) != (entry['bytes'], entry['sha256']):
       raise DamagedError(
-        f'{path} is damaged: size or SHA-256 is not what its manifest says; '
-        f'{manifest.remedy(path, force=True)}'
+        f'{path} is damaged: size or SHA-256 is not what its manifest says; {manifest.remedy(path)}'
       )
     if entry and 'source' in content:  # By the generator, which made each record.
       count = _count_frames(path, version)
@@ -103,9 +102,7 @@ def num_examples(data_dir: str, subset: str) -> int:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   if not count or (entry and count != entry['examples']):
     expected = f'and its manifest says {entry["examples"]}' if entry else 'but needs some'
-    raise DamagedError(
-      f'{path} holds {count} records {expected}; {manifest.remedy(path, force=True)}'
-    )
+    raise DamagedError(f'{path} holds {count} records {expected}; {manifest.remedy(path)}')
   return count
 
 
@@ -144,9 +141,7 @@ def _count_checked(path: str, num_classes: int, version: tuple[int, int]) -> int
       return number
   except tf.errors.DataLossError:
     number, fault = number + 1, 'its bytes do not match its checksum, or are cut off'
-  raise DamagedError(
-    f'{path}: record {number} (counted from 1): {fault}; {manifest.remedy(path, force=True)}'
-  )
+  raise DamagedError(f'{path}: record {number} (counted from 1): {fault}; {manifest.remedy(path)}')
 
 
 def _fault(record: bytes, num_classes: int) -> str:

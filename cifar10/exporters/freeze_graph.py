@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from cifar10.core import devices
 from cifar10.core.errors import InputError
-from cifar10.data import info
-from cifar10.data.info import DatasetInfo
+from cifar10.data import manifest
+from cifar10.data.manifest import DatasetInfo
 from cifar10.job.checkpoints import Saver
 from cifar10.options.hparams import HParams
 from cifar10.training import inference, network_builder, optimizers
@@ -64,7 +64,7 @@ def freeze(
   """
   outputs = [CLASSES, PROBABILITIES, FEATURES]
   with devices.side_graph() as graph:
-    sizes = [None, info.HEIGHT, info.WIDTH, info.DEPTH]
+    sizes = [None, manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH]
     images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
     built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):

@@ -20,7 +20,7 @@ from tensorflow.python.eager import context
 import model_base
 from cifar10.core import files
 from cifar10.core.errors import InputError
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.exporters.freeze_graph import Frozen
 from cifar10.networks.fastnet import SHARPNESS, FastNet, standardisation
 from cifar10.networks.resnet import ResNetCifar10

@@ -8,11 +8,11 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from cifar10.core import files
-from cifar10.data import image_files, info
+from cifar10.data import image_files, manifest
 from cifar10.exporters.freeze_graph import Frozen
 from cifar10.training.inference import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
-_SIZES = (info.HEIGHT, info.WIDTH, info.DEPTH)
+_SIZES = (manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH)
 
 
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
@@ -56,5 +56,5 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
 def _read(content: tf.Tensor) -> tf.Tensor:
   """Decodes an image file in the same way as `predict`."""
   image = image_files.decode(content)
-  image.set_shape([None, None, info.DEPTH])
+  image.set_shape([None, None, manifest.DEPTH])
   return tf.ensure_shape(image_files.as_seen(image), _SIZES)

@@ -11,7 +11,7 @@ from typing import Any
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
 from cifar10.core.option import declarations, names
-from cifar10.data.info import DatasetInfo, describe
+from cifar10.data.manifest import DatasetInfo, describe
 from cifar10.options import families, gone
 from cifar10.options.hparams import Augmentation, HParams, all_values, family_of, from_values
 

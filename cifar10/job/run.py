@@ -17,7 +17,7 @@ from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.core.errors import InputError
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.job import control_requests, job_config, metrics_log, stop_record, variable_files
 from cifar10.job.stop_record import StopReason, StopRequest
 from cifar10.options.hparams import HParams

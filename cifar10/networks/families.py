@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import model_base
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.networks import fastnet, own_network
 from cifar10.networks.fastnet import FastNet, Prepared
 from cifar10.networks.resnet import ResNetCifar10

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.ops import own_gradients
 from cifar10.options.families import FIRST_BIAS, FastNetFamily
 from model_base import FamilyNetwork, LayerSettings

@@ -13,7 +13,7 @@ import tensorflow as tf
 import model_base
 from cifar10.core.errors import CommandError, InputError, NetworkError
 from cifar10.core.user_code import others_code
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.options.families import Family
 
 WEIGHT = 'weight'  # Role of a function's trained variables that are no convolution kernels.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 import model_base
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.options.families import RESNET_LAYERS_PER_N, RESNET_OTHER_LAYERS, ResNetFamily
 
 _FILTERS = (16, 32, 64)

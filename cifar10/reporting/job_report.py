@@ -12,7 +12,7 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import manifest
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.job import checkpoints, job_config, metrics_log
 from cifar10.job import run as job_run
 from cifar10.job.metrics_log import Event

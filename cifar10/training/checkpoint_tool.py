@@ -13,7 +13,7 @@ import model_base
 from cifar10.core import devices, logs
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline
-from cifar10.data.info import DatasetInfo
+from cifar10.data.manifest import DatasetInfo
 from cifar10.job import job_config, variable_files
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.networks import families

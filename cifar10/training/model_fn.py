@@ -13,8 +13,8 @@ from cifar10.callbacks.base import TrainingGraph
 from cifar10.cluster.placement import Placement, layout
 from cifar10.cluster.roles import ALONE, Role
 from cifar10.data import input_pipeline
-from cifar10.data.info import CIFAR10, DatasetInfo
 from cifar10.data.input_pipeline import Cifar10DataSet
+from cifar10.data.manifest import CIFAR10, DatasetInfo
 from cifar10.job.checkpoints import Saver
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared

@@ -9,8 +9,8 @@ import tensorflow as tf
 import model_base
 from cifar10.core import devices
 from cifar10.core.errors import InputError
-from cifar10.data import info
-from cifar10.data.info import DatasetInfo
+from cifar10.data import manifest
+from cifar10.data.manifest import DatasetInfo
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
@@ -103,7 +103,7 @@ def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
     built = build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
-      shape = [num_images, info.HEIGHT, info.WIDTH, info.DEPTH]
+      shape = [num_images, manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH]
       built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))
     yield
 

@@ -10,7 +10,7 @@ import pytest
 from outcome import events, succeeded
 
 from cifar10.callbacks.summaries import confusion_picture, to_png
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 
 pytestmark = pytest.mark.slow
 

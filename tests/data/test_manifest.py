@@ -7,10 +7,10 @@ import checkout
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.data import info, input_pipeline, manifest
+from cifar10.data import input_pipeline, manifest
 from cifar10.data.build import writer
 from cifar10.data.build.archive import archive_source
-from cifar10.data.info import CIFAR10, DatasetInfo
+from cifar10.data.manifest import CIFAR10, DatasetInfo
 
 SHAPES = DatasetInfo('shapes', ('circle', 'square'), (0.5, 0.25, 0.125), (0.5, 0.25, 0.3))
 ENTRY = {'examples': 1, 'bytes': 2, 'file': 'f', 'sha256': 's'}
@@ -19,7 +19,7 @@ SPLITS = {split: ENTRY for split in manifest.SUBSETS}
 
 def described(tmp_path, content):
   (tmp_path / 'cifar10.json').write_text(json.dumps(content))
-  return info.describe(str(tmp_path))
+  return manifest.describe(str(tmp_path))
 
 
 def test_cifar_10_has_the_published_constants():
@@ -30,8 +30,8 @@ def test_cifar_10_has_the_published_constants():
 
 
 def test_no_manifest_and_format_1_are_cifar_10(tmp_path):
-  assert info.describe(str(tmp_path)) == CIFAR10
-  assert info.describe(str(tmp_path / 'none')) == CIFAR10
+  assert manifest.describe(str(tmp_path)) == CIFAR10
+  assert manifest.describe(str(tmp_path / 'none')) == CIFAR10
   assert described(tmp_path, {'source': 'published', 'subsets': SPLITS}) == CIFAR10
   classes = list(CIFAR10.classes)
   assert described(tmp_path, {'format': 1, 'classes': classes, 'subsets': SPLITS}) == CIFAR10
@@ -59,11 +59,11 @@ def test_a_class_may_have_any_name_of_one_line(tmp_path, name):
   [
     ({'name': 3}, 'has name 3: it must be text in one line'),
     ({'name': 'a\nb'}, r"has name 'a\\nb'"),
-    ({'classes': 'circle'}, "has classes 'circle': they must be a list of 2 names or more"),
-    ({'classes': ['circle', 'circle']}, "has a class 'circle'"),
-    ({'classes': ['circle', 5]}, 'has a class 5'),
-    ({'classes': ['circle', '\ud800']}, 'has a class'),
-    ({'channel_means': 0.5}, 'has channel_means 0.5: they must be three numbers from 0 to 1'),
+    ({'classes': 'circle'}, "has classes 'circle': it must be 2 to 2000 different names"),
+    ({'classes': ['circle', 'circle']}, "has classes .'circle', 'circle'."),
+    ({'classes': ['circle', 5]}, 'has classes'),
+    ({'classes': ['circle', '\ud800']}, 'has classes'),
+    ({'channel_means': 0.5}, 'has channel_means 0.5: it must be three numbers from 0 to 1'),
     ({'channel_means': [125.3, 123.0, 113.9]}, 'from 0 to 1'),
     ({'channel_means': [float('nan')] * 3}, 'from 0 to 1'),
     ({'channel_deviations': [0, 0.2, 0.2]}, 'has channel_deviations'),
@@ -77,7 +77,7 @@ def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
 
 
 def test_refuses_classes_without_a_name_and_what_is_no_object(tmp_path):
-  with pytest.raises(InputError, match='has classes of its own but no name'):
+  with pytest.raises(InputError, match='has name None: it must be text in one line'):
     described(tmp_path, {'classes': ['circle', 'square'], 'subsets': SPLITS})
   with pytest.raises(InputError, match=r"config\.json is no JSON object but \['x'\]"):
     DatasetInfo.from_json(['x'], 'config.json')
@@ -109,15 +109,15 @@ def test_refuses_another_format(tmp_path, written_as):
 @pytest.mark.parametrize(
   ('made_by', 'remedy'),
   [
-    ({'name': 'pets', 'flags': "--images '/my pets'"}, "run: {} --images '/my pets' --force"),
+    ({'name': 'pets', 'flags': "--images '/my pets'"}, "run: {} --images '/my pets'"),
     ({'name': 'shapes'}, 'restore it, or correct {folder}/cifar10.json'),
-    ({}, 'restore it, or run: {} --force'),
+    ({}, 'run: {}'),
   ],
 )
 def test_the_remedy_has_the_flags_that_made_the_records(tmp_path, made_by, remedy):
   manifest.write_manifest(str(tmp_path), made_by)
   command = f'python generate_cifar10_tfrecords.py --data-dir {tmp_path}'
-  said = manifest.remedy(f'{tmp_path}/eval.tfrecords', force=True)
+  said = manifest.remedy(f'{tmp_path}/eval.tfrecords')
   assert said == remedy.format(command, folder=tmp_path)
 
 
@@ -138,7 +138,7 @@ def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   [program] = [block for block in blocks('python') if 'data-shapes' in block]
   exec(program, {})
-  described = info.describe('data-shapes')
+  described = manifest.describe('data-shapes')
   assert (described.name, described.classes) == ('shapes', ('circle', 'square'))
   made = input_pipeline.Cifar10DataSet('data-shapes', 'train')
   assert made.num_examples_per_epoch() == 80

@@ -13,7 +13,7 @@ from random_checkpoint import IMAGES, save
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import export, freeze_graph
 from cifar10.job import metrics_log
 from cifar10.options.hparams import from_values

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from random_checkpoint import IMAGES, save
 
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph
 from cifar10.options.hparams import from_values
 

@@ -20,7 +20,7 @@ import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, local_cluster, report
 from cifar10.cluster.tf_config import read_cluster
 from cifar10.core.errors import InputError
-from cifar10.data import image_files, info, manifest, records
+from cifar10.data import image_files, manifest, records
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.options import flags
@@ -270,7 +270,7 @@ def test_manifest(data_dir, tmp_path):
     (tmp_path / 'data' / 'cifar10.json').write_bytes(text)
     with refusals():
       assert Cifar10DataSet(folder, 'train').num_examples_per_epoch() == 256
-      assert info.describe(folder).num_classes >= 2
+      assert manifest.describe(folder).num_classes >= 2
       manifest.digests(folder)
 
 
@@ -279,7 +279,7 @@ def test_job(tmp_path):
   job = str(tmp_path)
   (tmp_path / 'best').mkdir()
   (tmp_path / 'checkpoint').touch()  # So that it has begun.
-  data = {'data_set': info.CIFAR10.to_json(), 'data': {'train': 'a', 'eval': 'b'}}
+  data = {'data_set': manifest.CIFAR10.to_json(), 'data': {'train': 'a', 'eval': 'b'}}
   config = {**all_values(from_values({})), **data, 'control': {'learning_rate': 0.1}}
   for text in list(texts(config))[::4]:
     (tmp_path / 'config.json').write_bytes(text)
@@ -289,7 +289,7 @@ def test_job(tmp_path):
         hparams = job_config.adopt_config({}, read, job, training=training)
       job_config.described_data(job, None)
       control_requests.read_rates(job)
-      job_config.changes(*job_config.before_and_now(job, hparams, 'data', info.CIFAR10, None))
+      job_config.changes(*job_config.before_and_now(job, hparams, 'data', manifest.CIFAR10, None))
   for text in texts({'name': 'control', 'message': 'stop', 'value': 0.0, 'step': 8}):
     (tmp_path / stop_record.NAME).write_bytes(text)
     with refusals():
@@ -313,7 +313,7 @@ def test_metrics(tmp_path):
 def test_records(tmp_path):
   """The bytes of the file are damaged; or those of an Example, whose checksum is right."""
   draw, path = np.random.default_rng(0), manifest.record_path(str(tmp_path), 'train')
-  example = records.encode_example(np.zeros(info.IMAGE_BYTES, np.uint8), 3)
+  example = records.encode_example(np.zeros(manifest.IMAGE_BYTES, np.uint8), 3)
   for number in range(60):
     with tf.io.TFRecordWriter(path) as writer:
       for _ in range(3):
@@ -327,7 +327,7 @@ def test_records(tmp_path):
       count = records.num_examples(str(tmp_path), 'train')
       found = list(tf.compat.v1.io.tf_record_iterator(path))
       planes, labels = records.parse_examples(tf.constant(found))
-      assert planes.shape == [count, info.IMAGE_BYTES]
+      assert planes.shape == [count, manifest.IMAGE_BYTES]
       assert 0 <= int(tf.reduce_min(labels)) <= int(tf.reduce_max(labels)) < 10
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import model_base
 from cifar10.core.errors import InputError
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.networks import families
 from cifar10.options.families import BUILT_IN, Group, ResNetFamily, VggFamily, WideResNetFamily
 from cifar10.options.hparams import from_values, recipe_values

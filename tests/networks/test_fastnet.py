@@ -12,7 +12,7 @@ from test_model_base import BFLOAT16
 import model_base
 from cifar10.data import input_pipeline
 from cifar10.data.build import synthetic
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.networks import fastnet
 from cifar10.options.families import FastNetFamily
 

@@ -24,7 +24,7 @@ from test_model_base import (
 )
 
 import model_base
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.networks import families
 from cifar10.options.families import ResNetFamily
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from test_model_base import DECAY, EPSILON, random_params, run_with
 
 import model_base
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.networks import vgg, wrn
 from cifar10.options.families import VggFamily, WideResNetFamily
 

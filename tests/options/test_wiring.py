@@ -14,7 +14,7 @@ from tiny_network import Tiny
 
 from cifar10.cluster import roles
 from cifar10.core.option import names
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.networks import families

@@ -7,7 +7,7 @@ import shutil
 import checkout
 import pytest
 
-from cifar10.data import info
+from cifar10.data import manifest
 from cifar10.job import checkpoints, metrics_log
 
 
@@ -53,7 +53,7 @@ def make_job(tmp_path_factory, data_dir):
     checkpoint = os.path.join(path, 'model.ckpt-8')
     if classes:
       data = shutil.copytree(data_dir, str(tmp_path_factory.mktemp('data') / 'data'))
-      config['data_set'] = info.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
+      config['data_set'] = manifest.CIFAR10.to_json() | {'name': 'a & b', 'classes': list(classes)}
       _change(os.path.join(data, 'cifar10.json'), format=2, **config['data_set'])
     _change(os.path.join(path, 'config.json'), **config)
     if has_metrics:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cifar10.core import devices
 from cifar10.data import manifest, records
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.options.hparams import from_values
 from cifar10.training import checkpoint_tool, network_builder
 

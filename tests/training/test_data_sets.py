@@ -10,7 +10,7 @@ from outcome import refused, succeeded
 
 import generate_cifar10_tfrecords
 from cifar10.core.errors import InputError
-from cifar10.data import info, manifest
+from cifar10.data import manifest
 from cifar10.job import job_config
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 2]
@@ -69,7 +69,7 @@ def test_cifar100(generate, run_job, tmp_path):
   """Of a synthetic archive: 100 images of train are validation's, 100 of test are eval's."""
   said = generate('--dataset', 'cifar100', '--synthetic', 100)
   assert said['num_classes'] == 100
-  classes = list(info.describe(str(tmp_path / 'data')).classes)
+  classes = list(manifest.describe(str(tmp_path / 'data')).classes)
   assert len(classes) == 100
   check_job(run_job, tmp_path, classes, said['examples']['eval'])
 
@@ -101,10 +101,10 @@ def test_a_made_up_data_set_by_its_manifest_alone(data_dir, run_job, run_here, t
 
 def test_a_job_without_a_checkpoint_takes_another_data_set(data_dir, tmp_path):
   """It ended before its first step, maybe by an error in the user's network."""
-  textures = {**info.CIFAR10.to_json(), 'name': 'textures', 'classes': [*'abcdefghij']}
+  textures = {**manifest.CIFAR10.to_json(), 'name': 'textures', 'classes': [*'abcdefghij']}
   config = tmp_path / 'config.json'
   config.write_text(json.dumps({'num_layers': 8, 'data_set': textures}))
-  assert job_config.described_data(str(tmp_path), data_dir).name == info.CIFAR10.name
+  assert job_config.described_data(str(tmp_path), data_dir).name == manifest.CIFAR10.name
   (tmp_path / 'checkpoint').touch()
   with pytest.raises(InputError, match='was trained on 10 classes of textures, and --data-dir'):
     job_config.described_data(str(tmp_path), data_dir)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cifar10.cluster import placement
 from cifar10.cluster.roles import Role
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.job import checkpoints, stop_record
 from cifar10.job.run import Run
 from cifar10.options.hparams import HParams

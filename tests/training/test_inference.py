@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.options.hparams import from_values
 from cifar10.training import inference, network_builder
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from cifar10.cluster import placement, roles
 from cifar10.cluster.tf_config import Cluster
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.options.families import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions

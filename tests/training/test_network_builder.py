@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.networks import families
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import from_values

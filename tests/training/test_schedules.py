@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from cifar10.cluster import roles
 from cifar10.cluster.placement import Placement
-from cifar10.data.info import CIFAR10
+from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Run
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions

@@ -18,7 +18,7 @@ from recomputed import assert_close, values, variables
 import generate_cifar10_tfrecords
 from cifar10.core import files
 from cifar10.core.errors import Terminated
-from cifar10.data import info
+from cifar10.data import manifest
 from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
@@ -60,7 +60,7 @@ def test_ends_with_one_evaluation_of_the_test_set(job):
   assert line['checkpoint'] == os.path.join(folder, 'model.ckpt-8')
   assert 0 <= line['accuracy'] <= line['accuracy_top5'] <= 1
   assert line['loss'] > line['cross_entropy'] > 0
-  assert set(line['accuracy_by_class']) == set(info.CIFAR10.classes)
+  assert set(line['accuracy_by_class']) == set(manifest.CIFAR10.classes)
   # Of seven images of each class: the mean over classes is the mean over images.
   assert np.mean(list(line['accuracy_by_class'].values())) == pytest.approx(
     line['accuracy'], abs=1e-5

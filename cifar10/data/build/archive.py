@@ -29,9 +29,9 @@ import six
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.data import info
+from cifar10.data import manifest
 from cifar10.data.build.synthetic import TEXTURES, synthetic_images
-from cifar10.data.info import IMAGE_BYTES
+from cifar10.data.manifest import IMAGE_BYTES
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
 Reader = Callable[[Sequence[str]], Iterator[Example]]  # Yields the examples in files.
@@ -54,7 +54,7 @@ class Source(NamedTuple):
 
   identity: Mapping[str, object]  # The manifest's entry on it; equal entries mean equal records.
   open: Callable[[str], Opened]  # With the data dir; raises InputError.
-  description: info.DatasetInfo | None = None  # None: with the means and deviations of training.
+  description: manifest.DatasetInfo | None = None  # None: with computed means and deviations.
 
 
 class Labels(NamedTuple):
@@ -150,11 +150,11 @@ def archive_source(
       read = functools.partial(read_batches, labels=kind, part=part)
       splits[split] = ([os.path.join(folder, name) for name in names], read)
     if published is CIFAR10:
-      return Opened(info.CIFAR10.classes, splits, {})
+      return Opened(manifest.CIFAR10.classes, splits, {})
     return Opened(read_names(os.path.join(folder, published.names_member), kind), splits, {})
 
   # CIFAR-10 has the published means and deviations, which are rounded.
-  description = info.CIFAR10 if published is CIFAR10 else None
+  description = manifest.CIFAR10 if published is CIFAR10 else None
   if synthetic_images is None:
     return Source({'name': kind.name, 'source': 'published'}, opened, description)
   made = {'images_per_batch': synthetic_images, 'seed': seed}
@@ -302,7 +302,7 @@ def write_synthetic(
 
   if published is CIFAR10:
     for name in published.digests:
-      labels = rng.permutation(np.arange(images_per_batch) % info.CIFAR10.num_classes)
+      labels = rng.permutation(np.arange(images_per_batch) % manifest.CIFAR10.num_classes)
       write(name, {b'labels': labels.tolist(), b'data': synthetic_images(labels, rng)})
   else:
     fine, coarse = (kind.num_classes for kind in published.labels.values())

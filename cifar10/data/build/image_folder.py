@@ -9,7 +9,7 @@ import numpy as np
 from cifar10.core import logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.data import info, manifest
+from cifar10.data import manifest
 from cifar10.data.build.archive import Example, Opened, Source
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
@@ -37,9 +37,8 @@ def image_folder(
     InputError: the folder has another structure, or a class has too few images.
   """
   name = os.path.basename(os.path.realpath(folder)) if name is None else name
-  if not info.is_name(name):
-    raise InputError(f'--name is {name!r}: it must be text in one line')
   listed = _list_splits(folder)
+  manifest.DatasetInfo.from_json({'name': name, 'classes': [*listed['train']]}, folder)
   train, validation, evaluation = split or DEFAULT_SPLIT
   held_out = {'validation': validation, 'eval': evaluation}  # The shares of train.
   if 'eval' in listed:
@@ -181,7 +180,6 @@ def _list_classes(folder: str) -> Classes:
     name: [os.path.join(folder, name, file) for file in _visible(os.path.join(folder, name))]
     for name in _sub_folders(folder)
   }
-  info.check_classes(list(classes), folder)
   for name, paths in classes.items():
     if not paths or any(map(os.path.isdir, paths)):
       raise InputError(

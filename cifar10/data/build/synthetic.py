@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from cifar10.data import info
-from cifar10.data.info import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
+from cifar10.data import manifest
+from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 TEXTURES = 5  # Horizontal and vertical stripes, checks, diagonal stripes and rings.
 _PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes are single textures
@@ -13,7 +13,7 @@ _LAYERED_PERIODS = (3.5, 7.0, 14.0)  # pixels, of the three textures of an image
 
 
 def synthetic_images(
-  labels: np.ndarray, rng: np.random.Generator, num_classes: int = info.CIFAR10.num_classes
+  labels: np.ndarray, rng: np.random.Generator, num_classes: int = manifest.CIFAR10.num_classes
 ) -> np.ndarray:
   """Generates textures that a small convolutional network learns and a linear model does not.
 

@@ -9,9 +9,9 @@ import numpy as np
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.data import info, manifest
+from cifar10.data import manifest
 from cifar10.data.build.archive import Example, Reader, Source, read_batches
-from cifar10.data.info import DEPTH, DatasetInfo
+from cifar10.data.manifest import DEPTH, DatasetInfo
 
 
 def convert_to_tfrecord(
@@ -41,7 +41,7 @@ def convert(data_dir: str, source: Source, flags: str = '') -> None:
   for path in (*paths.values(), manifest.manifest_path(data_dir)):
     files.remove_unfinished(path)
   opened = source.open(data_dir)
-  entries: dict[str, manifest.Entry] = {}
+  entries: dict[str, dict[str, str | int]] = {}
   with contextlib.ExitStack() as stack:
     for split, path in paths.items():
       input_files, read = opened.splits[split]
@@ -101,7 +101,7 @@ def lacking(data_dir: str, source: Source) -> list[str]:
         '--force replaces them'
       )
     return list(paths.values())
-  there = {'name': info.CIFAR10.name, **content}  # Format 1 has no names.
+  there = {'name': manifest.CIFAR10.name, **content}  # Format 1 has no names.
   differing = [
     f'{key} is {there.get(key)} there and {value} here'
     for key, value in source.identity.items()
@@ -112,9 +112,11 @@ def lacking(data_dir: str, source: Source) -> list[str]:
       f'{data_dir} holds other records: {"; ".join(differing)}; name another --data-dir, or '
       '--force to replace them'
     )
-  entries = content.get('subsets', {})
+  entries = content.get('subsets')
   return [
     path
     for split, path in paths.items()
-    if split not in entries or not manifest.is_as_described(path, entries[split])
+    if not entries
+    or not files.is_file(path)
+    or manifest.file_digest(path) != entries[split]['sha256']
   ]

@@ -18,7 +18,7 @@ import pytest
 from cifar10.core.errors import InputError
 from cifar10.data.build import archive
 from cifar10.data.build.archive import CIFAR10, CIFAR100, download_and_extract, read_batches
-from cifar10.data.info import IMAGE_BYTES
+from cifar10.data.manifest import IMAGE_BYTES
 
 
 class Made(NamedTuple):

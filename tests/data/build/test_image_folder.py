@@ -136,10 +136,10 @@ def test_refuses_in_one_line_what_has_no_classes(tmp_path, divided):
     fill(tmp_path / f'named {ord(name[0])}', **{name: 3, 'dog': 3})
   for folder, message in [
     ('none', 'cannot be listed'),
-    ('one', r"has classes \['cat'\]: they must be a list of 2 names or more"),
+    ('one', r"has classes \['cat'\]: it must be 2 to 2000 different names"),
     ('empty', 'dog must hold images'),
     ('other', 'test must hold images, and no folders: only train, validation and eval may hold'),
-    *((f'named {number}', 'has a class .* text in one line') for number in (27, 0xDCFF, 32)),
+    *((f'named {number}', 'has classes .* names of one line') for number in (27, 0xDCFF, 32)),
   ]:
     with pytest.raises(InputError, match=message) as refusal:
       image_folder(str(tmp_path / folder))
@@ -168,5 +168,5 @@ def test_other_files_make_another_identity(tmp_path):
   assert image_folder(moved, name='photos').identity == before
   (tmp_path / 'moved' / 'cat' / '00.png').write_bytes(b'shorter')
   assert image_folder(moved, name='photos').identity != before
-  with pytest.raises(InputError, match="--name is '': it must be text"):
+  with pytest.raises(InputError, match="has name '': it must be text"):
     image_folder(moved, name='')

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.data import image_files, info, manifest, records
+from cifar10.data import image_files, manifest, records
 from cifar10.data.build import archive, writer
 from cifar10.data.build.archive import archive_source
 from cifar10.data.build.image_folder import image_folder
@@ -88,7 +88,7 @@ def test_all_or_nothing_is_written(tmp_path, monkeypatch):
 def test_a_data_dir_of_format_1_is_kept_and_mended(tmp_path):
   source = archive_source(synthetic_images=2)
   writer.convert(str(tmp_path), source)
-  assert info.describe(str(tmp_path)) == info.CIFAR10  # The published constants, not computed.
+  assert manifest.describe(str(tmp_path)) == manifest.CIFAR10
   content = manifest.read_manifest(str(tmp_path))
   format_1 = ('source', 'images_per_batch', 'seed', 'classes', 'subsets')
   manifest.write_manifest(str(tmp_path), {'format': 1, **{key: content[key] for key in format_1}})
@@ -104,7 +104,7 @@ def test_a_data_dir_of_format_1_is_kept_and_mended(tmp_path):
 def test_cifar_100_is_described_by_its_archive(tmp_path):
   source = archive_source(archive.CIFAR100, 'coarse', synthetic_images=4)
   writer.convert(str(tmp_path), source)
-  described = info.describe(str(tmp_path))
+  described = manifest.describe(str(tmp_path))
   assert (described.name, described.num_classes) == ('cifar100-coarse', 20)
   pixels = read(tmp_path, 'train')[0].reshape(-1, 3, 1024) / 255
   assert len(pixels) == 16  # Four fifths of 5 x 4.
