@@ -8,12 +8,11 @@ mistakes, configuration and history. `--table` prints the same numbers as text. 
 standard output is JSON with them, also without a page. docs/watching.md explains them.
 """
 
-import argparse
-import datetime
 import functools
 import importlib.util
 import os
 import sys
+import time
 from typing import Any
 
 import cifar10
@@ -27,7 +26,15 @@ _INSTALLED_BY = "pip install 'jinja2>=3.1.5,<4' 'matplotlib>=3.10,<3.11'"  # In 
 
 def main() -> None:
   """Runs the command: reads and evaluates the jobs, writes the page, prints the numbers."""
-  command = _parser().parse_args()
+  parser, path = cli.OneLineParser(description=__doc__), cli.path
+  add = parser.add_argument
+  add('jobs', type=path, nargs='+', metavar='JOB', help='job dirs, shown side by side')
+  add('--out', type=path, metavar='FILE', help='the page to write')
+  add('--table', action='store_true', help='print the numbers on standard error')
+  add('--subset', choices=SUBSETS, default='eval', help='the split to evaluate')
+  add('--checkpoint', type=path, help='what to evaluate (default: the latest)')
+  add('--data-dir', type=path, help="the record files (default: where the job's were)")
+  command = parser.parse_args()
   if command.out:
     if not all(importlib.util.find_spec(name) for name in ('jinja2', 'matplotlib')):
       raise InputError(f'--out {command.out}: a page needs what this installs: {_INSTALLED_BY}')
@@ -39,35 +46,21 @@ def main() -> None:
 
   logs.set_up()
   jobs = [
-    job_report.collect(
-      chr(ord('A') + n), path, command.subset, command.checkpoint, command.data_dir
-    )
-    for n, path in enumerate(command.jobs)
+    job_report.collect(chr(ord('A') + n), job, command.subset, command.checkpoint, command.data_dir)
+    for n, job in enumerate(command.jobs)
   ]
   result: dict[str, Any] = {'jobs': [summary.to_json(job) for job in jobs]}
   if command.out:
     from cifar10.reporting import page  # noqa: PLC0415 - needs libraries that numbers do not
 
-    made = f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC'
-    content = page.render(jobs, f'Made {made} by cifar10-estimator {cifar10.__version__}')
+    made = time.strftime('Made %Y-%m-%d %H:%M UTC by cifar10-estimator ', time.gmtime())
+    content = page.render(jobs, made + cifar10.__version__)
     with files.refusing_errors('--out', command.out):
       files.write_text(command.out, content)
     result = {'report': command.out, 'bytes': len(content.encode()), **result}
   if command.table:
     print(summary.terminal_table(jobs), file=sys.stderr)
   cli.print_result(files.json_text(result))
-
-
-def _parser() -> argparse.ArgumentParser:
-  parser, path = cli.OneLineParser(description=__doc__), cli.path
-  add = parser.add_argument
-  add('jobs', type=path, nargs='+', metavar='JOB', help='job dirs, shown side by side')
-  add('--out', type=path, metavar='FILE', help='the page to write')
-  add('--table', action='store_true', help='print the numbers on standard error')
-  add('--subset', choices=SUBSETS, default='eval', help='the split to evaluate')
-  add('--checkpoint', type=path, help='what to evaluate (default: the latest)')
-  add('--data-dir', type=path, help="the record files (default: where the job's were)")
-  return parser
 
 
 run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.

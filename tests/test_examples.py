@@ -1,4 +1,4 @@
-"""The callbacks of examples/, each in a training as its first lines say."""
+"""The callbacks and programs of examples/, each as its first lines say; docs/first_steps.ipynb."""
 
 import glob
 import json
@@ -8,27 +8,27 @@ import sys
 import types
 
 import checkout
+import nbclient
+import nbformat
 import pytest
 from outcome import events, succeeded
 
 from cifar10.job import control_requests
 
+EXAMPLES = os.path.join(checkout.ROOT, 'examples')
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
 
-@pytest.fixture(autouse=True)
-def outside(monkeypatch):
-  monkeypatch.syspath_prepend(os.path.join(checkout.ROOT, 'tests', 'own'))
-  monkeypatch.syspath_prepend(os.path.join(checkout.ROOT, 'examples'))
-
-
 @pytest.fixture
-def train(run_here, data_dir, tmp_path):
+def train(run_here, data_dir, tmp_path, monkeypatch):
   """Trains four steps with a callback, with an evaluation after each."""
+  monkeypatch.syspath_prepend(os.path.join(checkout.ROOT, 'tests', 'own'))
+  monkeypatch.syspath_prepend(EXAMPLES)
+  monkeypatch.syspath_prepend(tmp_path)
 
-  def run(callback, *more):
+  def run(callback):
     flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--train-steps', 4]
-    result = run_here(*flags, '--eval-every-steps', 1, '--callback', callback, *more)
+    result = run_here(*flags, '--eval-every-steps', 1, '--callback', callback)
     succeeded(result)
     return result
 
@@ -44,12 +44,11 @@ def test_a_shell_has_session_batch_and_run(run_main, data_dir, tmp_path):
   typed += "print('TYPED', step, run.step, batch['images'].shape)\n"
   typed += "open(f'{run.job_dir}/shell', 'w').close()\nexit()\n"  # Another shell, a step later.
   typed += "run.stop('seen enough')\n"
-  paths = os.pathsep.join([os.path.join(checkout.ROOT, 'examples'), os.environ['PYTHONPATH']])
+  paths = os.pathsep.join([EXAMPLES, os.environ['PYTHONPATH']])
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 4]
   flags += ['--callback', 'debug_shell:DebugShell']
   result = run_main(*flags, input=typed, env={**os.environ, 'PYTHONPATH': paths})
-  succeeded(result)
-  assert json.loads(result.stdout)['global_step'] == 2  # The prompts are not among results.
+  assert succeeded(result)['global_step'] == 2  # The prompts are not among results.
   assert 'TYPED 1 1 (16, 32, 32, 3)' in result.stderr
   assert [event['reason'] for event in events(job, 'end')] == ['callback']
   assert not (job / 'shell').exists()
@@ -79,9 +78,7 @@ def test_a_rate_falls_and_a_resumed_job_keeps_it(train, tmp_path):
     'import lower_rate_on_plateau\n\ndef make(run):\n'
     '  return lower_rate_on_plateau.LowerRate(run, patience=0)\n'
   )
-  sys.path.append(str(tmp_path))
   train('at_once:make')
-  sys.path.remove(str(tmp_path))
   [rate] = control_requests.read_rates(str(tmp_path / 'job')).values()
   assert rate == pytest.approx(1e-5)
 
@@ -100,13 +97,12 @@ def test_a_command_hears_of_evaluations_and_of_the_end(train, tmp_path, monkeypa
   assert glob.glob(f'{job}/model.ckpt-4.index')
 
 
-@pytest.fixture(scope='module')
-def program(data_dir, tmp_path_factory):
-  """Runs an example of a program beside this one, with fewer steps and trials -> its folder."""
+@pytest.fixture
+def program(data_dir, tmp_path):
+  """Runs an example of a program beside this one, with fewer steps and trials."""
 
   def run(name):
-    folder = tmp_path_factory.mktemp(name)
-    (folder / 'data').symlink_to(data_dir)
+    (tmp_path / 'data').symlink_to(data_dir)
     text = checkout.read(f'examples/{name}.py')
     text = re.sub(r"'train_steps': \d+", "'train_steps': 2, 'train_batch_size': 16", text)
     text = re.sub(r"'eval_every_steps': \d+", "'eval_every_steps': 1", text)
@@ -114,16 +110,16 @@ def program(data_dir, tmp_path_factory):
     # The second of three trials is no good, and the rate of the third is too high.
     text = text.replace('if self.trial.should', 'if self.trial.number == 1 or self.trial.should')
     text = text.replace("rate': rate", "rate': 1e30 if trial.number == 2 else rate")
-    (folder / f'{name}.py').write_text(text)
+    (tmp_path / f'{name}.py').write_text(text)
     environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
-    return folder, checkout.python(f'{name}.py', cwd=folder, env=environment, must_succeed=True)
+    return checkout.python(f'{name}.py', cwd=tmp_path, env=environment, must_succeed=True)
 
   return run
 
 
 @pytest.mark.slow
 def test_optuna_searches(program):
-  _, done = program('optuna_search')
+  done = program('optuna_search')
   value, params = done.stdout.split(' ', 1)
   assert 0 <= float(value) <= 1
   assert set(eval(params)) == {'learning_rate', 'weight_decay'}
@@ -133,11 +129,11 @@ def test_optuna_searches(program):
 
 
 @pytest.mark.slow
-def test_mlflow_keeps_a_run(program, monkeypatch):
+def test_mlflow_keeps_a_run(program, tmp_path, monkeypatch):
   mlflow = pytest.importorskip('mlflow')
-  folder, _ = program('mlflow_run')
+  program('mlflow_run')
   monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
-  client = mlflow.MlflowClient(f'file:{folder}/runs')
+  client = mlflow.MlflowClient(f'file:{tmp_path}/runs')
   [run] = client.search_runs(['0'])
   assert run.data.params['train_steps'] == '2'
   assert {'loss', 'validation_accuracy', 'eval_accuracy'} == set(run.data.metrics)
@@ -145,3 +141,27 @@ def test_mlflow_keeps_a_run(program, monkeypatch):
   assert [point.step for point in curve] == [1, 2]
   files = [each.path for each in client.list_artifacts(run.info.run_id, 'saved_model')]
   assert 'saved_model/saved_model.pb' in files
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path, monkeypatch):
+  """In a real kernel, with the notebook's own bars."""
+  monkeypatch.setenv('PYTHONPATH', checkout.ROOT)
+  monkeypatch.delenv('MPLBACKEND', raising=False)  # Else the kernel has no pictures of its own.
+  notebook = nbformat.read(os.path.join(checkout.ROOT, 'docs', 'first_steps.ipynb'), as_version=4)
+  nbformat.validate(notebook)
+  cells = [cell for cell in notebook.cells if cell.cell_type == 'code']
+  assert not any(cell.outputs or cell.execution_count for cell in cells)
+  resources = {'metadata': {'path': str(tmp_path)}}
+  nbclient.NotebookClient(notebook, timeout=200, resources=resources).execute()
+  data, trained, shown, last = (json.dumps(cells[at].outputs) for at in (1, 2, 3, -1))
+  assert "'eval': 500" in data
+  assert 'evaluated at step 120' in trained
+  assert 'image/png' in shown
+  assert 'job/export/' in last
+  [widgets] = notebook.metadata.widgets.values()
+  states = [each['state'] for each in widgets['state'].values()]
+  bars = ' '.join(str(state.get('value')) for state in states).replace('\u2007', ' ')
+  assert re.search(r'step \d+ of 120  epoch', bars)
+  # A bar that closes leaves what it last drew, which on a fast machine is not its end.
+  assert re.search(r'evaluating eval \d+ of 500 images', bars)

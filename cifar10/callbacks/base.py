@@ -180,8 +180,7 @@ class Meter(Callback):
       self._end_window()
     for callback in self._callbacks:
       callback.on_step_end(step)
-    for epoch in range(before, run.epochs(run.step)):
-      for callback in self._callbacks:
+      for epoch in range(before, run.epochs(run.step)):
         callback.on_epoch_end(epoch + 1)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:

@@ -10,7 +10,7 @@ import time
 from tensorflow.compat.v1 import Session
 from tensorflow.compat.v1.train import SessionRunContext, SessionRunValues
 
-from cifar10.callbacks.base import Callback, Evaluation
+from cifar10.callbacks.base import Callback
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
@@ -28,47 +28,42 @@ class Control(Callback):
     self._looked = 0.0
     # Training waits while it looks: 0.1 s with an object store.
     self._look_seconds = 10 if files.is_url(run.job_dir) else 0.5
-    self._evaluation: Evaluation | None = None
     self._hyper_text = self._read_hyper()  # What it holds by now is not meant for this training.
-
-  def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    self._evaluation = evaluation
 
   def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
     if time.monotonic() - self._looked < self._look_seconds:
       return
-    self._looked = time.monotonic()
-    for name, command in control_requests.take(self._run.job_dir):
-      try:
-        text, ok = self._obey(command, run_context.session), True
-      except ValueError as error:  # InputError among them.
-        text, ok = str(error), False
-      control_requests.answer(self._run.job_dir, name, ok, text)
+    self._looked, job_dir = time.monotonic(), self._run.job_dir
+    for name, command in control_requests.take(job_dir):
+      control_requests.answer(job_dir, name, *self._obey(command, run_context.session))
     before, self._hyper_text = self._hyper_text, self._read_hyper()
     for line in self._hyper_text.split() if self._hyper_text != before else ():
-      try:
-        self._obey(control_requests.parse(line.replace(':', '=', 1)), run_context.session)
-      except ValueError as error:
-        log.info('hyper.txt: %s', error)
+      self._obey(line.replace(':', '=', 1), run_context.session)
 
   def _read_hyper(self) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
       return files.read_text(os.path.join(self._run.job_dir, 'hyper.txt'))
     return ''
 
-  def _obey(self, command: Command | None, session: Session) -> str:
+  def _obey(self, command: Command | str | None, session: Session) -> tuple[bool, str]:
+    """Carries out a command, or a line of hyper.txt; returns whether it did, and the answer."""
+    run = self._run
+    try:
+      command = control_requests.parse(command) if isinstance(command, str) else command
+      text = self._done(command, session)
+    except ValueError as error:  # InputError among them.
+      log.info('control: %s', error)
+      return False, str(error)
+    log.info('control: %s: %s', command, text)
+    said = {'command': str(command), 'answer': text}
+    event = metrics_log.event('control', run.step, run.cluster.name, **said)
+    metrics_log.append(run.job_dir, event)
+    return True, text
+
+  def _done(self, command: Command | None, session: Session) -> str:
     """Carries out a command; returns the answer, or raises ValueError."""
     if not command:
       raise InputError('the request is damaged')
-    text, run = self._do(command, session), self._run
-    log.info('control: %s: %s', command, text)
-    said = {'command': str(command), 'answer': text}
-    metrics_log.append(
-      run.job_dir, metrics_log.event('control', run.step, run.cluster.name, **said)
-    )
-    return text
-
-  def _do(self, command: Command, session: Session) -> str:
     run, at = self._run, f'step {self._run.step:,}'
     if command.verb in RATES:
       run.set_rate(command.value, command.verb)
@@ -82,7 +77,8 @@ class Control(Callback):
     if command.verb == 'go-on':
       raise InputError('go-on: this job trains; when it has ended early, that lifts its end')
     checkpoint = run.save(session, command.verb == 'evaluate')
-    evaluated = self._evaluation
-    if command.verb == 'save' or not evaluated or evaluated.checkpoint != checkpoint:
-      return f'saved {checkpoint}'  # Of a cluster's chief an evaluator evaluates it.
-    return f'accuracy {evaluated.result["accuracy"]:.4f} on {evaluated.split} with {checkpoint}'
+    evaluations = filter(metrics_log.is_evaluation, metrics_log.read(run.job_dir))
+    found = [each for each in evaluations if each.get('checkpoint') == checkpoint]
+    if command.verb == 'save' or not found:  # Of a cluster's chief an evaluator evaluates it.
+      return f'saved {checkpoint}'
+    return f'accuracy {found[-1]["accuracy"]:.4f} on {found[-1]["subset"]} with {checkpoint}'

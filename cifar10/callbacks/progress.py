@@ -1,11 +1,9 @@
 """Shows the progress of training: lines in the log, or a progress bar on a terminal."""
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow as tf
+import tqdm
 from tensorflow.compat.v1 import Session
 from tensorflow.train import Coordinator
 
@@ -18,12 +16,10 @@ _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
 
 
-@contextlib.contextmanager
-def evaluation_bar(split: str, num_examples: int, batch_size: int) -> Iterator[Callable[[], Any]]:
-  """Yields what to call after each batch; it moves a bar on a terminal and in a notebook."""
+def evaluation_bar(split: str, num_examples: int) -> tqdm.tqdm:
+  """Returns a bar of images, which is seen on a terminal and in a notebook."""
   is_hidden = not (num_examples and _shows_bars())
-  with logs.images_bar(num_examples, f'evaluating {split}', disable=is_hidden) as bar:
-    yield lambda: bar.update(min(batch_size, num_examples - bar.n))
+  return logs.images_bar(num_examples, f'evaluating {split}', disable=is_hidden)
 
 
 def _shows_bars() -> bool:
@@ -43,7 +39,7 @@ class Progress(Callback):
     self._every_seconds: float = _REDRAW_SECONDS if self._has_bar else run.options.log_every
     self._window = Window(0)
     self._began_at = 0  # The step at which this process's latest session began.
-    self._bar: Any = None
+    self._bar = logs.bar(disable=True)
 
   def after_create_session(self, session: Session, coord: Coordinator) -> None:
     step, last_step = self._run.step, self._run.last_step
@@ -52,7 +48,7 @@ class Progress(Callback):
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{last_step:,}')
     self._began_at = step
-    self._close()
+    self._bar.close()
     if self._has_bar:
       self._bar = logs.bar(
         total=last_step, initial=step, bar_format=_BAR, dynamic_ncols=True, leave=False
@@ -74,23 +70,15 @@ class Progress(Callback):
     images_per_second = means.steps_per_second * run.examples_per_step
     left = format_duration(max(run.last_step - means.step, 0) / means.steps_per_second)
     shown += f'  {images_per_second:.0f} images/s  {left} left'
-    if self._bar is None:
+    if not self._has_bar:
       log.info('step %s of %s  %s', f'{means.step:,}', f'{run.last_step:,}', shown)
       return
     epoch = means.step * run.examples_per_step / run.examples_per_epoch
     self._bar.n = means.step
     self._bar.set_description_str(f'epoch {epoch:.1f}  {shown}')
 
-  def end(self, session: Session) -> None:
-    self._close()
-
   def on_train_end(self, reason: str, message: str, step: int) -> None:
-    self._close()  # After an error TensorFlow does not call `end`.
-
-  def _close(self) -> None:
-    if self._bar is not None:
-      self._bar.close()
-      self._bar = None
+    self._bar.close()
 
 
 class ExamplesPerSecondHook(tf.compat.v1.train.StepCounterHook):

@@ -11,7 +11,6 @@ class BestCheckpoint(Callback):
   """Copies each evaluated checkpoint that is among the best so far to JOB/best/."""
 
   def __init__(self, run: Run):
-    checkpoints.read_best(run.job_dir)  # So that a damaged best.json is refused at once.
     self._run = run
 
   def begin(self) -> None:
@@ -23,15 +22,13 @@ class BestCheckpoint(Callback):
       return
     options, checkpoint, result = self._run.options, evaluation.checkpoint, evaluation.result
     try:
-      is_best = checkpoints.keep_best(options.job_dir, checkpoint, result, options.keep_best)
+      if checkpoints.keep_best(options.job_dir, checkpoint, result, options.keep_best):
+        accuracy, step = result['accuracy'], f'{evaluation.step:,}'
+        log.info('best so far: accuracy %.4f at step %s', accuracy, step)
     except FileNotFoundError:
       if files.exists(f'{checkpoint}.index'):
         raise
       log.info('%s is not kept: it was deleted while it was evaluated', checkpoint)
-      return
-    if is_best:
-      step = f'{evaluation.step:,}'
-      log.info('best so far: accuracy %.4f at step %s', result['accuracy'], step)
 
 
 class EarlyStopping(Callback):
@@ -46,19 +43,18 @@ class EarlyStopping(Callback):
       self._run.stop(f'--max-minutes {limit:g} are over', 'max_minutes', minutes)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    if not evaluation.chooses:
-      return
     options, accuracy = self._run.options, evaluation.result['accuracy']
     goal, patience = options.stop_at_accuracy, options.stop_without_gain
+    if not evaluation.chooses:
+      return
     if goal is not None and accuracy >= goal:
       message = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
       self._run.stop(message, 'stop_at_accuracy', accuracy)
-    if patience is None:
-      return
-    without_gain = evaluations_without_gain(metrics_log.read(options.job_dir))
-    if without_gain >= patience:
-      message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
-      self._run.stop(message, 'stop_without_gain', without_gain)
+    if patience is not None:
+      without_gain = evaluations_without_gain(metrics_log.read(options.job_dir))
+      if without_gain >= patience:
+        message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
+        self._run.stop(message, 'stop_without_gain', without_gain)
 
 
 def evaluations_without_gain(events: list[metrics_log.Event]) -> int:

@@ -82,7 +82,7 @@ def others_code(
   except BaseException as error:  # It may call sys.exit.
     if isinstance(error, (KeyboardInterrupt, *but)):
       raise
-    raise fault(_described(error, function)) from None
+    raise fault(_described(error, function)) from error
 
 
 def _described(error: BaseException, function: Any) -> str:

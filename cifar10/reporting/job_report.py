@@ -1,6 +1,7 @@
-"""Collects what a report says of a job: its history, and an evaluation of one checkpoint."""
+"""Collects what a report says of a job: its history, and an evaluation with its statistics."""
 
-import datetime
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,16 +17,16 @@ from cifar10.data.manifest import DatasetInfo
 from cifar10.job import checkpoints, job_config, metrics_log
 from cifar10.job import run as job_run
 from cifar10.job.metrics_log import Event
-from cifar10.job.run import Run
 from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
-from cifar10.reporting import stats
-from cifar10.reporting.stats import Bin, ClassResult, Interval
 from cifar10.training import evaluator, optimizers
 from cifar10.training.estimator import Predictor, with_checkpoint
 
 _NUM_MISTAKES, _LIKELIEST = 40, 3
 _TOP = 5
+_BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", section 5.
+_Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations.
+Bin = tuple[int, float, float]  # A number of answers, their mean confidence, their accuracy.
 
 
 class History(NamedTuple):
@@ -57,8 +58,9 @@ class History(NamedTuple):
     """The training time of all runs together; None if it was not recorded."""
     return max((event['seconds'] for event in self.events if event.get('seconds')), default=None)
 
+  @property
   def splits(self) -> list[str]:
-    """Returns the evaluated splits in the order of their first evaluations."""
+    """The evaluated splits in the order of their first evaluations."""
     return list(dict.fromkeys(event['subset'] for event in self.of('evaluate')))
 
   def curve(self, name: str, split: str | None = None) -> list[tuple[int, float]]:
@@ -70,24 +72,19 @@ class History(NamedTuple):
 
   def moments(self) -> Iterator[tuple[str, int, str, str]]:
     """Yields starts, restarts, commands and ends: time (UTC), step, what it was, and details."""
-    is_running = False
     for event in self.events:
-      kind, detail = event['event'], ''
-      if kind == 'start':
-        what = 'went on' if event.get('resumed') else 'started'
-        if event.get('resumed'):
-          detail = f'{event["steps_lost"]:,} steps were made again'
-        if is_running:
-          detail += '; the run before was killed, failed, or its machine went down'
-      elif kind == 'end':
+      if event['event'] == 'start' and event.get('resumed'):
+        what, detail = 'went on', f'{event["steps_lost"]:,} steps were made again'
+      elif event['event'] == 'start':
+        what, detail = 'started', ''
+      elif event['event'] == 'end':
         what, detail = f'ended ({event["reason"]})', event.get('message', '')
-      elif kind == 'control':
+      elif event['event'] == 'control':
         what, detail = f'control: {event["command"]}', event['answer']
       else:
         continue
-      is_running = kind != 'end'
-      time = datetime.datetime.fromtimestamp(event['time'], datetime.timezone.utc)
-      yield f'{time:%Y-%m-%d %H:%M:%S}', event['step'], what, detail
+      at = time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(event['time']))
+      yield at, event['step'], what, detail
 
 
 class Mistake(NamedTuple):
@@ -98,6 +95,24 @@ class Mistake(NamedTuple):
   label: str
   predicted: str
   probabilities: dict[str, float]  # Of the likeliest classes, and of the true one.
+
+
+@dataclass(frozen=True)
+class Interval:
+  """A number and its 95 % confidence interval."""
+
+  value: float
+  low: float
+  high: float
+
+
+@dataclass(frozen=True)
+class ClassResult:
+  """Accuracy and precision of one class."""
+
+  examples: int
+  accuracy: Interval | None  # Of its examples; None: it has none.
+  precision: Interval | None  # Of the examples predicted as this class; None: there are none.
 
 
 @dataclass(frozen=True)
@@ -112,23 +127,9 @@ class Evaluation:
   accuracy: Interval
   accuracy_top5: Interval | None  # None: of five classes or fewer.
   cross_entropy: Interval
-  confusion_matrix: np.ndarray  # int64 [classes, classes]
+  confusion_matrix: list[list[int]]  # [true class][predicted class]
   classes: dict[str, ClassResult]
-  calibration: Sequence[Bin]
   calibration_error: float
-  mistakes: Sequence[Mistake]  # The worst first.
-
-  @property
-  def wrong(self) -> np.ndarray:
-    """The confusion matrix without the right answers."""
-    return self.confusion_matrix - np.diag(self.confusion_matrix.diagonal())
-
-  def confusions(self, count: int) -> Iterator[tuple[str, str, int]]:
-    """Yields the most frequent mistakes: class, what it was taken for, and how often."""
-    names = list(self.classes)
-    for place in np.argsort(-self.wrong, axis=None, kind='stable')[:count].tolist():
-      label, predicted = divmod(place, len(names))
-      yield names[label], names[predicted], self.wrong[label, predicted]
 
 
 class JobReport(NamedTuple):
@@ -140,9 +141,11 @@ class JobReport(NamedTuple):
   history: History
   data: DatasetInfo
   options: dict[str, Any]  # By name.
-  evaluation: Evaluation
   best: Mapping[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # Doubts about the numbers, and what is missing.
+  evaluation: Evaluation
+  calibration: Sequence[Bin]
+  mistakes: Sequence[Mistake]  # The worst first.
 
 
 def collect(
@@ -150,8 +153,7 @@ def collect(
 ) -> JobReport:
   """Reads a job and evaluates a checkpoint: the latest, if none is named, with the job's own data.
 
-  Raises:
-    InputError: there is no job, or its checkpoint or data are missing or damaged.
+  Raises InputError if there is no job, or its checkpoint or data are missing or damaged.
   """
   config = job_config.read_config(path)
   if config is None:
@@ -169,7 +171,6 @@ def collect(
   options = RunOptions(
     job_dir=path, data_dir=data_dir, subset=split, checkpoint=checkpoint, use_ema=use_ema
   )
-  run = job_run.begin(hparams, options)
   notes = []
   if split in hparams.train_on.split('+') and not hparams.source:
     notes.append(f'The numbers are of images that the network was trained with: {split}.')
@@ -179,6 +180,7 @@ def collect(
       notes.append(f"The evaluated images in {data_dir} are not the job's own: SHA-256 differs.")
   if not history.events:
     notes.append('There is no metrics.jsonl: curves, commands, versions, hardware are not known.')
+  run = job_run.begin(hparams, options)
   return JobReport(
     letter,
     path,
@@ -186,13 +188,13 @@ def collect(
     history,
     run.data,
     {**history.start.get('options', {}), **all_values(hparams)},
-    _evaluated(run, split),
     next(iter(checkpoints.read_best(path)), None),
     notes,
+    *_evaluated(run, split),
   )
 
 
-def _evaluated(run: Run, split: str) -> Evaluation:
+def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Bin], list[Mistake]]:
   """Evaluates the predictions of the run's checkpoint for all images of a split."""
   images, labels = evaluator.held_out(run, split).all_examples()
   network = Predictor(run)
@@ -205,27 +207,77 @@ def _evaluated(run: Run, split: str) -> Evaluation:
   classes, count = run.data.classes, len(labels)
   matrix = tf.math.confusion_matrix(labels, predicted, len(classes), dtype=tf.int64).numpy()
   in_top5 = int(tf.reduce_sum(tf.cast(tf.math.in_top_k(labels, probabilities, _TOP), tf.int32)))
-  bins = stats.calibration(probabilities.max(1), predicted == labels)
-  mistakes = []
-  wrong = np.flatnonzero(labels != predicted)
-  worst_first = np.argsort(probabilities[wrong, labels[wrong]], kind='stable')
-  for index in wrong[worst_first][:_NUM_MISTAKES].tolist():
-    likeliest = np.argsort(-probabilities[index], kind='stable')[:_LIKELIEST]
-    shown = {classes[i]: float(probabilities[index, i]) for i in (*likeliest, labels[index])}
-    label, answer = classes[labels[index]], classes[predicted[index]]
-    mistakes.append(Mistake(index, images[index], label, answer, shown))
-  return Evaluation(
+  bins = calibration(probabilities.max(1), predicted == labels)
+  found = Evaluation(
     subset=split,
     checkpoint=checkpoint,
     step=step,
     weights='ema' if run.options.use_ema else 'last',
     examples=count,
-    accuracy=stats.wilson(int(matrix.trace()), count),
-    accuracy_top5=stats.wilson(in_top5, count) if len(classes) > _TOP else None,
-    cross_entropy=stats.cross_entropy(labels, probabilities),
-    confusion_matrix=matrix,
-    classes=stats.by_class(matrix, classes),
-    calibration=bins,
-    calibration_error=stats.calibration_error(bins),
-    mistakes=mistakes,
+    accuracy=wilson(int(matrix.trace()), count),
+    accuracy_top5=wilson(in_top5, count) if len(classes) > _TOP else None,
+    cross_entropy=cross_entropy(labels, probabilities),
+    confusion_matrix=matrix.tolist(),
+    classes=by_class(matrix, classes),
+    calibration_error=calibration_error(bins),
   )
+  mistakes = []
+  wrong = np.flatnonzero(labels != predicted)
+  worst_first = wrong[np.argsort(probabilities[wrong, labels[wrong]], kind='stable')]
+  for index in worst_first[:_NUM_MISTAKES].tolist():
+    likeliest = np.argsort(-probabilities[index], kind='stable')[:_LIKELIEST]
+    shown = {classes[i]: float(probabilities[index, i]) for i in (*likeliest, labels[index])}
+    label, answer = classes[labels[index]], classes[predicted[index]]
+    mistakes.append(Mistake(index, images[index], label, answer, shown))
+  return found, bins, mistakes
+
+
+def wilson(successes: int, trials: int) -> Interval:
+  """Returns a rate with Wilson's score interval (Wilson 1927), within 0 and 1; trials > 0."""
+  rate, z2 = successes / trials, _Z**2
+  middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+  spread = rate * (1 - rate) / trials + z2 / (4 * trials**2)
+  half = _Z * math.sqrt(spread) / (1 + z2 / trials)
+  # At 0 and 1 a bound is the rate itself; rounding must not move it beyond.
+  return Interval(rate, min(max(middle - half, 0.0), rate), max(min(middle + half, 1.0), rate))
+
+
+def cross_entropy(labels: np.ndarray, probabilities: np.ndarray) -> Interval:
+  """Returns the mean cross-entropy in nats with its normal interval.
+
+  A probability of 0 counts as the smallest float32 number.
+  """
+  of_label = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+  each = -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
+  deviation = np.std(each, ddof=1) if len(each) > 1 else 0
+  mean, half = float(np.mean(each)), float(_Z * deviation / math.sqrt(len(each)))
+  return Interval(mean, mean - half, mean + half)
+
+
+def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResult]:
+  """Returns the results of every class from a confusion matrix."""
+  results = {}
+  for name, *counts in zip(classes, matrix.diagonal(), matrix.sum(1), matrix.sum(0)):
+    right, *totals = map(int, counts)  # Examples of the class, and answers with it.
+    results[name] = ClassResult(totals[0], *(wilson(right, n) if n else None for n in totals))
+  return results
+
+
+def calibration(confidences: np.ndarray, is_right: np.ndarray) -> list[Bin]:
+  """Sorts answers by confidence into bins of equal width; returns those that have answers.
+
+  Of answers with 80 % confidence 80 % should be right. `confidences` are the probabilities of the
+  predicted classes: float [n]; `is_right`: bool [n].
+  """
+  upper = np.clip(np.ceil(np.nan_to_num(confidences) * _BINS), 1, _BINS)
+  inside = [upper == bound for bound in np.unique(upper)]
+  return [
+    (int(each.sum()), float(confidences[each].mean()), float(is_right[each].mean()))
+    for each in inside
+  ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+  """Returns the mean distance from confidence to accuracy, weighted by answers."""
+  distances = sum(count * abs(accuracy - confidence) for count, confidence, accuracy in bins)
+  return distances / sum(count for count, _, _ in bins)

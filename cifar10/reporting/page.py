@@ -7,12 +7,12 @@ matplotlib would read `$` as mathematics.
 
 import base64
 import io
+import itertools
 import re
 import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import matplotlib.style
@@ -21,10 +21,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from PIL import Image
 
-from cifar10.callbacks.summaries import to_png
+from cifar10.callbacks.metrics import to_png
 from cifar10.reporting import summary
-from cifar10.reporting.job_report import History, JobReport
-from cifar10.reporting.summary import percent, split_name
+from cifar10.reporting.job_report import Evaluation, History, JobReport
 
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
@@ -32,21 +31,10 @@ _MUTED = '#010102'
 _PALE: dict[str, Any] = {'color': _MUTED, 'ls': '-', 'lw': 1, 'zorder': 1.5}  # Behind the others.
 _MOST_DOTS = 40  # Of a line: more dots would hide the line.
 _INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
-_TITLES = {  # Of the numbers that have curves, by name in events.
-  'accuracy': 'Accuracy',
-  'loss': 'Loss',
-  'learning_rate': 'Learning rate',
-  'images_per_second': 'Images per second',
-}
-
-
-class _Chart(NamedTuple):
-  title: str
-  svg: str
-  alternative: str  # The content in words.
-
+_DRAWN = ('accuracy', 'loss', 'learning_rate', 'images_per_second')
 
 _Curves = Mapping[str, Sequence[tuple[int, float]]]  # (step, number) of each point, by label.
+_Chart = tuple[str, str, str]  # Title, SVG, and the content in words.
 
 
 def render(jobs: Sequence[JobReport], made: str) -> str:
@@ -56,17 +44,13 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     autoescape=True,
     undefined=jinja2.StrictUndefined,
   )
-  environment.filters.update(
-    percent=percent, rate=summary.rate, split=split_name, png=_png, shell=shlex.join
-  )
-  style = resources.files('cifar10.reporting') / 'charts.mplstyle'
-  with resources.as_file(style) as path, matplotlib.style.context(path, after_reset=True):
+  environment.filters.update(percent=summary.percent, rate=summary.rate, split=summary.split_name)
+  environment.filters.update(png=_png, shell=shlex.join)
+  with matplotlib.style.context('cifar10.reporting.charts', after_reset=True):
     return environment.get_template('page.html').render(
       jobs=jobs,
-      numbers=summary.numbers(jobs),
-      differences=summary.differences(jobs),
-      options=summary.options,
-      environment=summary.environment,
+      summary=summary,
+      mistaken=_mistaken,
       curves=_learning_curves,
       compared_curves=_compared_curves,
       made=made,
@@ -79,32 +63,36 @@ def _png(image: np.ndarray) -> str:
   return 'data:image/png;base64,' + base64.b64encode(png).decode('ascii')
 
 
+def _mistaken(evaluation: Evaluation) -> list[tuple[int, str, str]]:
+  """Returns how often each class was taken for which other, the most frequent first."""
+  names, counts = list(evaluation.classes), evaluation.confusion_matrix
+  pairs = itertools.permutations(range(len(names)), 2)
+  found = [(counts[i][j], names[i], names[j]) for i, j in pairs if counts[i][j]]
+  return sorted(found, key=lambda each: -each[0])
+
+
 def _learning_curves(history: History) -> Iterator[_Chart]:
-  """Draws one job's training and evaluations, with vertical lines at restarts and commands."""
-  commands = [event['step'] for event in history.of('control')]
-  for name in _TITLES:
-    evaluated = {split_name(split): history.curve(name, split) for split in history.splits()}
-    curves = {'training': history.curve(name), **evaluated}
-    yield from _line_chart(name, curves, restart=history.restarts, command=commands)
+  """Draws one job's training and evaluations."""
+  for name in _DRAWN:
+    curves = {'training': history.curve(name)}
+    curves |= {summary.split_name(split): history.curve(name, split) for split in history.splits}
+    yield from _line_chart(name, curves)
 
 
 def _compared_curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
   """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
-  for name in _TITLES:
+  for name in _DRAWN:
     curves = {}
     for job in jobs:
       # On the split evaluated first: validation, if the job has that.
-      split = next(iter(job.history.splits()), None) if name == 'accuracy' else None
-      label = f'{job.letter}, {split_name(split or "training")}'
+      split = next(iter(job.history.splits), None) if name == 'accuracy' else None
+      label = f'{job.letter}, {summary.split_name(split or "training")}'
       curves[label] = job.history.curve(name, split)
     yield from _line_chart(name, curves)
 
 
-def _line_chart(name: str, curves: _Curves, **marks: Sequence[int]) -> Iterator[_Chart]:
-  """Draws numbers by step: one chart, or none if there is nothing to draw.
-
-  `marks` are the steps of vertical lines by label. The group of line i has the id `line-i`.
-  """
+def _line_chart(name: str, curves: _Curves) -> Iterator[_Chart]:
+  """Draws numbers by step, if there are any. The group of line i has the id `line-i`."""
   curves = {label: points for label, points in curves.items() if points}
   if not curves:
     return
@@ -116,15 +104,10 @@ def _line_chart(name: str, curves: _Curves, **marks: Sequence[int]) -> Iterator[
     marker = 'o' if len(points) <= _MOST_DOTS else ''
     axes.plot(*zip(*points), marker=marker, label=label, gid=f'line-{number}', **look)
     ends = [
-      f'{percent(value) if name == "accuracy" else f"{value:.4g}"} at step {step:,}'
+      f'{summary.percent(value) if name == "accuracy" else f"{value:.4g}"} at step {step:,}'
       for step, value in [points[0], points[-1]][: len(points)]
     ]
     words.append(f'{label}: {", ".join(ends)}')
-  across: dict[str, Any] = {'transform': axes.get_xaxis_transform(), 'lw': 0.9, 'zorder': 1}
-  for dashes, (label, steps) in zip(('--', ':'), marks.items()):
-    if steps:
-      words.append(f'{len(steps)} {label}(s)')
-      axes.vlines(steps, 0, 1, colors=_MUTED, linestyles=dashes, label=label, **across)
   if len(words) > 1:
     figure.legend(loc='outside upper left', ncols=4)
   axes.set_xlim(left=min(0, axes.get_xlim()[0]))
@@ -135,8 +118,8 @@ def _line_chart(name: str, curves: _Curves, **marks: Sequence[int]) -> Iterator[
     axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=' %'))
   if name in ('learning_rate', 'images_per_second'):
     axes.set_ylim(bottom=0)
-  title = _TITLES[name]
-  yield _Chart(title, _svg(figure), f'{title} by step. {"; ".join(words)}.')
+  title = name.replace('_', ' ').capitalize()
+  yield title, _svg(figure), f'{title} by step. {"; ".join(words)}.'
 
 
 def _svg(figure: Figure) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cifar10.core.logs import format_duration, one_line
-from cifar10.core.option import declarations
+from cifar10.core.option import as_text, declarations
 from cifar10.options.hparams import all_values, from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.reporting.job_report import JobReport
-from cifar10.reporting.stats import Interval
+from cifar10.reporting.job_report import Interval, JobReport
 
 
 class Row(NamedTuple):
@@ -40,8 +39,25 @@ def rate(interval: Interval | None) -> Row:
   return Row(percent(interval.value), f'{100 * interval.low:.2f} to {percent(interval.high)}')
 
 
+def to_json(job: JobReport) -> dict[str, Any]:
+  """Returns the numbers unrounded, and those of each class; None for unknown numbers."""
+  return {
+    'job': job.path,
+    'steps': job.history.last_step,
+    'seconds': job.history.seconds,
+    'restarts': len(job.history.restarts),
+    'best': job.best and {'accuracy': job.best['accuracy'], 'step': job.best['global_step']},
+    'notes': job.notes,
+    'evaluation': dataclasses.asdict(job.evaluation),
+  }
+
+
+def numbers(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
+  """Returns the numbers by label, each with one row of every job."""
+  return _side_by_side([_rows(job) for job in jobs])
+
+
 def _rows(job: JobReport) -> Rows:
-  """Returns all known numbers, in the same order for every job."""
   evaluation, past, entropy = job.evaluation, job.history, job.evaluation.cross_entropy
   found = {
     'Accuracy': rate(evaluation.accuracy),
@@ -66,36 +82,15 @@ def _rows(job: JobReport) -> Rows:
   return found
 
 
-def to_json(job: JobReport) -> dict[str, Any]:
-  """Returns the same numbers unrounded, and those of each class; None for unknown numbers."""
-  evaluation = dataclasses.asdict(job.evaluation)
-  del evaluation['mistakes'], evaluation['calibration']
-  evaluation['confusion_matrix'] = job.evaluation.confusion_matrix.tolist()
-  return {
-    'job': job.path,
-    'steps': job.history.last_step,
-    'seconds': job.history.seconds,
-    'restarts': len(job.history.restarts),
-    'best': job.best and {'accuracy': job.best['accuracy'], 'step': job.best['global_step']},
-    'notes': job.notes,
-    'evaluation': evaluation,
-  }
-
-
 def _side_by_side(of_jobs: Sequence[Rows]) -> dict[str, list[Row]]:
   labels = dict.fromkeys(label for of_job in of_jobs for label in of_job)
   return {label: [of_job.get(label, Row()) for of_job in of_jobs] for label in labels}
 
 
-def numbers(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
-  """Returns the numbers by label, each with one row of every job."""
-  return _side_by_side([_rows(job) for job in jobs])
-
-
 def differences(jobs: Sequence[JobReport]) -> dict[str, list[Row]]:
   """Returns options, versions and hardware that differ between the jobs that have them."""
   settings = [
-    {name: Row(_option(value)) for name, value in job.options.items() if name != 'job_dir'}
+    {name: Row(_text(value)) for name, value in job.options.items() if name != 'job_dir'}
     | {'data set': Row(job.data.name), **environment(job)}
     for job in jobs
   ]
@@ -109,7 +104,7 @@ def options(job: JobReport) -> Rows:
   defaults |= all_values(from_values({'network': job.options['network']}))
   shown = {}
   for name, value in sorted(job.options.items()):
-    text, default = _option(value), _option(defaults.get(name))
+    text, default = _text(value), _text(defaults.get(name))
     shown[name] = Row(text, f'default {default}' if text != default else '')
   return dict(sorted(shown.items(), key=lambda item: not item[1].more))
 
@@ -117,30 +112,25 @@ def options(job: JobReport) -> Rows:
 def environment(job: JobReport) -> Rows:
   """Returns versions, hardware and cluster of the last run, if they were recorded."""
   return {
-    name.replace('_gib', ', GiB'): Row(_option(value))
+    name.replace('_gib', ', GiB'): Row(_text(value))
     for part in ('versions', 'hardware', 'cluster')
     for name, value in job.history.start.get(part, {}).items()
     if value is not None
   }
 
 
-def _option(value: Any) -> str:
+def _text(value: Any) -> str:
   """Formats an option's value as its flag takes it: [1.0, 0.1] as '1,0.1'."""
-  if isinstance(value, bool):
-    return 'yes' if value else 'no'
-  if isinstance(value, (list, tuple)):
-    return ','.join(map(_option, value)) or 'none'
-  if isinstance(value, float):
-    return f'{value:g}'
-  return 'none' if value is None else str(value)
+  value = tuple(value) if isinstance(value, list) else value  # JSON has no tuples.
+  return 'none' if value in (None, ()) else as_text(value)
 
 
 def terminal_table(jobs: Sequence[JobReport]) -> str:
   """Returns a text table: jobs, numbers with intervals, differences and notes."""
-  lines = [['', *(f'{job.letter}: {job.name}' for job in jobs)]]
   table = numbers(jobs)
   if len(jobs) > 1:
     table |= {'What differs': [], **differences(jobs)}
+  lines = [['', *(f'{job.letter}: {job.name}' for job in jobs)]]
   lines += [[label, *map('  '.join, of_jobs)] for label, of_jobs in table.items()]
   lines = [[one_line(cell).rstrip() for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in itertools.zip_longest(*lines, fillvalue='')]

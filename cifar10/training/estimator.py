@@ -54,7 +54,7 @@ def run_config(run: Run, cluster: Cluster) -> tf_estimator.RunConfig:
     return tf_estimator.RunConfig(
       model_dir=run.job_dir,
       tf_random_seed=run.hparams.seed,
-      save_summary_steps=None,  # callbacks/summaries.py writes means of many steps instead.
+      save_summary_steps=None,  # callbacks/metrics.py writes means of many steps instead.
       # The Estimator needs some number, but the trainer's savers save.
       save_checkpoints_steps=run.options.eval_every_steps if cluster.is_chief else None,
       save_checkpoints_secs=None,

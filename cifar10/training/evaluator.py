@@ -85,11 +85,11 @@ class Evaluator:
       estimator = inference_estimator(run)
       self._kept[split] = evaluation.KeptEvaluation(estimator, self.input_fn_of(split))
     examples, size = self.check(split), run.hparams.eval_batch_size
-    bar = progress.evaluation_bar(split, examples.num_examples_per_epoch(), size)
-    with examples.reading(), bar as advance:
+    count = examples.num_examples_per_epoch()
+    with examples.reading(), progress.evaluation_bar(split, count) as bar:
 
       def after_batch() -> None:
-        advance()
+        bar.update(min(size, count - bar.n))
         run.monitor.check()
 
       measured = self._kept[split].evaluate(checkpoint, after_batch)

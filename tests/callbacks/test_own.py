@@ -43,7 +43,6 @@ def train(run_here, data_dir, tmp_path):
     ('outside_parts:SetsNoRate', 1, 'SetsNoRate: on_step_end: ValueError: learning_rate is -0.1'),
     ('outside_parts:ReadsTooMuch', 1, 'on_step_end: OutOfRangeError: no more images'),
     ('outside_parts:TakesNoRun', 1, '--callback outside_parts:TakesNoRun: TypeError: '),
-    ('outside_parts:OWN', 2, '--callback outside_parts:OWN: '),
     ('builtins:repr', 2, '--callback builtins:repr gives '),
   ],
 )

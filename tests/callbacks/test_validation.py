@@ -1,11 +1,11 @@
-"""What ends a training early, and whether that still holds later."""
+"""Which callbacks a process has; what ends a training early, and whether that still holds later."""
 
 import dataclasses
 
 import pytest
-from outcome import succeeded
+from outcome import events, refused, succeeded
 
-from cifar10.callbacks import validation
+from cifar10.callbacks import registry, validation
 from cifar10.callbacks.base import Evaluation, Step
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
@@ -34,6 +34,8 @@ def test_evaluations_without_a_gain(accuracies, count):
   assert validation.evaluations_without_gain([*counted, *by_other_views, *others]) == count
 
 
+SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+ALWAYS = {'BestCheckpoint', 'Metrics', 'EarlyStopping', 'Control', 'Progress'}
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
 
 
@@ -48,6 +50,21 @@ def run(tmp_path):
     return dataclasses.replace(made, seconds_before=60 * minutes)
 
   return make
+
+
+@pytest.mark.parametrize(
+  ('task', 'options', 'expected'),
+  [
+    ('', {}, ALWAYS),
+    ('', {'keep_best': 0}, ALWAYS - {'BestCheckpoint'}),
+    ('', {'profile_steps': '2:3'}, ALWAYS | {'Profile'}),
+    ('worker', {'profile_steps': '2:3'}, {'Progress'}),
+    ('evaluator', {'profile_steps': '2:3'}, ALWAYS - {'Control'}),
+  ],
+)
+def test_a_callback_is_made_if_it_has_something_to_do(run, task, options, expected):
+  made = registry.make_all(run(task, **options))
+  assert {type(each).__name__ for each in made} == expected
 
 
 def hear(run, *accuracies, split='validation', on_the_way=True):
@@ -104,28 +121,66 @@ def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):
   [
     (('stop_at_accuracy', 'm', 0.9), {'stop_at_accuracy': 0.9}, True),
     (('stop_at_accuracy', 'm', 0.9), {'stop_at_accuracy': 0.91}, False),
-    (('stop_at_accuracy', 'm', 0.9), {}, False),
-    (('max_minutes', 'm', 60.2), {'max_minutes': 60.0}, True),
+    (('max_minutes', 'm', 60.2), {}, False),
     (('control', 'm', 0), {}, True),
   ],
 )
 def test_an_end_holds_as_long_as_its_reason(tmp_path, reason, options, holds):
   stop_record.write(str(tmp_path), stop_record.StopReason(*reason), 7)
-  read, step = stop_record.read(str(tmp_path))
-  assert (read, step) == (stop_record.StopReason(*reason), 7)
+  read, _ = found = stop_record.read(str(tmp_path))
+  assert found == (stop_record.StopReason(*reason), 7)
   assert stop_record.holds(read, RunOptions(job_dir='j', **options)) == holds
   stop_record.lift(str(tmp_path))
   assert stop_record.read(str(tmp_path)) is None
-
-
-def test_an_end_without_a_checkpoint_holds_no_more(run_here, data_dir, tmp_path):
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, '--num-layers', 8, '--train-steps', 6]
-  flags += ['--eval-every-steps', 1, '--stop-at-accuracy', 0.01, '--train-batch-size', 8]
-  stop_record.write(str(tmp_path), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 7)
-  assert succeeded(run_here(*flags))['global_step'] == 1
 
 
 def test_a_damaged_end_is_named(tmp_path):
   (tmp_path / stop_record.NAME).write_text('{"name": "x"}')
   with pytest.raises(InputError, match=r'ended\.json'):
     stop_record.read(str(tmp_path))
+
+
+@pytest.fixture
+def train(data_dir, tmp_path):
+  """The flags of a small training."""
+  return ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL]
+
+
+def test_an_end_without_a_checkpoint_holds_no_more(run_here, train, tmp_path):
+  (tmp_path / 'job').mkdir()
+  stop_record.write(str(tmp_path / 'job'), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 7)
+  more = ['--train-steps', 6, '--eval-every-steps', 1, '--stop-at-accuracy', 0.01]
+  assert succeeded(run_here(*train, *more))['global_step'] == 1
+
+
+@pytest.mark.parametrize('subset', [[], ['--subset', 'validation']], ids=['eval', 'validation'])
+def test_no_split_chooses_that_is_the_test_set_or_trained_on(run_here, train, tmp_path, subset):
+  more = ['--train-steps', 4, '--train-on', 'train+validation', *subset]
+  result = run_here(*train, *more)
+  succeeded(result)
+  assert 'no best/: with --train-on train+validation no split is left' in result.stderr
+  assert not (tmp_path / 'job' / 'best').exists()
+  said = refused(run_here(*train, *more, '--stop-at-accuracy', 0.5))
+  assert '--stop-at-accuracy 0.5 needs evaluations of the validation split' in said
+
+
+@pytest.mark.slow
+def test_a_rule_ends_a_job_until_it_is_lifted(run_here, train, tmp_path):
+  """A learning rate of almost nothing: sooner or later an evaluation is no gain."""
+  train += ['--learning-rate', 1e-9, '--eval-every-steps', 2]
+  rule = ['--train-steps', 400, '--stop-without-gain', 1]
+  line = succeeded(run_here(*train, *rule))
+  step = line['global_step']
+  assert (line['ended_by'], line['subset'], step < 400) == ('stop_without_gain', 'eval', True)
+  [end] = events(tmp_path / 'job', 'end')
+  assert (end['reason'], end['step']) == ('stop_without_gain', step)
+
+  again = run_here(*train, *rule)
+  assert succeeded(again)['global_step'] == step
+  assert f'the job ended at step {step}: ' in again.stderr
+  assert 'it goes on with a higher --stop-without-gain, or without it' in again.stderr
+
+  on = run_here(*train, '--train-steps', step + 2)
+  went_on = succeeded(on)
+  assert (went_on['global_step'], went_on['ended_by']) == (step + 2, 'train_steps')
+  assert 'that no longer holds' in on.stderr
