@@ -147,7 +147,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Re
 
   Args:
     job_dir: a trained job, or 'resnet20' or 'fast94', which are included.
-    images: uint8 [n, 32, 32, 3], or a list of the paths of files, folders or patterns; none with
+    images: uint8 [n, 32, 32, 3], or a list of the paths of files and folders; none with
       `subset`, which names a split.
     options: the command's.
 

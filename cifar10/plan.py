@@ -94,14 +94,14 @@ def _check_mode(command: flags.Command, options: RunOptions) -> None:
     if files.is_url(image):
       raise InputError(f'--images {image} is a URL; copy the images to a local folder')
   if command.out:
-    check_out(command.out, '.jsonl', '.csv', '.npz')
+    check_out(command.out, '.jsonl')
 
 
 def check_out(path: str, *suffixes: str) -> None:
   """Raises InputError for a file that cannot be written, or not in one of these formats."""
   folder = os.path.dirname(path) or '.'
   if suffixes and not path.endswith(suffixes):
-    raise InputError(f'--out {path}: a name must end in one of {", ".join(suffixes)}')
+    raise InputError(f'--out {path}: its name must end in {" or ".join(suffixes)}')
   if not files.is_url(folder) and not files.is_dir(folder):
     raise InputError(f'--out {path}: there is no folder {folder}; make it')
   if not files.is_url(folder) and not files.is_replaceable(path):

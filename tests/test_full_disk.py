@@ -127,7 +127,7 @@ def test_saving(run_here, data_dir, disk):
 def test_predicting(run_main, old_job, disk):
   """In a process of its own, where nothing catches what Python says of an object's end."""
   disk.fill()
-  path, image = disk.folder / 'a.npz', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
+  path, image = disk.folder / 'a.jsonl', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
   result = run_main('--job-dir', old_job, '--mode', 'predict', '--images', image, '--out', path)
   failed(result, f'--out {path} cannot be written (No space left on device); name another')
   assert os.listdir(disk.folder) == ['filler']

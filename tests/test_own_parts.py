@@ -172,7 +172,7 @@ def test_an_operation_that_onnx_lacks_is_refused(run_here, data_dir, tmp_path):
   said = outcome.refused(run_here('--job-dir', job, '--mode', 'export', '--format', 'onnx'))
   assert said.startswith('error: --format onnx cannot hold this network (')
   assert said.endswith('; use --format saved_model')
-  assert not os.listdir(job / 'export')
+  assert not (job / 'export').exists()
 
 
 def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):

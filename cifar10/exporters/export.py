@@ -9,21 +9,26 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.eager import context
+
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.exporters import freeze_graph, keras_file, saved_model
-from cifar10.exporters.freeze_graph import Format, Frozen
+from cifar10.data import image_files, manifest
+from cifar10.exporters import freeze_graph, keras_file
+from cifar10.exporters.freeze_graph import Frozen
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
 from cifar10.options.hparams import HParams
 from cifar10.training.estimator import with_checkpoint
-from cifar10.training.inference import CLASSES, FEATURES, IMAGES, PROBABILITIES
+from cifar10.training.inference import CLASSES, ENCODED, FEATURES, IMAGES, PROBABILITIES
 
 _OPSET = 17  # Of 2022; runtimes of the last years support it.
 _INSTALLED_BY = (  # In any folder.
   "pip install 'tf2onnx>=1.16,<2' 'onnx<1.18; python_version < \"3.12\"' 'onnxruntime>=1.17,<2'"
 )
+_SIZES = (manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH)
 
 
 def export(run: Run) -> dict[str, Any]:
@@ -37,10 +42,9 @@ def export(run: Run) -> dict[str, Any]:
 
 
 def _export(run: Run, checkpoint: str) -> dict[str, Any]:
-  options = run.options
-  form = FORMATS[options.format]
-  hparams = dataclasses.replace(run.hparams, dtype=form.dtype or run.hparams.dtype)
-  form.check(hparams)
+  options, hparams = run.options, run.hparams
+  if options.format != 'saved_model':  # Variables are float32 always; so are ONNX's convolutions.
+    hparams = dataclasses.replace(hparams, dtype='float32')
   network = freeze_graph.freeze(hparams, run.data, checkpoint, use_ema=options.use_ema)
   step = checkpoints.global_step(checkpoint)
   weights = 'ema' if options.use_ema else 'last'
@@ -57,19 +61,19 @@ def _export(run: Run, checkpoint: str) -> dict[str, Any]:
     **({'tta_below': hparams.tta_below} if hparams.tta != 'none' else {}),
     'sha256_of_variables': network.digest,
   }
-  exports = os.path.join(options.job_dir, 'export')
-  files.make_folder(exports)
-  local = None if files.is_url(exports) else exports
+  local = None if files.is_url(options.job_dir) else options.job_dir
   with tempfile.TemporaryDirectory(prefix='temp-', dir=local) as folder:
     written = os.path.join(folder, 'written')
-    form.write(written, network, made_from)
-    path = _moved(written, exports, form.suffix)
+    _WRITERS[options.format](written, network, made_from)
+    suffix = '' if options.format == 'saved_model' else f'.{options.format}'
+    path = _moved(written, os.path.join(options.job_dir, 'export'), suffix)
   log.info('exported %s to %s', checkpoint, path)
   return {options.format: path, **made_from}
 
 
 def _moved(written: str, exports: str, suffix: str) -> str:
   """Moves a complete export to the time in seconds: servers take the highest number."""
+  files.make_folder(exports)
   names = [os.path.basename(path).partition('.')[0] for path in files.matching(exports, '[0-9]*')]
   before = [int(name) + 1 for name in names if name.isdecimal()]  # A clock may have been ahead.
   path = os.path.join(exports, f'{max([int(time.time()), *before])}{suffix}')
@@ -103,24 +107,18 @@ def _accuracies(
   return found
 
 
-def check_onnx(_: HParams) -> None:
-  """Raises InputError if tf2onnx cannot be imported."""
-  try:
-    import tf2onnx  # noqa: F401, PLC0415 - an extra
-  except ImportError as error:
-    raise InputError(
-      f'--format onnx needs tf2onnx, which cannot be imported ({error}); run: {_INSTALLED_BY}'
-    ) from None
-
-
 def write_onnx(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes a file from `images` uint8 [n, 32, 32, 3] to classes, probabilities, features.
 
   `network` is in float32, and `made_from`, what it was made from, becomes metadata.
   """
-  import onnx  # noqa: PLC0415
-  from tf2onnx import convert  # noqa: PLC0415
-
+  try:
+    import onnx  # noqa: PLC0415 - an extra
+    from tf2onnx import convert  # noqa: PLC0415
+  except ImportError as error:
+    raise InputError(
+      f'--format onnx needs tf2onnx, which cannot be imported ({error}); run: {_INSTALLED_BY}'
+    ) from None
   logging.getLogger('tf2onnx').setLevel(logging.ERROR)
   # 'images:0' is TensorFlow's name of a tensor, not an ONNX one.
   names = {f'{name}:0': name for name in (IMAGES, CLASSES, PROBABILITIES, FEATURES)}
@@ -144,8 +142,47 @@ def write_onnx(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None
   onnx.save(model, path)
 
 
-FORMATS = {  # By --format. The variables are always float32, and onnxruntime's convolutions are.
-  'saved_model': Format(saved_model.write),
-  'onnx': Format(write_onnx, check_onnx, suffix='.onnx', dtype='float32'),
-  'keras': Format(keras_file.write, keras_file.check, suffix='.keras', dtype='float32'),
-}
+def write_saved_model(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
+  """Writes the folder `path`, which does not exist yet, with the signatures of docs/exports.md."""
+  with context.eager_mode():  # Which a user's network or notebook may have switched off.
+    module = tf.Module()
+
+    def infer(images: tf.Tensor) -> list[tf.Tensor]:
+      outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
+      return tf.graph_util.import_graph_def(
+        network.graph, {f'{IMAGES}:0': images}, outputs, name=''
+      )
+
+    images = tf.TensorSpec([None, *_SIZES], tf.uint8, IMAGES)
+    module.network = tf.compat.v1.wrap_function(infer, [images])
+
+    @tf.function(input_signature=[images], autograph=False)
+    def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
+      classes, probabilities, _ = module.network(images)
+      return {CLASSES: classes, PROBABILITIES: probabilities}
+
+    @tf.function(input_signature=[images], autograph=False)
+    def features(images: tf.Tensor) -> dict[str, tf.Tensor]:
+      return {FEATURES: module.network(images)[2]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, ENCODED)], autograph=False)
+    def serve_encoded(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
+      read = tf.map_fn(_decoded, encoded, fn_output_signature=tf.TensorSpec(_SIZES, tf.uint8))
+      return serve(read)
+
+    signatures = {'serving_default': serve, 'features': features, 'encoded': serve_encoded}
+    tf.saved_model.save(module, path, signatures)
+  extra = os.path.join(path, 'assets.extra')  # TensorFlow's name of it.
+  os.makedirs(extra)
+  with open(os.path.join(extra, 'made_from.json'), 'w', encoding='utf-8') as file:
+    file.write(files.json_text(made_from, indent=2) + '\n')
+
+
+def _decoded(content: tf.Tensor) -> tf.Tensor:
+  """Decodes an image file in the same way as `predict`."""
+  image = image_files.decode(content)
+  image.set_shape([None, None, manifest.DEPTH])
+  return tf.ensure_shape(image_files.as_seen(image), _SIZES)
+
+
+_WRITERS = {'saved_model': write_saved_model, 'onnx': write_onnx, 'keras': keras_file.write}

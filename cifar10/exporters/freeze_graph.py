@@ -7,8 +7,8 @@ which leaves adding b. A max pool between the two is no obstacle to a positive f
 
 import collections
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,17 +39,6 @@ class Frozen(NamedTuple):
       digest.update(f'{name} {list(value.shape)}\n'.encode())
       digest.update(value.astype('<f4').tobytes())
     return digest.hexdigest()
-
-
-class Format(NamedTuple):
-  """A file format that other programs read networks from."""
-
-  # Writes a file or folder at a path; the last argument describes what it was made from.
-  write: Callable[[str, Frozen, Mapping[str, Any]], None]
-  # Raises InputError if a library is missing, or the format cannot hold the network.
-  check: Callable[[HParams], None] = lambda _: None
-  suffix: str = ''
-  dtype: str = ''  # '': the job's.
 
 
 def freeze(
@@ -88,70 +77,49 @@ def freeze(
         'which no file can hold; make it of constants and operations of TensorFlow'
       )
     node.attr.pop('_gradient_op_type', None)  # Inference needs no custom gradients.
-  return Frozen(hparams, data, folded(constants, outputs), values)
+  fold_batch_norms(constants)
+  return Frozen(
+    hparams, data, tf.compat.v1.graph_util.extract_sub_graph(constants, outputs), values
+  )
 
 
-class _Found(NamedTuple):
-  """A batch norm that can be folded, and the convolution whose kernel takes its factor."""
+def fold_batch_norms(graph: tf.compat.v1.GraphDef) -> None:
+  """Folds each batch norm of a graph that follows a convolution; variables are constants already.
 
-  convolution: tf.compat.v1.NodeDef
-  kernel: np.ndarray  # float32 [height, width, in, out], times the factor
-  bias: np.ndarray  # float32 [out]
-
-
-def folded(graph: tf.compat.v1.GraphDef, outputs: list[str]) -> tf.compat.v1.GraphDef:
-  """Returns what the outputs need of a graph, each batch norm folded that follows a convolution.
-
-  Variables are constants already. Kernels are multiplied in float32, and rounded once for
-  convolutions in bfloat16.
+  Kernels are multiplied in float32, and rounded once for convolutions in bfloat16.
   """
   nodes = {node.name: node for node in graph.node}
   users = collections.Counter(_source(name) for node in graph.node for name in node.input)
-  # By a batch's own mean in a network of a user's own.
-  norms = [n for n in graph.node if n.op == 'FusedBatchNormV3' and not n.attr['is_training'].b]
-  matches = {node.name: _match(node, nodes, users) for node in norms}
-  found = {name: match for name, match in matches.items() if match}
-  kernels = {match.convolution.name: match.kernel for match in found.values()}
   # If the graph holds a network twice, both use the same kernel node.
   shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
-  result = tf.compat.v1.GraphDef(versions=graph.versions, library=graph.library)
-  for node in graph.node:
-    dtype = node.attr['T'].type if node.name in kernels or node.name in found else 0
-    if node.name in kernels:
-      kernel = kernels[node.name]
-      key = kernel.tobytes(), kernel.shape, dtype
-      if key not in shared:
-        shared[key] = _constant(result, f'{node.name}/folded', kernel, dtype)
-      convolution = result.node.add()
-      convolution.CopyFrom(node)
-      convolution.input[1] = shared[key]
-    elif node.name in found:
-      bias = _constant(result, f'{node.name}/bias', found[node.name].bias, dtype)
-      addition = result.node.add(name=node.name, op='BiasAdd', input=[node.input[0], bias])
-      addition.attr['T'].type = dtype
-      addition.attr['data_format'].CopyFrom(node.attr['data_format'])
-    else:
-      result.node.add().CopyFrom(node)
-  return tf.compat.v1.graph_util.extract_sub_graph(result, outputs)
-
-
-def _match(
-  node: tf.compat.v1.NodeDef, nodes: Mapping[str, tf.compat.v1.NodeDef], users: Mapping[str, int]
-) -> _Found | None:
-  before = nodes[_source(node.input[0])]
-  is_pooled = before.op == 'MaxPool' and users[before.name] == 1
-  convolution = nodes[_source(before.input[0])] if is_pooled else before
-  if convolution.op != 'Conv2D' or users[convolution.name] > 1:
-    return None
-  values = [_value(name, nodes) for name in (convolution.input[1], *node.input[1:5])]
-  if any(value is None for value in values):
-    return None
-  kernel, scale, offset, mean, variance = (np.asarray(value, np.float64) for value in values)
-  factor = scale / np.sqrt(variance + node.attr['epsilon'].f)
-  if is_pooled and (factor <= 0).any():
-    return None
-  bias = offset - factor * mean
-  return _Found(convolution, (kernel * factor).astype(np.float32), bias.astype(np.float32))
+  for norm in nodes.values():
+    # By a batch's own mean in a network of a user's own.
+    if norm.op != 'FusedBatchNormV3' or norm.attr['is_training'].b:
+      continue
+    convolution = nodes[_source(norm.input[0])]
+    is_pooled = convolution.op == 'MaxPool' and users[convolution.name] == 1
+    if is_pooled:
+      convolution = nodes[_source(convolution.input[0])]
+    if convolution.op != 'Conv2D' or users[convolution.name] > 1:
+      continue
+    values = [_value(name, nodes) for name in (convolution.input[1], *norm.input[1:5])]
+    if any(value is None for value in values):
+      continue
+    kernel, scale, offset, mean, variance = (np.asarray(value, np.float64) for value in values)
+    factor = scale / np.sqrt(variance + norm.attr['epsilon'].f)
+    if is_pooled and (factor <= 0).any():
+      continue
+    kernel = (kernel * factor).astype(np.float32)
+    dtype = norm.attr['T'].type
+    key = kernel.tobytes(), kernel.shape, dtype
+    if key not in shared:
+      shared[key] = _add_constant(graph, f'{convolution.name}/folded', kernel, dtype)
+    convolution.input[1] = shared[key]
+    bias = _add_constant(graph, f'{norm.name}/bias', offset - factor * mean, dtype)
+    norm.op = 'BiasAdd'
+    norm.input[:] = [norm.input[0], bias]
+    for name in set(norm.attr) - {'T', 'data_format'}:
+      del norm.attr[name]
 
 
 def _value(name: str, nodes: Mapping[str, tf.compat.v1.NodeDef]) -> np.ndarray | None:
@@ -167,10 +135,10 @@ def _value(name: str, nodes: Mapping[str, tf.compat.v1.NodeDef]) -> np.ndarray |
   return None
 
 
-def _constant(graph: tf.compat.v1.GraphDef, name: str, value: np.ndarray, dtype: int) -> str:
+def _add_constant(graph: tf.compat.v1.GraphDef, name: str, value: np.ndarray, dtype: int) -> str:
   node = graph.node.add(name=name, op='Const')
   node.attr['dtype'].type = dtype
-  node.attr['value'].tensor.CopyFrom(tf.make_tensor_proto(value, dtype=dtype))
+  node.attr['value'].tensor.CopyFrom(tf.make_tensor_proto(value.astype(np.float32), dtype=dtype))
   return name
 
 

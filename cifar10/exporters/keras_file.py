@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,10 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import DatasetInfo
 from cifar10.exporters.freeze_graph import Frozen
+from cifar10.networks.families import NETWORKS
 from cifar10.networks.fastnet import SHARPNESS, FastNet, standardisation
-from cifar10.networks.resnet import ResNetCifar10
-from cifar10.networks.vgg import Vgg
-from cifar10.networks.wrn import WideResNet
-from cifar10.options.families import (
-  Family,
-  FastNetFamily,
-  ResNetFamily,
-  VggFamily,
-  WideResNetFamily,
-)
-from cifar10.options.hparams import HParams
+from cifar10.options.families import FastNetFamily
+from cifar10.training import network_builder
 from cifar10.training.inference import FEATURES, IMAGES, PROBABILITIES
 
 _KERAS_NAMES = {'scale': 'gamma', 'offset': 'beta'}  # The others are the program's.
@@ -93,15 +85,6 @@ class _KerasLayers(model_base.Layers):
     return keras.layers.ZeroPadding2D(((0, 0), channels), data_format='channels_first')(x)
 
 
-class _ResNet(_KerasLayers, ResNetCifar10): ...
-
-
-class _WideResNet(_KerasLayers, WideResNet): ...
-
-
-class _Vgg(_KerasLayers, Vgg): ...
-
-
 class _FastNet(_KerasLayers, FastNet):
   """A fast network of Keras's layers, for variables that `_folded` returns."""
 
@@ -116,14 +99,6 @@ class _FastNet(_KerasLayers, FastNet):
     x = keras.layers.Flatten()(x)
     logits = self._fully_connected(x, self._num_classes, has_bias=False)
     return keras.layers.Rescaling(1 / (self._divisor * SHARPNESS))(logits)
-
-
-_NETWORKS: dict[type[Family], Callable[..., model_base.Layers]] = {
-  ResNetFamily: _ResNet.of,
-  WideResNetFamily: _WideResNet,
-  VggFamily: _Vgg,
-  FastNetFamily: _FastNet,
-}
 
 
 def _scoped(name: str) -> str:
@@ -143,17 +118,16 @@ def _folded(values: Mapping[str, np.ndarray], data: DatasetInfo) -> dict[str, np
 
 def _model(network: Frozen) -> keras.Model:
   """Returns the network from uint8 images [batch, 32, 32, 3] to probabilities."""
-  hparams, data, values = network.hparams, network.data, network.values
-  settings = model_base.LayerSettings(
-    False, 'channels_last', hparams.batch_norm_decay, hparams.batch_norm_epsilon
-  )
+  family, data, values = network.hparams.family, network.data, network.values
+  layers: Any = type('KerasNetwork', (_KerasLayers, NETWORKS[type(family)]), {})
+  if isinstance(family, FastNetFamily):
+    layers, values = _FastNet, _folded(values, data)
+  settings = network_builder.layer_settings(network.hparams, is_training=False)
   images = keras.Input([32, 32, 3], dtype='uint8', name=IMAGES)
   x = keras.layers.Rescaling(1 / 128, -1)(images)
-  with tf.compat.v1.variable_scope(hparams.family.NAME):
-    logits = _NETWORKS[type(hparams.family)](hparams.family, settings, data).forward_pass(x)
+  with tf.compat.v1.variable_scope(family.NAME):
+    logits = layers(family, settings, data).forward_pass(x)
   model = keras.Model(images, keras.layers.Softmax(name=PROBABILITIES)(logits), name='network')
-  if isinstance(hparams.family, FastNetFamily):
-    values = _folded(values, data)
   for name, value in values.items():
     scope, _, leaf = name.rpartition('/')
     layer = model.get_layer(scope.replace('/', '_'))
@@ -161,22 +135,19 @@ def _model(network: Frozen) -> keras.Model:
   return model
 
 
-def check(hparams: HParams) -> None:
-  """Raises InputError for what Keras's layers cannot express."""
-  if type(hparams.family) not in _NETWORKS:
-    raise InputError(
-      f'--format keras has no layers for --network {hparams.family.PLACE or hparams.family.NAME}; '
-      'export with --format saved_model or onnx'
-    )
-  if hparams.tta != 'none':
-    raise InputError(f'--format keras has no --tta {hparams.tta}; add --tta none')
-
-
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes a model from `images` uint8 [n, 32, 32, 3] to probabilities.
 
-  `check` has accepted the network; Keras's metadata.json in the file has what it was made from.
+  Keras's metadata.json in the file has what it was made from. Raises InputError for what Keras's
+  layers cannot express.
   """
+  family, tta = network.hparams.family, network.hparams.tta
+  if type(family) not in NETWORKS:
+    raise InputError(
+      f'--format keras has no layers for --network {family.PLACE}; use --format saved_model or onnx'
+    )
+  if tta != 'none':
+    raise InputError(f'--format keras has no --tta {tta}; add --tta none')
   with context.eager_mode():  # Which a user's notebook may have switched off.
     _model(network).save(f'{path}.keras')
   with zipfile.ZipFile(f'{path}.keras') as saved, zipfile.ZipFile(path, 'w') as file:

@@ -1,14 +1,12 @@
 """Predicts images with a trained network, as a stream with a few hundred in memory."""
 
+import collections
 import contextlib
-import csv
-import glob
-import io
 import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +34,7 @@ class Image(NamedTuple):
 
 
 def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
-  """Classifies the named images, or a split, with a process's checkpoint.
+  """Classifies the images of files and folders, or a split, with a process's checkpoint.
 
   Yields:
     The name of an image, the name of its class and the probability of every class; or its name and
@@ -46,53 +44,43 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
     SomeFailedError: at the end, where an image could not be read.
     StorageError: `out` cannot be written.
   """
-  split = run.options.subset
-  images, count = _of_split(run, split) if split else _of_files(names)
+  split, classes = run.options.subset, run.data.classes
+  if split:
+    pixels, labels = evaluator.held_out(run, split).all_examples()
+    named = ({'index': i, 'label': classes[label]} for i, label in enumerate(labels))
+    images: Iterator[Image] = map(Image, named, pixels)
+    count = len(labels)
+  else:
+    paths = [path for name in names for path in files_of(name)]
+    images, count = image_files.read_ahead(read, paths), len(paths)
   predictor = Predictor(run)
   with_checkpoint(run, predictor.restore)
-  return _answers(predict(predictor, images, count, run.data.classes), out, run.data.classes)
-
-
-def _of_split(run: Run, split: str) -> tuple[Iterator[Image], int]:
-  pixels, labels = evaluator.held_out(run, split).all_examples()
-  names = ({'index': i, 'label': run.data.classes[label]} for i, label in enumerate(labels))
-  return map(Image, names, pixels), len(labels)
-
-
-def _of_files(names: Sequence[str]) -> tuple[Iterator[Image], int | None]:
-  paths = list(each_file(names))
-  is_known = not any(path.endswith('.npy') for path in paths)
-  images = itertools.chain.from_iterable(image_files.read_ahead(images_of, paths))
-  return images, len(paths) if is_known else None
-
-
-def _answers(results: Iterator[Result], out: str, classes: Sequence[str]) -> Iterator[Result]:
-  """As `run`."""
-  failed: list[bool] = []
-  right: list[bool] = []  # Of the labelled images.
+  counts = collections.Counter[str]()
 
   def counted() -> Iterator[Result]:
-    for result in results:
-      failed.append('error' in result)
-      if 'label' in result:
-        right.append(result['label'] == result['class'])
+    for result in predict(predictor, images, count, classes):
+      counts['images'] += 1
+      counts['unreadable'] += 'error' in result
+      counts['labelled'] += 'label' in result
+      counts['right'] += 'label' in result and result['label'] == result['class']
       yield result
 
   if out:
-    write(counted(), out, classes)
-    accuracy = {'accuracy': round(float(np.mean(right)), 6)} if right else {}
-    yield {'out': out, 'images': len(failed), 'unreadable': sum(failed), **accuracy}
+    write(counted(), out)
+    labelled = counts['labelled']
+    accuracy = {'accuracy': round(counts['right'] / labelled, 6)} if labelled else {}
+    yield {'out': out, 'images': counts['images'], 'unreadable': counts['unreadable'], **accuracy}
   else:
     yield from counted()
-  if any(failed):
-    share = f'{sum(failed):,} of {len(failed):,} images'
+  if failed := counts['unreadable']:
+    share = f'{failed:,} of {counts["images"]:,} images'
     raise SomeFailedError(f'{share} could not be read; their lines of the result say why')
 
 
 def predict(
-  predictor: Predictor, images: Iterator[Image], count: int | None, classes: Sequence[str]
+  predictor: Predictor, images: Iterator[Image], count: int, classes: Sequence[str]
 ) -> Iterator[Result]:
-  """Classifies images, `count` if that is known, batch after batch; closes the predictor."""
+  """Classifies so many images, batch after batch; closes the predictor."""
   resized = 0
   bar = logs.images_bar(count, 'predicting', disable=not sys.stderr.isatty())
   with contextlib.closing(predictor), bar:
@@ -110,88 +98,29 @@ def predict(
     log.info('%s images were resized to 32x32 pixels', f'{resized:,}')
 
 
-def write(results: Iterable[Result], path: str, classes: Sequence[str]) -> None:
-  """Writes results into a file, whole or not at all; raises StorageError.
-
-  A .jsonl file has them as they are printed; a .csv the columns `file`, or `index` and `label`,
-  `class`, `error` and one of probabilities for each class; a .npz the arrays `predictions` int64
-  [n] (-1: not read), `probabilities` float32 [n, classes], `class_names`, and `files` or `labels`.
-  """
+def write(results: Iterable[Result], path: str) -> None:
+  """Writes results into a file, a line each, whole or not at all; raises StorageError."""
   try:
     with files.writing(path) as file:
-      if path.endswith('.npz'):
-        _write_arrays(file, list(results), classes)
-      elif path.endswith('.csv'):
-        _write_table(file, results, classes)
-      else:
-        file.writelines(files.json_text(result).encode() + b'\n' for result in results)
+      file.writelines(files.json_text(result).encode() + b'\n' for result in results)
   except OSError as error:
     raise StorageError(f'--out {path} cannot be written ({error.strerror}); name another') from None
 
 
-def _write_table(file: IO[bytes], results: Iterable[Result], classes: Sequence[str]) -> None:
-  text = io.TextIOWrapper(file, 'utf-8', 'backslashreplace', newline='', write_through=True)
-  table = csv.writer(text)
-  for number, result in enumerate(results):
-    columns = [*(['index', 'label'] if 'label' in result else ['file']), 'class', 'error']
-    if number == 0:
-      table.writerow([*columns, *(f'probability of {each}' for each in classes)])
-    probabilities = result.get('probabilities', dict.fromkeys(classes)).values()
-    table.writerow([*map(result.get, columns), *probabilities])
-  text.detach()
-
-
-def _write_arrays(file: IO[bytes], results: Sequence[Result], classes: Sequence[str]) -> None:
-  label_of = {name: label for label, name in enumerate(classes)}
-  unknown = dict.fromkeys(classes, np.nan)
-  names: dict[str, Any] = {'files': [result.get('file') for result in results]}
-  if results and 'label' in results[0]:
-    names = {'labels': [label_of[result['label']] for result in results]}
-  predictions = [label_of.get(result.get('class', ''), -1) for result in results]
-  rows = [[*result.get('probabilities', unknown).values()] for result in results]
-  names |= {'predictions': np.array(predictions, np.int64), 'class_names': np.array(classes)}
-  content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
-  np.savez(content, probabilities=np.array(rows, np.float32), **names)
-  file.write(content.getbuffer())
-
-
-def images_of(path: str) -> list[Image]:
-  """The image of a file, or those of a .npy file's array uint8 [n, 32, 32, 3]."""
+def read(path: str) -> Image:
+  """Returns the image of a file, or a black one with the error."""
   try:
-    if path.endswith('.npy') and os.path.isfile(path):  # No pipe, which would never end.
-      rows = enumerate(_array(path))
-      return [Image({'file': f'{path}[{number}]'}, pixels) for number, pixels in rows]
-    return [Image({'file': path}, *image_files.read_image(path))]
+    return Image({'file': path}, *image_files.read_image(path))
   except (InputError, StorageError) as error:
     black = np.zeros(_SHAPE, np.uint8)
-    return [Image({'file': path}, black, error=logs.one_line(str(error)))]
+    return Image({'file': path}, black, error=logs.one_line(str(error)))
 
 
-def _array(path: str) -> np.ndarray:
-  try:
-    images = np.load(path, mmap_mode='r', allow_pickle=False)
-    if images.dtype != np.uint8 or images.shape[1:] != _SHAPE:
-      raise ValueError(f'it is {images.dtype} {list(images.shape)}')
-  except Exception as error:  # numpy raises many kinds for a damaged file.
-    raise InputError(
-      f'images {path} must be a .npy file of an array uint8 [n, 32, 32, 3] ({error})'
-    ) from None
-  return images
+def files_of(path: str) -> list[str]:
+  """Returns the sorted files in and below a folder, without hidden ones; else the name itself.
 
-
-def each_file(names: Iterable[str]) -> Iterator[str]:
-  """Yields the files of each name in sorted order.
-
-  A folder stands for all files in and below it, without hidden ones and folders behind links. A
-  name that exists is no pattern. A name of nothing is yielded, too, and fails when it is read.
+  A name of nothing fails when it is read. Folders behind links are not followed.
   """
-  for name in names:
-    found = [name] if os.path.lexists(name) else sorted(glob.glob(name, recursive=True))
-    # A pattern may match a folder and files in it.
-    yield from dict.fromkeys(itertools.chain.from_iterable(map(_files_in, found or [name])))
-
-
-def _files_in(path: str) -> list[str]:
   found = []
   for folder, folders, names in os.walk(path):
     folders[:] = sorted(each for each in folders if not each.startswith('.'))

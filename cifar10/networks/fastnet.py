@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from cifar10.data.manifest import DatasetInfo
 from cifar10.ops import own_gradients
-from cifar10.options.families import FIRST_BIAS, FastNetFamily
+from cifar10.options.families import FIRST_BIAS, Family, FastNetFamily
 from model_base import FamilyNetwork, LayerSettings
 
 _WHITENING_IMAGES = 5000  # The fixed whitening kernel is computed from this many images.
@@ -32,15 +32,6 @@ _POOL = 2  # Size of each group's max pool in pixels.
 # the multiplication; convolution and batch norm after it undo what it does to the result.
 SHARPNESS = 1.702
 _EPSILON = 5e-4  # Added to the eigenvalues: limits how much the rarest patterns are magnified.
-
-
-class Start(NamedTuple):
-  """What can be looked at before training begins."""
-
-  first_images: Callable[[int], np.ndarray]  # n -> the first n of training: uint8 [n, 32, 32, 3]
-  data: DatasetInfo
-  session_config: tf.compat.v1.ConfigProto  # The ConfigProto of the sessions that follow.
-  num_gpus: int
 
 
 class Prepared(NamedTuple):
@@ -166,11 +157,22 @@ class FastNet(FamilyNetwork):
     return logits / (self._divisor * SHARPNESS)
 
 
-def prepare(start: Start) -> Prepared:
-  """Computes the whitening kernel from training images, and tests whether XLA can compile."""
-  compiles = not start.num_gpus and own_gradients.can_compile(start.session_config)
-  images = start.first_images(_WHITENING_IMAGES)
-  return Prepared(whitening_kernel(images, start.data), compiles)
+def prepare(
+  family: Family,
+  first_images: Callable[[int], np.ndarray],
+  data: DatasetInfo,
+  session_config: tf.compat.v1.ConfigProto,
+  num_gpus: int,
+) -> Prepared | None:
+  """Returns what a fast network must know of data and processor before a training begins.
+
+  `first_images(n)` are the first n of training, uint8 [n, 32, 32, 3]; `session_config` is that of
+  the sessions that follow.
+  """
+  if not isinstance(family, FastNetFamily):
+    return None
+  compiles = not num_gpus and own_gradients.can_compile(session_config)
+  return Prepared(whitening_kernel(first_images(_WHITENING_IMAGES), data), compiles)
 
 
 def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:

@@ -15,17 +15,42 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-import model_base
-from cifar10.data.manifest import DatasetInfo
+from cifar10.data.manifest import CIFAR10
 from cifar10.options.families import RESNET_LAYERS_PER_N, RESNET_OTHER_LAYERS, ResNetFamily
-
-_FILTERS = (16, 32, 64)
-_STRIDES = (1, 2, 2)
-_BOTTLENECK_EXPANSION = 4
+from model_base import FamilyNetwork, LayerSettings, ResNet
 
 
-class ResNetCifar10(model_base.ResNet):
-  """A ResNet for images of 32x32 pixels; arguments as in TensorFlow's old cifar10_estimator."""
+class FamilyResNet(FamilyNetwork, ResNet):
+  """The ResNet that the options describe."""
+
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    options = self._options
+    is_version_1 = options.resnet_version == 1  # The order of 2015, not of 2016.
+    residual = self._residual_v1 if is_version_1 else self._residual_v2
+    if options.bottleneck:
+      residual = self._bottleneck_residual_v2
+    blocks = (options.num_layers - RESNET_OTHER_LAYERS) // RESNET_LAYERS_PER_N[options.bottleneck]
+    with tf.compat.v1.variable_scope('init'):
+      x = self._conv(self._input(x, input_data_format), 3, 16, 1)
+      if is_version_1:  # Else the first block begins with them.
+        x = self._relu(self._batch_norm(x))
+    for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
+      width = 4 * filters if options.bottleneck else filters
+      with tf.compat.v1.variable_scope(f'stage{stage}'):
+        before = self._num_channels(x)
+        is_first = stage == 1
+        x = residual(x, 3, before, width, stride, activate_before_residual=is_first, name='block0')
+        for block in range(1, blocks):
+          x = residual(x, 3, width, width, 1, name=f'block{block}')
+    if not is_version_1:  # Whose last block ends with a sum.
+      with tf.compat.v1.variable_scope('final'):
+        x = self._relu(self._batch_norm(x))
+    x = self._global_avg_pool(x)  # [batch, channels] float32
+    return self._fully_connected(x, self._num_classes)
+
+
+class ResNetCifar10(FamilyResNet):
+  """A ResNet with ten logits; arguments as in TensorFlow's old cifar10_estimator."""
 
   def __init__(
     self,
@@ -34,64 +59,6 @@ class ResNetCifar10(model_base.ResNet):
     batch_norm_decay: float,
     batch_norm_epsilon: float,
     data_format: str = 'channels_first',
-    *,
-    version: int = 1,
-    bottleneck: bool = False,
-    num_classes: int = 10,
-    dtype: tf.DType | str = 'float32',
   ):
-    """Takes the options of a ResNet beside the fields of model_base.LayerSettings.
-
-    It has 6n+2 layers, or 9n+2 with `bottleneck`, whose blocks are of version 2: of the order of
-    2016, not of 2015.
-    """
-    super().__init__(is_training, data_format, batch_norm_decay, batch_norm_epsilon, dtype)
-    self._num_classes = num_classes
-    self._is_version_1 = version == 1
-    self._blocks_per_stage = (num_layers - RESNET_OTHER_LAYERS) // RESNET_LAYERS_PER_N[bottleneck]
-    self._expansion = _BOTTLENECK_EXPANSION if bottleneck else 1
-    if bottleneck:
-      self._residual = self._bottleneck_residual_v2
-    else:
-      self._residual = self._residual_v1 if self._is_version_1 else self._residual_v2
-
-  @classmethod
-  def of(
-    cls, family: ResNetFamily, settings: model_base.LayerSettings, data: DatasetInfo
-  ) -> ResNetCifar10:
-    """Returns the network that a family's options describe."""
-    return cls(
-      family.num_layers,
-      settings.is_training,
-      settings.batch_norm_decay,
-      settings.batch_norm_epsilon,
-      settings.data_format,
-      version=family.resnet_version,
-      bottleneck=family.bottleneck,
-      num_classes=data.num_classes,
-      dtype=settings.dtype,
-    )
-
-  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    with tf.compat.v1.variable_scope('init'):
-      x = self._conv(self._input(x, input_data_format), 3, _FILTERS[0], 1)
-      if self._is_version_1:  # Else the first block begins with them.
-        x = self._relu(self._batch_norm(x))
-    for stage, (filters, stride) in enumerate(zip(_FILTERS, _STRIDES), 1):
-      with tf.compat.v1.variable_scope(f'stage{stage}'):
-        x = self._stage(x, filters * self._expansion, stride, is_first=stage == 1)
-    if not self._is_version_1:  # Whose last block ends with a sum.
-      with tf.compat.v1.variable_scope('final'):
-        x = self._relu(self._batch_norm(x))
-    x = self._global_avg_pool(x)  # [batch, channels] float32
-    return self._fully_connected(x, self._num_classes)
-
-  def _stage(self, x: tf.Tensor, filters: int, stride: int, *, is_first: bool) -> tf.Tensor:
-    """Applies the n blocks of a stage; the first one changes the size and the width."""
-    before = self._num_channels(x)
-    x = self._residual(
-      x, 3, before, filters, stride, activate_before_residual=is_first, name='block0'
-    )
-    for block in range(1, self._blocks_per_stage):
-      x = self._residual(x, 3, filters, filters, 1, name=f'block{block}')
-    return x
+    settings = LayerSettings(is_training, data_format, batch_norm_decay, batch_norm_epsilon)
+    super().__init__(ResNetFamily(num_layers), settings, CIFAR10)

@@ -117,15 +117,14 @@ def _add_own_flags(group: argparse._ArgumentGroup) -> None:
     action='extend',
     metavar='PATH',
     default=[],
-    help="for --mode predict: image files, folders of them, patterns as 'photos/*.png', or "
-    '.npy files of arrays uint8 [n, 32, 32, 3]; --subset in their place classifies a split',
+    help='for --mode predict: image files and folders of them; --subset in their place classifies '
+    'a split',
   )
   group.add_argument(
     '--out',
     metavar='FILE',
     default=argparse.SUPPRESS,
-    help='for --mode predict: the file of all predictions, .jsonl, .csv or .npz (default: a line '
-    'for each image on standard output)',
+    help='for --mode predict: the .jsonl file of all predictions (default: standard output)',
   )
   group.add_argument(
     '--dry-run',

@@ -12,8 +12,7 @@ from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints
 from cifar10.job.run import Run
-from cifar10.networks import families
-from cifar10.networks.fastnet import Start
+from cifar10.networks import fastnet
 from cifar10.training import schedules, warm_start
 from cifar10.training.estimator import checkpoint, tf_config
 from cifar10.training.evaluator import Examples
@@ -163,8 +162,8 @@ def _check_data(run: Run, examples: Examples) -> Training:
   input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   num_examples = examples.num_examples_per_epoch()
-  start = Start(examples.first_images, run.data, run.session_config(), run.placement.num_gpus)
-  prepared = families.prepare(hparams.family, start)
+  seen = hparams.family, examples.first_images, run.data
+  prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
   if not (hparams.freeze or run.options.warm_start_from):
     return Training(run.role, num_examples, prepared)
   return Training(run.role, num_examples, prepared, warm_start.initializers(run))

@@ -35,7 +35,7 @@ class Training(NamedTuple):
 
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
-  prepared: Prepared | None = None  # what `families.prepare` returned
+  prepared: Prepared | None = None  # what `fastnet.prepare` returned
   # Of a new job's variables, in place of their layers' own:
   initializers: Mapping[str, model_base.Initializer] = {}
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph

@@ -30,7 +30,7 @@ def build(
     hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
     data: the data set that it classifies.
     is_training: as in model_base.LayerSettings, like `data_format`.
-    prepared: returned by `families.prepare`; not needed where a checkpoint has the values.
+    prepared: returned by `fastnet.prepare`; not needed where a checkpoint has the values.
   """
   settings = layer_settings(hparams, is_training, data_format)
   network = families.build(hparams.family, settings, data, prepared)

@@ -114,7 +114,9 @@ def frozen(after=lambda x: x, scale=6.0, dtype=tf.float32, uses=1, is_training=F
     for _ in range(1, uses):
       y = y + convolved
     tf.identity(y, 'y')
-  return freeze_graph.folded(graph.as_graph_def(), ['y'])
+  frozen = graph.as_graph_def()
+  freeze_graph.fold_batch_norms(frozen)
+  return frozen
 
 
 def pooled(x):

@@ -120,4 +120,4 @@ def test_a_network_of_the_user_s_own_is_refused(run_here, data_dir, tmp_path):
   few = ['--mode', 'train', '--train-batch-size', 16, '--train-steps', 1]
   succeeded(run_here('--data-dir', data_dir, *job, *few))
   said = refused(run_here('--job-dir', tmp_path, '--mode', 'export', '--format', 'keras'))
-  assert 'no layers for --network tiny_network:Tiny; export with --format saved_m' in said
+  assert 'no layers for --network tiny_network:Tiny; use --format saved_model or onnx' in said

@@ -17,8 +17,7 @@ from cifar10.core.option import names
 from cifar10.data.manifest import CIFAR10
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
-from cifar10.networks import families
-from cifar10.networks.fastnet import Start
+from cifar10.networks import fastnet
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import Augmentation, HParams, from_values
 from cifar10.options.run_options import RunOptions
@@ -49,8 +48,8 @@ def images_and_labels(batch):
 def observe_training(hparams, data_dir):
   """What two steps on a constant batch compute: arrays by kind."""
   images, labels = images_and_labels(4)
-  start = Start(lambda count: images, CIFAR10, tf.compat.v1.ConfigProto(), num_gpus=1)
-  prepared = families.prepare(hparams.family, start)
+  given = hparams.family, lambda count: images, CIFAR10, tf.compat.v1.ConfigProto()
+  prepared = fastnet.prepare(*given, num_gpus=1)
   built = []
 
   training = model_fn.Training(roles.Role(), EPOCH, prepared, on_graph=built.append)
